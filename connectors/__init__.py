@@ -1,0 +1,1 @@
+"""Connectors: the languages lambdas are written in, found through entry points."""

@@ -1,0 +1,1 @@
+"""A derivation runtime whose collections are exact functions of time."""

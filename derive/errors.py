@@ -1,0 +1,143 @@
+"""The one exception tree.
+
+A `FlowError` is a failure a person can do something about: it is printed without a traceback, says where the cause
+is and what to do, and survives the trip from a Spark worker to the driver (`to_json`, `from_json`). Anything else
+that is raised is a defect of this project.
+
+    FlowError
+    ├── UsageError          the command line asks for something that does not exist or does not fit
+    ├── CatalogError        what a person wrote in a catalog; holds every `Issue` found
+    ├── DocumentError       a document that is not what its collection promises
+    │   ├── ParseError          not JSON, or not a JSON object
+    │   ├── SchemaViolation     fails its JSON Schema
+    │   └── ReductionError      two documents that cannot be reduced into one
+    ├── LambdaError         a SQL block or a TypeScript method failed
+    ├── StorageError        the data folder cannot do what was asked
+    │   ├── FencedError         a newer holder of the same capability exists (law L5)
+    │   ├── FrontierError       a time below `since`, or a write below `upper`
+    │   └── DiskFullError       no space left
+    └── TaskError           a task cannot run as configured
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from derive.position import Position
+
+
+class FlowError(Exception):
+    """A failure with a cause outside this project.
+
+    Attributes:
+        message: what happened, naming the thing it happened to.
+        position: where its cause is written, if it is in a file.
+        hint: what to do about it.
+    """
+
+    def __init__(self, message: str, *, position: Position | None = None, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.position = position
+        self.hint = hint
+
+    def __str__(self) -> str:
+        where = f"{self.position}: " if self.position else ""
+        hint = f" ({self.hint})" if self.hint else ""
+        return f"{where}{self.message}{hint}"
+
+    def to_json(self) -> dict[str, Any]:
+        """This error as JSON, so that a worker can hand it to the driver as data."""
+        position = None
+        if self.position:
+            position = [self.position.file, self.position.line, self.position.column, self.position.length]
+        return {"kind": type(self).__name__, "message": self.message, "position": position, "hint": self.hint}
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> FlowError:
+        """The error that `to_json` described; an unknown kind comes back as a plain `FlowError`."""
+        kinds = {kind.__name__: kind for kind in _descendants(FlowError)}
+        kind = kinds.get(value["kind"], FlowError)
+        position = Position(*value["position"]) if value.get("position") else None
+        return kind(value["message"], position=position, hint=value.get("hint"))
+
+
+def _descendants(kind: type[FlowError]) -> list[type[FlowError]]:
+    found = [kind]
+    for child in kind.__subclasses__():
+        if child is not CatalogError:
+            found += _descendants(child)
+    return found
+
+
+class UsageError(FlowError):
+    """The command line names something that does not exist, or combines what does not fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """One thing wrong in a catalog.
+
+    Attributes:
+        code: stable identifier, `E` and three digits.
+        message: what is wrong, naming the thing.
+        position: where it is written.
+        hint: what was probably meant.
+    """
+
+    code: str
+    message: str
+    position: Position
+    hint: str | None = None
+
+
+class CatalogError(FlowError):
+    """A catalog that cannot be built; every issue of the run, in file order."""
+
+    def __init__(self, issues: Sequence[Issue]) -> None:
+        self.issues = tuple(sorted(issues, key=lambda issue: issue.position))
+        count = len(self.issues)
+        lines = "; ".join(f"{issue.position}: {issue.message}" for issue in self.issues[:3])
+        super().__init__(f"the catalog has {count} error{'' if count == 1 else 's'}: {lines}")
+
+
+class DocumentError(FlowError):
+    """A document is not what its collection promises."""
+
+
+class ParseError(DocumentError):
+    """Text that is not JSON, or not a JSON object."""
+
+
+class SchemaViolation(DocumentError):
+    """A document that fails its collection's JSON Schema."""
+
+
+class ReductionError(DocumentError):
+    """Two documents of one key that their reduction annotations cannot reduce."""
+
+
+class LambdaError(FlowError):
+    """A lambda failed on a document, or cannot be prepared."""
+
+
+class StorageError(FlowError):
+    """The data folder cannot do what was asked."""
+
+
+class FencedError(StorageError):
+    """A newer holder of the same capability exists; this one can commit nothing more."""
+
+
+class FrontierError(StorageError):
+    """A read below `since`, or a write below `upper`."""
+
+
+class DiskFullError(StorageError):
+    """No space is left where the data folder lies."""
+
+
+class TaskError(FlowError):
+    """A task cannot run as it is configured."""

@@ -1,0 +1,70 @@
+"""Where in a file something is written: the difference between an error and a useful error."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Position:
+    """A place in a text file.
+
+    Attributes:
+        file: path as the person who ran the command would write it.
+        line: from 1.
+        column: from 1, in characters.
+        length: how many characters to underline; 0 if unknown.
+    """
+
+    file: str
+    line: int = 1
+    column: int = 1
+    length: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A piece of code written in a catalog, inline or in a file of its own.
+
+    Attributes:
+        text: the code, as the connector runs it.
+        source: the raw text it was read from: the same text for a file; for inline code the region of the YAML file,
+            with its indentation, quotes and block header.
+        position: where `source` begins.
+    """
+
+    text: str
+    source: str
+    position: Position
+
+    def locate(self, offset: int, length: int = 0) -> Position:
+        """The place of the character at `offset` of `text`.
+
+        YAML folds and indents, but keeps the order of everything that is not white space, so the n-th such
+        character of `text` is the n-th of `source`.
+        """
+        before = sum(1 for character in self.text[:offset] if not character.isspace())
+        line, column = self.position.line, self.position.column
+        start = 0
+        if self.source != self.text:
+            start = _content_start(self.source)
+        for index, character in enumerate(self.source):
+            if index >= start and not character.isspace():
+                if before == 0:
+                    break
+                before -= 1
+            if character == "\n":
+                line, column = line + 1, 1
+            else:
+                column += 1
+        return Position(self.position.file, line, column, length)
+
+
+def _content_start(source: str) -> int:
+    """Index of the first character of a YAML scalar behind its block header or quote."""
+    if source[:1] in ("|", ">"):
+        return source.find("\n") + 1
+    return 1 if source[:1] in ("'", '"') else 0

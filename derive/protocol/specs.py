@@ -1,0 +1,250 @@
+"""Validated values a catalog builds to.
+
+What a person wrote (`…Def`, in `derive.catalog.model`) is checked and becomes these `…Spec` values. The runtime sees
+nothing else: names are resolved, schemas are bundled, durations are integers, and an illegal state cannot be built.
+All are immutable and can be pickled to a Spark worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from derive.position import Position, Script
+
+JSON: TypeAlias = Any
+"""A JSON value: None, bool, int, float, str, list or dict with string keys."""
+
+Document: TypeAlias = dict[str, Any]
+"""A JSON object of a collection."""
+
+Exists: TypeAlias = Literal["must", "may", "implicit", "cannot"]
+"""Whether a location is in every valid document, in some, unknown to the schema, or in none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectionSpec:
+    """A field: a name for one location of a collection's documents.
+
+    Attributes:
+        field: name, for example `object/foo`.
+        pointer: JSON pointer of the location, for example `/object/foo`.
+        types: JSON types the read schema allows there, of `array boolean fractional integer null object string`.
+        exists: whether valid documents have it.
+        default: the schema's default as a one-element tuple; empty if it has none.
+        format: the `format` keyword of a string.
+        content_encoding: the `contentEncoding` keyword of a string.
+        explicit: written by the catalog's author rather than inferred.
+        is_partition: a logical partition of the collection.
+        is_key: one of the collection's key locations.
+        title: the schema's title.
+        description: the schema's description.
+    """
+
+    field: str
+    pointer: str
+    types: frozenset[str]
+    exists: Exists = "may"
+    default: tuple[JSON, ...] = ()
+    format: str | None = None
+    content_encoding: str | None = None
+    explicit: bool = False
+    is_partition: bool = False
+    is_key: bool = False
+    title: str | None = None
+    description: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionSpec:
+    """A collection: documents with a key, a schema and projections.
+
+    Attributes:
+        name: for example `acmeBank/transfers`.
+        key: JSON pointers of the key.
+        key_defaults: for each key pointer, the value where a document lacks it.
+        write_schema: JSON Schema (2020-12, self-contained: every `$ref` resolves inside) of what is published.
+        read_schema: the same for what is read.
+        projections: sorted by field.
+        position: where it is written.
+    """
+
+    name: str
+    key: tuple[str, ...]
+    key_defaults: tuple[JSON, ...]
+    write_schema: JSON
+    read_schema: JSON
+    projections: tuple[ProjectionSpec, ...]
+    position: Position
+
+    @property
+    def partitions(self) -> tuple[ProjectionSpec, ...]:
+        """Logical partitions, sorted by field."""
+        return tuple(each for each in self.projections if each.is_partition)
+
+
+@dataclass(frozen=True, slots=True)
+class SelectorSpec:
+    """Which logical partitions to read: all included fields match, and no excluded one does.
+
+    Attributes:
+        include: field to the values of which one must match.
+        exclude: field to the values of which none may match.
+    """
+
+    include: Mapping[str, tuple[JSON, ...]] = field(default_factory=dict)
+    exclude: Mapping[str, tuple[JSON, ...]] = field(default_factory=dict)
+
+    def selects(self, partition: Mapping[str, JSON]) -> bool:
+        """Whether documents of this logical partition (field to value) are selected."""
+        included = all(_among(partition.get(name), values) for name, values in self.include.items() if values)
+        excluded = any(_among(partition.get(name), values) for name, values in self.exclude.items())
+        return included and not excluded
+
+
+def _among(value: JSON, values: tuple[JSON, ...]) -> bool:
+    # JSON's booleans are not its numbers, though Python says True == 1.
+    return any(isinstance(value, bool) == isinstance(each, bool) and value == each for each in values)
+
+
+@dataclass(frozen=True, slots=True)
+class ShuffleSpec:
+    """How a transform's documents find their shard.
+
+    Attributes:
+        kind: `key` by locations, `any` by nothing, `lambda` computed.
+        key: for `key`, the JSON pointers into the source document.
+        key_defaults: for each pointer, the value where a document lacks it.
+        key_types: for each component `boolean`, `integer` or `string`.
+        script: for `lambda`, the SQL that computes the key.
+    """
+
+    kind: Literal["key", "any", "lambda"]
+    key: tuple[str, ...] = ()
+    key_defaults: tuple[JSON, ...] = ()
+    key_types: tuple[str, ...] = ()
+    script: Script | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TransformSpec:
+    """One transform of a derivation.
+
+    Attributes:
+        name: unique within the derivation.
+        index: place in the catalog's list, from 0.
+        source: name of the collection it reads.
+        selector: which logical partitions of it.
+        not_before: clock of the first document to process, or None.
+        not_after: clock from which documents are no longer processed, or None.
+        shuffle: how documents find their shard.
+        script: the lambda's code; None for TypeScript, whose module holds it.
+        priority: higher runs first.
+        read_delay: microseconds added to a document's clock before it may be processed.
+        backfill: raised by the author to read the source from its start again.
+        feedback: the source lies on a cycle with the derivation, so it is read one tick later.
+        position: where it is written.
+    """
+
+    name: str
+    index: int
+    source: str
+    selector: SelectorSpec
+    not_before: int | None
+    not_after: int | None
+    shuffle: ShuffleSpec
+    script: Script | None
+    priority: int
+    read_delay: int
+    backfill: int
+    feedback: bool
+    position: Position
+
+    @property
+    def state_key(self) -> str:
+        """Name of this transform's progress: a raised `backfill` starts another."""
+        return f"{self.name}.v{self.backfill}" if self.backfill else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class DerivationSpec:
+    """A derivation: the collection it fills, how, and from what.
+
+    Attributes:
+        collection: what it derives.
+        connector: name of the derive connector, `sqlite` or `typescript`.
+        migrations: SQL blocks that build the internal state (SQLite).
+        module: the TypeScript module (TypeScript).
+        transforms: in catalog order.
+        sources: each collection the transforms read, by name.
+        tick: microseconds of `shards.maxTxnDuration`.
+        disabled: `shards.disable` is set.
+    """
+
+    collection: CollectionSpec
+    connector: str
+    migrations: tuple[Script, ...]
+    module: Script | None
+    transforms: tuple[TransformSpec, ...]
+    sources: Mapping[str, CollectionSpec]
+    tick: int
+    disabled: bool = False
+
+    @property
+    def name(self) -> str:
+        """The task's name, which is the derived collection's."""
+        return self.collection.name
+
+
+@dataclass(frozen=True, slots=True)
+class IngestStep:
+    """Test step: publish `documents` into `collection`."""
+
+    collection: str
+    documents: tuple[Document, ...]
+    description: str
+    position: Position
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyStep:
+    """Test step: the reduced documents of `collection` (in `selector`'s partitions) are `documents`."""
+
+    collection: str
+    selector: SelectorSpec
+    documents: tuple[Document, ...]
+    description: str
+    position: Position
+
+
+@dataclass(frozen=True, slots=True)
+class TestSpec:
+    """A catalog test: steps, in order."""
+
+    __test__ = False  # for pytest, which collects classes by this name
+
+    name: str
+    description: str
+    steps: tuple[IngestStep | VerifyStep, ...]
+    position: Position
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogSpec:
+    """Everything a catalog defines.
+
+    Attributes:
+        source: path of the root file.
+        collections: by name, derived ones included.
+        derivations: by name, in an order in which sources come before what reads them (cycles kept together).
+        cycles: groups of derivation names that read one another (strongly connected components), in the same order;
+            a derivation on no cycle is a group of its own.
+        tests: by name.
+    """
+
+    source: str
+    collections: Mapping[str, CollectionSpec]
+    derivations: Mapping[str, DerivationSpec]
+    cycles: tuple[tuple[str, ...], ...]
+    tests: Mapping[str, TestSpec]
