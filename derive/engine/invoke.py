@@ -1,0 +1,152 @@
+"""From source documents to published documents: the part of a shard that is the same wherever it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from derive.document.key import compile_key, unpack
+from derive.document.pointer import MISSING, compile_pointer
+from derive.errors import SchemaViolation
+from derive.protocol.derive import DeriveSession, ReadBatch
+from derive.protocol.specs import JSON, CollectionSpec, DerivationSpec, Document
+from derive.schema.validator import Validator, compile_validator
+from derive.storage.segment import NO_PARTITION
+
+
+def parse_documents(column: pa.StringArray) -> list[Document]:
+    """Parse a column of JSON texts: one call for the batch, not one per document."""
+    joined = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(column)], pa.int32()), column), ",")
+    documents: list[Document] = orjson.loads(f"[{joined[0].as_py()}]")
+    return documents
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What lambdas published for one batch, in order; the three lists run in parallel.
+
+    Attributes:
+        causes: place in the batch of the source document that caused each.
+        keys: packed keys.
+        documents: valid under the write schema.
+    """
+
+    causes: list[int]
+    keys: list[bytes]
+    documents: list[Document]
+
+
+class Invoker:
+    """Validates source documents, runs a session's lambdas over them, and validates what comes out.
+
+    Args:
+        spec: the derivation.
+        session: its lambdas, open over a shard's state.
+        offsets: microseconds from clock to adjusted clock, by transform index.
+    """
+
+    def __init__(self, spec: DerivationSpec, session: DeriveSession, offsets: Sequence[int]) -> None:
+        self._spec = spec
+        self._session = session
+        self._offsets = np.array(offsets, dtype=np.int64)
+        by_source = {name: compile_validator(each.read_schema, name=name) for name, each in spec.sources.items()}
+        self._sources: list[Validator] = [by_source[each.source] for each in spec.transforms]
+        self._one_source = self._sources[0] if len(by_source) == 1 else None
+        self._output = compile_validator(spec.collection.write_schema, name=spec.name)
+        self._key = compile_key(spec.collection.key, spec.collection.key_defaults)
+
+    def invoke(
+        self, transforms: Sequence[int], adjusted: Any, keys: Sequence[bytes] | pa.Array, documents: list[Document]
+    ) -> Published:
+        """Run a batch.
+
+        Args:
+            transforms: index of the transform that reads each document.
+            adjusted: int64 array of adjusted clocks.
+            keys: packed keys of the documents, to name one in an error.
+            documents: parsed.
+
+        Raises:
+            SchemaViolation: a source document or a published document is invalid.
+            LambdaError: a lambda failed.
+        """
+        self._check_sources(transforms, keys, documents)
+        published = (adjusted - self._offsets[transforms]).tolist()
+        batch = ReadBatch(transforms, adjusted.tolist(), published, documents)
+        causes: list[int] = []
+        results: list[Document] = []
+        for cause, document in self._session.invoke(batch):
+            causes.append(cause)
+            results.append(document)
+        if not all(map(self._output.is_valid, results)):
+            self._raise_invalid(batch, causes, results)
+        return Published(causes, list(map(self._key, results)), results)
+
+    def _check_sources(
+        self, transforms: Sequence[int], keys: Sequence[bytes] | pa.Array, documents: list[Document]
+    ) -> None:
+        if self._one_source is not None:
+            if all(map(self._one_source.is_valid, documents)):
+                return
+        elif all(self._sources[which].is_valid(each) for which, each in zip(transforms, documents, strict=True)):
+            return
+        for place, (which, document) in enumerate(zip(transforms, documents, strict=True)):
+            validator = self._sources[which]
+            if not validator.is_valid(document):
+                packed = keys[place]
+                key = packed if isinstance(packed, bytes) else packed.as_py()
+                name = self._spec.transforms[which].name
+                raise _in_context(
+                    validator.violation(document, key=show_key(key)), f"transform '{name}' of '{self._spec.name}' reads"
+                )
+
+    def _raise_invalid(self, batch: ReadBatch, causes: list[int], results: list[Document]) -> None:
+        for cause, document in zip(causes, results, strict=True):
+            if not self._output.is_valid(document):
+                transform = self._spec.transforms[batch.transforms[cause]]
+                violation = self._output.violation(document, key=show_key(self._key(document)))
+                raise SchemaViolation(
+                    f"transform '{transform.name}' of '{self._spec.name}' published an invalid document:"
+                    f" {violation.message}; it is {orjson.dumps(document).decode()[:500]}, published for"
+                    f" {orjson.dumps(batch.documents[cause]).decode()[:500]}",
+                    position=transform.script.position if transform.script else transform.position,
+                    hint=violation.hint,
+                )
+
+
+def _in_context(violation: SchemaViolation, context: str) -> SchemaViolation:
+    message = f"{context} an invalid document: {violation.message}"
+    return SchemaViolation(message, position=violation.position, hint=violation.hint)
+
+
+def show_key(packed: bytes) -> str:
+    """A packed key as JSON, for messages."""
+    return orjson.dumps(unpack(packed), default=repr).decode()
+
+
+def compile_label(collection: CollectionSpec) -> Callable[[Document], str]:
+    """A function from a document to its logical partition: a JSON array of values, in field order."""
+    if not collection.partitions:
+        return lambda _: NO_PARTITION
+    getters = [(compile_pointer(each.pointer), each.default) for each in collection.partitions]
+    labels: dict[tuple[type, JSON], str] = {}
+
+    def label(document: Document) -> str:
+        values = []
+        for get, default in getters:
+            value = get(document)
+            values.append((default[0] if default else None) if value is MISSING else value)
+        # The type is part of the cache's key because Python takes True for 1.
+        known = tuple((type(value), value) for value in values)
+        found = labels.get(known)
+        if found is None:
+            found = labels[known] = orjson.dumps(values).decode()
+        return found
+
+    return label

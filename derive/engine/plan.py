@@ -1,0 +1,224 @@
+"""Planning a transaction: how far it goes, and what each transform reads for it.
+
+Everything about time is decided here. A transform reads documents whose *adjusted clock*, their own clock plus the
+`readDelay` (plus one tick if the read is a feedback read), lies between the transform's position and the end of the
+transaction. The end is bounded by what is final: the `upper` of each source, adjusted the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from derive.protocol.specs import DerivationSpec, TransformSpec
+from derive.storage.frontier import BEGINNING, END_OF_TIME, tick_begin, tick_end
+from derive.storage.reader import SourceRead
+from derive.storage.segment import Segment
+from derive.storage.store import Store
+
+Shape: TypeAlias = Literal["slices", "single", "sharded"]
+"""How a transaction is cut: into slices of time (nothing is shared between documents), one shard that combines as it
+goes, or several shards with a second shuffle behind them."""
+
+MAX_DOCUMENTS = 2_000_000
+"""About how many documents one transaction covers at most."""
+
+SLICE_DOCUMENTS = 100_000
+"""About how many documents one slice covers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One transaction of a derivation, as data.
+
+    Attributes:
+        spec: the derivation.
+        root: the data folder.
+        token: the attempt's own UUID.
+        epoch: of the run; workers of an older one are fenced.
+        shape: how it is cut.
+        shards: how many shards the task has.
+        tokens: by shard number, the token each shard's state must be at.
+        clamp: the output's `upper`: published clocks are not below it.
+        end: adjusted clock at which the transaction ends, a tick boundary.
+        reads: what to read, one entry per transform that takes part.
+        slices: for the shape `slices`, ascending borders in adjusted time, first and last included.
+    """
+
+    spec: DerivationSpec
+    root: Path
+    token: str
+    epoch: int
+    shape: Shape
+    shards: int
+    tokens: Mapping[int, str]
+    clamp: int
+    end: int
+    reads: tuple[SourceRead, ...]
+    slices: tuple[int, ...] = ()
+
+
+def offset_of(spec: DerivationSpec, transform: TransformSpec) -> int:
+    """Microseconds from a source document's clock to its adjusted clock: the read delay and the feedback tick."""
+    return transform.read_delay + (spec.tick if transform.feedback else 0)
+
+
+def default_shards(spec: DerivationSpec, cores: int) -> int:
+    """Shards of a task that has never run: one if it reads itself, so that it can feed back in memory."""
+    return 1 if any(each.source == spec.name for each in spec.transforms) else cores
+
+
+def keeps_state(spec: DerivationSpec) -> bool:
+    """Whether documents can meet one another in the lambdas: through a key, through tables, or through feedback."""
+    return bool(spec.migrations) or any(each.shuffle.kind != "any" or each.feedback for each in spec.transforms)
+
+
+def feeds_back_in_memory(spec: DerivationSpec, shards: int, cycle: Sequence[str]) -> bool:
+    """Whether the task is the only one on its cycle and has one shard, and so runs many ticks in one transaction."""
+    return shards == 1 and len(cycle) == 1 and any(each.feedback for each in spec.transforms)
+
+
+def shape_of(spec: DerivationSpec, shards: int) -> Shape:
+    """How transactions of this task are cut."""
+    if not keeps_state(spec):
+        return "slices"
+    return "single" if shards == 1 else "sharded"
+
+
+class Sources:
+    """What a derivation's transforms can read at this moment: segments and uppers, from one look at the store."""
+
+    def __init__(self, store: Store, spec: DerivationSpec) -> None:
+        self.root = store.root
+        self.spec = spec
+        self.uppers: dict[str, int] = {}
+        self._segments: dict[int, list[Segment]] = {}
+        for transform in spec.transforms:
+            source = spec.sources[transform.source]
+            if source.name not in self.uppers:
+                known = store.collection(source.name)
+                self.uppers[source.name] = known.upper if known else BEGINNING
+            fields = [each.field for each in source.partitions]
+            self._segments[transform.index] = store.segments(source.name, fields, transform.selector)
+
+    def read(self, transform: TransformSpec, begin: int, end: int) -> SourceRead:
+        """The read of a transform for adjusted clocks in `[begin, end)`."""
+        offset = offset_of(self.spec, transform)
+        clock_begin = max(begin - offset, transform.not_before or BEGINNING)
+        clock_end = min(end - offset, END_OF_TIME if transform.not_after is None else transform.not_after)
+        segments = self._segments[transform.index]
+        whole = SourceRead(transform.index, offset, clock_begin, clock_end, tuple(segments))
+        return whole.within(clock_begin + offset, clock_end + offset)
+
+    def earliest(self, transform: TransformSpec, begin: int) -> int | None:
+        """The least adjusted clock at or above `begin` of a stored document this transform reads; None if none is."""
+        read = self.read(transform, begin, END_OF_TIME)
+        best: int | None = None
+        for segment in read.segments:
+            if best is not None and segment.clock_min >= best:
+                continue
+            clock = _first_clock(self.root, segment, read.clock_begin)
+            if clock is not None and clock < read.clock_end and (best is None or clock < best):
+                best = clock
+        return None if best is None else best + read.offset
+
+    def pending(self, transform: TransformSpec, begin: int) -> int:
+        """How many stored documents wait for this transform at or above the adjusted clock `begin`."""
+        read = self.read(transform, begin, END_OF_TIME)
+        return sum(_count(self.root, segment, read.clock_begin, read.clock_end) for segment in read.segments)
+
+
+def _first_clock(root: Path, segment: Segment, begin: int) -> int | None:
+    if segment.clock_min >= begin:
+        return segment.clock_min
+    clocks = _clocks(root / segment.path)
+    place = int(np.searchsorted(clocks, begin))
+    return int(clocks[place]) if place < len(clocks) else None
+
+
+def _count(root: Path, segment: Segment, begin: int, end: int) -> int:
+    if segment.clock_min >= begin and segment.clock_max < end:
+        return segment.documents
+    low, high = np.searchsorted(_clocks(root / segment.path), [begin, end])
+    return max(0, int(high - low))
+
+
+@lru_cache(maxsize=32)
+def _clocks(path: Path) -> np.ndarray:
+    # Clocks only: no document is read on the driver.
+    column: np.ndarray = pq.read_table(str(path), columns=["clock"], partitioning=None).column("clock").to_numpy()
+    return column
+
+
+def choose_end(sources: Sources, positions: Mapping[int, int], bound: int) -> int:
+    """The end of the next transaction: at most `bound`, and with about `MAX_DOCUMENTS` documents before it.
+
+    Args:
+        sources: what can be read.
+        positions: by transform index, where each begins; only these take part.
+        bound: a tick boundary.
+    """
+    transforms = [each for each in sources.spec.transforms if each.index in positions]
+    reads = [sources.read(each, positions[each.index], bound) for each in transforms]
+    if _documents(reads) <= MAX_DOCUMENTS:
+        return bound
+    low = min(positions.values())
+    high = bound
+    while high - low > sources.spec.tick:
+        middle = (low + high) // 2
+        if _documents([each.within(low, middle) for each in reads]) > MAX_DOCUMENTS:
+            high = middle
+        else:
+            low = middle
+        low, high = max(low, min(positions.values())), high
+    return min(bound, tick_end(max(low, min(positions.values())), sources.spec.tick))
+
+
+def _documents(reads: Sequence[SourceRead]) -> int:
+    """About how many documents these reads hold, taking clocks within a segment as evenly spread."""
+    total = 0
+    for read in reads:
+        for segment in read.segments:
+            span = segment.clock_max - segment.clock_min + 1
+            covered = min(segment.clock_max + 1, read.clock_end) - max(segment.clock_min, read.clock_begin)
+            total += segment.documents * max(0, min(span, covered)) // span
+    return total
+
+
+def slice_borders(reads: Sequence[SourceRead], end: int, tick: int, clamp: int) -> tuple[int, ...]:
+    """Cut a stateless transaction into slices of time that begin and end at tick boundaries.
+
+    No tick is divided, so documents that combine are always in one slice; everything that is clamped to the output's
+    `upper` is of one tick, too.
+
+    Returns:
+        Ascending borders in adjusted time; slice i is `[borders[i], borders[i + 1])`.
+    """
+    begins = [max(s.clock_min, r.clock_begin) + r.offset for r in reads for s in r.segments]
+    ends = [min(s.clock_max + 1, r.clock_end) + r.offset for r in reads for s in r.segments]
+    if not begins:
+        return ()
+    first, last = tick_begin(min(begins), tick), min(end, tick_end(max(ends) - 1, tick))
+    count = -(-_documents(reads) // SLICE_DOCUMENTS)
+    borders = [first]
+    # Borders at equal counts: the clock below which the wanted share of documents lies, by bisection.
+    for number in range(1, count):
+        low, high = borders[-1], last
+        while high - low > tick:
+            middle = (low + high) // 2
+            below = _documents([each.within(first, middle) for each in reads])
+            low, high = (middle, high) if below * count < number * _documents(reads) else (low, middle)
+        border = tick_begin(high, tick)
+        if border > max(borders[-1], clamp) and border < last:
+            borders.append(border)
+    return (*borders, last)
+
+
+Progress: TypeAlias = Callable[[int], None]
+"""Told now and then how many documents of the transaction have been processed so far."""

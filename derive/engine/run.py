@@ -1,0 +1,184 @@
+"""Running a catalog: seal the sources, then let each derivation go as far as time allows, sources before readers.
+
+Derivations that read one another form a cycle. On a cycle nothing can be published before the earliest document that
+any of them has yet to process, so empty ticks are skipped, and each tick that is not empty is a transaction of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from derive.engine.executor import Executor
+from derive.engine.plan import Sources, default_shards, feeds_back_in_memory, offset_of
+from derive.engine.task import Task, Waiting, check_runnable
+from derive.errors import FencedError, FlowError, UsageError
+from derive.protocol.specs import CatalogSpec, TransformSpec
+from derive.storage.frontier import tick_end
+from derive.storage.store import Store
+
+
+class Observer(Protocol):
+    """Is told what a run does."""
+
+    def working(self, task: str, documents: int) -> None:
+        """A transaction of `task` has processed `documents` more documents so far."""
+
+    def committed(self, task: str) -> None:
+        """The transaction is committed."""
+
+    def failed(self, task: str, error: FlowError) -> None:
+        """The task stopped."""
+
+
+class Silent:
+    """An observer that is not interested."""
+
+    def working(self, task: str, documents: int) -> None:
+        """Ignore it."""
+
+    def committed(self, task: str) -> None:
+        """Ignore it."""
+
+    def failed(self, task: str, error: FlowError) -> None:
+        """Ignore it."""
+
+
+class Run:
+    """The derivations of a catalog, at work.
+
+    Args:
+        catalog: what is defined.
+        store: where it lives.
+        executor: carries out transactions.
+        tasks: names to run; None for all.
+        shards: for tasks that have never run; None for the default.
+        cores: default number of shards.
+        observer: is told what happens.
+    """
+
+    def __init__(
+        self,
+        catalog: CatalogSpec,
+        store: Store,
+        executor: Executor,
+        *,
+        tasks: Sequence[str] | None = None,
+        shards: int | None = None,
+        cores: int = 1,
+        observer: Observer | None = None,
+    ) -> None:
+        self._store = store
+        self._executor = executor
+        self._observer = observer or Silent()
+        self.tasks: dict[str, Task] = {}
+        self._cycles: list[tuple[str, ...]] = []
+        for collection in catalog.collections.values():
+            store.create(collection)
+        self._sealable = [name for name in catalog.collections if name not in catalog.derivations]
+        for name in tasks or ():
+            if name not in catalog.derivations:
+                known = ", ".join(catalog.derivations) or "none"
+                raise UsageError(f"the catalog has no derivation '{name}'", hint=f"it has: {known}")
+        for cycle in catalog.cycles:
+            chosen = tuple(
+                name
+                for name in cycle
+                if (tasks is None or name in tasks) and not catalog.derivations[name].disabled
+            )
+            for name in chosen:
+                spec = catalog.derivations[name]
+                check_runnable(spec)
+                self.tasks[name] = Task(store, spec, shards or default_shards(spec, cores))
+            if chosen:
+                self._cycles.append(chosen)
+
+    def seal(self) -> int:
+        """Seal the sources to the present; returns it."""
+        now = self._store.timeline.read()
+        self._store.seal(self._sealable, now)
+        return now
+
+    def step(self) -> bool:
+        """Seal, and run every task as far as it goes now; returns whether documents were processed or time moved."""
+        now = self.seal()
+        moved = False
+        for cycle in self._cycles:
+            while self._advance(cycle, now):
+                moved = True
+        return moved
+
+    def _advance(self, cycle: tuple[str, ...], now: int) -> bool:
+        tasks = [self.tasks[name] for name in cycle]
+        if any(each.error for each in tasks):
+            return False
+        looks = {each.spec.name: Sources(self._store, each.spec) for each in tasks}
+        in_memory = feeds_back_in_memory(tasks[0].spec, tasks[0].shards, cycle)
+        alone = len(cycle) == 1 and not any(each.feedback for each in tasks[0].spec.transforms)
+        earliest = now
+        if not (in_memory or alone):
+            found = [each.earliest(looks[each.spec.name]) for each in tasks]
+            earliest = min((each for each in found if each is not None), default=now)
+        moved = False
+        for task in tasks:
+            look = looks[task.spec.name]
+
+            def frontier(transform: TransformSpec, task: Task = task, look: Sources = look) -> int:
+                upper = look.uppers[transform.source]
+                if transform.feedback:
+                    # Nothing on the cycle is published before the earliest document it has yet to process.
+                    upper = now if in_memory else max(upper, min(earliest, now))
+                return min(upper + offset_of(task.spec, transform), now)
+
+            moved = self._transact(task, frontier) or moved
+            if task.error:
+                return False
+        return moved
+
+    def _transact(self, task: Task, frontier: Callable[[TransformSpec], int]) -> bool:
+        name = task.spec.name
+        try:
+            moved = task.advance(self._executor, frontier, lambda count: self._observer.working(name, count))
+        except FencedError:
+            raise
+        except FlowError as error:
+            task.fail(error)
+            self._observer.failed(name, error)
+            return False
+        if moved:
+            self._observer.committed(name)
+        return moved
+
+    def waiting(self) -> list[Waiting]:
+        """What is stored and not processed yet."""
+        return [each for task in self.tasks.values() if not task.error for each in task.waiting()]
+
+    def until_idle(self, sleep: Callable[[float], None] = time.sleep) -> list[Waiting]:
+        """Run until everything ingested before now is processed, and what it caused by feedback.
+
+        A tick ends before it is processed, so this may wait for the end of the present one.
+
+        Returns:
+            What still waits for a read delay.
+        """
+        start = self._store.timeline.read()
+        while True:
+            self.step()
+            waiting = self.waiting()
+            soon = [each for each in waiting if self._is_due(each, start)]
+            if not soon:
+                return waiting
+            due = min(tick_end(each.due, self.tasks[each.task].spec.tick) for each in soon)
+            pause = (due - self._store.timeline.wall()) / 1e6
+            if pause > 0:
+                sleep(min(pause, 1.0))
+
+    def _is_due(self, waiting: Waiting, start: int) -> bool:
+        """Whether these documents wait for no read delay that reaches past `start`."""
+        return waiting.due - waiting.delay < start + waiting.delay * 0 and waiting.due < start or waiting.delay == 0
+
+    def close(self) -> None:
+        """Give up the right to write."""
+        for task in self.tasks.values():
+            task.release()

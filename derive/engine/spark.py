@@ -1,0 +1,304 @@
+"""The Spark executor: shuffles, sorts, scales out and retries.
+
+Only descriptors and messages pass through the driver. Where documents must meet by key, Spark shuffles them: first by
+the hash of the shuffle key, computed in the Java virtual machine, to the shard that owns it; then what the shards
+published by output key, to be combined. What a shuffle delivers has no order, so it is always sorted again (law L4).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from derive.document.key import compile_key
+from derive.document.pointer import parse_pointer
+from derive.engine.java import JAVA_OPTIONS, ensure_java
+from derive.engine.plan import Plan, Progress
+from derive.engine.worker import Message, progress_folder, run_combine, run_lambdas, run_single, run_slice
+from derive.errors import DiskFullError, TaskError
+from derive.protocol.specs import JSON, TransformSpec
+from derive.storage.reader import SourceRead
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_SOURCE = "adjusted long, transform short, seq int, key binary, doc string"
+_LAMBDA = (
+    "clock long, key binary, doc string, partition string,"
+    " adjusted long, transform short, seq int, source_key binary, number long"
+)
+_SEGMENT = "clock long, seq int, key binary, doc string"
+_PLAIN_TOKEN = re.compile(r"[\w\- ]+")
+_POLL_SECONDS = 0.2
+
+
+def start_session(master: str | None, log_file: Path) -> SparkSession:
+    """Start Spark, quietly: its log goes to `log_file`.
+
+    Args:
+        master: Spark master URL; None for this machine's cores.
+        log_file: where the virtual machine logs.
+
+    Raises:
+        TaskError: Spark does not start.
+    """
+    java_home = ensure_java()
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    settings = Path(__file__).with_name("log4j2.properties")
+    options = f"{JAVA_OPTIONS} -Dlog4j2.configurationFile=file:{settings} -Dderive.log={log_file}".strip()
+    builder = SparkSession.builder.appName("flowctl").master(master or f"local[{os.cpu_count()},4]")
+    for name, value in {
+        "spark.ui.enabled": "false",
+        "spark.driver.extraJavaOptions": options,
+        "spark.driver.memory": os.environ.get("FLOW_DRIVER_MEMORY", "2g"),
+        "spark.sql.adaptive.enabled": "false",
+        "spark.speculation": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+        "spark.sql.parquet.enableVectorizedReader": "true",
+        "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+        "spark.sql.files.openCostInBytes": "65536",
+        "spark.sql.files.maxPartitionBytes": str(32 << 20),
+        "spark.sql.ansi.enabled": "false",
+        "spark.shuffle.sort.bypassMergeThreshold": "1000",
+        "spark.python.worker.faulthandler.enabled": "false",
+    }.items():
+        builder = builder.config(name, value)
+    if master is None:
+        builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+    try:
+        session: SparkSession = builder.getOrCreate()
+    except (PySparkException, RuntimeError, OSError) as exc:
+        raise TaskError(f"Spark does not start with Java at {java_home}: {exc}", hint=f"see {log_file}") from exc
+    session.sparkContext.setLogLevel("WARN")
+    return session
+
+
+class SparkExecutor:
+    """Runs transactions as Spark jobs.
+
+    Attributes:
+        master: Spark master URL; None for this machine's cores.
+        log_file: where Spark logs.
+    """
+
+    def __init__(self, master: str | None, log_file: Path) -> None:
+        self.master = master
+        self.log_file = log_file
+        self._session: SparkSession | None = None
+
+    @property
+    def session(self) -> SparkSession:
+        """The Spark session, started when first asked for."""
+        if self._session is None:
+            self._session = start_session(self.master, self.log_file)
+        return self._session
+
+    def execute(self, plan: Plan, progress: Progress) -> list[Message]:
+        """Carry out a plan as one Spark job."""
+        from py4j.protocol import Py4JJavaError
+        from pyspark.errors import PySparkException
+
+        session = self.session
+        with _Watch(plan, progress):
+            try:
+                return self._run(session, plan)
+            except (PySparkException, Py4JJavaError) as exc:
+                text = str(exc)
+                if "No space left on device" in text:
+                    raise DiskFullError(
+                        "no space left on the device while Spark shuffled documents",
+                        hint="nothing was committed; free some space and run the command again",
+                    ) from exc
+                raise TaskError(
+                    f"the Spark job of '{plan.spec.name}' failed: {_cause(text)}", hint=f"see {self.log_file}"
+                ) from exc
+
+    def _run(self, session: SparkSession, plan: Plan) -> list[Message]:
+        context = session.sparkContext
+        if plan.shape == "slices":
+            count = len(plan.slices) - 1
+            if count < 1:
+                return []
+            rows = context.parallelize(range(count), count).map(lambda number: run_slice(plan, number).to_json())
+            return [Message.from_json(text) for text in rows.collect()]
+        if plan.shape == "single":
+            rows = context.parallelize([0], 1).map(lambda _: run_single(plan).to_json())
+            return [Message.from_json(text) for text in rows.collect()]
+        published = _shuffled(session, plan).mapInArrow(_lambdas(plan), _LAMBDA)
+        combined = _by_output_key(published, plan).mapInArrow(_combine(plan), "message string")
+        return [Message.from_json(row.message) for row in combined.collect()]
+
+    def close(self) -> None:
+        """Stop Spark, if it was started."""
+        if self._session is not None:
+            self._session.stop()
+            self._session = None
+
+
+def _cause(text: str) -> str:
+    """The line of a Spark error that says what went wrong."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    telling = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b.*:", line)]
+    return (telling[-1] if telling else lines[0] if lines else "no message")[:500]
+
+
+# Shuffle 1: source documents to the shard that owns their key
+
+
+def _shuffled(session: SparkSession, plan: Plan) -> DataFrame:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    frames = [_source(session, plan, read) for read in plan.reads if read.segments]
+    every = reduce(lambda left, right: left.unionAll(right), frames)
+    owner = F.shiftrightunsigned(F.shiftrightunsigned("hash", 32) * plan.shards, 32).cast("int")
+    columns = ["adjusted", "transform", "seq", "key", "doc"]
+    return (
+        every.repartitionById(plan.shards, owner)
+        .select(*columns)
+        .sortWithinPartitions("adjusted", "transform", "seq", "key")
+    )
+
+
+def _source(session: SparkSession, plan: Plan, read: SourceRead) -> DataFrame:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    transform = plan.spec.transforms[read.transform]
+    paths = [str(plan.root / each.path) for each in read.segments]
+    stored = session.read.schema(_SEGMENT).parquet(*paths)
+    within = stored.where((F.col("clock") >= read.clock_begin) & (F.col("clock") < read.clock_end))
+    placed = within.select(
+        (F.col("clock") + read.offset).alias("adjusted"),
+        F.lit(read.transform).cast("short").alias("transform"),
+        "seq",
+        "key",
+        "doc",
+    )
+    if transform.shuffle.kind == "any":
+        return placed.withColumn("hash", F.xxhash64("key"))
+    components = _components(transform)
+    if components is None:
+        return placed.mapInArrow(_hashes(transform), f"{_SOURCE}, hash_key binary").withColumn(
+            "hash", F.xxhash64("hash_key")
+        )
+    return placed.withColumn("hash", F.xxhash64(*components))
+
+
+def _components(transform: TransformSpec) -> list[Column] | None:
+    """Spark expressions that are equal where the key's components are; None if its JSON paths cannot say them.
+
+    Two different components may well come out equal: that only puts two keys on one shard.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    shuffle = transform.shuffle
+    found = []
+    for pointer, kind, default in zip(shuffle.key, shuffle.key_types, shuffle.key_defaults, strict=True):
+        tokens = parse_pointer(pointer)
+        if not tokens or not all(_PLAIN_TOKEN.fullmatch(each) and not each.isdigit() for each in tokens):
+            return None
+        path = "$" + "".join(f"['{each}']" for each in tokens)
+        text = F.get_json_object("doc", path)
+        if default is not None:
+            text = F.coalesce(text, F.lit(_text_of(default)))
+        # 1 and 1.0 are one integer, and 1e2 is another spelling of 100.
+        found.append(text.cast("decimal(38,0)") if kind == "integer" else text)
+    return found
+
+
+def _text_of(value: JSON) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _hashes(transform: TransformSpec) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The shuffle key computed in Python, for pointers that Spark's JSON paths cannot express."""
+    pointers, defaults = transform.shuffle.key, transform.shuffle.key_defaults
+
+    def add(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from derive.engine.invoke import parse_documents
+
+        pack = compile_key(pointers, defaults)
+        for batch in batches:
+            keys = pa.array(list(map(pack, parse_documents(batch.column(4)))), pa.binary())
+            yield pa.RecordBatch.from_arrays(
+                [*batch.columns, keys], names=["adjusted", "transform", "seq", "key", "doc", "hash_key"]
+            )
+
+    return add
+
+
+# The lambdas, shuffle 2, and combining
+
+
+def _lambdas(plan: Plan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return run_lambdas(plan, _partition(), batches)
+
+    return run
+
+
+def _by_output_key(published: DataFrame, plan: Plan) -> DataFrame:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    tick = F.expr(f"clock div {plan.spec.tick}L")
+    order: Sequence[Any] = [tick, "key", "adjusted", "transform", "seq", "source_key", "number"]
+    return published.repartition(plan.shards, "key").sortWithinPartitions(*order)
+
+
+def _combine(plan: Plan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for message in run_combine(plan, _partition(), batches):
+            yield pa.RecordBatch.from_pydict({"message": [message.to_json()]})
+
+    return run
+
+
+def _partition() -> int:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    return context.partitionId()
+
+
+class _Watch:
+    """Adds up, while a job runs, what its workers say they have processed."""
+
+    def __init__(self, plan: Plan, progress: Progress) -> None:
+        self._folder = progress_folder(plan.root, plan.token)
+        self._progress = progress
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._poll, daemon=True)
+
+    def __enter__(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+        for file in self._folder.iterdir():
+            file.unlink(missing_ok=True)
+        self._folder.rmdir()
+
+    def _poll(self) -> None:
+        while not self._done.wait(_POLL_SECONDS):
+            total = 0
+            for file in self._folder.iterdir():
+                total += int.from_bytes(file.read_bytes()[:8], "little")
+            self._progress(total)

@@ -1,0 +1,153 @@
+"""A shard's state: one SQLite database whose write-ahead log is the prepared transaction (law L2).
+
+A shard's part of a transaction ends as one SQLite commit, with the attempt's token recorded in the same database. It
+lives only in the `-wal` file until the shard is opened the next time. By then the metadata database has committed that
+token, and the log is folded into the main file; or it has not, and the log is deleted, which restores the state before
+exactly. Nothing is copied, and a transaction costs one fsync.
+
+A process that belongs to a superseded run must not touch the log, however late it starts. So the folder is locked
+while a shard is open, and the epoch in the task's `epoch` file is read under that lock (law L5).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import apsw
+
+from derive.errors import FencedError, StorageError
+from derive.storage.metadata import translated
+from derive.storage.partition import collection_folder
+
+_LOCK_SECONDS = 60.0
+_CACHE_KIB = 128 * 1024
+
+
+def task_folder(root: Path, task: str) -> Path:
+    """Folder of a task's shards."""
+    return root / "state" / collection_folder(task).removeprefix("collections/")
+
+
+def shard_folder(root: Path, task: str, number: int, shards: int) -> Path:
+    """Folder of a shard, named by the inclusive range of key hashes it owns."""
+    begin = -(-(number << 32) // shards)
+    end = -(-((number + 1) << 32) // shards) - 1
+    return task_folder(root, task) / f"{begin:08x}-{end:08x}"
+
+
+def write_epoch(root: Path, task: str, epoch: int) -> None:
+    """Publish the current epoch of a task to its workers, durably."""
+    folder = task_folder(root, task)
+    with translated(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        temporary = folder / f"epoch.{os.getpid()}"
+        temporary.write_text(str(epoch))
+        descriptor = os.open(temporary, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.close(descriptor)
+        temporary.replace(folder / "epoch")
+
+
+@contextmanager
+def open_state(folder: Path, *, epoch: int, committed: str | None, token: str) -> Iterator[apsw.Connection]:
+    """A shard's database inside an open transaction, which commits as prepared when the block ends.
+
+    Args:
+        folder: the shard's.
+        epoch: of the run this process works for.
+        committed: token of the last committed transaction this shard took part in; None if there was none.
+        token: of this attempt.
+
+    Raises:
+        FencedError: a newer run has taken over.
+        StorageError: the database is not at the committed token.
+    """
+    with translated(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with _locked(folder):
+            current = int((folder.parent / "epoch").read_text())
+            if current != epoch:
+                raise FencedError(f"epoch {epoch} of {folder.parent.name} was superseded by epoch {current}")
+            db = _at_committed(folder / "state.db", committed)
+            try:
+                db.execute("BEGIN IMMEDIATE")
+                _prepare_table(db)
+                yield db
+                db.execute("UPDATE flow_shard SET token = ?", (token,))
+                db.execute("COMMIT")
+            finally:
+                # An error leaves the transaction open; closing rolls it back, and the log stays as it was.
+                db.close(True)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        deadline = time.monotonic() + _LOCK_SECONDS
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise StorageError(f"the shard in {folder} is held by another process") from None
+                time.sleep(0.02)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _at_committed(path: Path, committed: str | None) -> apsw.Connection:
+    """The database at exactly the committed token: its log is folded in or deleted."""
+    if committed is None:
+        # Nothing was ever committed, so whatever is here was left behind by attempts that failed.
+        for suffix in ("", "-wal"):
+            Path(f"{path}{suffix}").unlink(missing_ok=True)
+        return _open(path)
+    db = _open(path)
+    if _token(db) == committed:
+        db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        return db
+    db.close(True)
+    Path(f"{path}-wal").unlink(missing_ok=True)
+    db = _open(path)
+    if _token(db) != committed:
+        db.close(True)
+        raise StorageError(f"the state database {path} is not at the committed transaction {committed}")
+    return db
+
+
+def _open(path: Path) -> apsw.Connection:
+    db = apsw.Connection(str(path), statementcachesize=200)
+    db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    db.execute(
+        "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL; PRAGMA wal_autocheckpoint=0;"
+        f"PRAGMA synchronous=FULL; PRAGMA cache_size=-{_CACHE_KIB}; PRAGMA temp_store=MEMORY"
+    )
+    return db
+
+
+def _token(db: apsw.Connection) -> str | None:
+    if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'flow_shard'").get:
+        return None
+    token: str = db.execute("SELECT token FROM flow_shard").get
+    return token
+
+
+def _prepare_table(db: apsw.Connection) -> None:
+    db.execute("CREATE TABLE IF NOT EXISTS flow_shard (token TEXT)")
+    if db.execute("SELECT count(*) FROM flow_shard").get == 0:
+        db.execute("INSERT INTO flow_shard VALUES (NULL)")
+
+
+def open_scratch() -> apsw.Connection:
+    """A database in memory, inside an open transaction, for lambdas that keep no state."""
+    db = apsw.Connection(":memory:")
+    db.execute("BEGIN")
+    return db

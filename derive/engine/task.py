@@ -1,0 +1,208 @@
+"""A task: one derivation's progress, transaction after transaction.
+
+A transaction is planned, carried out by an executor, and committed in one metadata transaction; an error before that
+leaves nothing behind but garbage and the reason, which is recorded with the task.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import orjson
+
+from derive.engine.executor import Executor
+from derive.engine.plan import Plan, Shape, Sources, choose_end, shape_of, slice_borders
+from derive.engine.state import write_epoch
+from derive.engine.worker import Message
+from derive.errors import FlowError, TaskError
+from derive.protocol.specs import DerivationSpec, TransformSpec
+from derive.storage.capability import WriteCapability
+from derive.storage.frontier import BEGINNING, tick_begin
+from derive.storage.store import Store, TaskCommit
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Documents that one transform cannot process yet.
+
+    Attributes:
+        task: the derivation.
+        transform: its transform.
+        delay: the transform's read delay, microseconds.
+        documents: how many.
+        due: least adjusted clock among them.
+    """
+
+    task: str
+    transform: str
+    delay: int
+    documents: int
+    due: int
+
+
+class Task:
+    """One derivation, with the exclusive right to write its collection.
+
+    Args:
+        store: the data folder.
+        spec: the derivation.
+        shards: how many shards it gets if it has never run.
+    """
+
+    def __init__(self, store: Store, spec: DerivationSpec, shards: int) -> None:
+        self._store = store
+        self.spec = spec
+        store.create(spec.collection)
+        state = store.create_task(spec.name, shards)
+        self.shards = state.shards
+        self.error: FlowError | None = None
+        self._capability: WriteCapability = store.acquire_exclusive(spec.name)
+        write_epoch(store.root, spec.name, self._capability.epoch)
+        store.collect_garbage(spec.name)
+        self._positions = dict(state.positions)
+        self._tokens = dict(state.tokens)
+
+    @property
+    def upper(self) -> int:
+        """The derived collection's `upper`."""
+        return self._capability.frontier
+
+    @property
+    def shape(self) -> Shape:
+        """How its transactions are cut."""
+        return shape_of(self.spec, self.shards)
+
+    def position(self, transform: TransformSpec) -> int:
+        """The adjusted clock below which a transform has processed everything."""
+        return self._positions.get(transform.state_key, BEGINNING)
+
+    def earliest(self, sources: Sources) -> int | None:
+        """The least adjusted clock of a stored document that is not processed yet; None if there is none."""
+        found = [sources.earliest(each, self.position(each)) for each in self.spec.transforms]
+        return min((each for each in found if each is not None), default=None)
+
+    def waiting(self) -> list[Waiting]:
+        """What each transform still has to process."""
+        sources = Sources(self._store, self.spec)
+        found = []
+        for each in self.spec.transforms:
+            due = sources.earliest(each, self.position(each))
+            if due is not None:
+                count = sources.pending(each, self.position(each))
+                found.append(Waiting(self.spec.name, each.name, each.read_delay, count, due))
+        return found
+
+    def advance(self, executor: Executor, frontier: Callable[[TransformSpec], int], progress: Callable[[int], None]) -> bool:
+        """Run one transaction as far as frontiers allow.
+
+        Args:
+            executor: carries it out.
+            frontier: for a transform, the adjusted clock below which its source is final.
+            progress: told how many documents have been processed.
+
+        Returns:
+            Whether anything moved.
+
+        Raises:
+            FlowError: the transaction failed; nothing of it was committed.
+        """
+        tick = self.spec.tick
+        sources = Sources(self._store, self.spec)
+        for level in sorted({each.priority for each in self.spec.transforms}, reverse=True):
+            transforms = [each for each in self.spec.transforms if each.priority == level]
+            bound = tick_begin(min(frontier(each) for each in transforms), tick)
+            positions = {each.index: self.position(each) for each in transforms if self.position(each) < bound}
+            if not positions:
+                continue
+            self._transact(executor, sources, positions, bound, progress)
+            return True
+        return False
+
+    def _transact(
+        self,
+        executor: Executor,
+        sources: Sources,
+        positions: Mapping[int, int],
+        bound: int,
+        progress: Callable[[int], None],
+    ) -> None:
+        end = choose_end(sources, positions, bound)
+        transforms = [self.spec.transforms[index] for index in positions]
+        due = [sources.earliest(each, positions[each.index]) for each in transforms]
+        messages: list[Message] = []
+        token = str(uuid.uuid4())
+        if any(each is not None and each < end for each in due):
+            messages = executor.execute(self._plan(sources, positions, end, token), progress)
+        self._raise_first(messages)
+        self._commit(transforms, end, token, messages)
+
+    def _plan(self, sources: Sources, positions: Mapping[int, int], end: int, token: str) -> Plan:
+        reads = tuple(sources.read(self.spec.transforms[index], begin, end) for index, begin in positions.items())
+        slices: tuple[int, ...] = ()
+        if self.shape == "slices":
+            slices = slice_borders(reads, end, self.spec.tick, self.upper)
+        return Plan(
+            spec=self.spec,
+            root=self._store.root,
+            token=token,
+            epoch=self._capability.epoch,
+            shape=self.shape,
+            shards=self.shards,
+            tokens=self._tokens,
+            clamp=self.upper,
+            end=end,
+            reads=reads,
+            slices=slices,
+        )
+
+    @staticmethod
+    def _raise_first(messages: Sequence[Message]) -> None:
+        errors = [each.error for each in messages if each.error]
+        if errors:
+            raise FlowError.from_json(min(errors, key=orjson.dumps))
+
+    def _commit(
+        self, transforms: Sequence[TransformSpec], end: int, token: str, messages: Sequence[Message]
+    ) -> None:
+        segments = [segment for each in messages for segment in each.segments]
+        shards = [number for each in messages for number in each.shards]
+        positions = {**self._positions, **{each.state_key: end for each in transforms}}
+        commit = TaskCommit(
+            task=self.spec.name,
+            positions=positions,
+            token=token,
+            shards=shards,
+            documents_in=sum(each.documents_in for each in messages),
+            documents_out=sum(each.documents for each in segments),
+        )
+        last = max((each.clock_max for each in segments), default=BEGINNING)
+        upper = max(self.upper, end, last + 1)
+        self._capability = self._store.update_and_downgrade(self._capability, segments, upper, task=commit)
+        self._positions = positions
+        self._tokens.update(dict.fromkeys(shards, token))
+
+    def fail(self, error: FlowError) -> None:
+        """Record why the task stopped."""
+        self.error = error
+        self._store.set_error(self.spec.name, orjson.dumps(error.to_json()).decode())
+
+    def release(self) -> None:
+        """Give up the right to write."""
+        self._store.drop(self._capability)
+
+
+def check_runnable(spec: DerivationSpec) -> None:
+    """Refuse what this version cannot run.
+
+    Raises:
+        TaskError: the derivation uses a computed shuffle.
+    """
+    for transform in spec.transforms:
+        if transform.shuffle.kind == "lambda":
+            raise TaskError(
+                f"transform '{transform.name}' of '{spec.name}' has a computed shuffle, which does not run yet",
+                position=transform.position,
+                hint="shuffle by a key for now",
+            )

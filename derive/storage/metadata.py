@@ -1,0 +1,142 @@
+"""The metadata database: the single place where a commit happens.
+
+One SQLite database in WAL mode with `synchronous=FULL`. A segment file is part of a collection if and only if a row
+here says so, and everything that must happen together happens in one transaction of this database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import apsw
+
+from derive.errors import DiskFullError, StorageError
+
+FORMAT = 1
+"""Version of the tables below."""
+
+_TABLES = """
+CREATE TABLE format (version INTEGER NOT NULL);
+CREATE TABLE timeline (
+    id INTEGER PRIMARY KEY CHECK (id = 0),
+    clock INTEGER NOT NULL              -- the last clock that was assigned, or below which something was read
+);
+INSERT INTO timeline VALUES (0, 0);
+CREATE TABLE collection (
+    name TEXT PRIMARY KEY,
+    key TEXT NOT NULL,                  -- JSON array of pointers
+    partitions TEXT NOT NULL,           -- JSON array of [field, pointer]
+    since INTEGER NOT NULL,
+    upper INTEGER NOT NULL,
+    epoch INTEGER NOT NULL              -- counts holders of the exclusive write capability
+) WITHOUT ROWID;
+CREATE TABLE segment (
+    id INTEGER PRIMARY KEY,
+    collection TEXT NOT NULL REFERENCES collection,
+    path TEXT NOT NULL UNIQUE,          -- relative to the data folder
+    partition TEXT NOT NULL,            -- JSON array of the logical partition's values, in field order
+    clock_min INTEGER NOT NULL,
+    clock_max INTEGER NOT NULL,
+    documents INTEGER NOT NULL,
+    bytes INTEGER NOT NULL
+);
+CREATE INDEX segment_by_clock ON segment (collection, clock_max);
+CREATE TABLE capability (
+    id TEXT PRIMARY KEY,
+    collection TEXT NOT NULL REFERENCES collection,
+    kind TEXT NOT NULL CHECK (kind IN ('read', 'write')),
+    epoch INTEGER NOT NULL,             -- 0: shared
+    frontier INTEGER NOT NULL,
+    expires INTEGER,                    -- microseconds since the Unix epoch; NULL: held until dropped
+    holder TEXT NOT NULL                -- host:pid
+) WITHOUT ROWID;
+CREATE TABLE task (
+    name TEXT PRIMARY KEY,
+    shards INTEGER NOT NULL,            -- fixed when the task first runs
+    positions TEXT NOT NULL,            -- JSON: transform to the adjusted clock below which it is processed
+    error TEXT,                         -- JSON of the FlowError that stopped it
+    documents_in INTEGER NOT NULL DEFAULT 0,
+    documents_out INTEGER NOT NULL DEFAULT 0,
+    transactions INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+CREATE TABLE shard (
+    task TEXT NOT NULL REFERENCES task,
+    number INTEGER NOT NULL,
+    token TEXT NOT NULL,                -- of the last committed transaction this shard took part in
+    PRIMARY KEY (task, number)
+) WITHOUT ROWID;
+"""
+
+
+@contextmanager
+def translated(path: Path | str) -> Iterator[None]:
+    """Turn SQLite's and the operating system's errors about a full or broken disk into ours."""
+    try:
+        yield
+    except apsw.FullError as exc:
+        raise disk_full(path) from exc
+    except OSError as exc:
+        if exc.errno == 28:
+            raise disk_full(path) from exc
+        raise StorageError(f"cannot write {path}: {exc.strerror or exc}") from exc
+    except (apsw.IOError, apsw.CantOpenError, apsw.ReadOnlyError, apsw.NotADBError, apsw.CorruptError) as exc:
+        raise StorageError(f"the database {path} cannot be used: {exc}") from exc
+
+
+def disk_full(path: Path | str) -> DiskFullError:
+    """The error for a write that found no space."""
+    return DiskFullError(
+        f"no space left on the device while writing {path}",
+        hint="nothing was committed; free some space and run the command again",
+    )
+
+
+class Metadata:
+    """A connection to the metadata database of one data folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with translated(path):
+            self._db = apsw.Connection(str(path))
+            self._db.set_busy_timeout(60_000)
+            self._db.execute("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON")
+            with self.transaction() as db:
+                if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'format'").get:
+                    db.execute(_TABLES)
+                    db.execute("INSERT INTO format VALUES (?)", (FORMAT,))
+        version = self._db.execute("SELECT version FROM format").get
+        if version != FORMAT:
+            raise StorageError(f"{path} has format {version}, and this flowctl reads format {FORMAT}")
+
+    @contextmanager
+    def transaction(self) -> Iterator[apsw.Connection]:
+        """A write transaction: what it holds commits as one when the block ends, or not at all."""
+        with translated(self.path):
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                raise
+            try:
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def snapshot(self) -> Iterator[apsw.Connection]:
+        """A read transaction: everything read in the block is of one moment."""
+        with translated(self.path):
+            self._db.execute("BEGIN")
+            try:
+                yield self._db
+            finally:
+                self._db.execute("COMMIT")
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._db.close()

@@ -1,0 +1,382 @@
+"""The Storage interface: collections as durable time-varying collections.
+
+The verbs are the formalism's: `create`, `acquire_capabilities`, `update_and_downgrade`, `subscribe_at`; with `seal`,
+an update without updates. Each is one transaction of the metadata database, durable when it returns.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import apsw
+import orjson
+
+from derive.errors import FencedError, FrontierError, StorageError
+from derive.protocol.specs import CollectionSpec, SelectorSpec
+from derive.storage.capability import LEASE, WriteCapability
+from derive.storage.frontier import BEGINNING
+from derive.storage.metadata import Metadata, translated
+from derive.storage.partition import collection_folder
+from derive.storage.segment import Segment
+from derive.storage.timeline import Timeline, wall_clock
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """What the metadata knows of a collection.
+
+    Attributes:
+        name: its name.
+        since: contents are exact from here on.
+        upper: everything below is final.
+        documents: updates in all its segments.
+        segments: how many files.
+        bytes: their size.
+    """
+
+    name: str
+    since: int
+    upper: int
+    documents: int
+    segments: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskState:
+    """What the metadata knows of a task.
+
+    Attributes:
+        name: its name.
+        shards: how many shards it has.
+        positions: for each transform (by state key), the adjusted clock below which it is processed.
+        tokens: by shard number, the token of the last committed transaction that shard took part in.
+        error: JSON of the error that stopped it, or None.
+        documents_in: documents processed so far.
+        documents_out: documents published so far.
+        transactions: how many transactions that had documents.
+    """
+
+    name: str
+    shards: int
+    positions: Mapping[str, int]
+    tokens: Mapping[int, str]
+    error: str | None = None
+    documents_in: int = 0
+    documents_out: int = 0
+    transactions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCommit:
+    """A task's side of a transaction: what commits together with its documents (law L2).
+
+    Attributes:
+        task: name of the task.
+        positions: new positions of its transforms.
+        token: the attempt's token.
+        shards: numbers of the shards that took part.
+        documents_in: documents processed in this transaction.
+        documents_out: documents published in it.
+    """
+
+    task: str
+    positions: Mapping[str, int]
+    token: str
+    shards: Sequence[int]
+    documents_in: int
+    documents_out: int
+
+
+class Store:
+    """All collections of one data folder.
+
+    Args:
+        root: the data folder; created if it is missing.
+        wall: tells the wall-clock time in microseconds.
+    """
+
+    def __init__(self, root: Path, wall: Callable[[], int] = wall_clock) -> None:
+        self.root = root
+        with translated(root):
+            root.mkdir(parents=True, exist_ok=True)
+        self._metadata = Metadata(root / "metadata.db")
+        self.timeline = Timeline(self._metadata, wall)
+
+    def close(self) -> None:
+        """Release the metadata database."""
+        self._metadata.close()
+
+    # Collections
+
+    def create(self, spec: CollectionSpec) -> None:
+        """Bind a collection's name; nothing happens if it is bound to the same key and partitions already.
+
+        Raises:
+            StorageError: it exists with another key or other partitions.
+        """
+        key = orjson.dumps(spec.key).decode()
+        partitions = orjson.dumps([[each.field, each.pointer] for each in spec.partitions]).decode()
+        with self._metadata.transaction() as db:
+            row = db.execute("SELECT key, partitions FROM collection WHERE name = ?", (spec.name,)).get
+            if row is None:
+                values = (spec.name, key, partitions, BEGINNING, BEGINNING)
+                db.execute("INSERT INTO collection VALUES (?, ?, ?, ?, ?, 0)", values)
+                return
+        for what, now, before in (("key", key, row[0]), ("logical partitions", partitions, row[1])):
+            if now != before:
+                raise StorageError(
+                    f"collection '{spec.name}' was stored with {what} {before}, and the catalog now says {now}",
+                    position=spec.position,
+                    hint="use another name, or remove the data folder to start over",
+                )
+
+    def collection(self, name: str) -> Collection | None:
+        """What is known of a collection; None if nothing is stored under this name."""
+        with self._metadata.snapshot() as db:
+            row = db.execute(
+                "SELECT name, since, upper, coalesce(sum(documents), 0), count(segment.id), coalesce(sum(bytes), 0)"
+                " FROM collection LEFT JOIN segment ON collection = name WHERE name = ? GROUP BY name",
+                (name,),
+            ).fetchone()
+        return Collection(*row) if row else None
+
+    def segments(self, name: str, partitions: Sequence[str], selector: SelectorSpec) -> list[Segment]:
+        """Segments of a collection, without those of logical partitions that are not selected, by clock.
+
+        Args:
+            name: the collection.
+            partitions: its partition fields, sorted.
+            selector: which logical partitions.
+        """
+        with self._metadata.snapshot() as db:
+            rows = db.execute(
+                "SELECT path, partition, clock_min, clock_max, documents, bytes FROM segment"
+                " WHERE collection = ? ORDER BY clock_min, id",
+                (name,),
+            ).fetchall()
+        found = [Segment(row[0], tuple(orjson.loads(row[1])), *row[2:]) for row in rows]
+        return [each for each in found if selector.selects(dict(zip(partitions, each.partition, strict=True)))]
+
+    # Capabilities
+
+    def acquire_shared(self, name: str) -> WriteCapability:
+        """A leased right to ingest into a collection, at the present: until it is dropped, `upper` stays below."""
+        with self._metadata.transaction() as db:
+            last: int = db.execute("SELECT clock FROM timeline").get
+            upper: int = db.execute("SELECT upper FROM collection WHERE name = ?", (name,)).get
+            frontier = max(self.timeline.wall(), last + 1, upper)
+            capability = WriteCapability(str(uuid.uuid4()), name, frontier)
+            self._insert(db, capability, wall_clock() + LEASE)
+        return capability
+
+    def acquire_history(self, name: str) -> WriteCapability:
+        """A leased right to load documents with times of their own, from the collection's `upper` on."""
+        with self._metadata.transaction() as db:
+            upper: int = db.execute("SELECT upper FROM collection WHERE name = ?", (name,)).get
+            capability = WriteCapability(str(uuid.uuid4()), name, upper)
+            self._insert(db, capability, wall_clock() + LEASE)
+        return capability
+
+    def acquire_exclusive(self, name: str) -> WriteCapability:
+        """A task's right to write its collection; every earlier one is superseded (law L5)."""
+        with self._metadata.transaction() as db:
+            db.execute("UPDATE collection SET epoch = epoch + 1 WHERE name = ?", (name,))
+            db.execute("DELETE FROM capability WHERE collection = ? AND kind = 'write'", (name,))
+            epoch, upper = db.execute("SELECT epoch, upper FROM collection WHERE name = ?", (name,)).fetchone()
+            capability = WriteCapability(str(uuid.uuid4()), name, upper, epoch)
+            self._insert(db, capability, None)
+        return capability
+
+    @staticmethod
+    def _insert(db: apsw.Connection, capability: WriteCapability, expires: int | None) -> None:
+        db.execute(
+            "INSERT INTO capability VALUES (?, ?, 'write', ?, ?, ?, ?)",
+            (
+                capability.id,
+                capability.collection,
+                capability.epoch,
+                capability.frontier,
+                expires,
+                f"{socket.gethostname()}:{os.getpid()}",
+            ),
+        )
+
+    def renew(self, capability: WriteCapability) -> None:
+        """Extend the lease of a shared capability.
+
+        Raises:
+            FencedError: the lease has run out and the collection was sealed past it.
+        """
+        with self._metadata.transaction() as db:
+            self._check(db, capability)
+            db.execute("UPDATE capability SET expires = ? WHERE id = ?", (wall_clock() + LEASE, capability.id))
+
+    def drop(self, capability: WriteCapability) -> None:
+        """Give a capability back; `upper` is no longer held by it."""
+        with self._metadata.transaction() as db:
+            db.execute("DELETE FROM capability WHERE id = ?", (capability.id,))
+
+    @staticmethod
+    def _check(db: apsw.Connection, capability: WriteCapability) -> None:
+        row = db.execute("SELECT frontier FROM capability WHERE id = ?", (capability.id,)).get
+        if row is None and capability.epoch:
+            raise FencedError(
+                f"another flowctl has taken over '{capability.collection}'; this one commits nothing more",
+            )
+        if row is None:
+            raise FencedError(f"the lease to write '{capability.collection}' ran out", hint="run the command again")
+
+    # Writing
+
+    def update_and_downgrade(
+        self,
+        capability: WriteCapability,
+        segments: Sequence[Segment],
+        frontier: int,
+        *,
+        task: TaskCommit | None = None,
+        ascending: bool = False,
+    ) -> WriteCapability:
+        """Add segments and move the capability's frontier up, which lets `upper` follow; all in one commit.
+
+        Args:
+            capability: names the collection; its frontier is not above any clock in `segments`.
+            segments: durable files.
+            frontier: the new frontier; above every clock in `segments`.
+            task: what else commits with it.
+            ascending: require that no document stored so far is as late as these.
+
+        Returns:
+            The capability at its new frontier.
+
+        Raises:
+            FencedError: the capability is no longer valid.
+            FrontierError: a clock is out of bounds.
+        """
+        low = min((each.clock_min for each in segments), default=capability.frontier)
+        high = max((each.clock_max for each in segments), default=capability.frontier - 1)
+        with self._metadata.transaction() as db:
+            self._check(db, capability)
+            name = capability.collection
+            upper: int = db.execute("SELECT upper FROM collection WHERE name = ?", (name,)).get
+            if low < max(upper, capability.frontier) or high >= max(frontier, low):
+                raise FrontierError(f"documents at {low} to {high} do not fit '{name}', whose upper is {upper}")
+            last = db.execute("SELECT max(clock_max) FROM segment WHERE collection = ?", (name,)).get
+            if ascending and segments and last is not None and low <= last:
+                raise FrontierError(f"documents from {low} on are not later than those '{name}' already holds")
+            db.executemany(
+                "INSERT INTO segment (collection, path, partition, clock_min, clock_max, documents, bytes)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                [
+                    (name, s.path, orjson.dumps(s.partition).decode(), s.clock_min, s.clock_max, s.documents, s.bytes)
+                    for s in segments
+                ],
+            )
+            db.execute("UPDATE capability SET frontier = ? WHERE id = ?", (frontier, capability.id))
+            self._advance_upper(db, name, frontier)
+            if task:
+                _commit_task(db, task)
+        return replace(capability, frontier=frontier)
+
+    def seal(self, names: Sequence[str], frontier: int) -> dict[str, int]:
+        """Advance collections to `frontier`, or as far as live write capabilities allow, with no new updates.
+
+        Returns:
+            The `upper` of each.
+        """
+        with self._metadata.transaction() as db:
+            db.execute("DELETE FROM capability WHERE expires < ?", (wall_clock(),))
+            for holder, identifier in db.execute("SELECT holder, id FROM capability WHERE epoch = 0").fetchall():
+                if _is_dead(holder):
+                    db.execute("DELETE FROM capability WHERE id = ?", (identifier,))
+            return {name: self._advance_upper(db, name, frontier) for name in names}
+
+    @staticmethod
+    def _advance_upper(db: apsw.Connection, name: str, frontier: int) -> int:
+        held = db.execute("SELECT min(frontier) FROM capability WHERE collection = ? AND kind = 'write'", (name,)).get
+        bound = frontier if held is None else min(held, frontier)
+        db.execute("UPDATE collection SET upper = max(upper, ?) WHERE name = ?", (bound, name))
+        upper: int = db.execute("SELECT upper FROM collection WHERE name = ?", (name,)).get
+        return upper
+
+    # Tasks
+
+    def task(self, name: str) -> TaskState | None:
+        """What is known of a task; None if it has never run."""
+        with self._metadata.snapshot() as db:
+            row = db.execute(
+                "SELECT shards, positions, error, documents_in, documents_out, transactions FROM task WHERE name = ?",
+                (name,),
+            ).fetchone()
+            tokens = dict(db.execute("SELECT number, token FROM shard WHERE task = ?", (name,)).fetchall())
+        return TaskState(name, row[0], orjson.loads(row[1]), tokens, *row[2:]) if row else None
+
+    def create_task(self, name: str, shards: int) -> TaskState:
+        """The task's state; its number of shards is fixed now if it has never run."""
+        with self._metadata.transaction() as db:
+            db.execute(
+                "INSERT INTO task (name, shards, positions) VALUES (?, ?, '{}') ON CONFLICT DO NOTHING", (name, shards)
+            )
+        state = self.task(name)
+        assert state is not None
+        return state
+
+    def set_error(self, name: str, error: str | None) -> None:
+        """Record, as JSON, why a task stopped; None once it goes on."""
+        with self._metadata.transaction() as db:
+            db.execute("UPDATE task SET error = ? WHERE name = ?", (error, name))
+
+    # Housekeeping
+
+    def collect_garbage(self, name: str) -> int:
+        """Remove files of a collection that no committed row names; returns how many.
+
+        Only its exclusive writer may call this: files of a transaction under way would be taken for garbage.
+        """
+        with self._metadata.snapshot() as db:
+            rows = db.execute("SELECT path FROM segment WHERE collection = ?", (name,)).fetchall()
+        named = {row[0] for row in rows}
+        removed = 0
+        for file in (self.root / collection_folder(name)).rglob("*.parquet"):
+            if str(file.relative_to(self.root)) not in named:
+                file.unlink(missing_ok=True)
+                removed += 1
+        return removed
+
+
+def _commit_task(db: apsw.Connection, task: TaskCommit) -> None:
+    db.execute(
+        "UPDATE task SET positions = ?, error = NULL, documents_in = documents_in + ?,"
+        " documents_out = documents_out + ?, transactions = transactions + ? WHERE name = ?",
+        (
+            orjson.dumps(dict(task.positions)).decode(),
+            task.documents_in,
+            task.documents_out,
+            int(task.documents_in > 0),
+            task.task,
+        ),
+    )
+    db.executemany(
+        "INSERT INTO shard VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET token = excluded.token",
+        [(task.task, number, task.token) for number in task.shards],
+    )
+
+
+def _is_dead(holder: str) -> bool:
+    """Whether the process that holds a capability is known to be gone: it ran on this host and does not any more."""
+    host, _, pid = holder.rpartition(":")
+    if host != socket.gethostname():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False
