@@ -7,6 +7,7 @@ that is raised is a defect of this project.
     FlowError
     ├── UsageError          the command line asks for something that does not exist or does not fit
     ├── CatalogError        what a person wrote in a catalog; holds every `Issue` found
+    ├── SchemaError         a JSON Schema that cannot be compiled
     ├── DocumentError       a document that is not what its collection promises
     │   ├── ParseError          not JSON, or not a JSON object
     │   ├── SchemaViolation     fails its JSON Schema
@@ -101,6 +102,10 @@ class CatalogError(FlowError):
         count = len(self.issues)
         lines = "; ".join(f"{issue.position}: {issue.message}" for issue in self.issues[:3])
         super().__init__(f"the catalog has {count} error{'' if count == 1 else 's'}: {lines}")
+
+
+class SchemaError(FlowError):
+    """A JSON Schema that cannot be compiled, or whose annotations make no sense."""
 
 
 class DocumentError(FlowError):

@@ -15,10 +15,11 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from derive.engine.invoke import compile_label, parse_documents, show_key
+from derive.engine.invoke import parse_documents, show_key
 from derive.protocol.specs import DerivationSpec, Document
 from derive.reduce.combiner import Combiner, NotAssociative
 from derive.schema.validator import compile_validator
+from derive.storage.label import compile_label
 from derive.storage.segment import ROWS
 
 LAMBDA_ROWS = pa.schema(
@@ -137,9 +138,7 @@ class TickCombiner:
         self.open_tick = tick
         self._collect(clocks, keys, documents)
 
-    def rows(
-        self, clocks: list[int], seqs: list[int], keys: list[bytes], documents: list[Document]
-    ) -> pa.RecordBatch:
+    def rows(self, clocks: list[int], seqs: list[int], keys: list[bytes], documents: list[Document]) -> pa.RecordBatch:
         """Rows (`ROWS`) of combined documents, sorted."""
         return rows_of(np.array(clocks, dtype=np.int64), seqs, keys, documents, self._label)
 

@@ -17,9 +17,10 @@ import orjson
 import pyarrow as pa
 
 from derive.engine.combine import TickCombiner
-from derive.engine.invoke import Invoker, compile_label, parse_documents
+from derive.engine.invoke import Invoker, parse_documents
 from derive.engine.plan import Plan, offset_of
 from derive.protocol.specs import Document, TransformSpec
+from derive.storage.label import compile_label
 
 Row: TypeAlias = tuple[int, int, int, bytes, Document]
 """A source document: (adjusted clock, transform, seq, key, document); the first four order it (law L4)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from derive.document.key import compile_key, unpack
-from derive.document.pointer import MISSING, compile_pointer
 from derive.errors import SchemaViolation
 from derive.protocol.derive import DeriveSession, ReadBatch
-from derive.protocol.specs import JSON, CollectionSpec, DerivationSpec, Document
+from derive.protocol.specs import DerivationSpec, Document
 from derive.schema.validator import Validator, compile_validator
-from derive.storage.segment import NO_PARTITION
 
 
 def parse_documents(column: pa.StringArray) -> list[Document]:
@@ -128,25 +126,3 @@ def _in_context(violation: SchemaViolation, context: str) -> SchemaViolation:
 def show_key(packed: bytes) -> str:
     """A packed key as JSON, for messages."""
     return orjson.dumps(unpack(packed), default=repr).decode()
-
-
-def compile_label(collection: CollectionSpec) -> Callable[[Document], str]:
-    """A function from a document to its logical partition: a JSON array of values, in field order."""
-    if not collection.partitions:
-        return lambda _: NO_PARTITION
-    getters = [(compile_pointer(each.pointer), each.default) for each in collection.partitions]
-    labels: dict[tuple[type, JSON], str] = {}
-
-    def label(document: Document) -> str:
-        values = []
-        for get, default in getters:
-            value = get(document)
-            values.append((default[0] if default else None) if value is MISSING else value)
-        # The type is part of the cache's key because Python takes True for 1.
-        known = tuple((type(value), value) for value in values)
-        found = labels.get(known)
-        if found is None:
-            found = labels[known] = orjson.dumps(values).decode()
-        return found
-
-    return label

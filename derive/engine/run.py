@@ -83,9 +83,7 @@ class Run:
                 raise UsageError(f"the catalog has no derivation '{name}'", hint=f"it has: {known}")
         for cycle in catalog.cycles:
             chosen = tuple(
-                name
-                for name in cycle
-                if (tasks is None or name in tasks) and not catalog.derivations[name].disabled
+                name for name in cycle if (tasks is None or name in tasks) and not catalog.derivations[name].disabled
             )
             for name in chosen:
                 spec = catalog.derivations[name]
@@ -175,8 +173,8 @@ class Run:
                 sleep(min(pause, 1.0))
 
     def _is_due(self, waiting: Waiting, start: int) -> bool:
-        """Whether these documents wait for no read delay that reaches past `start`."""
-        return waiting.due - waiting.delay < start + waiting.delay * 0 and waiting.due < start or waiting.delay == 0
+        """Whether these documents are part of the work: due by `start`, or waiting for nothing but a tick to end."""
+        return waiting.due < start or waiting.delay == 0
 
     def close(self) -> None:
         """Give up the right to write."""

@@ -94,7 +94,9 @@ class Task:
                 found.append(Waiting(self.spec.name, each.name, each.read_delay, count, due))
         return found
 
-    def advance(self, executor: Executor, frontier: Callable[[TransformSpec], int], progress: Callable[[int], None]) -> bool:
+    def advance(
+        self, executor: Executor, frontier: Callable[[TransformSpec], int], progress: Callable[[int], None]
+    ) -> bool:
         """Run one transaction as far as frontiers allow.
 
         Args:
@@ -163,9 +165,7 @@ class Task:
         if errors:
             raise FlowError.from_json(min(errors, key=orjson.dumps))
 
-    def _commit(
-        self, transforms: Sequence[TransformSpec], end: int, token: str, messages: Sequence[Message]
-    ) -> None:
+    def _commit(self, transforms: Sequence[TransformSpec], end: int, token: str, messages: Sequence[Message]) -> None:
         segments = [segment for each in messages for segment in each.segments]
         shards = [number for each in messages for number in each.shards]
         positions = {**self._positions, **{each.state_key: end for each in transforms}}

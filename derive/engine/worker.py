@@ -20,11 +20,12 @@ import pyarrow as pa
 
 from derive.engine.combine import LAMBDA_ROWS, MESSAGE, TickCombiner, combine_sorted
 from derive.engine.feedback import run_ticks
-from derive.engine.invoke import Invoker, compile_label, parse_documents
+from derive.engine.invoke import Invoker, parse_documents
 from derive.engine.plan import Plan, offset_of
 from derive.engine.state import open_scratch, open_state, shard_folder
 from derive.errors import FlowError
 from derive.protocol.derive import DeriveSession, find_connector
+from derive.storage.label import compile_label
 from derive.storage.metadata import translated
 from derive.storage.reader import read_sorted
 from derive.storage.segment import Segment, SegmentWriter
@@ -133,9 +134,7 @@ def _state(plan: Plan, shard: int | None) -> AbstractContextManager[apsw.Connect
     return open_state(folder, epoch=plan.epoch, committed=plan.tokens.get(shard), token=plan.token)
 
 
-def _run_batches(
-    plan: Plan, span: tuple[int, int], invoker: Invoker, writer: SegmentWriter, counter: Counter
-) -> None:
+def _run_batches(plan: Plan, span: tuple[int, int], invoker: Invoker, writer: SegmentWriter, counter: Counter) -> None:
     batches = read_sorted(plan.root, [each.within(*span) for each in plan.reads])
     if any(each.feedback for each in plan.spec.transforms):
         run_ticks(plan, batches, invoker, writer.write, counter.add)

@@ -96,12 +96,13 @@ def disk_full(path: Path | str) -> DiskFullError:
 class Metadata:
     """A connection to the metadata database of one data folder."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, durable: bool = True) -> None:
         self.path = path
         with translated(path):
             self._db = apsw.Connection(str(path))
             self._db.set_busy_timeout(60_000)
-            self._db.execute("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON")
+            synchronous = "FULL" if durable else "OFF"
+            self._db.execute(f"PRAGMA journal_mode=WAL; PRAGMA synchronous={synchronous}; PRAGMA foreign_keys=ON")
             with self.transaction() as db:
                 if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'format'").get:
                     db.execute(_TABLES)

@@ -76,9 +76,7 @@ class _Cursor:
         metadata = self._file.metadata
         for group in range(metadata.num_row_groups):
             statistics = metadata.row_group(group).column(0).statistics
-            if statistics is None or (
-                statistics.max >= self.read.clock_begin and statistics.min < self.read.clock_end
-            ):
+            if statistics is None or (statistics.max >= self.read.clock_begin and statistics.min < self.read.clock_end):
                 self._groups.append(group)
         self._groups.reverse()
         self.load()

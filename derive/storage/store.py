@@ -99,13 +99,14 @@ class Store:
     Args:
         root: the data folder; created if it is missing.
         wall: tells the wall-clock time in microseconds.
+        durable: survive a loss of power; False for data that is thrown away, such as a test's.
     """
 
-    def __init__(self, root: Path, wall: Callable[[], int] = wall_clock) -> None:
+    def __init__(self, root: Path, wall: Callable[[], int] = wall_clock, *, durable: bool = True) -> None:
         self.root = root
         with translated(root):
             root.mkdir(parents=True, exist_ok=True)
-        self._metadata = Metadata(root / "metadata.db")
+        self._metadata = Metadata(root / "metadata.db", durable=durable)
         self.timeline = Timeline(self._metadata, wall)
 
     def close(self) -> None:

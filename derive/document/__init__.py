@@ -1,0 +1,1 @@
+"""JSON documents as values: pointers, order, packed keys, clocks."""

@@ -1,0 +1,98 @@
+"""Clocks as text: RFC 3339 times, durations, and the UUIDs that readers of a collection may ask for.
+
+A clock is an int64 of microseconds since the Unix epoch.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from datetime import UTC, datetime, timedelta
+
+_RFC3339 = re.compile(r"(\d{4}-\d{2}-\d{2})[Tt](\d{2}:\d{2}:\d{2})(?:\.(\d+))?([Zz]|[+-]\d{2}:\d{2})", re.ASCII)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_UUID_EPOCH = 122_192_928_000_000_000
+"""100-nanosecond intervals from 1582-10-15 to the Unix epoch (RFC 4122, section 4.1.4)."""
+
+_UNITS = {
+    "us": 1,
+    "ms": 1_000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "h": 3_600_000_000,
+    "d": 86_400_000_000,
+    "w": 604_800_000_000,
+}
+_SPELLINGS = {
+    "us": ("us", "usec", "usecs", "microsecond", "microseconds"),
+    "ms": ("ms", "msec", "msecs", "millisecond", "milliseconds"),
+    "s": ("s", "sec", "secs", "second", "seconds"),
+    "m": ("m", "min", "mins", "minute", "minutes"),
+    "h": ("h", "hr", "hrs", "hour", "hours"),
+    "d": ("d", "day", "days"),
+    "w": ("w", "week", "weeks"),
+}
+_BY_SPELLING = {spelling: _UNITS[unit] for unit, spellings in _SPELLINGS.items() for spelling in spellings}
+_PART = re.compile(r"\s*(\d+)\s*([a-zA-Z]+)\s*", re.ASCII)
+
+
+def parse_rfc3339(text: str) -> int:
+    """The clock of an RFC 3339 time; digits below a microsecond are cut off.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    found = _RFC3339.fullmatch(text)
+    if not found:
+        raise ValueError(f"not an RFC 3339 time: {text!r}")
+    date, time, fraction, zone = found.groups()
+    moment = datetime.fromisoformat(f"{date}T{time}{'+00:00' if zone in 'Zz' else zone}")
+    clock = (moment - _EPOCH) // _MICROSECOND
+    return clock + int(fraction[:6].ljust(6, "0")) if fraction else clock
+
+
+def format_rfc3339(clock: int) -> str:
+    """A clock as an RFC 3339 time in UTC, always with six digits, so that texts sort as times do."""
+    moment = _EPOCH + timedelta(microseconds=clock)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ").rjust(27, "0")
+
+
+def parse_duration(text: str) -> int:
+    """Microseconds of a duration such as `15m`, `1 hour` or `1h 30s`.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    total = 0
+    place = 0
+    while place < len(text) or not text:
+        found = _PART.match(text, place)
+        if not found or found[2] not in _BY_SPELLING:
+            raise ValueError(f"not a duration such as '15m', '24h' or '1h 30s': {text!r}")
+        total += int(found[1]) * _BY_SPELLING[found[2]]
+        place = found.end()
+    return total
+
+
+def format_duration(micros: int) -> str:
+    """A duration in the largest units that say it exactly, such as `1h 30m`; days count as hours."""
+    if micros == 0:
+        return "0s"
+    parts = []
+    for unit in ("h", "m", "s", "ms", "us"):
+        count, micros = divmod(micros, _UNITS[unit])
+        if count:
+            parts.append(f"{count}{unit}")
+    return " ".join(parts)
+
+
+def document_uuid(clock: int, seq: int, key: bytes) -> str:
+    """The version 1 UUID of a document: its time is the clock, its node is made from the key.
+
+    Source: RFC 4122, section 4.2.
+    """
+    stamp = clock * 10 + _UUID_EPOCH
+    low, middle, high = stamp & 0xFFFFFFFF, stamp >> 32 & 0xFFFF, stamp >> 48 & 0x0FFF | 0x1000
+    node = zlib.crc32(key) | (zlib.crc32(key[::-1]) & 0xFFFF) << 32 | 1 << 40
+    return f"{low:08x}-{middle:04x}-{high:04x}-{seq & 0x3FFF | 0x8000:04x}-{node:012x}"

@@ -1,0 +1,132 @@
+"""Packed keys: FoundationDB's tuple encoding, whose bytes sort as the values do.
+
+Source: the tuple layer specification of FoundationDB (design/tuple.md). Packing is on the hot path, so the four scalar
+kinds a key may have are packed here; `fdb.tuple` is the oracle in the tests.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+
+import orjson
+
+from derive.document.pointer import JSON, MISSING, compile_pointer, parse_pointer
+
+_NULL, _BYTES, _STRING, _INT_ZERO, _DOUBLE, _FALSE, _TRUE = 0x00, 0x01, 0x02, 0x14, 0x21, 0x26, 0x27
+
+
+def pack(values: Sequence[JSON]) -> bytes:
+    """Pack values, one after the other; arrays and objects go as their JSON text."""
+    return b"".join(map(_pack, values))
+
+
+def _pack(value: JSON) -> bytes:
+    kind = type(value)
+    if kind is str:
+        text: bytes = value.encode()
+        return b"\x02" + (text.replace(b"\0", b"\0\xff") if b"\0" in text else text) + b"\0"
+    if kind is int:
+        return _pack_int(value)
+    if value is None:
+        return b"\0"
+    if kind is bool:
+        return b"\x27" if value else b"\x26"
+    if kind is float:
+        return _pack_float(value)
+    return b"\x01" + orjson.dumps(value).replace(b"\0", b"\0\xff") + b"\0"
+
+
+def _pack_int(value: int) -> bytes:
+    if value == 0:
+        return b"\x14"
+    size = (value.bit_length() + 7) // 8
+    if size > 255:
+        raise ValueError("an integer of more than 255 bytes cannot be part of a key")
+    if value > 0:
+        code = bytes((0x14 + size,)) if size <= 8 else bytes((0x1D, size))
+        return code + value.to_bytes(size, "big")
+    code = bytes((0x14 - size,)) if size <= 8 else bytes((0x0B, size ^ 0xFF))
+    return code + (value + (1 << (8 * size)) - 1).to_bytes(size, "big")
+
+
+def _pack_float(value: float) -> bytes:
+    bits = struct.pack(">d", value)
+    flipped = bytes(each ^ 0xFF for each in bits) if bits[0] & 0x80 else bytes((bits[0] ^ 0x80,)) + bits[1:]
+    return b"\x21" + flipped
+
+
+def unpack(packed: bytes) -> tuple[JSON, ...]:
+    """The values of a packed key; arrays and objects come back as the bytes of their JSON text."""
+    values: list[JSON] = []
+    place = 0
+    while place < len(packed):
+        value, place = _unpack(packed, place)
+        values.append(value)
+    return tuple(values)
+
+
+def _unpack(packed: bytes, place: int) -> tuple[JSON, int]:
+    code = packed[place]
+    place += 1
+    if code == _NULL:
+        return None, place
+    if code in (_FALSE, _TRUE):
+        return code == _TRUE, place
+    if code in (_BYTES, _STRING):
+        end = packed.index(b"\0", place)
+        while packed[end + 1 : end + 2] == b"\xff":
+            end = packed.index(b"\0", end + 2)
+        text = packed[place:end].replace(b"\0\xff", b"\0")
+        return text.decode() if code == _STRING else text, end + 1
+    if code == _DOUBLE:
+        bits = packed[place : place + 8]
+        raw = bytes((bits[0] ^ 0x80,)) + bits[1:] if bits[0] & 0x80 else bytes(each ^ 0xFF for each in bits)
+        return struct.unpack(">d", raw)[0], place + 8
+    return _unpack_int(packed, code, place)
+
+
+def _unpack_int(packed: bytes, code: int, place: int) -> tuple[int, int]:
+    if code == 0x1D:
+        size, place = packed[place], place + 1
+    elif code == 0x0B:
+        size, place = packed[place] ^ 0xFF, place + 1
+    elif 0x0C <= code <= 0x1C:
+        size = abs(code - _INT_ZERO)
+    else:
+        raise ValueError(f"not a packed key: code {code:#x} at byte {place - 1}")
+    number = int.from_bytes(packed[place : place + size], "big")
+    if code < _INT_ZERO:
+        number -= (1 << (8 * size)) - 1
+    return number, place + size
+
+
+def compile_key(pointers: Sequence[str], defaults: Sequence[JSON]) -> Callable[[JSON], bytes]:
+    """A function from a document to its packed key.
+
+    Args:
+        pointers: locations of the key's components.
+        defaults: for each, the value of a document that lacks it.
+    """
+    if len(pointers) == 1 and len(parse_pointer(pointers[0])) == 1:
+        name, default = parse_pointer(pointers[0])[0], defaults[0]
+
+        def pack_one(document: JSON) -> bytes:
+            return _pack(_integral(document.get(name, default)))
+
+        return pack_one
+    getters = [(compile_pointer(pointer), default) for pointer, default in zip(pointers, defaults, strict=True)]
+
+    def pack_all(document: JSON) -> bytes:
+        parts = []
+        for get, default in getters:
+            value = get(document)
+            parts.append(_pack(_integral(default if value is MISSING else value)))
+        return b"".join(parts)
+
+    return pack_all
+
+
+def _integral(value: JSON) -> JSON:
+    # 1.0 is the integer 1: one key, however it was spelled.
+    return int(value) if type(value) is float and value.is_integer() else value

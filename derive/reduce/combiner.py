@@ -1,0 +1,58 @@
+"""The combiner: documents of one key into one, or into as few as their annotations allow.
+
+There is one for reading, testing and the engine alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from derive.document.pointer import JSON, MISSING
+from derive.reduce.merge import NotAssociative, compile_plan
+from derive.reduce.strategy import PlanBuilder
+
+__all__ = ["Combiner", "NotAssociative"]
+
+
+class Combiner:
+    """Combines documents under one schema.
+
+    Args:
+        schema: self-contained JSON Schema with `reduce` annotations.
+        name: of the collection, for messages.
+
+    Raises:
+        SchemaError: its annotations make no sense.
+    """
+
+    def __init__(self, schema: JSON, *, name: str = "") -> None:
+        self._reduce = compile_plan(PlanBuilder(schema, name).build())
+
+    def partial_step(self, left: JSON, right: JSON) -> JSON:
+        """Combine two documents of which the first is not the beginning of its key's history.
+
+        Raises:
+            NotAssociative: they have to stay two.
+            ReductionError: a strategy does not fit them.
+        """
+        return self._reduce(left, right, False)
+
+    def partial(self, documents: Iterable[JSON]) -> list[JSON]:
+        """Combine documents from the left into one, or into several where two have to stay two."""
+        folded: list[JSON] = []
+        for document in documents:
+            if folded:
+                try:
+                    folded[-1] = self.partial_step(folded[-1], document)
+                    continue
+                except NotAssociative:
+                    pass
+            folded.append(document)
+        return folded
+
+    def full(self, documents: Iterable[JSON]) -> JSON:
+        """Reduce the whole history of a key, from the left; `MISSING` if it ends deleted."""
+        value: JSON = MISSING
+        for document in documents:
+            value = self._reduce(value, document, True)
+        return value

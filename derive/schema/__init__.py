@@ -1,0 +1,1 @@
+"""JSON Schema: references, validation, inference, projections."""

@@ -1,0 +1,1 @@
+"""Catalog tests: `tests:` stanzas on the in-process executor, in virtual time."""

@@ -1,0 +1,62 @@
+"""What differs between an expected and an actual document, and only that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from derive.document.pointer import MISSING
+from derive.protocol.specs import JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One location at which two documents differ.
+
+    Attributes:
+        pointer: JSON pointer.
+        expected: value there, or `MISSING`.
+        actual: value there, or `MISSING`.
+    """
+
+    pointer: str
+    expected: JSON
+    actual: JSON
+
+
+def differences(expected: JSON, actual: JSON, *, strict: bool = False, pointer: str = "") -> list[Difference]:
+    """Locations at which `actual` is not what `expected` asks for.
+
+    `actual` may say more: further properties and further trailing items are no difference unless `strict`.
+    Numbers are equal if they differ by rounding only.
+    """
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        names = sorted({*expected, *actual}) if strict else list(expected)
+        pairs = [(_escape(name), expected.get(name, MISSING), actual.get(name, MISSING)) for name in names]
+    elif isinstance(expected, list) and isinstance(actual, list):
+        length = max(len(expected), len(actual)) if strict else len(expected)
+        pairs = [(str(place), _item(expected, place), _item(actual, place)) for place in range(length)]
+    else:
+        return [] if _equal(expected, actual) else [Difference(pointer, expected, actual)]
+    return [
+        each
+        for name, left, right in pairs
+        for each in differences(left, right, strict=strict, pointer=f"{pointer}/{name}")
+    ]
+
+
+def _item(values: list[JSON], place: int) -> JSON:
+    return values[place] if place < len(values) else MISSING
+
+
+def _escape(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")
+
+
+def _equal(expected: JSON, actual: JSON) -> bool:
+    if isinstance(expected, bool) or isinstance(actual, bool):
+        return expected is actual
+    if isinstance(expected, int) and isinstance(actual, int):
+        return expected == actual
+    if isinstance(expected, int | float) and isinstance(actual, int | float):
+        return expected == actual or abs(expected - actual) < 2.22e-16 * max(abs(expected), abs(actual))
+    return type(expected) is type(actual) and bool(expected == actual)
