@@ -1,0 +1,45 @@
+"""The order of derivations, and the cycles among them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+
+def cycles(reads: Mapping[str, Sequence[str]]) -> tuple[tuple[str, ...], ...]:
+    """Groups of names that read one another, sources before readers.
+
+    Source: Tarjan, "Depth-first search and linear graph algorithms" (1972), without recursion.
+
+    Args:
+        reads: for each name, the names it reads.
+    """
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    groups: list[tuple[str, ...]] = []
+    for root in reads:
+        if root in index:
+            continue
+        work = [(root, iter(reads[root]))]
+        index[root] = low[root] = len(index)
+        stack.append(root)
+        while work:
+            name, sources = work[-1]
+            following = next((each for each in sources if each in reads), None)
+            if following is not None:
+                if following not in index:
+                    index[following] = low[following] = len(index)
+                    stack.append(following)
+                    work.append((following, iter(reads[following])))
+                elif following in stack:
+                    low[name] = min(low[name], index[following])
+                continue
+            work.pop()
+            if work:
+                low[work[-1][0]] = min(low[work[-1][0]], low[name])
+            if low[name] == index[name]:
+                place = stack.index(name)
+                group = set(stack[place:])
+                del stack[place:]
+                groups.append(tuple(each for each in reads if each in group))
+    return tuple(groups)

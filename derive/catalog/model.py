@@ -1,0 +1,127 @@
+"""What a person wrote: the catalog's definitions, with the positions of everything, before any rule is applied."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from derive.catalog.yaml import Located
+from derive.position import Script
+from derive.protocol.specs import JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """The properties one kind of object may have, and of those the ones it must have."""
+
+    known: frozenset[str]
+    required: frozenset[str] = frozenset()
+
+
+def _fields(known: str, required: str = "") -> Fields:
+    return Fields(frozenset(known.split()) | frozenset(required.split()), frozenset(required.split()))
+
+
+CATALOG = _fields("$schema import captures collections materializations tests")
+COLLECTION = _fields("schema readSchema writeSchema projections journals derive expectPubId delete reset", "key")
+PROJECTION = _fields("partition", "location")
+DERIVE = _fields("shuffleKeyTypes shards redactSalt", "using transforms")
+USING = _fields("sqlite typescript")
+SQLITE = _fields("migrations")
+TYPESCRIPT = _fields("", "module")
+TRANSFORM = _fields("shuffle lambda priority readDelay disable backfill", "name source")
+SOURCE = _fields("partitions notBefore notAfter", "name")
+SELECTOR = _fields("include exclude")
+SHUFFLE = _fields("key lambda")
+SHARDS = _fields(
+    "disable minTxnDuration maxTxnDuration hotStandbys ringBufferSize readChannelSize logLevel"
+)
+TEST = _fields("description expectPubId delete", "steps")
+STEP = _fields("ingest verify")
+INGEST = _fields("description", "collection documents")
+VERIFY = _fields("description partitions", "collection documents")
+VERIFY_SOURCE = _fields("partitions", "name")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceDef:
+    """A reference to a collection, with what of it is wanted."""
+
+    name: Located
+    partitions: Located | None = None
+    not_before: Located | None = None
+    not_after: Located | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TransformDef:
+    """One entry of `transforms`."""
+
+    name: Located
+    source: SourceDef
+    shuffle: Located | None
+    shuffle_script: Script | None
+    script: Script | None
+    priority: int
+    read_delay: int
+    backfill: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeriveDef:
+    """A `derive` stanza."""
+
+    connector: str
+    migrations: tuple[Script, ...]
+    module: Script | None
+    transforms: tuple[TransformDef, ...]
+    shuffle_key_types: Located | None
+    tick: int
+    disabled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionDef:
+    """An entry of `collections`."""
+
+    name: str
+    at: Located
+    key: Located | None
+    write_schema: JSON
+    read_schema: JSON
+    schema_at: Located
+    projections: Located | None
+    derive: DeriveDef | None
+
+
+@dataclass(frozen=True, slots=True)
+class StepDef:
+    """A step of a test: `kind` is `ingest` or `verify`."""
+
+    kind: str
+    at: Located
+    source: SourceDef
+    documents: tuple[JSON, ...]
+    documents_at: Located
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class TestDef:
+    """An entry of `tests`."""
+
+    __test__ = False  # for pytest, which collects classes by this name
+
+    name: str
+    at: Located
+    description: str
+    steps: tuple[StepDef, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogDef:
+    """All files of a catalog together."""
+
+    source: str
+    collections: Mapping[str, CollectionDef] = field(default_factory=dict)
+    tests: Mapping[str, TestDef] = field(default_factory=dict)

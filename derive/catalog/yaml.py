@@ -1,0 +1,219 @@
+"""YAML with positions: every value of a catalog knows where it is written.
+
+The composer here reads libyaml's events itself, because catalogs are YAML 1.2: anchors may be repeated (the latest one
+counts), `yes` and `on` are strings, and a time is a string. Merge keys are applied.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import yaml
+
+from derive.errors import CatalogError, Issue
+from derive.position import Position, Script
+from derive.protocol.specs import JSON
+
+Path: TypeAlias = tuple[str | int, ...]
+"""Property names and indexes from the root of a document."""
+
+_INT = re.compile(r"[-+]?(0|[1-9][0-9]*)|0o[0-7]+|0x[0-9a-fA-F]+")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_CONSTANTS: dict[str, JSON] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Where a value is written: line and column from 0, and its part of the text."""
+
+    line: int
+    column: int
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class YamlFile:
+    """A parsed file.
+
+    Attributes:
+        name: path for messages.
+        text: all of it.
+        value: what it holds, as JSON.
+        spans: where each value is written, by path.
+        keys: where each property name is written, by the path of its value.
+    """
+
+    name: str
+    text: str
+    value: JSON
+    spans: dict[Path, Span]
+    keys: dict[Path, Span]
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """A value in a YAML file.
+
+    Attributes:
+        file: the file.
+        path: where in it.
+        value: the value.
+    """
+
+    file: YamlFile
+    path: Path
+    value: JSON
+
+    @property
+    def position(self) -> Position:
+        """Where the value is written."""
+        return _position(self.file, self.file.spans.get(self.path, Span(0, 0, 0, 0)))
+
+    @property
+    def key_position(self) -> Position:
+        """Where the value's property name is written."""
+        span = self.file.keys.get(self.path)
+        return _position(self.file, span) if span else self.position
+
+    def __getitem__(self, name: str | int) -> Located:
+        return Located(self.file, (*self.path, name), self.value[name])
+
+    def items(self) -> Iterator[tuple[str, Located]]:
+        """Properties of an object."""
+        for name in self.value:
+            yield name, self[name]
+
+    def elements(self) -> Iterator[Located]:
+        """Items of an array."""
+        for place in range(len(self.value)):
+            yield self[place]
+
+    def script(self) -> Script:
+        """A string as code, which can tell the position of each of its characters."""
+        span = self.file.spans[self.path]
+        return Script(self.value, self.file.text[span.begin : span.end], self.position)
+
+
+def _position(file: YamlFile, span: Span) -> Position:
+    first = file.text[span.begin : span.end].split("\n", 1)[0].rstrip()
+    return Position(file.name, span.line + 1, span.column + 1, len(first))
+
+
+def parse_yaml(text: str, name: str) -> YamlFile:
+    """Parse a YAML (or JSON) document.
+
+    Raises:
+        CatalogError: it is not YAML, repeats a property name, or refers to an anchor it does not have.
+    """
+    composer = _Composer(text, name)
+    try:
+        value = composer.document()
+    except yaml.MarkedYAMLError as exc:
+        mark = exc.problem_mark or exc.context_mark
+        where = Position(name, mark.line + 1, mark.column + 1) if mark else Position(name)
+        raise CatalogError([Issue("E001", f"not YAML: {exc.problem or exc.context}", where)]) from exc
+    except yaml.YAMLError as exc:
+        raise CatalogError([Issue("E001", f"not YAML: {exc}", Position(name))]) from exc
+    return YamlFile(name, text, value, composer.spans, composer.keys)
+
+
+class _Composer:
+    def __init__(self, text: str, name: str) -> None:
+        self._name = name
+        self._events = iter(yaml.parse(text, Loader=yaml.CSafeLoader))
+        self._anchors: dict[str, tuple[JSON, dict[Path, Span], dict[Path, Span]]] = {}
+        self.spans: dict[Path, Span] = {}
+        self.keys: dict[Path, Span] = {}
+
+    def document(self) -> JSON:
+        next(self._events)  # stream start
+        if not isinstance(next(self._events), yaml.DocumentStartEvent):
+            return None
+        value = self._value(next(self._events), ())
+        next(self._events)  # document end
+        event = next(self._events)
+        if not isinstance(event, yaml.StreamEndEvent):
+            self._fail("E001", "a catalog file holds one document, and another begins here", event)
+        return value
+
+    def _fail(self, code: str, message: str, event: Any) -> None:
+        mark = event.start_mark
+        raise CatalogError([Issue(code, message, Position(self._name, mark.line + 1, mark.column + 1))])
+
+    def _value(self, event: Any, path: Path) -> JSON:
+        start, end = event.start_mark, event.end_mark
+        if isinstance(event, yaml.AliasEvent):
+            return self._alias(event, path)
+        if isinstance(event, yaml.ScalarEvent):
+            self.spans[path] = Span(start.line, start.column, start.index, end.index)
+            value: JSON = _scalar(event)
+        elif isinstance(event, yaml.SequenceStartEvent):
+            value = self._sequence(path)
+            self.spans[path] = Span(start.line, start.column, start.index, start.index)
+        else:
+            value = self._mapping(path)
+            self.spans[path] = Span(start.line, start.column, start.index, start.index)
+        if event.anchor:
+            depth = len(path)
+            spans = {each[depth:]: span for each, span in self.spans.items() if each[:depth] == path}
+            keys = {each[depth:]: span for each, span in self.keys.items() if each[:depth] == path and each != path}
+            self._anchors[event.anchor] = (value, spans, keys)
+        return value
+
+    def _alias(self, event: Any, path: Path) -> JSON:
+        if event.anchor not in self._anchors:
+            self._fail("E001", f"there is no anchor '&{event.anchor}' before this alias", event)
+        value, spans, keys = self._anchors[event.anchor]
+        self.spans.update({(*path, *each): span for each, span in spans.items()})
+        self.keys.update({(*path, *each): span for each, span in keys.items()})
+        return value
+
+    def _sequence(self, path: Path) -> list[JSON]:
+        values: list[JSON] = []
+        while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
+            values.append(self._value(event, (*path, len(values))))
+        return values
+
+    def _mapping(self, path: Path) -> dict[str, JSON]:
+        values: dict[str, JSON] = {}
+        merged: list[JSON] = []
+        while not isinstance(event := next(self._events), yaml.MappingEndEvent):
+            if not isinstance(event, yaml.ScalarEvent):
+                self._fail("E001", "a property name must be a string", event)
+            name = event.value
+            if name == "<<" and event.implicit[0]:
+                found = self._value(next(self._events), (*path, "<<"))
+                merged += found if isinstance(found, list) else [found]
+                continue
+            if name in values:
+                self._fail("E002", f"property '{name}' is here a second time", event)
+            start, end = event.start_mark, event.end_mark
+            self.keys[(*path, name)] = Span(start.line, start.column, start.index, end.index)
+            values[name] = self._value(next(self._events), (*path, name))
+        for each in merged:
+            for name, value in each.items() if isinstance(each, dict) else ():
+                if name not in values:
+                    values[name] = value
+                    self.spans[(*path, name)] = self.spans.get((*path, "<<"), Span(0, 0, 0, 0))
+        return values
+
+
+def _scalar(event: Any) -> JSON:
+    text: str = event.value
+    if not event.implicit[0] or event.style:
+        return text
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
+    if _INT.fullmatch(text):
+        return int(text, 0) if text.startswith("0") and len(text) > 1 else int(text)
+    if _FLOAT.fullmatch(text):
+        return float(text)
+    return text

@@ -1,0 +1,82 @@
+"""Projections: the fields of a collection, declared, keyed, and inferred."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from derive.document.pointer import escape, parse_pointer
+from derive.protocol.specs import ProjectionSpec
+from derive.schema.shape import Shape, locate
+
+DOCUMENT = "flow_document"
+PUBLISHED_AT = "flow_published_at"
+UUID_POINTER = "/_meta/uuid"
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A projection as its author declared it."""
+
+    pointer: str
+    partition: bool
+
+
+def project(shape: Shape, key: Sequence[str], declared: Mapping[str, Declared]) -> tuple[ProjectionSpec, ...]:
+    """All projections of a collection, sorted by field.
+
+    Of several for one field the first counts: declared ones, then `flow_document` and `flow_published_at`, then the
+    key's, then what is inferred.
+    """
+    found: dict[str, ProjectionSpec] = {}
+    for field, each in declared.items():
+        found[field] = _projection(shape, field, each.pointer, key, explicit=True, partition=each.partition)
+    if not any(each.pointer == "" for each in declared.values()):
+        found.setdefault(DOCUMENT, _projection(shape, DOCUMENT, "", key))
+    if PUBLISHED_AT not in found:
+        found[PUBLISHED_AT] = ProjectionSpec(
+            field=PUBLISHED_AT,
+            pointer=UUID_POINTER,
+            types=frozenset({"string"}),
+            exists="must",
+            format="date-time",
+            content_encoding="uuid",
+            title="Flow Publication Time",
+        )
+    for pointer in (*key, *_locations(shape)):
+        found.setdefault(pointer[1:], _projection(shape, pointer[1:], pointer, key))
+    return tuple(found[field] for field in sorted(found))
+
+
+def _projection(
+    shape: Shape, field: str, pointer: str, key: Sequence[str], *, explicit: bool = False, partition: bool = False
+) -> ProjectionSpec:
+    located, exists = locate(shape, parse_pointer(pointer))
+    return ProjectionSpec(
+        field=field,
+        pointer=pointer,
+        types=located.types,
+        exists=exists,
+        default=located.default,
+        format=located.format,
+        content_encoding=located.content_encoding,
+        explicit=explicit,
+        is_partition=partition,
+        is_key=pointer in key,
+        title=located.title,
+        description=located.description,
+    )
+
+
+def _locations(shape: Shape, pointer: str = "") -> Iterator[str]:
+    """Pointers of everything the schema names, parents before children."""
+    children = []
+    if "object" in shape.types:
+        children += [(escape(name), each) for name, each in shape.properties.items() if name]
+    if "array" in shape.types:
+        children += [(str(place), each) for place, each in enumerate(shape.prefix)]
+    for token, child in children:
+        if not pointer and token == DOCUMENT:
+            continue
+        yield f"{pointer}/{token}"
+        yield from _locations(child, f"{pointer}/{token}")
