@@ -22,8 +22,11 @@ from derive.storage.store import Store
 class Observer(Protocol):
     """Is told what a run does."""
 
+    def begun(self, task: str) -> None:
+        """A transaction of `task` may begin."""
+
     def working(self, task: str, documents: int) -> None:
-        """A transaction of `task` has processed `documents` more documents so far."""
+        """The transaction of `task` has processed this many documents so far."""
 
     def committed(self, task: str) -> None:
         """The transaction is committed."""
@@ -34,6 +37,9 @@ class Observer(Protocol):
 
 class Silent:
     """An observer that is not interested."""
+
+    def begun(self, task: str) -> None:
+        """Ignore it."""
 
     def working(self, task: str, documents: int) -> None:
         """Ignore it."""
@@ -136,6 +142,7 @@ class Run:
 
     def _transact(self, task: Task, frontier: Callable[[TransformSpec], int]) -> bool:
         name = task.spec.name
+        self._observer.begun(name)
         try:
             moved = task.advance(self._executor, frontier, lambda count: self._observer.working(name, count))
         except FencedError:

@@ -62,6 +62,7 @@ def start_session(master: str | None, log_file: Path) -> SparkSession:
     builder = SparkSession.builder.appName("flowctl").master(master or f"local[{os.cpu_count()},4]")
     for name, value in {
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": options,
         "spark.driver.memory": os.environ.get("FLOW_DRIVER_MEMORY", "2g"),
         "spark.sql.adaptive.enabled": "false",
@@ -74,7 +75,7 @@ def start_session(master: str | None, log_file: Path) -> SparkSession:
         "spark.sql.files.maxPartitionBytes": str(32 << 20),
         "spark.sql.ansi.enabled": "false",
         "spark.shuffle.sort.bypassMergeThreshold": "1000",
-        "spark.python.worker.faulthandler.enabled": "false",
+        "spark.python.daemon.module": "derive.engine.daemon",
     }.items():
         builder = builder.config(name, value)
     if master is None:

@@ -1,0 +1,1 @@
+"""The command line, `flowctl`: one thin file per command."""

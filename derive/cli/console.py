@@ -1,0 +1,109 @@
+"""The terminal: data on standard output, everything else on standard error. The only module that knows rich."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import orjson
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from derive.cli.excerpt import render_error
+from derive.errors import FlowError
+
+_stderr = Console(stderr=True, highlight=False, soft_wrap=True)
+_PLAIN_SECONDS = 10.0
+
+
+def print_error(error: FlowError) -> None:
+    """Print an error on standard error."""
+    for line in render_error(error).split("\n"):
+        style = "bold red" if line.startswith("error") else "dim" if line.startswith("  -->") else ""
+        _stderr.print(Text(line, style=style))
+
+
+def note(text: str, *, style: str = "") -> None:
+    """Say something on standard error."""
+    _stderr.print(Text(text, style=style))
+
+
+def print_rows(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], output: str | None) -> None:
+    """Print rows on standard output: as a table, or as one JSON object per line.
+
+    Args:
+        columns: properties of the rows, in order.
+        rows: JSON values.
+        output: `table` or `json`; None for a table on a terminal and JSON otherwise.
+    """
+    if (output or ("table" if sys.stdout.isatty() else "json")) == "json":
+        for row in rows:
+            sys.stdout.write(orjson.dumps(dict(row)).decode() + "\n")
+        return
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in columns:
+        numeric = bool(rows) and all(isinstance(row[column], int) for row in rows)
+        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(row[column]) for column in columns))
+    Console(highlight=False, width=None if sys.stdout.isatty() else 200).print(table)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+class Progress:
+    """Tells on standard error what long work is at: a live line on a terminal, now and then a plain one elsewhere."""
+
+    def __init__(self) -> None:
+        self._live = Live(console=_stderr, auto_refresh=False, transient=True) if _stderr.is_terminal else None
+        self._begun: dict[str, float] = {}
+        self._counts: dict[str, int] = {}
+        self._told = time.monotonic()
+
+    def __enter__(self) -> Progress:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._live.stop()
+
+    def show(self, what: str, documents: int) -> None:
+        """`what` has come to this many documents."""
+        self._begun.setdefault(what, time.monotonic())
+        self._counts[what] = documents
+        if self._live:
+            self._live.update(Text(self._line(what)), refresh=True)
+        elif time.monotonic() - self._told > _PLAIN_SECONDS:
+            self._told = time.monotonic()
+            note(self._line(what))
+
+    def begin(self, what: str) -> None:
+        """`what` starts now."""
+        self._begun[what] = time.monotonic()
+        self._counts[what] = 0
+
+    def done(self, what: str, documents: int) -> None:
+        """`what` is finished, with this many documents."""
+        self._counts[what] = documents
+        note(self._line(what))
+        self._begun.pop(what, None)
+
+    def _line(self, what: str) -> str:
+        elapsed = time.monotonic() - self._begun.get(what, time.monotonic())
+        count = self._counts[what]
+        rate = f"{count / elapsed:,.0f}/s" if elapsed > 0.05 else ""
+        minutes, seconds = divmod(elapsed, 60)
+        return f"{what:<34} {count:>12,} documents  {rate:>12}  {int(minutes):02d}:{seconds:04.1f}"

@@ -1,0 +1,47 @@
+"""Errors as text: code, message, place, the line itself with the place underlined, and what was probably meant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from derive.errors import CatalogError, FlowError, Issue
+from derive.position import Position
+
+
+def render_error(error: FlowError) -> str:
+    """An error as lines of text."""
+    if isinstance(error, CatalogError):
+        count = len(error.issues)
+        issues = [_render(f"error[{each.code}]", each.message, each.position, each.hint) for each in error.issues]
+        return "\n\n".join([*issues, f"{count} error{'' if count == 1 else 's'}"])
+    return _render("error", error.message, error.position, error.hint)
+
+
+def render_issue(issue: Issue) -> str:
+    """An issue of a catalog as lines of text."""
+    return _render(f"error[{issue.code}]", issue.message, issue.position, issue.hint)
+
+
+def _render(label: str, message: str, position: Position | None, hint: str | None) -> str:
+    lines = [f"{label}: {message}"]
+    if position is not None:
+        lines.append(f"  --> {position}")
+        text = _line(position)
+        if text is not None:
+            number = str(position.line)
+            room = max(1, min(position.length, len(text) - position.column + 1))
+            lines.append(f"{number} | {text}")
+            note = f" {hint}" if hint else ""
+            lines.append(f"{' ' * len(number)} | {' ' * (position.column - 1)}{'^' * room}{note}")
+            return "\n".join(lines)
+    if hint:
+        lines.append(f"  = {hint}")
+    return "\n".join(lines)
+
+
+def _line(position: Position) -> str | None:
+    try:
+        lines = Path(position.file).read_text().split("\n")
+    except (OSError, UnicodeDecodeError):
+        return None
+    return lines[position.line - 1].rstrip() if position.line <= len(lines) else None

@@ -1,0 +1,98 @@
+"""`flowctl`: finds the command, and turns failures into messages and exit codes.
+
+Exit codes: 0 for success, 1 for a failure, 2 for a command line that makes no sense, 130 when stopped with Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import Any
+
+import click
+
+from derive.errors import FlowError
+from derive.suggest import suggest
+
+_COMMANDS = {
+    "check": "Find everything that is wrong in a catalog.",
+    "collections": "List collections, and read their documents.",
+    "ingest": "Load documents into a collection.",
+    "run": "Run derivations on Spark.",
+    "status": "Show how far each task is, and why it stopped.",
+    "test": "Run the catalog's tests.",
+}
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command only when it is used, so that help is instant."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """Names of all commands."""
+        return sorted(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """The command of this name."""
+        if cmd_name not in _COMMANDS:
+            return None
+        command: click.Command = import_module(f"derive.cli.{cmd_name}").command
+        return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """Find the command that the arguments name."""
+        if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
+            guess = suggest(args[0], _COMMANDS)
+            ctx.fail(f"there is no command '{args[0]}'." + (f" Did you mean '{guess}'?" if guess else ""))
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(_COMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option("--debug", is_flag=True, help="Show tracebacks.")
+@click.version_option(package_name="derive-flow", prog_name="flowctl")
+def flowctl(*, debug: bool) -> None:
+    """Keep derived collections of JSON documents correct and up to date.
+
+    \b
+    A first round, with the catalog in ./flow.yaml:
+      flowctl test
+      flowctl ingest --collection acmeBank/transfers transfers.jsonl
+      flowctl run --until-idle
+      flowctl collections read --collection acmeBank/balances --reduce
+    """
+    if debug:
+        os.environ["FLOW_DEBUG"] = "1"
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    try:
+        flowctl.main(standalone_mode=False)
+    except click.ClickException as exc:
+        exc.show()
+        sys.exit(exc.exit_code)
+    except click.exceptions.Exit as exc:
+        sys.exit(exc.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("stopped", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        # Whoever read our output has had enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except FlowError as error:
+        if os.environ.get("FLOW_DEBUG"):
+            raise
+        from derive.cli.console import print_error
+
+        print_error(error)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+source_option = click.option(
+    "--source",
+    envvar="FLOW_SOURCE",
+    default="flow.yaml",
+    show_default=True,
+    type=click.Path(path_type=Path),
+    help="The catalog's root file.",
+)
+data_option = click.option(
+    "--data",
+    envvar="FLOW_DATA",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The data folder.  [default: .flow beside the source; env FLOW_DATA]",
+)
+output_option = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    help="Form of the output.  [default: table on a terminal, json otherwise]",
+)
+
+
+def catalog_options(command: Command) -> Command:
+    """`--source` and `--data`."""
+    return source_option(data_option(command))
+
+
+def data_folder(source: Path, data: Path | None) -> Path:
+    """The data folder to use."""
+    return (data or source.parent / ".flow").absolute()

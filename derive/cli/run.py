@@ -1,0 +1,134 @@
+"""`flowctl run`."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from derive.cli.options import catalog_options, data_folder
+
+if TYPE_CHECKING:
+    from derive.cli.console import Progress
+    from derive.engine.run import Run
+    from derive.engine.task import Waiting
+    from derive.errors import FlowError
+    from derive.storage.store import Store
+
+_POLL_SECONDS = 0.1
+
+
+@click.command()
+@catalog_options
+@click.option("--until-idle", is_flag=True, help="Stop once everything ingested so far is processed.")
+@click.option("--task", "tasks", multiple=True, metavar="NAME", help="Run only this derivation (repeatable).")
+@click.option("--shards", type=click.IntRange(1, 1024), help="Shards of tasks that run for the first time.")
+@click.option("--master", metavar="URL", help="Spark master.  [default: this machine's cores]")
+def command(
+    source: Path, data: Path | None, tasks: tuple[str, ...], shards: int | None, master: str | None, *, until_idle: bool
+) -> None:
+    """Run the catalog's derivations on Spark, until stopped with Ctrl-C.
+
+    \b
+    Examples:
+      flowctl run --until-idle
+      flowctl run --task acmeBank/balances --shards 4 --master spark://host:7077
+    """
+    from derive.catalog import load
+    from derive.catalog.check import check
+    from derive.cli.console import Progress, note
+    from derive.engine.run import Run
+    from derive.engine.spark import SparkExecutor
+    from derive.errors import CatalogError
+    from derive.storage.store import Store
+
+    catalog = load(source)
+    issues = check(catalog)
+    if issues:
+        raise CatalogError(issues)
+    folder = data_folder(source, data)
+    store = Store(folder)
+    executor = SparkExecutor(master, folder / "logs" / "spark.log")
+    with Progress() as progress:
+        observer = _Reporter(progress, store)
+        run = Run(
+            catalog,
+            store,
+            executor,
+            tasks=tasks or None,
+            shards=shards,
+            cores=os.cpu_count() or 1,
+            observer=observer,
+        )
+        try:
+            if until_idle:
+                _tell_waiting(run.until_idle())
+            else:
+                _forever(run, len(run.tasks))
+        except KeyboardInterrupt:
+            note("stopped; what was not committed will be done again")
+            raise click.exceptions.Exit(0 if not until_idle else 130) from None
+        finally:
+            run.close()
+            executor.close()
+            store.close()
+    if observer.failures:
+        raise click.exceptions.Exit(1)
+
+
+def _forever(run: Run, tasks: int) -> None:
+    from derive.cli.console import note
+
+    note(f"running {tasks} derivation{'' if tasks == 1 else 's'}; stop with Ctrl-C")
+    while True:
+        run.step()
+        time.sleep(_POLL_SECONDS)
+
+
+def _tell_waiting(waiting: list[Waiting]) -> None:
+    from derive.cli.console import note
+    from derive.document.clock import format_duration, format_rfc3339
+
+    for each in waiting:
+        note(
+            f"{each.task}: {each.documents:,} documents wait for the read delay of {format_duration(each.delay)}"
+            f" of '{each.transform}', the first until {format_rfc3339(each.due)}"
+        )
+
+
+class _Reporter:
+    """Tells a person what a run does."""
+
+    def __init__(self, progress: Progress, store: Store) -> None:
+        self._progress = progress
+        self._store = store
+        self._before: dict[str, int] = {}
+        self.failures = 0
+
+    def begun(self, task: str) -> None:
+        """A transaction of `task` begins."""
+        state = self._store.task(task)
+        self._before[task] = state.documents_in if state else 0
+        self._progress.begin(task)
+
+    def working(self, task: str, documents: int) -> None:
+        """A transaction of `task` has come this far."""
+        self._progress.show(task, documents)
+
+    def committed(self, task: str) -> None:
+        """A transaction is committed."""
+        state = self._store.task(task)
+        documents = (state.documents_in if state else 0) - self._before.get(task, 0)
+        if documents:
+            self._progress.done(task, documents)
+
+    def failed(self, task: str, error: FlowError) -> None:
+        """A task stopped."""
+        from derive.cli.console import note, print_error
+
+        self.failures += 1
+        note(f"{task} stopped; its transaction was rolled back")
+        print_error(error)

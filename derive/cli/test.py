@@ -1,0 +1,102 @@
+"""`flowctl test`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from derive.cli.options import output_option, source_option
+
+if TYPE_CHECKING:
+    from derive.testing.driver import Failure, Mismatch
+
+
+@click.command()
+@source_option
+@click.option("--strict", is_flag=True, help="Refuse properties and items that a verify step does not mention.")
+@click.option("--name", "names", multiple=True, help="Run only this test (repeatable).")
+@output_option
+def command(source: Path, names: tuple[str, ...], output: str | None, *, strict: bool) -> None:
+    """Run the catalog's tests, in virtual time, without starting Spark.
+
+    \b
+    Examples:
+      flowctl test
+      flowctl test --source examples/acmebank/flow.yaml --name acmeBank/tests/balances
+    """
+    from derive.catalog import load
+    from derive.catalog.check import check
+    from derive.errors import CatalogError, UsageError
+    from derive.suggest import suggest
+    from derive.testing.driver import run_tests
+
+    begun = time.perf_counter()
+    spec = load(source)
+    for name in names:
+        if name not in spec.tests:
+            guess = suggest(name, spec.tests)
+            raise UsageError(f"the catalog has no test '{name}'", hint=f"did you mean '{guess}'?" if guess else None)
+    issues = check(spec)
+    if issues:
+        raise CatalogError(issues)
+    passed = failed = 0
+    for result in run_tests(spec, names or None, strict=strict):
+        if result.failure is None:
+            passed += 1
+        else:
+            failed += 1
+        if output == "json":
+            _print_json(result.test.name, result.seconds, result.failure)
+        elif result.failure is None:
+            click.echo(f"{click.style('PASS', fg='green')} {result.test.name}  ({result.seconds:.2f} s)")
+        else:
+            click.echo(f"{click.style('FAIL', fg='red')} {result.test.name} · {render_failure(result.failure)}")
+    tally = f"{failed} failed, {passed} passed" if failed else f"{passed} passed"
+    click.echo(f"{tally} in {time.perf_counter() - begun:.1f} s", err=output == "json")
+    if failed:
+        raise click.exceptions.Exit(1)
+
+
+def _print_json(name: str, seconds: float, failure: Failure | None) -> None:
+    import orjson
+
+    row = {"test": name, "passed": failure is None, "seconds": round(seconds, 3)}
+    if failure is not None:
+        row |= {"step": failure.step, "what": failure.what, "failure": render_failure(failure)}
+    click.echo(orjson.dumps(row).decode())
+
+
+def render_failure(failure: Failure) -> str:
+    """Why a test failed, as lines of text: only what differs."""
+    from derive.cli.excerpt import render_error
+
+    lines = [f"step {failure.step} · {failure.what}    {failure.position}"]
+    if failure.error is not None:
+        lines += [f"  {line}" for line in render_error(failure.error).split("\n")]
+    for mismatch in failure.mismatches:
+        lines += _render_mismatch(mismatch)
+    return "\n".join(lines)
+
+
+def _render_mismatch(mismatch: Mismatch) -> list[str]:
+    import orjson
+
+    from derive.document.pointer import MISSING
+
+    key = orjson.dumps(mismatch.key, default=repr).decode()
+    lines = []
+    for each in mismatch.differences:
+        if each.pointer == "" and MISSING in (each.expected, each.actual):
+            missing = each.actual is MISSING
+            document = orjson.dumps(each.expected if missing else each.actual).decode()
+            lines.append(f"  {key}  {'is missing; expected' if missing else 'is not expected; there is'} {document}")
+            continue
+        shown = [
+            "nothing" if value is MISSING else orjson.dumps(value).decode() for value in (each.expected, each.actual)
+        ]
+        lines.append(f"  {key}  {each.pointer}   expected  {shown[0]}")
+        lines.append(f"  {' ' * len(key)}  {' ' * len(each.pointer)}   actual    {shown[1]}")
+    return lines

