@@ -1,4 +1,5 @@
 """`flowctl check`."""
+# ruff: noqa: D301 - click wants the backspace character itself
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from derive.cli.excerpt import render_error
 from derive.errors import FlowError
 
 _stderr = Console(stderr=True, highlight=False, soft_wrap=True)
-_PLAIN_SECONDS = 10.0
+_LIVE_SECONDS, _PLAIN_SECONDS = 0.2, 10.0
 
 
 def print_error(error: FlowError) -> None:
@@ -84,10 +84,12 @@ class Progress:
         """`what` has come to this many documents."""
         self._begun.setdefault(what, time.monotonic())
         self._counts[what] = documents
+        if time.monotonic() - self._told < (_LIVE_SECONDS if self._live else _PLAIN_SECONDS):
+            return
+        self._told = time.monotonic()
         if self._live:
             self._live.update(Text(self._line(what)), refresh=True)
-        elif time.monotonic() - self._told > _PLAIN_SECONDS:
-            self._told = time.monotonic()
+        else:
             note(self._line(what))
 
     def begin(self, what: str) -> None:
@@ -98,6 +100,8 @@ class Progress:
     def done(self, what: str, documents: int) -> None:
         """`what` is finished, with this many documents."""
         self._counts[what] = documents
+        if self._live:
+            self._live.update(Text(""), refresh=True)
         note(self._line(what))
         self._begun.pop(what, None)
 

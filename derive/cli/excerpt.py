@@ -32,7 +32,9 @@ def _render(label: str, message: str, position: Position | None, hint: str | Non
             room = max(1, min(position.length, len(text) - position.column + 1))
             lines.append(f"{number} | {text}")
             note = f" {hint}" if hint else ""
-            lines.append(f"{' ' * len(number)} | {' ' * (position.column - 1)}{'^' * room}{note}")
+            # A tab stays a tab, so that the carets stand below what they mark.
+            indent = "".join("\t" if letter == "\t" else " " for letter in text[: position.column - 1])
+            lines.append(f"{' ' * len(number)} | {indent.ljust(position.column - 1)}{'^' * room}{note}")
             return "\n".join(lines)
     if hint:
         lines.append(f"  = {hint}")
@@ -41,7 +43,7 @@ def _render(label: str, message: str, position: Position | None, hint: str | Non
 
 def _line(position: Position) -> str | None:
     try:
-        lines = Path(position.file).read_text().split("\n")
+        lines = Path(position.file).read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError):
         return None
     return lines[position.line - 1].rstrip() if position.line <= len(lines) else None

@@ -2,6 +2,7 @@
 
 Exit codes: 0 for success, 1 for a failure, 2 for a command line that makes no sense, 130 when stopped with Ctrl-C.
 """
+# ruff: noqa: D301 - click wants the backspace character itself in front of a paragraph that keeps its lines
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from typing import Any
 
 import click
 
-from derive.errors import FlowError
+from derive.errors import FlowError, UsageError
 from derive.suggest import suggest
 
 _COMMANDS = {
@@ -28,11 +29,11 @@ _COMMANDS = {
 class LazyGroup(click.Group):
     """A group that imports a command only when it is used, so that help is instant."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+    def list_commands(self, ctx: click.Context) -> list[str]:
         """Names of all commands."""
         return sorted(_COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of this name."""
         if cmd_name not in _COMMANDS:
             return None
@@ -46,7 +47,7 @@ class LazyGroup(click.Group):
             ctx.fail(f"there is no command '{args[0]}'." + (f" Did you mean '{guess}'?" if guess else ""))
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl(sorted(_COMMANDS.items()))
@@ -72,11 +73,11 @@ def flowctl(*, debug: bool) -> None:
 def main() -> None:
     """Entry point of the console script."""
     try:
-        flowctl.main(standalone_mode=False)
+        # Left to itself, click would print no FlowError; asked not to exit, it returns the code of an `Exit`.
+        status = flowctl.main(standalone_mode=False)
+        sys.stdout.flush()
     except click.ClickException as exc:
         exc.show()
-        sys.exit(exc.exit_code)
-    except click.exceptions.Exit as exc:
         sys.exit(exc.exit_code)
     except (click.Abort, KeyboardInterrupt):
         click.echo("stopped", err=True)
@@ -91,7 +92,8 @@ def main() -> None:
         from derive.cli.console import print_error
 
         print_error(error)
-        sys.exit(1)
+        sys.exit(2 if isinstance(error, UsageError) else 1)
+    sys.exit(status if isinstance(status, int) else 0)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,10 @@ and one that does prints a warning on every start. So a wrapper in a folder of i
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -21,13 +23,14 @@ JAVA_OPTIONS = "-XX:+IgnoreUnrecognizedVMOptions --enable-native-access=ALL-UNNA
 
 OLDEST = 17
 
+_WRAPPER_MARK = "#!/bin/sh\n# flowctl runs Java"
 _WRAPPER = """#!/bin/sh
-# Runs Java without the incubator module that Spark's launcher asks for.
+# flowctl runs Java without the incubator module that Spark's launcher asks for.
 for argument do
     shift
     [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
 done
-exec "{java}" "$@"
+exec {java} "$@"
 """
 
 
@@ -47,7 +50,7 @@ def _installed() -> Path | None:
     """The machine's own Java, if it is recent enough."""
     named = os.environ.get("JAVA_HOME")
     found = shutil.which("java")
-    candidates = [Path(named) / "bin" / "java"] if named else []
+    candidates = [Path(named).absolute() / "bin" / "java"] if named else []
     candidates += [Path(found).resolve()] if found else []
     return next((each for each in candidates if _version(each) >= OLDEST), None)
 
@@ -75,14 +78,11 @@ def _bundled() -> Path:
 
 def _wrapped(java: Path) -> Path:
     """A home whose `bin/java` is the wrapper around `java`; made once per user and Java."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    if not os.access(cache if cache.exists() else cache.parent, os.W_OK):
-        cache = Path(tempfile.gettempdir())
-    if java.parent.parent.is_relative_to(cache / "flowctl"):
-        return java.parent.parent  # it is a wrapper of ours already
-    home = cache / "flowctl" / f"java-{zlib.crc32(str(java).encode()):08x}"
+    if _is_wrapper(java):
+        return java.parent.parent
+    home = _cache() / f"java-{zlib.crc32(str(java).encode()):08x}"
     wrapper = home / "bin" / "java"
-    text = _WRAPPER.format(java=java)
+    text = _WRAPPER.format(java=shlex.quote(str(java)))
     if not wrapper.exists() or wrapper.read_text() != text:
         wrapper.parent.mkdir(parents=True, exist_ok=True)
         temporary = wrapper.with_name(f"java.{os.getpid()}")
@@ -90,3 +90,23 @@ def _wrapped(java: Path) -> Path:
         temporary.chmod(0o755)
         temporary.replace(wrapper)
     return home
+
+
+def _is_wrapper(java: Path) -> bool:
+    with java.open("rb") as file:
+        return file.read(len(_WRAPPER_MARK)) == _WRAPPER_MARK.encode()
+
+
+def _cache() -> Path:
+    """A folder that only this user writes to: what lies in it is executed."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "flowctl"
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        pass
+    else:
+        if os.access(cache, os.W_OK | os.X_OK):
+            return cache
+    made = tempfile.mkdtemp(prefix="flowctl-")
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    return Path(made)

@@ -1,0 +1,40 @@
+# Every target sets up what it needs: a machine with Python 3.11 or later and make is enough.
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench clean
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(READY) ## Load a million transfers, derive from them on Spark, and check the results
+	@$(BIN)/python examples/demo.py
+
+test: check ## Everything CI runs: check, the catalogs' tests, and the tests of the code
+	@$(BIN)/flowctl test --source flow.yaml
+	@$(BIN)/python -m pytest
+
+check: $(READY) ## Lint, formatting, types, and the direction of imports
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+bench: $(READY) ## Measure the figures of the README on this machine
+	@$(BIN)/python bench/run.py
+
+clean: ## Remove the environment and every cache; collected data (.flow) stays
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build *.egg-info
+	find derive connectors examples tests -name __pycache__ -prune -exec rm -rf {} +
+
+# pip's exit status does not survive the pipe that shortens its output, but the stamp tells whether it succeeded.
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo "Python 3.11 or later is needed, and '$(PYTHON)' is not: name one with 'make PYTHON=/path/to/python3'" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || { \
+	    rm -rf .venv; echo "'$(PYTHON)' cannot make virtual environments: on Debian and Ubuntu, install python3-venv" >&2; exit 1; }
+	@echo "Installing into .venv; the first time this fetches Spark, Java and Deno and takes some minutes"
+	@rm -f $@; { PYTHONUNBUFFERED=1 $(BIN)/python -m pip install --disable-pip-version-check -e '.[dev]' && touch $@; } \
+	    | sed -n 's/^Collecting \([^ (]*\).*/  \1/p'; test -f $@
