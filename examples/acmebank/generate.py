@@ -11,7 +11,9 @@ from datetime import UTC, datetime, timedelta
 import orjson
 
 
-def transfers(count: int, accounts: int, *, seed: int, start: datetime, every: timedelta) -> Iterator[dict[str, object]]:
+def transfers(
+    count: int, accounts: int, *, seed: int, start: datetime, every: timedelta
+) -> Iterator[dict[str, object]]:
     """Transfers between distinct accounts, one every `every`.
 
     Amounts are multiples of 0.25, so that sums of them are exact in any order; about one in ten is above 100.
