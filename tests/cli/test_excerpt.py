@@ -1,0 +1,81 @@
+"""Errors as a person sees them, letter for letter."""
+
+from pathlib import Path
+
+import pytest
+
+from derive.cli.excerpt import render_error
+from derive.errors import CatalogError, FlowError, Issue
+from derive.position import Position
+
+
+@pytest.fixture
+def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "flow.yaml"
+    file.write_text("a:\n  source: acme/transfer\n\tkey: [/é]\n", encoding="utf-8")
+    return file
+
+
+def issue(line: int, column: int, length: int, hint: str | None) -> Issue:
+    return Issue("E204", "collection 'acme/transfer' is not defined", Position("flow.yaml", line, column, length), hint)
+
+
+def test_an_issue_shows_its_line_and_what_was_meant(catalog: Path) -> None:
+    error = CatalogError([issue(2, 11, 13, "did you mean 'acme/transfers'?")])
+
+    assert render_error(error) == (
+        "error[E204]: collection 'acme/transfer' is not defined\n"
+        "  --> flow.yaml:2:11\n"
+        "2 |   source: acme/transfer\n"
+        "  |           ^^^^^^^^^^^^^ did you mean 'acme/transfers'?\n"
+        "\n"
+        "1 error"
+    )
+
+
+def test_all_issues_are_shown_in_file_order(catalog: Path) -> None:
+    error = CatalogError([issue(3, 8, 2, None), issue(1, 1, 0, None)])
+
+    assert render_error(error) == (
+        "error[E204]: collection 'acme/transfer' is not defined\n"
+        "  --> flow.yaml:1:1\n"
+        "1 | a:\n"
+        "  | ^\n"
+        "\n"
+        "error[E204]: collection 'acme/transfer' is not defined\n"
+        "  --> flow.yaml:3:8\n"
+        "3 | \tkey: [/é]\n"
+        "  | \t      ^^\n"
+        "\n"
+        "2 errors"
+    )
+
+
+def test_what_is_underlined_ends_with_the_line(catalog: Path) -> None:
+    error = FlowError("odd", position=Position("flow.yaml", 1, 2, 40))
+
+    assert render_error(error) == "error: odd\n  --> flow.yaml:1:2\n1 | a:\n  |  ^"
+
+
+def test_a_place_behind_the_end_of_the_line_is_marked_there(catalog: Path) -> None:
+    error = FlowError("odd", position=Position("flow.yaml", 1, 4, 3))
+
+    assert render_error(error) == "error: odd\n  --> flow.yaml:1:4\n1 | a:\n  |    ^"
+
+
+@pytest.mark.parametrize(
+    "position",
+    [
+        Position("gone.yaml", 1, 1, 4),  # the file has gone
+        Position("flow.yaml", 99, 1, 4),  # the line has gone
+    ],
+)
+def test_without_the_line_the_hint_stands_alone(catalog: Path, position: Position) -> None:
+    error = FlowError("odd", position=position, hint="look again")
+
+    assert render_error(error) == f"error: odd\n  --> {position}\n  = look again"
+
+
+def test_an_error_without_a_place(catalog: Path) -> None:
+    assert render_error(FlowError("odd", hint="look again")) == "error: odd\n  = look again"

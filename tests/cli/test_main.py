@@ -1,0 +1,155 @@
+"""The command line from outside: exit codes, what goes where, and how fast help is."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CATALOG = """\
+collections:
+  a/b:
+    schema: {type: object, properties: {id: {type: string}}, required: [id]}
+    key: [/id]
+tests:
+  a/passes:
+    - ingest: {collection: a/b, documents: [{id: x}]}
+    - verify: {collection: a/b, documents: [{id: x}]}
+  a/fails:
+    - ingest: {collection: a/b, documents: [{id: x}]}
+    - verify: {collection: a/b, documents: [{id: y}]}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "flow.yaml").write_text(CATALOG)
+    (tmp_path / "bad.yaml").write_text(CATALOG.replace("[/id]", "[/idd]"))
+    return tmp_path
+
+
+def flowctl(folder: Path, *arguments: str) -> tuple[int, str, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "derive.cli.main", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={"PATH": "", "PYTHONPATH": str(Path(__file__).parents[2])},
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_help_lists_every_command(folder: Path) -> None:
+    status, out, err = flowctl(folder, "--help")
+
+    assert (status, err) == (0, "")
+    listed = out[out.index("Commands:") :].splitlines()[1:]
+    assert [line.split()[0] for line in listed] == ["check", "collections", "ingest", "run", "status", "test"]
+
+
+def test_help_loads_nothing_heavy() -> None:
+    script = (
+        "import sys, derive.cli.main as main\n"
+        "try: main.flowctl.main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'pyspark', 'pyarrow', 'pandas', 'rich', 'jsonschema', 'yaml', 'apsw', 'grpc', 'orjson'}\n"
+        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)\n"
+    )
+
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    assert done.stderr == "[]\n"
+
+
+@pytest.mark.parametrize("command", ["check", "collections", "ingest", "run", "status", "test"])
+def test_every_command_has_help(folder: Path, command: str) -> None:
+    status, out, err = flowctl(folder, command, "--help")
+
+    assert (status, err) == (0, "")
+    assert out.startswith("Usage: ")
+
+
+def test_a_passing_check_says_what_was_checked(folder: Path) -> None:
+    assert flowctl(folder, "check") == (0, "", "flow.yaml: 1 collections, 0 derivations, no errors\n")
+
+
+def test_a_failing_check_shows_where_without_a_traceback(folder: Path) -> None:
+    status, out, err = flowctl(folder, "check", "--source", "bad.yaml")
+
+    assert (status, out) == (1, "")
+    assert err == (
+        "error[E303]: a key '/idd' is not mentioned in the schema\n"
+        "  --> bad.yaml:4:11\n"
+        "4 |     key: [/idd]\n"
+        "  |           ^^^^ did you mean '/id'?\n"
+        "\n"
+        "1 error\n"
+    )
+
+
+def test_a_failing_check_as_json_is_still_a_failure(folder: Path) -> None:
+    status, out, err = flowctl(folder, "check", "--source", "bad.yaml", "-o", "json")
+
+    assert (status, err) == (1, "")
+    assert out == (
+        '{"code":"E303","message":"a key \'/idd\' is not mentioned in the schema",'
+        '"file":"bad.yaml","line":4,"column":11,"hint":"did you mean \'/id\'?"}\n'
+    )
+
+
+def test_debug_shows_the_traceback(folder: Path) -> None:
+    status, _, err = flowctl(folder, "--debug", "check", "--source", "bad.yaml")
+
+    assert status == 1
+    assert err.startswith("Traceback (most recent call last):")
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "last"),
+    [
+        ("a/passes", 0, "1 passed in "),
+        ("a/fails", 1, "1 failed, 0 passed in "),
+    ],
+)
+def test_the_exit_code_tells_whether_tests_passed(folder: Path, name: str, status: int, last: str) -> None:
+    code, out, _ = flowctl(folder, "test", "--name", name)
+
+    assert code == status
+    assert out.splitlines()[-1].startswith(last)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        # a command that does not exist
+        (["chek"], "there is no command 'chek'. Did you mean 'check'?"),
+        # an option that does not exist
+        (["check", "--sorce", "x"], "Did you mean '--source'?"),
+        # a collection that does not exist
+        (["ingest", "--collection", "a/c", "x"], "did you mean 'a/b'?"),
+        # a test that does not exist
+        (["test", "--name", "a/pases"], "did you mean 'a/passes'?"),
+    ],
+)
+def test_a_command_line_that_makes_no_sense_exits_with_2(folder: Path, arguments: list[str], said: str) -> None:
+    status, out, err = flowctl(folder, *arguments)
+
+    assert (status, out) == (2, "")
+    assert said in err
+    assert "Traceback" not in err
+
+
+def test_a_reader_that_has_had_enough_is_no_error(folder: Path) -> None:
+    command = [sys.executable, "-m", "derive.cli.main", "check", "--source", "bad.yaml", "-o", "json"]
+    with subprocess.Popen(
+        command,
+        cwd=folder,
+        env={"PATH": "", "PYTHONPATH": str(Path(__file__).parents[2])},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""

