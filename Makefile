@@ -9,7 +9,7 @@ READY := .venv/.ready
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(READY) ## Load a million transfers, derive from them on Spark, and check the results
+demo: $(READY) ## Load the examples' data, derive from it on Spark, and check the results
 	@$(BIN)/python examples/demo.py
 
 test: check ## Everything CI runs: check, the catalogs' tests, and the tests of the code

@@ -1,0 +1,30 @@
+"""The README cannot lie: its catalog passes its own tests, and the files it names exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from derive.catalog import load
+from derive.testing.driver import run_tests
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def test_the_catalog_of_the_readme_passes_its_test(tmp_path: Path) -> None:
+    (block,) = re.findall(r"```yaml\n(.*?)```", (REPOSITORY / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    (tmp_path / "flow.yaml").write_text(block, encoding="utf-8")
+
+    results = list(run_tests(load(tmp_path / "flow.yaml")))
+
+    assert [(each.test.name, each.failure) for each in results] == [("shop/tests/spending", None)]
+
+
+@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md"])
+def test_named_files_exist(document: str) -> None:
+    text = (REPOSITORY / document).read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:derive|connectors|tests)/[\w/]+\.py)`", text))
+    named |= {link for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link}
+
+    assert named
+    assert [each for each in sorted(named) if not (REPOSITORY / each).exists()] == []
