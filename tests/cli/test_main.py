@@ -153,3 +153,28 @@ def test_a_reader_that_has_had_enough_is_no_error(folder: Path) -> None:
         assert process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == b""
+
+
+def test_ctrl_c_says_so_and_nothing_else(folder: Path) -> None:
+    # An alarm stands in for the key, while the command waits for standard input.
+    script = (
+        "import signal, sys\n"
+        "from derive.cli.main import main\n"
+        "signal.signal(signal.SIGALRM, signal.default_int_handler)\n"
+        "signal.setitimer(signal.ITIMER_REAL, 1.5)\n"
+        "sys.argv = ['flowctl', 'ingest', '--collection', 'a/b']\n"
+        "main()\n"
+    )
+
+    with subprocess.Popen(
+        [sys.executable, "-c", script],
+        cwd=folder,
+        env={"PATH": "", "PYTHONPATH": str(Path(__file__).parents[2])},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert (process.stdout.read(), process.stderr.read()) == (b"", b"\nstopped\n")
+        assert process.wait() == 130
