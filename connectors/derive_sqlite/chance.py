@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import apsw
@@ -43,18 +43,21 @@ class Chance:
     def _dice(self) -> random.Random:
         if self._random is None:
             seed = b"%d %d %s" % (self.transform, self.clock, orjson.dumps(self.document))
-            self._random = random.Random(seed)  # noqa: S311
+            self._random = random.Random(seed)
         return self._random
 
     def register(self, db: apsw.Connection) -> None:
         """Override the functions of a connection."""
         for name in _TIME_FUNCTIONS:
-            db.create_scalar_function(name, lambda *arguments, name=name: self._time(name, 0, arguments))
+            db.create_scalar_function(name, self._teller(name))
         db.create_scalar_function("strftime", lambda *arguments: self._time("strftime", 1, arguments))
         for name, function in (("current_timestamp", "datetime"), ("current_date", "date"), ("current_time", "time")):
-            db.create_scalar_function(name, lambda function=function: self._time(function, 0, ()), 0)
-        db.create_scalar_function("random", lambda: self._dice().randrange(-_I64, _I64), 0)
-        db.create_scalar_function("randomblob", lambda count: self._dice().randbytes(max(1, count)), 1)
+            db.create_scalar_function(name, self._teller(function), 0)
+        db.create_scalar_function("random", lambda *_: self._dice().randrange(-_I64, _I64), 0)
+        db.create_scalar_function("randomblob", lambda *count: self._dice().randbytes(max(1, int(count[0]))), 1)
+
+    def _teller(self, function: str) -> Callable[..., Any]:
+        return lambda *arguments: self._time(function, 0, arguments)
 
     def _time(self, function: str, place: int, arguments: tuple[Any, ...]) -> Any:
         values = list(arguments)

@@ -18,7 +18,7 @@ def apply_migrations(db: apsw.Connection, migrations: tuple[Script, ...], task: 
         LambdaError: one fails, or one that was run has been edited, removed or moved.
     """
     db.execute(_TABLE)
-    applied = [row[0] for row in db.execute("SELECT script FROM flow_migrations ORDER BY script_index").fetchall()]
+    applied = [str(row[0]) for row in db.execute("SELECT script FROM flow_migrations ORDER BY script_index").fetchall()]
     for index, text in enumerate(applied):
         if index >= len(migrations):
             raise LambdaError(
@@ -28,7 +28,7 @@ def apply_migrations(db: apsw.Connection, migrations: tuple[Script, ...], task: 
         if migrations[index].text != text:
             place = _first_difference(text, migrations[index].text)
             raise LambdaError(
-                f"migration {index} of '{task}' was applied and has been edited since: it was {text[place:][:60]!r} here",
+                f"migration {index} of '{task}' was applied and was edited since: it had {text[place:][:60]!r} here",
                 position=migrations[index].locate(place),
                 hint="restore it, and append a migration with the change",
             )

@@ -53,7 +53,7 @@ def compile_getter(projection: ProjectionSpec) -> Callable[[Document, int], Any]
     default = projection.default[0] if projection.default else None
     convert = _conversion(projection)
 
-    def value(document: Document, published: int) -> Any:  # noqa: ARG001
+    def value(document: Document, published: int) -> Any:
         found = get(document)
         if found is MISSING:
             found = default

@@ -16,7 +16,9 @@ from derive.protocol.specs import Document, ProjectionSpec
 _CLOSING = {"{": "}", "[": "]"}
 
 
-def compile_row(columns: Sequence[str], parameters: Mapping[str, ProjectionSpec]) -> Callable[[Sequence[Any]], Document]:
+def compile_row(
+    columns: Sequence[str], parameters: Mapping[str, ProjectionSpec]
+) -> Callable[[Sequence[Any]], Document]:
     """A function from a result row to the document it publishes.
 
     Args:

@@ -19,10 +19,10 @@ from connectors.derive_sqlite.chance import Chance, mentions_chance
 from connectors.derive_sqlite.migration import apply_migrations
 from connectors.derive_sqlite.parameter import compile_getter, find_projection, parameter_of, plain_property
 from connectors.derive_sqlite.row import compile_row
-from derive.suggest import suggest
 from derive.errors import LambdaError
 from derive.protocol.derive import ReadBatch
 from derive.protocol.specs import DerivationSpec, Document, ProjectionSpec, TransformSpec
+from derive.suggest import suggest
 
 Bind = Callable[[Document, int], Sequence[Any]]
 """From a document and its clock to the values of a statement's parameters."""
@@ -42,9 +42,7 @@ class Block:
         self.what = f"the lambda of transform '{transform.name}'"
         projections = spec.sources[transform.source].projections
         statements = prepare(db, transform.script, self.what) if transform.script else []
-        self.statements = [
-            (each, self._bind([each], projections), self._row(each, projections)) for each in statements
-        ]
+        self.statements = [(each, self._bind([each], projections), self._row(each, projections)) for each in statements]
         returning = [row for _, _, row in self.statements if row is not None]
         self.sql = "".join(each.text if each.text.endswith(";") else f"{each.text}\n;" for each in statements)
         self.bind = self._bind(statements, projections)
@@ -62,9 +60,7 @@ class Block:
         getters = [compile_getter(each) for each in found]
         return lambda document, published: [get(document, published) for get in getters]
 
-    def _projection(
-        self, statement: Statement, name: str, projections: Sequence[ProjectionSpec]
-    ) -> ProjectionSpec:
+    def _projection(self, statement: Statement, name: str, projections: Sequence[ProjectionSpec]) -> ProjectionSpec:
         found = find_projection(name, projections)
         if found is None:
             known = [parameter_of(each.field) for each in projections]
@@ -80,9 +76,7 @@ class Block:
         return found
 
     @staticmethod
-    def _row(
-        statement: Statement, projections: Sequence[ProjectionSpec]
-    ) -> Callable[[Sequence[Any]], Document] | None:
+    def _row(statement: Statement, projections: Sequence[ProjectionSpec]) -> Callable[[Sequence[Any]], Document] | None:
         if not statement.columns:
             return None
         selectable = {}
@@ -129,7 +123,7 @@ class SqliteSession:
 
         def pull() -> Iterator[Sequence[Any]]:
             nonlocal current
-            for current in range(begin, end):  # noqa: B020
+            for current in range(begin, end):
                 if chance is not None:
                     chance.begin(which, clocks[current], documents[current])
                 yield bind(documents[current], published[current])
@@ -178,4 +172,4 @@ class SqliteSession:
 
     def close(self) -> None:
         """Let go of statements that are under way."""
-        self._cursor.close(True)  # noqa: FBT003
+        self._cursor.close(True)

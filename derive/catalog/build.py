@@ -10,7 +10,6 @@ from derive.catalog.lineage import cycles
 from derive.catalog.loader import Loader
 from derive.catalog.model import SELECTOR, CatalogDef, CollectionDef, SourceDef, StepDef, TestDef, TransformDef
 from derive.catalog.names import collisions, is_name, is_pointer, is_token
-from derive.suggest import suggest
 from derive.catalog.yaml import Located
 from derive.document.clock import parse_rfc3339
 from derive.document.key import compile_key
@@ -33,6 +32,7 @@ from derive.schema.infer import infer
 from derive.schema.projection import Declared, project
 from derive.schema.shape import Shape, locate
 from derive.schema.validator import compile_validator
+from derive.suggest import suggest
 
 _SCALARS = ("boolean", "integer", "string")
 
@@ -195,9 +195,7 @@ class _Builder:
             self._issue("E201", message, at, hint)
         return found
 
-    def _derivation(
-        self, definition: CollectionDef, groups: Mapping[str, tuple[str, ...]]
-    ) -> DerivationSpec | None:
+    def _derivation(self, definition: CollectionDef, groups: Mapping[str, tuple[str, ...]]) -> DerivationSpec | None:
         derive = definition.derive
         assert derive is not None
         cycle = groups[definition.name]
@@ -368,4 +366,3 @@ class _Builder:
 def _defaults(shape: Shape, key: Iterable[str]) -> tuple[JSON, ...]:
     found = [locate(shape, parse_pointer(each))[0].default if is_pointer(each) else () for each in key]
     return tuple(each[0] if each else None for each in found)
-

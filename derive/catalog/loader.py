@@ -22,13 +22,13 @@ from derive.catalog.model import (
     TransformDef,
 )
 from derive.catalog.resource import Resources, why
-from derive.suggest import suggest
 from derive.catalog.yaml import Located
 from derive.document.clock import parse_duration
 from derive.errors import CatalogError, Issue
 from derive.position import Position, Script
 from derive.protocol.specs import JSON
 from derive.schema.index import bundle
+from derive.suggest import suggest
 
 _KINDS: dict[type, str] = {dict: "an object", list: "an array", str: "a string", int: "an integer", bool: "a boolean"}
 _TICK = 1_000_000
@@ -144,9 +144,7 @@ class Loader:
         self._entries(fields.get("tests"), self._tests, "test", lambda at: self._test(at, url))
         return imports
 
-    def _entries(
-        self, at: Located | None, into: dict[str, Any], what: str, load: Callable[[Located], Any]
-    ) -> None:
+    def _entries(self, at: Located | None, into: dict[str, Any], what: str, load: Callable[[Located], Any]) -> None:
         if at is None or at.value is None or not self._is(at, dict, f"'{what}s'"):
             return
         for name, each in at.items():
@@ -241,7 +239,7 @@ class Loader:
             self.issue("E013", "'maxTxnDuration' must be longer than 0s", fields["maxTxnDuration"].position)
         return tick or _TICK, "disable" in fields and fields["disable"].value is True
 
-    def _transform(self, at: Located, url: str) -> TransformDef | bool | None:
+    def _transform(self, at: Located, url: str) -> TransformDef | bool | None:  # noqa: PLR0911
         """The definition; False if the transform is disabled, None if it is wrong."""
         fields = self._fields(at, model.TRANSFORM, "a transform")
         if fields is None or not self._is(fields["name"], str, "'name'"):

@@ -33,9 +33,7 @@ TRANSFORM = _fields("shuffle lambda priority readDelay disable backfill", "name 
 SOURCE = _fields("partitions notBefore notAfter", "name")
 SELECTOR = _fields("include exclude")
 SHUFFLE = _fields("key lambda")
-SHARDS = _fields(
-    "disable minTxnDuration maxTxnDuration hotStandbys ringBufferSize readChannelSize logLevel"
-)
+SHARDS = _fields("disable minTxnDuration maxTxnDuration hotStandbys ringBufferSize readChannelSize logLevel")
 TEST = _fields("description expectPubId delete", "steps")
 STEP = _fields("ingest verify")
 INGEST = _fields("description", "collection documents")

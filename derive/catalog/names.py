@@ -38,7 +38,7 @@ def collisions(names: Iterable[str]) -> Iterator[tuple[str, str, str]]:
     Two are equal once folded ("collides with"), or one is a folder of the other ("is a prohibited prefix of").
     """
     ordered = sorted((fold(name), name) for name in names)
-    folded = {}
+    folded: dict[str, str] = {}
     for form, name in ordered:
         if form in folded:
             yield name, folded[form], "collides with"

@@ -144,6 +144,9 @@ class _Composer:
             self._fail("E001", "a catalog file holds one document, and another begins here", event)
         return value
 
+    def _next(self) -> Any:
+        return next(self._events)
+
     def _fail(self, code: str, message: str, event: Any) -> None:
         mark = event.start_mark
         raise CatalogError([Issue(code, message, Position(self._name, mark.line + 1, mark.column + 1))])
@@ -185,10 +188,10 @@ class _Composer:
     def _mapping(self, path: Path) -> dict[str, JSON]:
         values: dict[str, JSON] = {}
         merged: list[JSON] = []
-        while not isinstance(event := next(self._events), yaml.MappingEndEvent):
+        while not isinstance(event := self._next(), yaml.MappingEndEvent):
             if not isinstance(event, yaml.ScalarEvent):
                 self._fail("E001", "a property name must be a string", event)
-            name = event.value
+            name: str = event.value
             if name == "<<" and event.implicit[0]:
                 found = self._value(next(self._events), (*path, "<<"))
                 merged += found if isinstance(found, list) else [found]

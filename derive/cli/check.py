@@ -1,5 +1,4 @@
 """`flowctl check`."""
-# ruff: noqa: D301 - click wants the backspace character itself
 
 from __future__ import annotations
 

@@ -56,7 +56,9 @@ def list_command(source: Path, data: Path | None, output: str | None) -> None:
 @command.command("read")
 @catalog_options
 @click.option("--collection", required=True, help="What to read.")
-@click.option("--reduce", "reduced", is_flag=True, help="One document per key, reduced by the schema's annotations (on Spark).")
+@click.option(
+    "--reduce", "reduced", is_flag=True, help="One document per key, reduced by the schema's annotations (on Spark)."
+)
 @click.option("--since", metavar="TIME", help="Only documents published at or after this RFC 3339 time.")
 @click.option("--as-of", metavar="TIME", help="The contents at this RFC 3339 time.")
 @click.option("--partitions", metavar="JSON", help='Logical partitions: \'{"include": {"field": ["value"]}}\'.')

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,9 @@ _SUFFIXES = {".csv": "csv", ".parquet": "parquet"}
     type=click.Choice(["jsonl", "csv", "parquet"]),
     help="Form of the files.  [default: by the file's suffix, else jsonl]",
 )
-@click.option("--clock", metavar="/PTR", help="Take each document's time from here (RFC 3339, ascending) to load history.")
+@click.option(
+    "--clock", metavar="/PTR", help="Take each document's time from here (RFC 3339, ascending) to load history."
+)
 @click.argument("files", nargs=-1)
 def command(
     source: Path, data: Path | None, collection: str, form: str | None, clock: str | None, files: tuple[str, ...]
@@ -66,7 +69,7 @@ def command(
         for name in files or ("-",):
             shown = "standard input" if name == "-" else name
             progress.begin(shown)
-            ingestion = Ingestion(store, spec, clock=clock, progress=lambda count, shown=shown: progress.show(shown, count))
+            ingestion = Ingestion(store, spec, clock=clock, progress=partial(progress.show, shown))
             with _documents(name, form, spec) as lines:
                 progress.done(shown, ingestion.load(shown, lines))
     store.close()
@@ -83,8 +86,6 @@ def _documents(name: str, form: str | None, spec: CollectionSpec) -> Iterator[It
             raise UsageError("a Parquet file cannot be read from standard input")
         yield parquet_rows(name)
         return
-    stream: Any = sys.stdin.buffer if name == "-" else Path(name).open("rb")
-    try:
+    opened: AbstractContextManager[Any] = nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb")  # noqa: SIM115
+    with opened as stream:
         yield csv_lines(stream, spec, name) if form == "csv" else json_lines(stream)
-    finally:
-        stream.close()

@@ -2,7 +2,6 @@
 
 Exit codes: 0 for success, 1 for a failure, 2 for a command line that makes no sense, 130 when stopped with Ctrl-C.
 """
-# ruff: noqa: D301 - click wants the backspace character itself in front of a paragraph that keeps its lines
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def compare(left: JSON, right: JSON) -> int:
         return _compare_all(_pairs(left), _pairs(right))
     if rank_left < 2:
         return 0
-    return (left > right) - (left < right)
+    return int(left > right) - int(left < right)
 
 
 def _rank(value: JSON) -> int:

@@ -7,6 +7,7 @@ are adjacent and in processing order. Both fold from the left, so even floating-
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -99,7 +100,7 @@ class TickCombiner:
         ticks = clocks // self._tick
         borders = [0, *(np.flatnonzero(np.diff(ticks)) + 1).tolist(), len(keys)]
         ready: list[tuple[Any, Any, list[bytes], list[Document]]] = []
-        for begin, end in zip(borders, borders[1:], strict=False):
+        for begin, end in itertools.pairwise(borders):
             tick = int(ticks[begin])
             if self.open_tick is not None and tick != self.open_tick:
                 ready.append(self._take())

@@ -8,6 +8,7 @@ next transaction reads it from storage, like any other source.
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Callable, Iterator
 from operator import itemgetter
 from typing import Any, TypeAlias
@@ -88,7 +89,7 @@ def by_tick(batches: Iterator[pa.RecordBatch], tick: int) -> Iterator[tuple[int,
         every = list(zip(*columns, batch.column(3).to_pylist(), parse_documents(batch.column(4)), strict=True))
         ticks = adjusted // tick
         borders = [0, *(np.flatnonzero(np.diff(ticks)) + 1).tolist(), len(every)]
-        for begin, end in zip(borders, borders[1:], strict=False):
+        for begin, end in itertools.pairwise(borders):
             number = int(ticks[begin])
             if number != current:
                 if current is not None:
@@ -120,14 +121,14 @@ def run_ticks(
     queue = _Queue(plan)
     source = by_tick(batches, tick)
     ahead = next(source, None)
-    output: list[list[Any]] = [[], [], [], []]
+    output: tuple[list[Any], ...] = ([], [], [], [])
 
     def end_tick() -> None:
         parts = combiner.take()
         for clock, seq, key, document in zip(*parts, strict=True):
             queue.put(clock, seq, key, document)
-        for column, part in zip(output, parts, strict=True):
-            column += part
+        for place, column in enumerate(output):
+            column.extend(parts[place])
         if len(output[0]) >= _WRITE_ROWS:
             flush()
 

@@ -176,8 +176,7 @@ def choose_end(sources: Sources, positions: Mapping[int, int], bound: int) -> in
             high = middle
         else:
             low = middle
-        low, high = max(low, min(positions.values())), high
-    return min(bound, tick_end(max(low, min(positions.values())), sources.spec.tick))
+    return min(bound, tick_end(low, sources.spec.tick))
 
 
 def _documents(reads: Sequence[SourceRead]) -> int:

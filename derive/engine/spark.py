@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from derive.document.key import compile_key
 from derive.document.pointer import parse_pointer
-from derive.engine.java import JAVA_OPTIONS, ensure_java
+from derive.engine.java import ensure_java, java_options
 from derive.engine.plan import Plan, Progress
 from derive.engine.worker import Message, progress_folder, run_combine, run_lambdas, run_single, run_slice
 from derive.errors import DiskFullError, TaskError
@@ -57,13 +57,11 @@ def start_session(master: str | None, log_file: Path) -> SparkSession:
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    settings = Path(__file__).with_name("log4j2.properties")
-    options = f"{JAVA_OPTIONS} -Dlog4j2.configurationFile=file:{settings} -Dderive.log={log_file}".strip()
     builder = SparkSession.builder.appName("flowctl").master(master or f"local[{os.cpu_count()},4]")
     for name, value in {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.extraJavaOptions": options,
+        "spark.driver.extraJavaOptions": java_options(log_file),
         "spark.driver.memory": os.environ.get("FLOW_DRIVER_MEMORY", "2g"),
         "spark.sql.adaptive.enabled": "false",
         "spark.speculation": "false",
@@ -107,6 +105,11 @@ class SparkExecutor:
         if self._session is None:
             self._session = start_session(self.master, self.log_file)
         return self._session
+
+    def warm_up(self) -> None:
+        """Start Spark and its Python workers, so that what follows is not the first to pay for it."""
+        ticks = self.session.range(0, 64, 1, 2)
+        ticks.repartition(2, "id").sortWithinPartitions("id").mapInArrow(lambda batches: batches, "id long").collect()
 
     def execute(self, plan: Plan, progress: Progress) -> list[Message]:
         """Carry out a plan as one Spark job."""
@@ -161,7 +164,7 @@ def _cause(text: str) -> str:
 
 
 def _shuffled(session: SparkSession, plan: Plan) -> DataFrame:
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     frames = [_source(session, plan, read) for read in plan.reads if read.segments]
     every = reduce(lambda left, right: left.unionAll(right), frames)
@@ -175,7 +178,7 @@ def _shuffled(session: SparkSession, plan: Plan) -> DataFrame:
 
 
 def _source(session: SparkSession, plan: Plan, read: SourceRead) -> DataFrame:
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     transform = plan.spec.transforms[read.transform]
     paths = [str(plan.root / each.path) for each in read.segments]
@@ -203,7 +206,7 @@ def _components(transform: TransformSpec) -> list[Column] | None:
 
     Two different components may well come out equal: that only puts two keys on one shard.
     """
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     shuffle = transform.shuffle
     found = []
@@ -254,7 +257,7 @@ def _lambdas(plan: Plan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Rec
 
 
 def _by_output_key(published: DataFrame, plan: Plan) -> DataFrame:
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     tick = F.expr(f"clock div {plan.spec.tick}L")
     order: Sequence[Any] = [tick, "key", "adjusted", "transform", "seq", "source_key", "number"]

@@ -7,7 +7,7 @@ a message too: it is no reason for Spark to run the task again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -73,10 +73,8 @@ class Counter:
         """Count some more; the file is written about every 10,000 documents."""
         before, self.total = self.total, self.total + count
         if self.total // 10_000 != before // 10_000:
-            try:
+            with suppress(OSError):  # progress is a courtesy
                 self._file.write_bytes(self.total.to_bytes(8, "little"))
-            except OSError:
-                pass  # progress is a courtesy
 
 
 def progress_folder(root: Path, token: str) -> Path:

@@ -12,48 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from derive.position import Position, Script
+from derive.schema.projection import ProjectionSpec as ProjectionSpec  # noqa: PLC0414 (offered from here)
 
 JSON: TypeAlias = Any
 """A JSON value: None, bool, int, float, str, list or dict with string keys."""
 
 Document: TypeAlias = dict[str, Any]
 """A JSON object of a collection."""
-
-Exists: TypeAlias = Literal["must", "may", "implicit", "cannot"]
-"""Whether a location is in every valid document, in some, unknown to the schema, or in none."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProjectionSpec:
-    """A field: a name for one location of a collection's documents.
-
-    Attributes:
-        field: name, for example `object/foo`.
-        pointer: JSON pointer of the location, for example `/object/foo`.
-        types: JSON types the read schema allows there, of `array boolean fractional integer null object string`.
-        exists: whether valid documents have it.
-        default: the schema's default as a one-element tuple; empty if it has none.
-        format: the `format` keyword of a string.
-        content_encoding: the `contentEncoding` keyword of a string.
-        explicit: written by the catalog's author rather than inferred.
-        is_partition: a logical partition of the collection.
-        is_key: one of the collection's key locations.
-        title: the schema's title.
-        description: the schema's description.
-    """
-
-    field: str
-    pointer: str
-    types: frozenset[str]
-    exists: Exists = "may"
-    default: tuple[JSON, ...] = ()
-    format: str | None = None
-    content_encoding: str | None = None
-    explicit: bool = False
-    is_partition: bool = False
-    is_key: bool = False
-    title: str | None = None
-    description: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ A reducer takes the earlier value (or `MISSING`), the later value, and whether t
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Callable, Iterator
@@ -67,9 +68,9 @@ class _Compiler:
     def compile(self, plan: Plan) -> Reduce:
         cell = self._done.get(id(plan))
         if cell is not None:
-            return cell[0] if cell else lambda left, right, full: self._done[id(plan)][0](left, right, full)
+            return cell[0] if cell else self._later(id(plan))
         cell = self._done[id(plan)] = []
-        made = {
+        makers: dict[str | None, Callable[[Plan], Reduce]] = {
             None: lambda _: _last,
             "append": lambda _: _append,
             "firstWriteWins": lambda _: _first,
@@ -78,9 +79,18 @@ class _Compiler:
             "merge": self._merge,
             "minimize": lambda each: self._extreme(each, -1),
             "sum": lambda _: _sum,
-        }[plan.strategy](plan)
+        }
+        made = makers[plan.strategy](plan)
         cell.append(made)
         return made
+
+    def _later(self, identity: int) -> Reduce:
+        """The reducer of a plan that is being compiled further up."""
+
+        def reduce(left: JSON, right: JSON, full: bool) -> JSON:
+            return self._done[identity][0](left, right, full)
+
+        return reduce
 
     def _merge(self, plan: Plan) -> Reduce:
         merge_objects = self._objects(plan)
@@ -204,7 +214,7 @@ def _by_key(pointers: tuple[str, ...]) -> Callable[[JSON, JSON], int]:
 
 
 def _check_sorted(values: list[JSON], key_order: Callable[[JSON, JSON], int], left: JSON, right: JSON) -> None:
-    if any(key_order(before, after) >= 0 for before, after in zip(values, values[1:], strict=False)):
+    if any(key_order(before, after) >= 0 for before, after in itertools.pairwise(values)):
         raise _Failed("'merge' strategy with a key expects arrays sorted and unique by it", left, right)
 
 

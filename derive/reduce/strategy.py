@@ -130,7 +130,7 @@ class PlanBuilder:
         if annotation is None:
             return
         strategy = annotation.get("strategy") if isinstance(annotation, dict) else None
-        if strategy not in STRATEGIES:
+        if not isinstance(strategy, str) or strategy not in STRATEGIES:
             known = ", ".join(sorted(STRATEGIES))
             raise SchemaError(
                 f"the schema of '{self._name}' has the reduction {annotation!r}, which is not supported",

@@ -72,7 +72,7 @@ class _Inference:
     def _own(self, schema: dict[str, Any], references: tuple[str, ...]) -> Shape:
         properties = {name: self.shape(each, references) for name, each in schema.get("properties", {}).items()}
         required = frozenset(schema.get("required", ()))
-        properties.update({name: ANYTHING for name in sorted(required - set(properties))})
+        properties.update(dict.fromkeys(sorted(required - set(properties)), ANYTHING))
         additional = schema.get("additionalProperties", schema.get("unevaluatedProperties"))
         if additional is not None or schema.get("patternProperties"):
             patterns = [self.shape(each, references) for each in schema.get("patternProperties", {}).values()]
@@ -125,4 +125,6 @@ def type_of(value: JSON) -> str:
         return "boolean"
     if isinstance(value, int | float):
         return "integer" if isinstance(value, int) or value.is_integer() else "fractional"
-    return {str: "string", list: "array", dict: "object"}[type(value)]
+    if isinstance(value, str):
+        return "string"
+    return "array" if isinstance(value, list) else "object"

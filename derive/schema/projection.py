@@ -5,13 +5,45 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from derive.document.pointer import escape, parse_pointer
-from derive.protocol.specs import ProjectionSpec
-from derive.schema.shape import Shape, locate
+from derive.document.pointer import JSON, escape, parse_pointer
+from derive.schema.shape import Exists, Shape, locate
 
 DOCUMENT = "flow_document"
 PUBLISHED_AT = "flow_published_at"
 UUID_POINTER = "/_meta/uuid"
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectionSpec:
+    """A field: a name for one location of a collection's documents.
+
+    Attributes:
+        field: name, for example `object/foo`.
+        pointer: JSON pointer of the location, for example `/object/foo`.
+        types: JSON types the read schema allows there, of `array boolean fractional integer null object string`.
+        exists: whether valid documents have it.
+        default: the schema's default as a one-element tuple; empty if it has none.
+        format: the `format` keyword of a string.
+        content_encoding: the `contentEncoding` keyword of a string.
+        explicit: written by the catalog's author rather than inferred.
+        is_partition: a logical partition of the collection.
+        is_key: one of the collection's key locations.
+        title: the schema's title.
+        description: the schema's description.
+    """
+
+    field: str
+    pointer: str
+    types: frozenset[str]
+    exists: Exists = "may"
+    default: tuple[JSON, ...] = ()
+    format: str | None = None
+    content_encoding: str | None = None
+    explicit: bool = False
+    is_partition: bool = False
+    is_key: bool = False
+    title: str | None = None
+    description: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from derive.document.pointer import JSON
-from derive.protocol.specs import Exists
+
+Exists: TypeAlias = Literal["must", "may", "implicit", "cannot"]
+"""Whether a location is in every valid document, in some, unknown to the schema, or in none."""
 
 Types: TypeAlias = frozenset[str]
 """JSON types: `array boolean fractional integer null object string`."""
@@ -64,20 +66,22 @@ def union(left: Shape, right: Shape) -> Shape:
     if not left.types or not right.types:
         return right if not left.types else left
     # A side that cannot be an object (or array) says nothing about properties (or items).
+    objects = arrays = None
     if "object" not in left.types or "object" not in right.types:
-        source = left if "object" in left.types else right
-        objects = (source.properties, source.required, source.additional)
-    else:
-        objects = _union_objects(left, right)
+        objects = left if "object" in left.types else right
     if "array" not in left.types or "array" not in right.types:
-        source = left if "array" in left.types else right
-        arrays = (source.prefix, source.items, source.min_items, source.max_items)
-    else:
-        arrays = _union_arrays(left, right)
+        arrays = left if "array" in left.types else right
+    objects = objects or _union_objects(left, right)
+    arrays = arrays or _union_arrays(left, right)
     return Shape(
         left.types | right.types,
-        *objects,
-        *arrays,
+        objects.properties,
+        objects.required,
+        objects.additional,
+        arrays.prefix,
+        arrays.items,
+        arrays.min_items,
+        arrays.max_items,
         default=left.default if left.default == right.default else (),
         format=_same(left.format, right.format),
         content_encoding=_same(left.content_encoding, right.content_encoding),
@@ -90,7 +94,7 @@ def _same(left: str | None, right: str | None) -> str | None:
     return left if left == right else None
 
 
-def _union_objects(left: Shape, right: Shape) -> tuple[Mapping[str, Shape], frozenset[str], Shape | None]:
+def _union_objects(left: Shape, right: Shape) -> Shape:
     properties = {}
     for name in sorted({*left.properties, *right.properties}):
         sides = [side.properties.get(name, side.additional) for side in (left, right)]
@@ -99,10 +103,10 @@ def _union_objects(left: Shape, right: Shape) -> tuple[Mapping[str, Shape], froz
     additional = None
     if left.additional is not None and right.additional is not None:
         additional = union(left.additional, right.additional)
-    return properties, left.required & right.required, additional
+    return Shape(properties=properties, required=left.required & right.required, additional=additional)
 
 
-def _union_arrays(left: Shape, right: Shape) -> tuple[tuple[Shape, ...], Shape | None, int, int | None]:
+def _union_arrays(left: Shape, right: Shape) -> Shape:
     length = max(len(left.prefix), len(right.prefix))
     prefix = []
     for place in range(length):
@@ -115,7 +119,7 @@ def _union_arrays(left: Shape, right: Shape) -> tuple[tuple[Shape, ...], Shape |
         items = union(left.items, right.items)
     bounded = left.max_items is not None and right.max_items is not None
     most = max(left.max_items or 0, right.max_items or 0) if bounded else None
-    return tuple(prefix), items, min(left.min_items, right.min_items), most
+    return Shape(prefix=tuple(prefix), items=items, min_items=min(left.min_items, right.min_items), max_items=most)
 
 
 def intersect(left: Shape, right: Shape) -> Shape:

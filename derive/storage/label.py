@@ -16,7 +16,7 @@ def compile_label(collection: CollectionSpec) -> Callable[[Document], str]:
     if not collection.partitions:
         return lambda _: NO_PARTITION
     getters = [(compile_pointer(each.pointer), each.default) for each in collection.partitions]
-    labels: dict[tuple[type, JSON], str] = {}
+    labels: dict[tuple[tuple[type, JSON], ...], str] = {}
 
     def label(document: Document) -> str:
         values = []

@@ -86,6 +86,10 @@ class _Cursor:
         return not self._groups
 
     @property
+    def has_rows(self) -> bool:
+        return self.loaded is not None and self.loaded.num_rows > 0
+
+    @property
     def bound(self) -> int:
         """Every row not loaded yet has an adjusted clock at or above this."""
         assert self.loaded is not None
@@ -155,7 +159,7 @@ def read_sorted(root: Path, reads: Sequence[SourceRead]) -> Iterator[pa.RecordBa
         for cursor in open_cursors:
             if not cursor.exhausted and cursor.bound <= limit:
                 cursor.load()
-        open_cursors = [each for each in open_cursors if not each.exhausted or each.loaded.num_rows]
+        open_cursors = [each for each in open_cursors if not each.exhausted or each.has_rows]
 
 
 def _batches(tables: list[pa.Table]) -> Iterator[pa.RecordBatch]:

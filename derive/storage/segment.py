@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -186,10 +187,8 @@ class SegmentWriter:
         """Remove everything written."""
         paths = [file.path for file in self._open.values()] + [segment.path for segment in self._closed]
         for file in self._open.values():
-            try:
+            with suppress(OSError):  # the disk may be full, and the file goes anyway
                 file.writer.close()
-            except OSError:
-                pass  # the disk may be full, and the file goes anyway
         for path in paths:
             (self._root / path).unlink(missing_ok=True)
 

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import apsw
 import orjson
@@ -140,7 +141,7 @@ class Store:
     def collection(self, name: str) -> Collection | None:
         """What is known of a collection; None if nothing is stored under this name."""
         with self._metadata.snapshot() as db:
-            row = db.execute(
+            row: Any = db.execute(
                 "SELECT name, since, upper, coalesce(sum(documents), 0), count(segment.id), coalesce(sum(bytes), 0)"
                 " FROM collection LEFT JOIN segment ON collection = name WHERE name = ? GROUP BY name",
                 (name,),
@@ -156,7 +157,7 @@ class Store:
             selector: which logical partitions.
         """
         with self._metadata.snapshot() as db:
-            rows = db.execute(
+            rows: list[Any] = db.execute(
                 "SELECT path, partition, clock_min, clock_max, documents, bytes FROM segment"
                 " WHERE collection = ? ORDER BY clock_min, id",
                 (name,),
@@ -189,7 +190,8 @@ class Store:
         with self._metadata.transaction() as db:
             db.execute("UPDATE collection SET epoch = epoch + 1 WHERE name = ?", (name,))
             db.execute("DELETE FROM capability WHERE collection = ? AND kind = 'write'", (name,))
-            epoch, upper = db.execute("SELECT epoch, upper FROM collection WHERE name = ?", (name,)).fetchone()
+            row: Any = db.execute("SELECT epoch, upper FROM collection WHERE name = ?", (name,)).fetchone()
+            epoch, upper = row
             capability = WriteCapability(str(uuid.uuid4()), name, upper, epoch)
             self._insert(db, capability, None)
         return capability
@@ -293,7 +295,8 @@ class Store:
         """
         with self._metadata.transaction() as db:
             db.execute("DELETE FROM capability WHERE expires < ?", (wall_clock(),))
-            for holder, identifier in db.execute("SELECT holder, id FROM capability WHERE epoch = 0").fetchall():
+            holders: list[Any] = db.execute("SELECT holder, id FROM capability WHERE epoch = 0").fetchall()
+            for holder, identifier in holders:
                 if _is_dead(holder):
                     db.execute("DELETE FROM capability WHERE id = ?", (identifier,))
             return {name: self._advance_upper(db, name, frontier) for name in names}
@@ -311,12 +314,12 @@ class Store:
     def task(self, name: str) -> TaskState | None:
         """What is known of a task; None if it has never run."""
         with self._metadata.snapshot() as db:
-            row = db.execute(
+            row: Any = db.execute(
                 "SELECT shards, positions, error, documents_in, documents_out, transactions FROM task WHERE name = ?",
                 (name,),
             ).fetchone()
-            tokens = dict(db.execute("SELECT number, token FROM shard WHERE task = ?", (name,)).fetchall())
-        return TaskState(name, row[0], orjson.loads(row[1]), tokens, *row[2:]) if row else None
+            numbered: list[Any] = db.execute("SELECT number, token FROM shard WHERE task = ?", (name,)).fetchall()
+        return TaskState(name, row[0], orjson.loads(row[1]), dict(numbered), *row[2:]) if row else None
 
     def create_task(self, name: str, shards: int) -> TaskState:
         """The task's state; its number of shards is fixed now if it has never run."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -123,9 +123,7 @@ class _Driver:
 
     def _step(self, number: int, step: IngestStep | VerifyStep) -> Failure | None:
         if isinstance(step, IngestStep):
-            return self._attempt(
-                number, f"ingest {step.collection}", step.position, lambda: (self._ingest(step), self._settle())
-            )
+            return self._attempt(number, f"ingest {step.collection}", step.position, lambda: self._ingest(step))
         what = f"verify {step.collection}"
         failure = self._attempt(number, what, step.position, lambda: self._fast_forward(step.collection))
         if failure:
@@ -134,8 +132,7 @@ class _Driver:
         return Failure(number, what, step.position, mismatches) if mismatches else None
 
     @staticmethod
-    def _attempt(number: int, what: str, position: Position, action: object) -> Failure | None:
-        assert callable(action)
+    def _attempt(number: int, what: str, position: Position, action: Callable[[], None]) -> Failure | None:
         try:
             action()
         except FlowError as error:
@@ -151,6 +148,7 @@ class _Driver:
             groups.setdefault(pack(document), []).append(document)
         documents = [each for key in sorted(groups) for each in combiner.partial(groups[key])]
         Ingestion(self._store, spec).load(f"documents for {spec.name}", enumerate(documents, start=1))
+        self._settle()
 
     def _step_tasks(self) -> None:
         self._run.step()

@@ -164,11 +164,10 @@ def _day_of_year(year: str, month: str, day: str) -> int:
 
 
 def _write(path: Path, documents: Iterable[Document]) -> None:
-    count = 0
+    lines = [orjson.dumps(each) + b"\n" for each in documents]
     with path.open("wb") as file:
-        for count, each in enumerate(documents, start=1):  # noqa: B007
-            file.write(orjson.dumps(each) + b"\n")
-    print(f"{path}: {count} documents", file=sys.stderr)
+        file.writelines(lines)
+    print(f"{path}: {len(lines)} documents", file=sys.stderr)
 
 
 def main() -> None:

@@ -1,0 +1,235 @@
+"""The bench: AcmeBank on Spark beside a hand-written loop, in one run on one machine.
+
+The loop is what a person would write without us: one process, orjson and apsw, the same SQL, tables in a file, one
+transaction, no validation, no ordering by time but that of the file. Ratios are ours to the loop's; Spark's start is
+not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import apsw
+import orjson
+
+from derive.catalog import load
+from derive.engine.run import Run
+from derive.engine.spark import SparkExecutor
+from derive.storage.ingest import Ingestion, json_lines
+from derive.storage.store import Store
+
+ROOT = Path(__file__).parent.parent
+BANK = ROOT / "examples" / "acmebank"
+TASKS = {
+    "acmeBank/last-large-send": 0.8,
+    "acmeBank/first-send": 0.7,
+    "acmeBank/grouped-transfers": 0.4,
+    "acmeBank/transfer-outcomes": 0.2,
+    "acmeBank/balances": 0.7,
+}
+
+
+class Loop:
+    """The hand-written loop: one method per derivation."""
+
+    def __init__(self, lines: Path, folder: Path) -> None:
+        self.lines = lines
+        self.folder = folder
+
+    def run(self, task: str) -> float:
+        """Seconds that one derivation takes."""
+        name = task.split("/")[1]
+        db = apsw.Connection(str(self.folder / f"{name}.db"))
+        db.execute(
+            "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA cache_size=-131072; PRAGMA wal_autocheckpoint=0"
+        )
+        derive: Callable[..., Iterator[Any]] = getattr(self, name.replace("-", "_"))
+        begun = time.perf_counter()
+        with (self.folder / f"{name}.jsonl").open("wb") as output:
+            db.execute("BEGIN")
+            for document in derive(db):
+                output.write(orjson.dumps(document) + b"\n")
+            db.execute("COMMIT")
+            output.flush()
+            os.fsync(output.fileno())
+        seconds = time.perf_counter() - begun
+        db.close()
+        return seconds
+
+    def _transfers(self) -> Iterator[Any]:
+        with self.lines.open("rb") as file:
+            for line in file:
+                yield orjson.loads(line)
+
+    def last_large_send(self, db: apsw.Connection) -> Iterator[Any]:
+        execute = db.cursor().execute
+        for each in self._transfers():
+            row = (each["id"], each["sender"], each["recipient"], each["amount"])
+            for found in execute("SELECT $id, $sender, $recipient, $amount WHERE $amount > 100", row):
+                yield dict(zip(("id", "sender", "recipient", "amount"), found, strict=True))
+
+    def first_send(self, db: apsw.Connection) -> Iterator[Any]:
+        db.execute(
+            "CREATE TABLE seen_pairs (sender TEXT, recipient TEXT, PRIMARY KEY (sender, recipient)) WITHOUT ROWID"
+        )
+        execute = db.cursor().execute
+        sql = (
+            "INSERT INTO seen_pairs VALUES ($sender, $recipient) ON CONFLICT DO NOTHING"
+            " RETURNING $id, $sender, $recipient, $amount"
+        )
+        for each in self._transfers():
+            for found in execute(sql, (each["sender"], each["recipient"], each["id"], each["amount"])):
+                yield dict(zip(("id", "sender", "recipient", "amount"), found, strict=True))
+
+    def grouped_transfers(self, db: apsw.Connection) -> Iterator[Any]:
+        db.execute(
+            "CREATE TABLE window (sender TEXT, id INTEGER, recipient TEXT, amount REAL, PRIMARY KEY (sender, id))"
+            " WITHOUT ROWID"
+        )
+        execute = db.cursor().execute
+        select, insert = (BANK / "enrichAndAddToWindow.sql").read_text().split(";\n\n")
+        delayed: deque[tuple[float, str, int]] = deque()
+
+        def expire(now: float) -> None:
+            while delayed and delayed[0][0] < now:
+                _, sender, number = delayed.popleft()
+                execute("DELETE FROM window WHERE sender = $sender AND id = $id", (sender, number))
+
+        for each in self._transfers():
+            now = datetime.fromisoformat(each["at"]).timestamp()
+            expire(now)
+            row = (each["id"], each["sender"], each["recipient"], each["amount"])
+            for found in execute(select, row):
+                document = dict(zip(("id", "sender", "recipient", "amount", "window"), found, strict=True))
+                document["window"] = orjson.loads(document["window"])
+                yield document
+            execute(insert, (each["sender"], each["id"], each["recipient"], each["amount"]))
+            delayed.append((now + 86_400, each["sender"], each["id"]))
+        expire(float("inf"))
+
+    def transfer_outcomes(self, db: apsw.Connection) -> Iterator[Any]:
+        db.execute("CREATE TABLE balances (account TEXT PRIMARY KEY, balance REAL) WITHOUT ROWID")
+        execute = db.cursor().execute
+        debit = (BANK / "debitSender.sql").read_text()
+        credit = (
+            "INSERT INTO balances (account, balance) VALUES ($recipient, 1000 + $amount)"
+            " ON CONFLICT DO UPDATE SET balance = balance + $amount"
+        )
+        names = ("id", "sender", "recipient", "amount", "outcome", "sender_balance")
+        arriving: list[tuple[float, int, str, float]] = []
+        for each in self._transfers():
+            now = datetime.fromisoformat(each["at"]).timestamp()
+            while arriving and arriving[0][0] <= now:
+                _, _, recipient, amount = heapq.heappop(arriving)
+                execute(credit, {"recipient": recipient, "amount": amount})
+            for found in execute(debit, each):
+                yield dict(zip(names, found, strict=True))
+                if found[4] == "approve":
+                    heapq.heappush(arriving, (now + 1, each["id"], each["recipient"], each["amount"]))
+
+    def balances(self, db: apsw.Connection) -> Iterator[Any]:
+        db.execute("CREATE TABLE balances (user TEXT PRIMARY KEY, balance REAL) WITHOUT ROWID")
+        execute = db.cursor().execute
+        sql = "INSERT INTO balances VALUES (?, ?) ON CONFLICT DO UPDATE SET balance = balance + excluded.balance"
+        with (self.folder / "transfer-outcomes.jsonl").open("rb") as file:
+            for line in file:
+                each = orjson.loads(line)
+                if each["outcome"] == "approve":
+                    execute(sql, (each["sender"], -each["amount"]))
+                    execute(sql, (each["recipient"], each["amount"]))
+        for user, balance in db.execute("SELECT user, balance FROM balances"):
+            yield {"user": user, "balance": balance}
+
+
+class Timer:
+    """Times each task of a run."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._begun = time.perf_counter()
+
+    def begun(self, task: str) -> None:
+        """A transaction may begin."""
+        self._begun = time.perf_counter()
+
+    def working(self, task: str, documents: int) -> None:
+        """Nothing to note."""
+
+    def committed(self, task: str) -> None:
+        """A transaction is committed."""
+        self.seconds[task] = self.seconds.get(task, 0.0) + time.perf_counter() - self._begun
+
+    def failed(self, task: str, error: Exception) -> None:
+        """Give up."""
+        raise error
+
+
+def main() -> None:
+    """Run both, and print ratios."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--transfers", type=int, default=1_000_000)
+    parser.add_argument("--accounts", type=int, default=50_000)
+    parser.add_argument("--json", action="store_true", help="one JSON object per task")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="flowctl-bench-") as name:
+        folder = Path(name)
+        lines = folder / "transfers.jsonl"
+        with lines.open("wb") as file:
+            generate = [sys.executable, str(BANK / "generate.py"), f"--transfers={options.transfers}"]
+            subprocess.run([*generate, f"--accounts={options.accounts}"], stdout=file, check=True)
+        ours, peak = _ours(lines, folder)
+        (folder / "loop").mkdir()
+        loop = Loop(lines, folder / "loop")
+        print(
+            f"{options.transfers:,} transfers, {options.accounts:,} accounts, {os.cpu_count()} cores;"
+            " documents per second"
+        )
+        print(f"{'derivation':<28}{'flowctl':>12}{'loop':>12}{'ratio':>8}{'floor':>8}")
+        for task, floor in TASKS.items():
+            theirs = loop.run(task)
+            ratio = theirs / ours[task]
+            row = (task, options.transfers / ours[task], options.transfers / theirs, ratio, floor)
+            print("{:<28}{:>12,.0f}{:>12,.0f}{:>8.2f}{:>8.2f}".format(*row), flush=True)
+            if options.json:
+                print(json.dumps(dict(zip(("task", "ours", "loop", "ratio", "floor"), row, strict=True))))
+        print(f"peak memory of a Python worker: {peak / 1024:,.0f} MiB")
+
+
+def _ours(lines: Path, folder: Path) -> tuple[dict[str, float], int]:
+    """Seconds of each task on Spark, and the greatest resident size of a Python worker in KiB."""
+    catalog = load(BANK / "flow.yaml")
+    store = Store(folder / "data")
+    with lines.open("rb") as file:
+        spec = catalog.collections["acmeBank/transfers"]
+        Ingestion(store, spec, clock="/at").load(str(lines), json_lines(file))
+    executor = SparkExecutor(None, folder / "spark.log")
+    executor.warm_up()
+    timer = Timer()
+    run = Run(catalog, store, executor, cores=os.cpu_count() or 1, observer=timer)
+    run.until_idle()
+    run.close()
+    peak = max(executor.session.sparkContext.parallelize(range(8), 8).map(_resident).collect())
+    executor.close()
+    store.close()
+    return timer.seconds, peak
+
+
+def _resident(_: int) -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+if __name__ == "__main__":
+    main()

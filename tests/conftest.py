@@ -1,0 +1,83 @@
+"""Fixtures: catalogs from text, data folders with a clock of their own, and one Spark for the whole session."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from derive.catalog import load
+from derive.engine.executor import Executor, InProcessExecutor
+from derive.engine.run import Run
+from derive.engine.spark import SparkExecutor
+from derive.protocol.specs import CatalogSpec, Document
+from derive.storage.contents import ReadOptions, read_rows
+from derive.storage.ingest import Ingestion
+from derive.storage.store import Store
+
+LATER = 1_800_000_000_000_000
+"""A wall clock long after every document in these tests."""
+
+
+@dataclass
+class World:
+    """A data folder, a catalog, and a wall clock that tests set."""
+
+    root: Path
+    catalog: CatalogSpec
+    wall: int = LATER
+    store: Store = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.store = Store(self.root, wall=lambda: self.wall, durable=False)
+
+    def ingest(self, collection: str, documents: Sequence[Document], clock: str | None = "/at") -> None:
+        spec = self.catalog.collections[collection]
+        Ingestion(self.store, spec, clock=clock).load("test", enumerate(documents, start=1))
+
+    def run(self, executor: Executor | None = None, shards: int | None = None) -> Run:
+        return Run(self.catalog, self.store, executor or InProcessExecutor(), shards=shards)
+
+    def step(self, executor: Executor | None = None, shards: int | None = None) -> None:
+        run = self.run(executor, shards)
+        run.step()
+        errors = [task.error for task in run.tasks.values() if task.error]
+        run.close()
+        if errors:
+            raise errors[0]
+
+    def rows(self, collection: str) -> list[tuple[int, int, bytes, str]]:
+        batches = read_rows(self.store, self.catalog.collections[collection], ReadOptions())
+        return [(row["adjusted"], row["seq"], row["key"], row["doc"]) for batch in batches for row in batch.to_pylist()]
+
+    def digest(self) -> dict[str, str]:
+        """Every byte of every derived collection, in short."""
+        return {name: hashlib.sha256(repr(self.rows(name)).encode()).hexdigest() for name in self.catalog.derivations}
+
+
+@pytest.fixture
+def catalog_of(tmp_path: Path) -> Callable[..., CatalogSpec]:
+    def build(text: str, **files: str) -> CatalogSpec:
+        return load(write_catalog(tmp_path, text, **files))
+
+    return build
+
+
+def write_catalog(folder: Path, text: str, **files: str) -> Path:
+    """Write a catalog and the files it refers to (`name__sql` for `name.sql`)."""
+    for name, content in files.items():
+        (folder / name.replace("__", ".")).write_text(dedent(content))
+    path = folder / "flow.yaml"
+    path.write_text(dedent(text))
+    return path
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkExecutor]:
+    executor = SparkExecutor("local[2,4]", tmp_path_factory.mktemp("spark") / "spark.log")
+    yield executor
+    executor.close()
