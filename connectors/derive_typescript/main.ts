@@ -1,111 +1,99 @@
-// The harness: reads frames from standard input, calls the derivation, and answers each with one frame.
-// A frame is one line of JSON. It carries a whole batch, so that nothing crosses the pipe per document.
+// The harness: calls the author's class for each document of a frame, and answers with what it published.
+// A frame without documents begins a session, with an instance of its own.
 // deno-lint-ignore-file no-explicit-any
 
-const input = Deno.stdin;
-const output = Deno.stdout;
-const encoder = new TextEncoder();
-const decoder = new TextDecoder();
+import { readFrames, writeFrame } from './frames.ts';
+import { rfc3339, setPresent } from './present.ts';
 
-// What a module prints must not end up between frames.
-console.log = console.info = console.debug = (...values: unknown[]) => console.error(...values);
+class Read {
+    #published: number;
+    constructor(readonly doc: unknown, published: number) {
+        this.#published = published;
+    }
+    get publishedAt(): string {
+        return rfc3339(this.#published);
+    }
+}
 
-// The present and the dice are those of the document (law L1).
-let clock = 0; // milliseconds
-let seed: string | undefined;
-let state = 0;
-const RealDate = Date;
-globalThis.Date = class extends RealDate {
-    constructor(...values: any[]) {
-        if (values.length === 0) {
-            super(clock);
-        } else {
-            super(...(values as [any]));
+const { methods, unsupported } = JSON.parse(Deno.args[0]) as { methods: string[]; unsupported: string[] };
+const later = (globalThis as any).setImmediate;
+let load: (() => any) | undefined;
+let derivation: any;
+
+async function open(): Promise<void> {
+    if (load === undefined) {
+        const { Derivation } = (await import('./module.ts')) as any;
+        if (typeof Derivation !== 'function') {
+            throw new TypeError("the module exports no class 'Derivation'");
+        }
+        load = () => new Derivation({ state: {} });
+    }
+    derivation = load();
+    for (const name of unsupported) {
+        if (typeof derivation[name] === 'function') {
+            throw new TypeError(`'${name}' is not supported yet: a derivation keeps no state of its own`);
         }
     }
-    static override now(): number {
-        return clock;
-    }
-} as DateConstructor;
-
-let document: unknown;
-Math.random = (): number => {
-    if (seed === undefined) {
-        seed = JSON.stringify(document) + clock;
-        state = 0x811c9dc5;
-        for (let place = 0; place < seed.length; place++) {
-            state = Math.imul(state ^ seed.charCodeAt(place), 0x01000193);
-        }
-    }
-    state = (state + 0x6d2b79f5) | 0;
-    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
-    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 4294967296;
-};
-
-function* lines(): Generator<string> {
-    const buffer = new Uint8Array(1 << 20);
-    let parts: Uint8Array[] = [];
-    for (;;) {
-        const count = input.readSync(buffer);
-        if (count === null) {
-            return;
-        }
-        let begin = 0;
-        for (;;) {
-            const end = buffer.subarray(0, count).indexOf(10, begin);
-            if (end < 0) {
-                parts.push(buffer.slice(begin, count));
-                break;
-            }
-            parts.push(buffer.slice(begin, end));
-            const size = parts.reduce((total, part) => total + part.length, 0);
-            const line = new Uint8Array(size);
-            let place = 0;
-            for (const part of parts) {
-                line.set(part, place);
-                place += part.length;
-            }
-            parts = [];
-            begin = end + 1;
-            yield decoder.decode(line);
+    for (const name of methods) {
+        if (typeof derivation[name] !== 'function') {
+            throw new TypeError(`the class 'Derivation' has no method '${name}'`);
         }
     }
 }
 
-function write(value: unknown): void {
-    let bytes = encoder.encode(JSON.stringify(value) + '\n');
-    while (bytes.length > 0) {
-        bytes = bytes.subarray(output.writeSync(bytes));
+// What was published is written out at once: the author may change a returned object for the next document.
+function written(result: unknown): string {
+    if (!Array.isArray(result)) {
+        const what = result === null ? 'null' : typeof result;
+        throw new TypeError(`the method must return an array of documents, and returned ${what}`);
     }
+    return JSON.stringify(result);
 }
 
-const writeFrame = write;
-const { Derivation } = await import('./module.ts');
-const { methods } = JSON.parse(Deno.args[0]) as { methods: string[] };
-const derivation = new Derivation({ state: {} });
-
-for (const line of lines()) {
-    const frame = JSON.parse(line);
-    const published: unknown[] = [];
+async function process(frame: any): Promise<string> {
+    const { transforms, clocks, published, documents } = frame;
+    const replies: string[] = [];
     let index = 0;
     try {
-        for (; index < frame.documents.length; index++) {
-            document = frame.documents[index];
-            clock = frame.clocks[index] / 1000;
-            seed = undefined;
-            let result = derivation[methods[frame.transforms[index]]]({ doc: document });
-            if (result !== undefined && typeof result?.then === 'function') {
-                result = await result;
-            }
-            if (!Array.isArray(result)) {
-                throw new TypeError(`the method must return an array of documents, and returned ${typeof result}`);
-            }
-            published.push(result);
+        for (; index < documents.length; index++) {
+            const document = documents[index];
+            setPresent(clocks[index], document);
+            const method = methods[transforms[index]];
+            // Waiting costs a turn of the event loop, so only for what is to be waited for.
+            const result = derivation[method](new Read(document, published[index]));
+            replies.push(written(typeof result?.then === 'function' ? await result : result));
         }
-        writeFrame(published);
     } catch (error) {
-        const failure = error instanceof Error ? error : new Error(String(error));
-        writeFrame({ index, message: `${failure.name}: ${failure.message}`, stack: failure.stack ?? '' });
+        return failed(error, index);
+    }
+    await turn();
+    return `[${replies.join(',')}]`;
+}
+
+// Lets the event loop turn once: a rejection that nobody awaits ends the process before the frame is answered.
+function turn(): Promise<void> {
+    return new Promise((resolve) => later(resolve));
+}
+
+function failed(error: unknown, index?: number): string {
+    const failure = error instanceof Error ? error : new Error(Deno.inspect(error));
+    let stack = '';
+    try {
+        stack = String(failure.stack ?? '');
+    } catch { /* a stack that cannot be shown */ }
+    return JSON.stringify({ index, message: `${failure.name}: ${failure.message}`, stack });
+}
+
+for (const line of readFrames()) {
+    const frame = JSON.parse(line);
+    if (frame.documents !== undefined) {
+        writeFrame(await process(frame));
+        continue;
+    }
+    try {
+        await open();
+        writeFrame('[]');
+    } catch (error) {
+        writeFrame(failed(error));
     }
 }

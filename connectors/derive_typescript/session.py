@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import re
-import shutil
-import subprocess
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import orjson
 
-from connectors.derive_typescript.project import HEAP_MEGABYTES, deno, environment, write_project
+from connectors.derive_typescript.place import authored, member_position, position_in
+from connectors.derive_typescript.pool import POOL
+from connectors.derive_typescript.process import HEAP_MEGABYTES, DenoProcess
+from connectors.derive_typescript.project import module_of
 from connectors.derive_typescript.types import method_of
-from derive.errors import FlowError, LambdaError
-from derive.position import Position, Script
+from derive.errors import LambdaError
 from derive.protocol.derive import ReadBatch
 from derive.protocol.specs import DerivationSpec, Document
 
-_FRAME = 1_000
+_FIRST_FRAME = 100
+_FRAME_DOCUMENTS = 1_000
+_FRAME_BYTES = 4_000_000
 
 
 class TypeScriptSession:
@@ -27,123 +27,132 @@ class TypeScriptSession:
 
     def __init__(self, spec: DerivationSpec) -> None:
         self._spec = spec
-        self._folder: Path | None = None
-        self._process: subprocess.Popen[bytes] | None = None
-        self._errors = bytearray()
+        self._module = module_of(spec)
+        self._process: DenoProcess | None = None
+        self._unanswered = False
 
     def invoke(self, batch: ReadBatch) -> Iterator[tuple[int, Document]]:
-        """Run the methods over a batch, in frames; a thread sends them while the replies are read."""
+        """Run the methods over a batch, in frames; a thread sends them while the answers are read.
+
+        Raises:
+            LambdaError: a method failed, published what is no document, or ended the process.
+        """
         if not batch.documents:
             return
-        process = self._started()
-        begins = range(0, len(batch.documents), _FRAME)
-        sender = threading.Thread(target=self._send, args=(process, batch, begins), daemon=True)
+        process = self._open()
+        self._unanswered = True
+        sender = threading.Thread(target=_send, args=(process, batch), name="deno-stdin", daemon=True)
         sender.start()
-        assert process.stdout is not None
-        for begin in begins:
-            line = process.stdout.readline()
-            reply = self._parse(line, batch, begin)
-            for place, documents in enumerate(reply, start=begin):
+        place = 0
+        while place < len(batch.documents):
+            for documents in self._receive(process, batch, place):
                 for document in documents:
                     if type(document) is not dict:
-                        raise self._failure(batch, place, f"it published {str(document)[:100]!r}, which is no document")
+                        raise self._failed(batch, place, f"it published {_short(document)}, which is no document")
                     yield place, document
+                place += 1
         sender.join()
-
-    @staticmethod
-    def _send(process: subprocess.Popen[bytes], batch: ReadBatch, begins: range) -> None:
-        assert process.stdin is not None
-        try:
-            for begin in begins:
-                part = slice(begin, begin + _FRAME)
-                frame = {
-                    "transforms": batch.transforms[part],
-                    "clocks": batch.clocks[part],
-                    "documents": batch.documents[part],
-                }
-                process.stdin.write(orjson.dumps(frame) + b"\n")
-                process.stdin.flush()
-        except (BrokenPipeError, ValueError):
-            pass  # Deno is gone, which the reader of the replies reports
-
-    def _parse(self, line: bytes, batch: ReadBatch, begin: int) -> list[Any]:
-        try:
-            reply = orjson.loads(line)
-        except orjson.JSONDecodeError:
-            raise self._died(line) from None
-        if isinstance(reply, dict):
-            raise self._failure(batch, begin + reply["index"], reply["message"], reply["stack"])
-        return list(reply)
-
-    def _died(self, line: bytes) -> FlowError:
-        assert self._process is not None
-        self._process.kill()
-        code = self._process.wait()
-        said = self._errors.decode(errors="replace").strip()[-500:]
-        what = f"wrote something else to its standard output: {line[:100]!r}" if line else f"ended with status {code}"
-        module = self._spec.module
-        return LambdaError(
-            f"the TypeScript module of '{self._spec.name}' {what}{': ' if said else ''}{said}",
-            position=module.position if module else None,
-        )
-
-    def _failure(self, batch: ReadBatch, place: int, reason: str, stack: str = "") -> LambdaError:
-        transform = self._spec.transforms[batch.transforms[place]]
-        shown = orjson.dumps(batch.documents[place]).decode()[:1000]
-        assert self._spec.module is not None
-        return LambdaError(
-            f"the method '{method_of(transform.name)}' of '{self._spec.name}' failed: {reason};"
-            f" the document was {shown}",
-            position=position_in(self._spec.module, stack),
-        )
-
-    def _started(self) -> subprocess.Popen[bytes]:
-        if self._process is None:
-            self._folder = write_project(self._spec)
-            methods = [method_of(each.name) for each in self._spec.transforms]
-            command = [deno(), "run", "--no-check", "--no-prompt", "--no-remote", "--quiet"]
-            command += [f"--v8-flags=--max-old-space-size={HEAP_MEGABYTES}", "main.ts"]
-            command.append(orjson.dumps({"methods": methods}).decode())
-            self._process = subprocess.Popen(
-                command,
-                cwd=self._folder,
-                env=environment(),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-            )
-            threading.Thread(target=self._collect_errors, daemon=True).start()
-        return self._process
-
-    def _collect_errors(self) -> None:
-        assert self._process is not None
-        assert self._process.stderr is not None
-        for line in self._process.stderr:
-            self._errors += line
-            del self._errors[:-10_000]
+        self._unanswered = False
 
     def prepare_commit(self) -> None:
         """A module keeps no state yet."""
 
     def close(self) -> None:
-        """End the process, and remove its folder."""
+        """Leave the process to the next session, or end it where it still owes an answer."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if self._unanswered or not process.alive:
+            process.end()
+        else:
+            POOL.give(self._spec, process)
+
+    def _open(self) -> DenoProcess:
+        """The process, with an instance of the class that belongs to this session."""
         if self._process is not None:
-            for pipe in (self._process.stdin, self._process.stdout):
-                if pipe is not None:
-                    pipe.close()
-            self._process.kill()
-            self._process.wait()
-            if self._process.stderr is not None:
-                self._process.stderr.close()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            return self._process
+        self._unanswered = True
+        process, answer = self._begin()
+        reply = self._parse(process, answer)
+        if isinstance(reply, dict):
+            reason = authored(self._module, reply["message"])
+            raise LambdaError(
+                f"the TypeScript module of '{self._spec.name}' cannot start: {reason}",
+                position=position_in(self._module, reply["stack"]) or self._module.position,
+            )
+        self._unanswered = False
+        return process
+
+    def _begin(self) -> tuple[DenoProcess, bytes]:
+        waiting = self._process = POOL.take(self._spec)
+        if waiting is not None:
+            answer = waiting.begin()
+            if answer:
+                return waiting, answer
+            waiting.end()  # it died while it waited
+        process = self._process = DenoProcess(self._spec)
+        return process, process.begin()
+
+    def _receive(self, process: DenoProcess, batch: ReadBatch, place: int) -> list[list[Any]]:
+        """What each document of the next frame, which begins at `place`, published."""
+        reply = self._parse(process, process.receive())
+        if isinstance(reply, dict):
+            raise self._failed(batch, place + reply["index"], reply["message"], reply["stack"])
+        return reply
+
+    def _parse(self, process: DenoProcess, line: bytes) -> list[Any] | dict[str, Any]:
+        try:
+            reply: Any = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            raise self._gone(process, line) from None
+        if isinstance(reply, list | dict):
+            return reply
+        raise self._gone(process, line)
+
+    def _gone(self, process: DenoProcess, line: bytes) -> LambdaError:
+        status, said = process.end()
+        what = f"ended with status {status}"
+        if line.endswith(b"\n"):
+            what = f"answered with something else than a frame: {line[:100]!r}"
+        hint = f"it may use up to {HEAP_MEGABYTES} MB" if "out of memory" in said else None
+        return LambdaError(
+            f"the TypeScript module of '{self._spec.name}' {what}{': ' if said else ''}{authored(self._module, said)}",
+            position=position_in(self._module, said) or self._module.position,
+            hint=hint,
+        )
+
+    def _failed(self, batch: ReadBatch, place: int, reason: str, stack: str = "") -> LambdaError:
+        transform = self._spec.transforms[batch.transforms[place]]
+        position = position_in(self._module, stack) or member_position(self._module, method_of(transform.name))
+        return LambdaError(
+            f"transform '{transform.name}' of '{self._spec.name}' failed:"
+            f" {authored(self._module, reason)[:2_000]}; the document was {_short(batch.documents[place])}",
+            position=position,
+        )
 
 
-def position_in(module: Script, text: str) -> Position:
-    """The author's place that a message or stack of Deno's names; the module's beginning if it names none."""
-    found = re.search(r"/module\.ts:(\d+):(\d+)", text)
-    if not found:
-        return module.position
-    line, column = int(found[1]), int(found[2])
-    before = module.text.split("\n")[: line - 1]
-    return module.locate(sum(len(each) + 1 for each in before) + column - 1)
+def _send(process: DenoProcess, batch: ReadBatch) -> None:
+    """Send a batch in frames, bounded in documents and, as far as the last frame tells, in bytes."""
+    begin = 0
+    count = _FIRST_FRAME
+    while begin < len(batch.documents):
+        part = slice(begin, begin + count)
+        frame = orjson.dumps(
+            {
+                "transforms": batch.transforms[part],
+                "clocks": batch.clocks[part],
+                "published": batch.published[part],
+                "documents": batch.documents[part],
+            }
+        )
+        try:
+            process.send(frame)
+        except (OSError, ValueError):
+            return  # the process is gone or closed, which the reader of its answers reports
+        begin += count
+        count = max(1, min(_FRAME_DOCUMENTS, count * _FRAME_BYTES // len(frame)))
+
+
+def _short(value: Any) -> str:
+    text: str = orjson.dumps(value).decode()
+    return text if len(text) <= 500 else f"{text[:500]}…"

@@ -1,0 +1,140 @@
+"""Type errors of a derivation's module, as issues at the author's places."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+
+from connectors.derive_typescript.place import authored, member_position, position_in
+from connectors.derive_typescript.project import CHECK, deno, environment, module_of, write_project
+from connectors.derive_typescript.types import UNSUPPORTED, method_of
+from derive.errors import Issue
+from derive.position import Script
+from derive.protocol.specs import DerivationSpec
+
+_HEADER = re.compile(r"(?:TS\d+ \[ERROR\]|error): (.*)")
+_CHECK_PLACE = re.compile(rf"/{re.escape(CHECK)}:(\d+):\d+")
+_FIRST_UNSUPPORTED_LINE = 4
+_FILE_NAME = re.compile(r"""(['"])(?:\./|file://[^'"]*/)module\.ts\1""")
+
+
+@dataclass(frozen=True, slots=True)
+class _Report:
+    """One error that Deno printed.
+
+    Attributes:
+        message: its text, without the excerpt of the code.
+        place: the first line that says where.
+        length: how many characters are underlined.
+    """
+
+    message: str
+    place: str
+    length: int
+
+
+def check_names(spec: DerivationSpec) -> list[Issue]:
+    """Transforms that no method can implement: two share one, or it has a meaning already."""
+    issues = []
+    taken: dict[str, str] = {}
+    for each in spec.transforms:
+        method = method_of(each.name)
+        if method in taken:
+            message = f"transforms '{taken[method]}' and '{each.name}' would both be the method '{method}'"
+            issues.append(Issue("E532", message, each.position, "rename one of them"))
+        elif not method or method in ("constructor", *UNSUPPORTED):
+            message = f"transform '{each.name}' would be the method '{method}', which has a meaning already"
+            issues.append(Issue("E532", message, each.position, "rename the transform"))
+        taken.setdefault(method, each.name)
+    return issues
+
+
+def check_module(spec: DerivationSpec) -> list[Issue]:
+    """Everything `deno check` says of the module, given the types of its collections."""
+    module = module_of(spec)
+    folder = write_project(spec)
+    try:
+        run = subprocess.run(
+            [deno(), "check", "--no-remote", "--no-npm", "--quiet", CHECK],
+            cwd=folder,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            check=False,
+        )
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if run.returncode == 0:
+        return []
+    issues = _issues(module, _reports(run.stderr))
+    if not issues:
+        said = run.stderr.strip()[-500:] or f"it ended with status {run.returncode}"
+        issues = [Issue("E531", f"'deno check' failed: {authored(module, said)}", module.position)]
+    return issues
+
+
+def _reports(text: str) -> list[_Report]:
+    blocks: list[list[str]] = []
+    for line in text.splitlines():
+        if _HEADER.match(line):
+            blocks.append([line])
+        elif blocks:
+            blocks[-1].append(line)
+    return [_report(block) for block in blocks if block[0] != "error: Type checking failed."]
+
+
+def _report(block: list[str]) -> _Report:
+    header = _HEADER.fullmatch(block[0])
+    message = [header[1]] if header else []
+    length = 0
+    place = ""
+    body = block[1:]
+    for number, line in enumerate(body):
+        if line.startswith("    at "):
+            place = line
+            break
+        if line.strip() and not line.strip("~ "):
+            length = line.count("~")
+        elif line.startswith("  ") and number + 1 < len(body) and body[number + 1].strip("~ "):
+            message.append(line.strip())  # TypeScript's reasons; the excerpt is the line above the tildes
+    if any(line.strip() == "|" for line in body):  # a syntax error's excerpt is framed
+        message = message[:1]
+    return _Report("; ".join(each.rstrip(".") for each in message), place, length)
+
+
+def _issues(module: Script, reports: list[_Report]) -> list[Issue]:
+    issues = []
+    about_class = []
+    for each in reports:
+        line = _CHECK_PLACE.search(each.place)
+        if line:
+            about_class.append((int(line[1]), each))
+            continue
+        position = position_in(module, each.place, each.length) or module.position
+        issues.append(Issue("E531", _readable(module, each.message), position))
+    return issues + _class_issues(module, about_class)
+
+
+def _class_issues(module: Script, reports: list[tuple[int, _Report]]) -> list[Issue]:
+    """Issues of the lines of `check.ts`, which look at the class as a whole."""
+    lines = {line for line, _ in reports}
+    if 1 in lines:
+        message = "the module exports no class 'Derivation'"
+        return [Issue("E531", message, module.position, "write 'export class Derivation extends IDerivation'")]
+    issues = []
+    for line, each in reports:
+        if line >= _FIRST_UNSUPPORTED_LINE:
+            name = UNSUPPORTED[line - _FIRST_UNSUPPORTED_LINE]
+            message = f"'{name}' is not supported yet: a TypeScript derivation keeps no state of its own"
+            issues.append(Issue("E533", message, member_position(module, name)))
+        elif not issues:
+            issues.append(Issue("E531", _readable(module, each.message), member_position(module, "Derivation")))
+    return issues
+
+
+def _readable(module: Script, message: str) -> str:
+    return authored(module, _FILE_NAME.sub(rf"'{module.position.file}'", message))

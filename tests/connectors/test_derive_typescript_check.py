@@ -1,0 +1,170 @@
+"""`check` finds what is wrong with a module before a document is read, and says it at the author's places."""
+
+from __future__ import annotations
+
+import pytest
+
+from connectors.derive_typescript import TypeScriptConnector
+from derive.errors import Issue
+from derive.position import Position, Script
+from derive.protocol.specs import JSON, CollectionSpec, DerivationSpec, SelectorSpec, ShuffleSpec, TransformSpec
+
+pytestmark = pytest.mark.deno
+
+AT = Position("flow.yaml", 3, 5)
+BALANCES = {
+    "type": "object",
+    "required": ["user", "balance"],
+    "properties": {"user": {"type": "string"}, "balance": {"type": "number"}},
+}
+OUTCOMES = {
+    "type": "object",
+    "required": ["id", "sender", "recipient", "amount", "outcome"],
+    "properties": {
+        "id": {"type": "integer"},
+        "sender": {"type": "string"},
+        "recipient": {"type": "string"},
+        "amount": {"type": "number"},
+        "outcome": {"enum": ["approve", "decline"]},
+    },
+}
+DOCUMENTED = """\
+import { IDerivation, Document, SourceFromOutcomes } from 'flow/acmeBank/balances.ts';
+
+// Implementation for derivation acmeBank/balances.
+export class Derivation extends IDerivation {
+    fromOutcomes(read: { doc: SourceFromOutcomes }): Document[] {
+        const doc = read.doc;
+        return [
+            // Debit the sender.
+            { user: doc.sender, balance: -doc.amount },
+            // Credit the recipient.
+            { user: doc.recipient, balance: doc.amount },
+        ];
+    }
+}
+"""
+HEAD = """\
+import { IDerivation, Document, SourceFromOutcomes } from 'flow/acmeBank/balances.ts';
+export class Derivation extends IDerivation {
+"""
+
+
+def collection(name: str, schema: JSON) -> CollectionSpec:
+    return CollectionSpec(name, ("/user",), ("",), schema, schema, (), AT)
+
+
+def derivation(module: Script, *names: str) -> DerivationSpec:
+    shuffle = ShuffleSpec("any")
+    transforms = tuple(
+        TransformSpec(
+            name, index, "acmeBank/transfer-outcomes", SelectorSpec(), None, None, shuffle, None, 0, 0, 0, False,
+            Position("flow.yaml", 10 + index),
+        )
+        for index, name in enumerate(names or ("fromOutcomes",))
+    )  # fmt: skip
+    sources = {"acmeBank/transfer-outcomes": collection("acmeBank/transfer-outcomes", OUTCOMES)}
+    target = collection("acmeBank/balances", BALANCES)
+    return DerivationSpec(target, "typescript", (), module, transforms, sources, 1_000_000)
+
+
+def check(text: str, *names: str) -> list[Issue]:
+    return TypeScriptConnector().check(derivation(Script(text, text, Position("balances.ts")), *names))
+
+
+def test_the_documented_module_has_no_issues() -> None:
+    assert check(DOCUMENTED) == []
+
+
+def test_an_async_method_that_asks_for_the_time_has_no_issues() -> None:
+    text = (
+        f"{HEAD}    count = 0;\n"
+        "    constructor(open: { state: unknown }) { super(open); }\n"
+        "    override async fromOutcomes(read: { doc: SourceFromOutcomes; publishedAt: string }):"
+        " Promise<Document[]> {\n"
+        "        await Promise.resolve(this.count++);\n"
+        "        return read.doc.outcome === 'approve' ? [{ user: read.publishedAt, balance: 0 }] : [];\n"
+        "    }\n}\n"
+    )
+    assert check(text) == []
+
+
+TYPES = """\
+    fromOutcomes(read: { doc: SourceFromOutcomes }): Document[] {
+        const amount: string = read.doc.amount;
+        if (read.doc.outcome === 'aproved') return [];
+        return [{ user: read.doc.sendr, balance: 1 }];
+    }
+}
+"""
+MEMBERS = """\
+    startCommit() { return {}; }
+}
+"""
+SYNTAX = """\
+    fromOutcomes(read {
+"""
+OVERLAP = 'the types \'"approve" | "decline"\' and \'"aproved"\' have no overlap'
+ABSTRACT = "does not implement inherited abstract member fromOutcomes from class 'IDerivation'"
+# The module's text behind HEAD, and its issues: code, message, line, column and how much is underlined.
+WRONG: list[tuple[str, list[tuple[str, str, int, int, int]]]] = [
+    (  # wrong types, a constant that the schema does not list, and a property that is not there
+        TYPES,
+        [
+            ("E531", "Type 'number' is not assignable to type 'string'", 4, 15, 6),
+            ("E531", f"This comparison appears to be unintentional because {OVERLAP}", 5, 13, 30),
+            ("E531", "Property 'sendr' does not exist on type 'SourceFromOutcomes'. Did you mean 'sender'?", 6, 34, 5),
+        ],
+    ),
+    (  # a method that is missing, and one that is for later
+        MEMBERS,
+        [
+            ("E531", f"Non-abstract class 'Derivation' {ABSTRACT}", 2, 14, 10),
+            ("E533", "'startCommit' is not supported yet: a TypeScript derivation keeps no state of its own", 3, 5, 11),
+        ],
+    ),
+    (  # not TypeScript
+        SYNTAX,
+        [("E531", "SyntaxError: Expected ',', got '{'", 3, 23, 0)],
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), WRONG)
+def test_issues_stand_where_the_author_wrote_them(text: str, expected: list[tuple[str, str, int, int, int]]) -> None:
+    found = [
+        (each.code, each.message, each.position.line, each.position.column, each.position.length)
+        for each in check(HEAD + text)
+    ]
+    assert found == expected
+
+
+def test_inline_code_is_found_in_the_yaml_file() -> None:
+    source = "|\n        export class Derivation {\n          fromOutcomes(): string { return 1; }\n        }\n"
+    text = "export class Derivation {\n  fromOutcomes(): string { return 1; }\n}\n"
+    issues = TypeScriptConnector().check(derivation(Script(text, source, Position("flow.yaml", 7, 19))))
+    assert [(each.position.file, each.position.line, each.position.column) for each in issues[:1]] == [
+        ("flow.yaml", 9, 36)
+    ]
+
+
+def test_a_module_without_the_class_is_one_issue() -> None:
+    at = Position("balances.ts")
+    hint = "write 'export class Derivation extends IDerivation'"
+    assert check("export class Derivatio {}") == [Issue("E531", "the module exports no class 'Derivation'", at, hint)]
+
+
+def test_an_import_that_is_not_there_is_named() -> None:
+    (issue,) = check(f"import {{ x }} from './other.ts';\n{DOCUMENTED}")
+    assert issue.position == Position("balances.ts", 1, 19)
+    assert "other.ts" in issue.message
+    assert "flowctl-deno" not in issue.message
+
+
+def test_transforms_that_share_a_method_are_issues_and_so_are_reserved_names() -> None:
+    issues = check(DOCUMENTED, "fromOutcomes", "from-outcomes", "Flush", "constructor")
+    assert [(each.code, each.message, each.position.line) for each in issues] == [
+        ("E532", "transforms 'fromOutcomes' and 'from-outcomes' would both be the method 'fromOutcomes'", 11),
+        ("E532", "transform 'Flush' would be the method 'flush', which has a meaning already", 12),
+        ("E532", "transform 'constructor' would be the method 'constructor', which has a meaning already", 13),
+    ]

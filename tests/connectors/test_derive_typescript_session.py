@@ -1,0 +1,312 @@
+"""The TypeScript connector runs methods of a module under Deno, as time and chance of the documents have it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator, Sequence
+
+import apsw
+import pytest
+
+from connectors.derive_typescript import TypeScriptConnector
+from connectors.derive_typescript.pool import POOL
+from connectors.derive_typescript.session import TypeScriptSession
+from derive.errors import LambdaError
+from derive.position import Position, Script
+from derive.protocol.derive import ReadBatch
+from derive.protocol.specs import (
+    JSON,
+    CollectionSpec,
+    DerivationSpec,
+    Document,
+    SelectorSpec,
+    ShuffleSpec,
+    TransformSpec,
+)
+
+pytestmark = pytest.mark.deno
+
+AT = Position("flow.yaml", 3, 5)
+MODULE_AT = Position("acme.ts")
+CLOCK = 1_700_000_000_123_456  # 2023-11-14T22:13:20.123456Z
+HEAD = "import { Document, IDerivation } from 'flow/acme/out.ts';\n"
+
+
+def collection(name: str, schema: JSON) -> CollectionSpec:
+    return CollectionSpec(name, ("/id",), (0,), schema, schema, (), AT)
+
+
+def transform(name: str, index: int, source: str) -> TransformSpec:
+    shuffle = ShuffleSpec("any")
+    return TransformSpec(name, index, source, SelectorSpec(), None, None, shuffle, None, 0, 0, 0, False, AT)
+
+
+def derivation(text: str, *transforms: str, schema: JSON = True) -> DerivationSpec:
+    source = collection("acme/in", schema)
+    names = transforms or ("fromIn",)
+    return DerivationSpec(
+        collection("acme/out", schema),
+        "typescript",
+        (),
+        Script(text, text, MODULE_AT),
+        tuple(transform(name, index, "acme/in") for index, name in enumerate(names)),
+        {"acme/in": source},
+        1_000_000,
+    )
+
+
+def lambdas(body: str, members: str = "") -> DerivationSpec:
+    """A derivation whose one method, on line 4 if there are no other members, has this body."""
+    text = (
+        f"export class Derivation extends IDerivation {{{members}\n    fromIn(read: any): any {{\n{body}\n    }}\n}}\n"
+    )
+    return derivation(HEAD + text)
+
+
+def open_session(spec: DerivationSpec) -> TypeScriptSession:
+    return TypeScriptConnector().open(spec, apsw.Connection(":memory:"))
+
+
+def invoke(
+    session: TypeScriptSession, documents: Sequence[Document], transforms: Sequence[int] | None = None
+) -> list[tuple[int, Document]]:
+    count = len(documents)
+    clocks = [CLOCK] * count
+    return list(session.invoke(ReadBatch(transforms or [0] * count, clocks, clocks, documents)))
+
+
+def run(spec: DerivationSpec, documents: Sequence[Document]) -> list[tuple[int, Document]]:
+    session = open_session(spec)
+    try:
+        return invoke(session, documents)
+    finally:
+        session.close()
+
+
+@pytest.fixture(autouse=True)
+def _empty_pool() -> Iterator[None]:
+    yield
+    POOL.close()
+
+
+def test_publishes_in_order_with_the_cause_of_each_document() -> None:
+    spec = lambdas("return Array(read.doc.id).fill({ id: read.doc.id });")
+    assert run(spec, [{"id": 2}, {"id": 0}, {"id": 1}]) == [(0, {"id": 2}), (0, {"id": 2}), (2, {"id": 1})]
+
+
+def test_each_transform_calls_its_method_which_may_be_async() -> None:
+    spec = derivation(
+        f"{HEAD}export class Derivation extends IDerivation {{\n"
+        "    fromCredits(read: any) { return [{ credit: read.doc.id }]; }\n"
+        "    async fromDebits(read: any) { await null; return [{ debit: read.doc.id }]; }\n"
+        "}\n",
+        "from-credits",
+        "from_debits",
+    )
+    session = open_session(spec)
+    published = invoke(session, [{"id": 1}, {"id": 2}, {"id": 3}], [1, 0, 1])
+    session.close()
+    assert published == [(0, {"debit": 1}), (1, {"credit": 2}), (2, {"debit": 3})]
+
+
+def test_batches_longer_than_a_frame_keep_their_order() -> None:
+    spec = lambdas("return read.doc.id % 1000 === 999 ? [read.doc] : [];")
+    published = run(spec, [{"id": number} for number in range(5_500)])
+    assert published == [
+        (999, {"id": 999}),
+        (1999, {"id": 1999}),
+        (2999, {"id": 2999}),
+        (3999, {"id": 3999}),
+        (4999, {"id": 4999}),
+    ]
+
+
+def test_documents_larger_than_pipes_and_frames_pass() -> None:
+    spec = lambdas("return [{ id: read.doc.id, size: read.doc.text.length, text: read.doc.text }];")
+    published = run(spec, [{"id": number, "text": "é" * 200_000} for number in range(40)])
+    assert [(place, each["size"]) for place, each in published] == [(number, 200_000) for number in range(40)]
+
+
+def test_an_object_changed_after_it_was_returned_stays_as_published() -> None:
+    spec = lambdas("this.out.id = read.doc.id; return [this.out];", " out = { id: 0 };")
+    assert run(spec, [{"id": 1}, {"id": 2}]) == [(0, {"id": 1}), (1, {"id": 2})]
+
+
+def test_an_empty_batch_starts_no_process() -> None:
+    session = open_session(lambdas("return [];"))
+    assert invoke(session, []) == []
+    assert session._process is None
+    session.close()
+
+
+def test_the_present_is_the_documents_clock() -> None:
+    spec = lambdas(
+        "return [{ now: Date.now(), date: new Date().toISOString(), text: Date(), old: new Date(0).getTime(),"
+        " utc: Date.UTC(1970, 0, 2), same: new Date().constructor === Date, is: new Date() instanceof Date,"
+        " at: read.publishedAt, zone: new Date(0).getHours() }];"
+    )
+    assert run(spec, [{"id": 1}]) == [
+        (
+            0,
+            {
+                "now": 1_700_000_000_123,
+                "date": "2023-11-14T22:13:20.123Z",
+                "text": "Tue Nov 14 2023 22:13:20 GMT+0000 (Coordinated Universal Time)",
+                "old": 0,
+                "utc": 86_400_000,
+                "same": True,
+                "is": True,
+                "at": "2023-11-14T22:13:20.123456Z",
+                "zone": 0,
+            },
+        )
+    ]
+
+
+def test_temporal_shows_the_documents_clock() -> None:
+    spec = lambdas("return [{ now: Temporal.Now.instant().toString(), day: Temporal.Now.plainDateISO().toString() }];")
+    assert run(spec, [{"id": 1}]) == [(0, {"now": "2023-11-14T22:13:20.123Z", "day": "2023-11-14"})]
+
+
+def test_chance_depends_on_the_document_and_its_clock_alone() -> None:
+    body = "return [{ dice: [Math.random(), Math.random()], uuid: crypto.randomUUID() }];"
+    together = run(lambdas(body), [{"id": 1}, {"id": 2}])
+    POOL.close()
+    alone = run(lambdas(body), [{"id": 2}])
+    assert together[1][1] == alone[0][1]
+    assert together[0][1] != together[1][1]
+    assert all(0 <= each < 1 for each in alone[0][1]["dice"])
+    assert len(set(alone[0][1]["dice"])) == 2
+
+
+def test_what_a_module_prints_goes_to_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
+    spec = lambdas(
+        "console.log('seen', read.doc.id); console.table([1]); console.dir({ deep: 1 });"
+        " Deno.stdout.writeSync(new TextEncoder().encode('raw\\n')); console.group('g'); console.count('c');"
+        " console.timeEnd('t'); return [read.doc];"
+    )
+    assert run(spec, [{"id": 1}]) == [(0, {"id": 1})]
+    POOL.close()
+    captured = capfd.readouterr()
+    assert captured.out == ""
+    for each in ("seen 1", "deep", "raw", "c"):
+        assert each in captured.err
+
+
+# What a method does wrong, and what is said about it.
+WRONG = [
+    ("return [{ id: read.doc.sum.total }];", "TypeError: Cannot read properties of undefined (reading 'total')", 4),
+    ("throw new RangeError('too much');", "RangeError: too much", 4),
+    ("throw { code: 7 };", "Error: { code: 7 }", 3),
+    ("return read.doc;", "TypeError: the method must return an array of documents, and returned object", 3),
+    ("", "TypeError: the method must return an array of documents, and returned undefined", 3),
+    ("const a: any = {}; a.a = a; return [a];", "TypeError: Converting circular structure to JSON", 3),
+    ("return [{ id: 1n }];", "TypeError: Do not know how to serialize a BigInt", 3),
+    ("return [7];", "it published 7, which is no document", 3),
+    ("return [() => 1];", "it published null, which is no document", 3),
+]
+
+
+@pytest.mark.parametrize(("body", "reason", "line"), WRONG)
+def test_an_error_names_the_transform_the_place_and_the_document(body: str, reason: str, line: int) -> None:
+    with pytest.raises(LambdaError) as caught:
+        run(lambdas(f"if (read.doc.id < 2) return []; {body}"), [{"id": 1}, {"id": 2}, {"id": 3}])
+    message = caught.value.message
+    assert message.startswith("transform 'fromIn' of 'acme/out' failed: ")
+    assert reason in message
+    assert message.endswith('; the document was {"id":2}')
+    assert caught.value.position is not None
+    assert (caught.value.position.file, caught.value.position.line) == ("acme.ts", line)
+
+
+def test_a_large_document_is_cut_in_the_message() -> None:
+    with pytest.raises(LambdaError) as caught:
+        run(lambdas("throw new Error('no');"), [{"id": "x" * 10_000}])
+    assert caught.value.message.endswith("xxx…")
+    assert len(caught.value.message) < 1_000
+
+
+def test_a_module_that_ends_its_process_is_an_error() -> None:
+    with pytest.raises(LambdaError, match="the TypeScript module of 'acme/out' ended with status 3"):
+        run(lambdas("Deno.exit(3);"), [{"id": 1}])
+
+
+def test_an_unhandled_rejection_is_an_error_at_its_place() -> None:
+    with pytest.raises(LambdaError, match="lost") as caught:
+        run(lambdas("Promise.reject(new Error('lost')); return Promise.resolve([]);"), [{"id": 1}, {"id": 2}])
+    assert caught.value.position is not None
+    assert (caught.value.position.file, caught.value.position.line) == ("acme.ts", 4)
+    assert "flowctl-deno" not in caught.value.message
+
+
+def test_a_module_may_touch_nothing() -> None:
+    with pytest.raises(LambdaError, match="NotCapable: Requires read access"):
+        run(lambdas("return [{ text: Deno.readTextFileSync('/etc/hostname') }];"), [{"id": 1}])
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("export class Other {}", "the module exports no class 'Derivation'"),
+        ("export class Derivation {}", "the class 'Derivation' has no method 'fromIn'"),
+        ("throw new Error('early')", "Error: early"),
+        ("export class Derivation { fromIn() { return []; } flush() {} }", "'flush' is not supported yet"),
+        ("export class Derivation { (", "Unexpected token"),
+    ],
+)
+def test_a_module_that_cannot_start_says_why(text: str, reason: str) -> None:
+    with pytest.raises(LambdaError) as caught:
+        run(derivation(text), [{"id": 1}])
+    assert reason in caught.value.message
+    assert caught.value.position is not None
+    assert caught.value.position.file == "acme.ts"
+
+
+def test_a_killed_process_is_an_error_and_the_next_session_works() -> None:
+    spec = lambdas("return [read.doc];")
+    session = open_session(spec)
+    invoke(session, [{"id": 1}])
+    assert session._process is not None
+    os.kill(session._process.pid, signal.SIGKILL)
+    with pytest.raises(LambdaError, match="the TypeScript module of 'acme/out' ended with status -9"):
+        invoke(session, [{"id": number} for number in range(3_000)])
+    session.close()
+    assert run(spec, [{"id": 2}]) == [(0, {"id": 2})]
+
+
+def test_a_process_killed_between_sessions_is_replaced() -> None:
+    spec = lambdas("return [read.doc];")
+    session = open_session(spec)
+    invoke(session, [{"id": 1}])
+    process = session._process
+    assert process is not None
+    session.close()
+    os.kill(process.pid, signal.SIGKILL)
+    assert run(spec, [{"id": 2}]) == [(0, {"id": 2})]
+
+
+def test_a_session_reuses_the_process_and_not_the_instance() -> None:
+    spec = lambdas("return [{ count: ++this.count }];", " count = 0;")
+    pids = []
+    for _ in range(2):
+        session = open_session(spec)
+        assert invoke(session, [{"id": 1}, {"id": 2}]) == [(0, {"count": 1}), (1, {"count": 2})]
+        assert session._process is not None
+        pids.append(session._process.pid)
+        session.close()
+    assert pids[0] == pids[1]
+
+
+def test_a_batch_that_was_not_read_to_its_end_ends_the_process() -> None:
+    spec = lambdas("return [read.doc];")
+    session = open_session(spec)
+    documents = [{"id": number} for number in range(5_000)]
+    ones = [CLOCK] * 5_000
+    unread = session.invoke(ReadBatch([0] * 5_000, ones, ones, documents))
+    assert next(unread) == (0, {"id": 0})
+    process = session._process
+    assert process is not None
+    session.close()
+    assert not process.alive
+    assert run(spec, [{"id": 7}]) == [(0, {"id": 7})]
