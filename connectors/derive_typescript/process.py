@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import threading
-from collections import deque
 from contextlib import suppress
 
 import orjson
@@ -19,7 +18,7 @@ HEAP_MEGABYTES = 512
 """How large the heap of a module may grow."""
 
 _BEGIN = b"{}"
-_TAIL_LINES = 30
+_TAIL_BYTES = 4_000
 _PATIENCE = 5.0
 """Seconds to wait for the end of a process that was killed."""
 
@@ -37,10 +36,15 @@ class DenoProcess:
         command += [f"--v8-flags=--max-old-space-size={HEAP_MEGABYTES}", "main.ts"]
         command.append(orjson.dumps({"methods": methods, "unsupported": UNSUPPORTED}).decode())
         pipe = subprocess.PIPE
-        self._process = subprocess.Popen(
-            command, cwd=self._folder, env=environment(), stdin=pipe, stdout=pipe, stderr=pipe
-        )
-        self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        # Not a pipe of Popen's: a fork would copy its lock, held by the thread that waits, and never get past it.
+        self._stderr, child = os.pipe()
+        try:
+            self._process = subprocess.Popen(
+                command, cwd=self._folder, env=environment(), stdin=pipe, stdout=pipe, stderr=child
+            )
+        finally:
+            os.close(child)
+        self._tail = bytearray()
         self._listener = threading.Thread(target=self._listen, name="deno-stderr", daemon=True)
         self._listener.start()
 
@@ -85,21 +89,23 @@ class DenoProcess:
             self._process.kill()
         status = self._process.wait()
         self._listener.join(_PATIENCE)
-        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
+        for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 with suppress(OSError):  # what was still to be flushed has no reader any more
                     stream.close()
         shutil.rmtree(self._folder, ignore_errors=True)
-        return status, "".join(self._tail).strip()
+        return status, self._tail.decode("utf-8", "replace").strip()
 
     def abandon(self) -> None:
         """Forget a process that a fork of this one copied, and that belongs to the original."""
         self._process.returncode = 0
+        os.close(self._stderr)
 
     def _listen(self) -> None:
         """Pass standard error on, which is where a module's `console.log` goes, and keep the last of it."""
-        assert self._process.stderr is not None
-        for line in self._process.stderr:
-            self._tail.append(line.decode("utf-8", "replace"))
+        while chunk := os.read(self._stderr, 1 << 16):
+            self._tail += chunk
+            del self._tail[:-_TAIL_BYTES]
             with suppress(OSError):  # perhaps nobody listens
-                os.write(2, line)
+                os.write(2, chunk)
+        os.close(self._stderr)

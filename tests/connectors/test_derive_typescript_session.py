@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import apsw
 import pytest
@@ -296,6 +299,34 @@ def test_a_session_reuses_the_process_and_not_the_instance() -> None:
         pids.append(session._process.pid)
         session.close()
     assert pids[0] == pids[1]
+
+
+FORK = """\
+import os, sys
+sys.path.insert(0, sys.argv[1])
+from test_derive_typescript_session import POOL, invoke, lambdas, open_session
+spec = lambdas("return [read.doc];")
+def used():
+    session = open_session(spec)
+    assert invoke(session, [{"id": 1}]) == [(0, {"id": 1})]
+    pid = session._process.pid
+    session.close()
+    return pid
+parent = used()
+child = os.fork()
+if child == 0:
+    other = used()
+    POOL.close()
+    os._exit(0 if other != parent else 1)
+assert os.waitpid(child, 0)[1] == 0
+assert used() == parent
+"""
+
+
+def test_a_fork_starts_a_process_of_its_own() -> None:
+    """Spark forks its Python workers."""
+    command = [sys.executable, "-W", "ignore", "-c", FORK, str(Path(__file__).parent)]
+    assert subprocess.run(command, check=False, timeout=60).returncode == 0
 
 
 def test_a_batch_that_was_not_read_to_its_end_ends_the_process() -> None:
