@@ -111,14 +111,14 @@ class TypeScriptSession:
 
     def _gone(self, process: DenoProcess, line: bytes) -> LambdaError:
         status, said = process.end()
-        what = f"ended with status {status}"
+        what = f"ended with status {status}{': ' if said else ''}{authored(self._module, said)}"
         if line.endswith(b"\n"):
             what = f"answered with something else than a frame: {line[:100]!r}"
-        hint = f"it may use up to {HEAP_MEGABYTES} MB" if "out of memory" in said else None
+        elif "out of memory" in said:
+            what = f"needs more memory than the {HEAP_MEGABYTES} MB it may use"
         return LambdaError(
-            f"the TypeScript module of '{self._spec.name}' {what}{': ' if said else ''}{authored(self._module, said)}",
+            f"the TypeScript module of '{self._spec.name}' {what}",
             position=position_in(self._module, said) or self._module.position,
-            hint=hint,
         )
 
     def _failed(self, batch: ReadBatch, place: int, reason: str, stack: str = "") -> LambdaError:
