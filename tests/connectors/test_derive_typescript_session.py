@@ -236,7 +236,7 @@ def test_a_module_that_ends_its_process_is_an_error() -> None:
 
 
 def test_a_module_that_fills_its_heap_is_told_how_large_it_is() -> None:
-    with pytest.raises(LambdaError, match="'acme/out' needs more memory than the 512 MB it may use$"):
+    with pytest.raises(LambdaError, match=r"'acme/out' needs more memory than the 512 MB it may use$"):
         run(lambdas("const all: number[][] = []; for (;;) all.push(new Array(1_000_000).fill(1.5));"), [{"id": 1}])
 
 
