@@ -164,10 +164,12 @@ def _day_of_year(year: str, month: str, day: str) -> int:
 
 
 def _write(path: Path, documents: Iterable[Document]) -> None:
-    lines = [orjson.dumps(each) + b"\n" for each in documents]
+    count = 0
     with path.open("wb") as file:
-        file.writelines(lines)
-    print(f"{path}: {len(lines)} documents", file=sys.stderr)
+        for each in documents:
+            file.write(orjson.dumps(each) + b"\n")
+            count += 1
+    print(f"{path}: {count} documents", file=sys.stderr)
 
 
 def main() -> None:
