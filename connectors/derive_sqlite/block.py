@@ -1,4 +1,8 @@
-"""Blocks of SQL, split into statements and understood before the first document comes."""
+"""Blocks of SQL, split into statements and understood before the first document comes.
+
+SQLite itself decides where a statement ends: each is prepared, and what is left over is the rest of the block. So a
+semicolon in a string, a trigger's body or an explicit parameter splits nothing.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,14 @@ from dataclasses import dataclass
 import apsw
 import apsw.ext
 
-from derive.errors import LambdaError
+from derive.errors import Issue, LambdaError
 from derive.position import Script
 
-_COMMENT = re.compile(r"--[^\n]*|/\*.*?(\*/|$)", re.DOTALL)
+_NOTHING = re.compile(r"(?:[\s;\ufeff]|--[^\n]*|/\*.*?(?:\*/|\Z))*", re.DOTALL)
+_TRAILING_COMMENT = re.compile(r"\s*(?:--[^\n]*|/\*.*?\*/)\s*\Z", re.DOTALL)
+_WORD = re.compile(r"[\w$]+|.", re.DOTALL)
 _FORBIDDEN = re.compile(
-    r"(BEGIN|COMMIT|END|ROLLBACK(?!\s+(TRANSACTION\s+)?TO\b)|ATTACH|DETACH|PRAGMA|VACUUM)\b", re.IGNORECASE
+    r"(BEGIN|COMMIT|END|ROLLBACK(?!\s+(?:TRANSACTION\s+)?TO\b)|ATTACH|DETACH|PRAGMA|VACUUM)\b", re.IGNORECASE
 )
 
 
@@ -23,74 +29,90 @@ class Statement:
     """One statement of a block.
 
     Attributes:
-        text: the SQL.
-        offset: where it begins in the block's text.
+        text: the SQL, with its semicolon unless it ends the block without one.
+        offset: where it begins in the block's text, comments before it included.
+        begin: where its first word is in the block's text.
         parameters: names of its parameters in binding order, without `$`.
         columns: names of its result columns; none if it returns no rows.
     """
 
     text: str
     offset: int
+    begin: int
     parameters: tuple[str, ...]
     columns: tuple[str, ...]
 
 
-def split(text: str) -> Iterator[tuple[str, int]]:
-    """The statements of a block with their offsets; comments alone are none, and the last may lack its semicolon."""
-    begin = 0
-    for found in re.finditer(";", text):
-        end = found.end()
-        if apsw.complete(text[begin:end]):
-            if not _is_blank(text[begin : end - 1]):
-                yield text[begin:end], begin
-            begin = end
-    if not _is_blank(text[begin:]):
-        yield text[begin:], begin
+def read_block(db: apsw.Connection, script: Script, what: str) -> Iterator[Statement | Issue]:
+    """The statements of a block, each prepared only when it is asked for, and none run.
 
-
-def _is_blank(text: str) -> bool:
-    return not _COMMENT.sub(" ", text).strip(" \t\r\n;")
-
-
-def prepare(db: apsw.Connection, script: Script, what: str) -> list[Statement]:
-    """Prepare every statement of a block, running none.
+    A statement that does not prepare, or may not be used, is an `Issue` in its place, and reading goes on behind it.
+    Comments alone are no statement.
 
     Args:
         db: has the tables the block refers to.
         script: the block.
-        what: names it in errors.
-
-    Raises:
-        LambdaError: a statement does not prepare, or may not be used.
+        what: names it in issues.
     """
-    if "\0" in script.text:
-        raise LambdaError(f"{what} contains a NUL character", position=script.position)
-    return [prepare_one(db, script, text, offset, what) for text, offset in split(script.text)]
+    text = script.text
+    if "\0" in text:
+        yield Issue("E524", f"{what} contains a NUL character", script.locate(text.index("\0")))
+        return
+    offset = 0
+    while (begin := _skip_nothing(text, offset)) < len(text):
+        found = _prepare_first(db, script, offset, begin, what)
+        yield found
+        offset = offset + len(found.text) if isinstance(found, Statement) else _end_of_statement(text, begin)
 
 
-def prepare_one(db: apsw.Connection, script: Script, text: str, offset: int, what: str) -> Statement:
-    """Prepare one statement of a block."""
-    stripped = _COMMENT.sub(lambda found: " " * len(found[0]), text)
-    lead = len(stripped) - len(stripped.lstrip())
-    forbidden = _FORBIDDEN.match(stripped, lead)
+def first_issue(issue: Issue) -> LambdaError:
+    """The issue as the error that stops a task."""
+    return LambdaError(issue.message, position=issue.position, hint=issue.hint)
+
+
+def _skip_nothing(text: str, offset: int) -> int:
+    found = _NOTHING.match(text, offset)
+    return found.end() if found else offset
+
+
+def _end_of_statement(text: str, begin: int) -> int:
+    for found in re.compile(";").finditer(text, begin):
+        if apsw.complete(text[begin : found.end()]):
+            return found.end()
+    return len(text)
+
+
+def _prepare_first(db: apsw.Connection, script: Script, offset: int, begin: int, what: str) -> Statement | Issue:
+    forbidden = _FORBIDDEN.match(script.text, begin)
     if forbidden:
-        raise LambdaError(
-            f"{what} may not use {forbidden[1].upper()}: the runtime owns the transaction and the database",
-            position=script.locate(offset + lead, len(forbidden[1])),
-        )
+        message = f"{what} may not use {forbidden[1].upper()}: the runtime owns the transaction and the database"
+        return Issue("E525", message, script.locate(begin, len(forbidden[1])))
+    rest = script.text[offset:]
     try:
-        info = apsw.ext.query_info(db, text)
+        info = apsw.ext.query_info(db, rest)
     except apsw.Error as exc:
-        place = getattr(exc, "error_offset", -1)
-        # SQLite counts bytes of UTF-8.
-        character = len(text.encode()[:place].decode(errors="ignore")) if place >= 0 else lead
-        word = re.match(r"[\w$]+|.", text[character:], re.DOTALL)
-        position = script.locate(offset + character, len(word[0]) if word else 1)
-        raise LambdaError(f"{what} does not prepare: {exc}", position=position) from exc
-    columns = tuple(each[0] for each in info.description)
-    unnamed = [place for place, each in enumerate(info.bindings_names, 1) if not each]
-    if unnamed:
-        raise LambdaError(
-            f"{what} has a parameter without a name", position=script.locate(offset + lead), hint="write $field"
-        )
-    return Statement(text, offset, tuple(str(each) for each in info.bindings_names), columns)
+        size: int = getattr(exc, "error_offset", -1)
+        place = begin if size < 0 else offset + _characters(rest, size)
+        word = _WORD.match(script.text, place)
+        return Issue("E522", f"{what} does not prepare: {exc}", script.locate(place, len(word[0]) if word else 1))
+    if None in info.bindings_names:
+        place = max(begin, script.text.find("?", begin))
+        return Issue("E523", f"{what} has a parameter without a name", script.locate(place, 1), "write $field")
+    return Statement(
+        text=info.first_query,
+        offset=offset,
+        begin=begin,
+        parameters=tuple(str(each) for each in info.bindings_names),
+        # A column's name reaches to the next comma, whatever comments lie before it.
+        columns=tuple(_without_comments(each[0]) for each in info.description),
+    )
+
+
+def _characters(text: str, size: int) -> int:
+    """How many characters the first `size` bytes of UTF-8 are, in which SQLite counts."""
+    return len(text.encode()[:size].decode(errors="ignore"))
+
+
+def _without_comments(column: str) -> str:
+    shorter = _TRAILING_COMMENT.sub("", column)
+    return column if shorter == column else _without_comments(shorter)

@@ -1,13 +1,15 @@
 """Time and chance in SQL: `now` is the document's adjusted clock, and `random()` is seeded by the document (law L1).
 
-Nothing is registered, and nothing is paid, unless the derivation's SQL mentions such a function.
+Nothing is registered, and nothing is paid, unless the derivation's SQL calls such a function. All calls are
+overridden then, whatever their arguments, because a document may itself hold the text `now`.
 """
 
 from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import apsw
@@ -16,59 +18,81 @@ import orjson
 from derive.document.clock import format_rfc3339
 from derive.protocol.specs import Document
 
-_MENTIONED = re.compile(r"\b(now|current_\w+|random\w*|datetime|date|time|julianday|unixepoch|strftime)\b", re.I)
-_TIME_FUNCTIONS = ("date", "time", "datetime", "julianday", "unixepoch")
+_TIMES = {"date": 0, "time": 0, "datetime": 0, "julianday": 0, "unixepoch": 0, "strftime": 1}
+"""SQLite's functions of time, and which argument of each is the time."""
+
+_CALLED = re.compile(
+    rf"\bcurrent_(?:timestamp|date|time)\b"
+    rf"|\b(?:{'|'.join(_TIMES)}|timediff|random|randomblob)[\"'`\]]?(?:\s|--[^\n]*\n|/\*.*?\*/)*\(",
+    re.IGNORECASE | re.DOTALL,
+)
 _I64 = 1 << 63
 
 
 class Chance:
-    """The present and the dice of the document being processed.
-
-    Attributes:
-        clock: its adjusted clock, microseconds.
-        document: the document.
-    """
+    """The present and the dice of the document being processed; while migrations run, the time is the epoch."""
 
     def __init__(self) -> None:
-        self.clock = 0
-        self.transform = 0
-        self.document: Document = {}
+        self._clock = 0
+        self._transform = 0
+        self._document: Document = {}
         self._random: random.Random | None = None
-        self._helper = apsw.Connection(":memory:")
+        self._helper = apsw.Connection(":memory:").cursor()
 
     def begin(self, transform: int, clock: int, document: Document) -> None:
-        """Another document is processed from now on."""
-        self.clock, self.transform, self.document, self._random = clock, transform, document, None
+        """Another document is processed from now on.
 
-    def _dice(self) -> random.Random:
-        if self._random is None:
-            seed = b"%d %d %s" % (self.transform, self.clock, orjson.dumps(self.document))
-            self._random = random.Random(seed)
-        return self._random
+        Args:
+            transform: index of the transform that reads it.
+            clock: its adjusted clock, microseconds.
+            document: the document.
+        """
+        self._clock, self._transform, self._document, self._random = clock, transform, document, None
 
     def register(self, db: apsw.Connection) -> None:
         """Override the functions of a connection."""
-        for name in _TIME_FUNCTIONS:
-            db.create_scalar_function(name, self._teller(name))
-        db.create_scalar_function("strftime", lambda *arguments: self._time("strftime", 1, arguments))
+        # Time is fixed within one run of a statement, as SQLite's own functions have it; so it may index by them.
+        for name, place in _TIMES.items():
+            db.create_scalar_function(name, partial(self._time, name, place), deterministic=True)
+        db.create_scalar_function("timediff", self._timediff, 2, deterministic=True)
         for name, function in (("current_timestamp", "datetime"), ("current_date", "date"), ("current_time", "time")):
-            db.create_scalar_function(name, self._teller(function), 0)
-        db.create_scalar_function("random", lambda *_: self._dice().randrange(-_I64, _I64), 0)
-        db.create_scalar_function("randomblob", lambda *count: self._dice().randbytes(max(1, int(count[0]))), 1)
+            db.create_scalar_function(name, partial(self._time, function, 0), 0, deterministic=True)
+        db.create_scalar_function("random", self._random_integer, 0)
+        db.create_scalar_function("randomblob", self._randomblob, 1)
 
-    def _teller(self, function: str) -> Callable[..., Any]:
-        return lambda *arguments: self._time(function, 0, arguments)
+    def _dice(self) -> random.Random:
+        if self._random is None:
+            seed = b"%d %d %s" % (self._transform, self._clock, orjson.dumps(self._document))
+            self._random = random.Random(seed)
+        return self._random
 
-    def _time(self, function: str, place: int, arguments: tuple[Any, ...]) -> Any:
+    def _random_integer(self, *_: Any) -> int:
+        return self._dice().randrange(-_I64, _I64)
+
+    def _randomblob(self, *arguments: Any) -> bytes:
+        return self._dice().randbytes(max(1, int(arguments[0] or 0)))
+
+    def _now(self) -> str:
+        # SQLite's clock has milliseconds, and more digits would round up, into the future.
+        return format_rfc3339(self._clock // 1000 * 1000)
+
+    def _time(self, function: str, place: int, *arguments: Any) -> Any:
         values = list(arguments)
         if len(values) == place:
-            values.append("now")
-        if isinstance(values[place], str) and values[place].strip().lower() == "now":
-            values[place] = format_rfc3339(self.clock)
-        marks = ",".join("?" * len(values))
-        return self._helper.execute(f"SELECT {function}({marks})", values).get
+            values.append(self._now())
+        elif len(values) > place and isinstance(values[place], str):
+            given = values[place].lower()
+            if given == "now":
+                values[place] = self._now()
+            elif given in ("subsec", "subsecond"):
+                values[place : place + 1] = [self._now(), given]
+        return self._helper.execute(f"SELECT {function}({','.join('?' * len(values))})", values).get
+
+    def _timediff(self, *arguments: Any) -> Any:
+        values = [self._now() if isinstance(each, str) and each.lower() == "now" else each for each in arguments]
+        return self._helper.execute("SELECT timediff(?, ?)", values).get
 
 
-def mentions_chance(texts: Iterable[str]) -> bool:
+def calls_chance(texts: Iterable[str]) -> bool:
     """Whether any SQL asks for the time or for a random value."""
-    return any(_MENTIONED.search(each) for each in texts)
+    return any(_CALLED.search(each) for each in texts)

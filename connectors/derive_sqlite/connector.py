@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import apsw
 
 from connectors.derive_sqlite.migration import apply_migrations
-from connectors.derive_sqlite.session import Block, SqliteSession
+from connectors.derive_sqlite.program import compile_program
+from connectors.derive_sqlite.session import SqliteSession
 from derive.errors import Issue, LambdaError
-from derive.position import Position
 from derive.protocol.specs import DerivationSpec
 
 
@@ -15,29 +17,22 @@ class SqliteConnector:
     """Derivations in SQL."""
 
     def check(self, spec: DerivationSpec) -> list[Issue]:
-        """Apply the migrations to an empty database, and prepare every lambda against it."""
-        database = apsw.Connection(":memory:")
-        try:
-            apply_migrations(database, spec.migrations, spec.name)
-        except LambdaError as error:
-            return [_issue("E521", error, spec.collection.position)]
-        issues = []
-        for transform in spec.transforms:
-            if transform.script is None:
-                message = f"transform '{transform.name}' of '{spec.name}' needs a lambda"
-                issues.append(Issue("E526", message, transform.position))
-                continue
+        """Apply the migrations to an empty database, and prepare every lambda against it.
+
+        Where the migrations fail nothing is said about the lambdas, which could not be prepared without their tables.
+        """
+        with closing(apsw.Connection(":memory:")) as database:
             try:
-                Block(database, spec, transform)
+                apply_migrations(database, spec.migrations, spec.name, spec.collection.position)
             except LambdaError as error:
-                issues.append(_issue("E522", error, transform.position))
-        database.close()
-        return issues
+                return [Issue("E521", error.message, error.position or spec.collection.position, error.hint)]
+            programs = [compile_program(database, spec, each) for each in spec.transforms]
+        return [issue for each in programs if isinstance(each, list) for issue in each]
 
     def open(self, spec: DerivationSpec, database: apsw.Connection) -> SqliteSession:
-        """A session over a shard's state."""
+        """A session over a shard's state.
+
+        Raises:
+            LambdaError: a migration or a lambda is wrong.
+        """
         return SqliteSession(spec, database)
-
-
-def _issue(code: str, error: LambdaError, fallback: Position) -> Issue:
-    return Issue(code, error.message, error.position or fallback, error.hint)

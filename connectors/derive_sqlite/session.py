@@ -1,104 +1,56 @@
 """A session: compiled lambdas over one shard's state.
 
-Consecutive documents of one transform go to SQLite in a single `executemany` over a generator. SQLite pulls the next
+Consecutive documents of one transform go to SQLite in a single `executemany` over an iterator. SQLite pulls the next
 document only when the rows of the one before are finished, so the row at hand always belongs to the document pulled
-last, and no call is made per document.
+last; how many are left in the iterator says which that is, and nothing is done per document that returns no row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from operator import itemgetter
+from collections.abc import Iterator
+from operator import length_hint
 from typing import Any
 
 import apsw
-import orjson
 
-from connectors.derive_sqlite.block import Statement, prepare
-from connectors.derive_sqlite.chance import Chance, mentions_chance
+from connectors.derive_sqlite.block import first_issue
+from connectors.derive_sqlite.chance import Chance, calls_chance
+from connectors.derive_sqlite.failure import explain
 from connectors.derive_sqlite.migration import apply_migrations
-from connectors.derive_sqlite.parameter import compile_getter, find_projection, parameter_of, plain_property
-from connectors.derive_sqlite.row import compile_row
+from connectors.derive_sqlite.program import Program, compile_program
 from derive.errors import LambdaError
 from derive.protocol.derive import ReadBatch
-from derive.protocol.specs import DerivationSpec, Document, ProjectionSpec, TransformSpec
-from derive.suggest import suggest
+from derive.protocol.specs import DerivationSpec, Document
 
-Bind = Callable[[Document, int], Sequence[Any]]
-"""From a document and its clock to the values of a statement's parameters."""
-
-
-class Block:
-    """A transform's lambda, compiled.
-
-    Attributes:
-        transform: the transform.
-        statements: what it runs, each with its binding and, if it returns rows, its row function.
-        together: the whole block as one text, if at most one statement returns rows; its binding; its row function.
-    """
-
-    def __init__(self, db: apsw.Connection, spec: DerivationSpec, transform: TransformSpec) -> None:
-        self.transform = transform
-        self.what = f"the lambda of transform '{transform.name}'"
-        projections = spec.sources[transform.source].projections
-        statements = prepare(db, transform.script, self.what) if transform.script else []
-        self.statements = [(each, self._bind([each], projections), self._row(each, projections)) for each in statements]
-        returning = [row for _, _, row in self.statements if row is not None]
-        self.sql = "".join(each.text if each.text.endswith(";") else f"{each.text}\n;" for each in statements)
-        self.bind = self._bind(statements, projections)
-        self.row = returning[0] if returning else None
-        self.in_one_go = len(returning) <= 1
-
-    def _bind(self, statements: Sequence[Statement], projections: Sequence[ProjectionSpec]) -> Bind:
-        found = [self._projection(each, name, projections) for each in statements for name in each.parameters]
-        plain = [plain_property(each) for each in found]
-        if found and all(each is not None for each in plain):
-            get = itemgetter(*plain)
-            if len(plain) == 1:
-                return lambda document, _: (get(document),)
-            return lambda document, _: get(document)
-        getters = [compile_getter(each) for each in found]
-        return lambda document, published: [get(document, published) for get in getters]
-
-    def _projection(self, statement: Statement, name: str, projections: Sequence[ProjectionSpec]) -> ProjectionSpec:
-        found = find_projection(name, projections)
-        if found is None:
-            known = [parameter_of(each.field) for each in projections]
-            guess = suggest(f"${name}", known)
-            script = self.transform.script
-            assert script is not None
-            place = statement.offset + max(0, statement.text.find(f"${name}"))
-            raise LambdaError(
-                f"{self.what} has a parameter ${name}, which is no field of '{self.transform.source}'",
-                position=script.locate(place, len(name) + 1),
-                hint=f"did you mean {guess}?" if guess else f"there are {', '.join(known)}",
-            )
-        return found
-
-    @staticmethod
-    def _row(statement: Statement, projections: Sequence[ProjectionSpec]) -> Callable[[Sequence[Any]], Document] | None:
-        if not statement.columns:
-            return None
-        selectable = {}
-        for name in statement.parameters:
-            projection = find_projection(name, projections)
-            if projection is not None:
-                selectable[f"${name}"] = projection
-        return compile_row(statement.columns, selectable)
+_ENVIRONMENT = (apsw.FullError, apsw.IOError, apsw.CorruptError, apsw.NotADBError, apsw.ReadOnlyError, apsw.NoMemError)
+"""What goes wrong with the machine; the runtime, which opened the database, knows what to say about it."""
 
 
 class SqliteSession:
-    """Lambdas of a derivation, open over a shard's database."""
+    """Lambdas of a derivation, open over a shard's database.
+
+    Args:
+        spec: the derivation.
+        database: its state, inside an open transaction.
+
+    Raises:
+        LambdaError: a migration or a lambda is wrong.
+    """
 
     def __init__(self, spec: DerivationSpec, database: apsw.Connection) -> None:
-        self._cursor = database.cursor()
         texts = [each.text for each in spec.migrations]
         texts += [each.script.text for each in spec.transforms if each.script]
-        self._chance = Chance() if mentions_chance(texts) else None
+        self._chance = Chance() if calls_chance(texts) else None
         if self._chance:
             self._chance.register(database)
-        apply_migrations(database, spec.migrations, spec.name)
-        self._blocks = [Block(database, spec, each) for each in spec.transforms]
+        apply_migrations(database, spec.migrations, spec.name, spec.collection.position)
+        self._programs: list[Program] = []
+        for each in spec.transforms:
+            program = compile_program(database, spec, each)
+            if isinstance(program, list):
+                raise first_issue(program[0])
+            self._programs.append(program)
+        self._cursor = database.cursor()
 
     def invoke(self, batch: ReadBatch) -> Iterator[tuple[int, Document]]:
         """Run the lambdas over a batch, run by run of one transform."""
@@ -106,66 +58,64 @@ class SqliteSession:
         begin = 0
         count = len(transforms)
         while begin < count:
-            end = begin + 1
             which = transforms[begin]
+            end = begin + 1 if len(self._programs) > 1 else count
             while end < count and transforms[end] == which:
                 end += 1
-            block = self._blocks[which]
-            yield from self._run(block, batch, begin, end) if block.in_one_go else self._step(block, batch, begin, end)
+            program = self._programs[which]
+            if program.together:
+                yield from self._run_together(program, batch, begin, end)
+            else:
+                yield from self._run_steps(program, batch, begin, end)
             begin = end
 
-    def _run(self, block: Block, batch: ReadBatch, begin: int, end: int) -> Iterator[tuple[int, Document]]:
-        if not block.sql:
+    def _run_together(self, program: Program, batch: ReadBatch, begin: int, end: int) -> Iterator[tuple[int, Document]]:
+        """The whole block for each document of a run."""
+        if not program.steps:
             return
-        current = begin
-        bind, chance, which = block.bind, self._chance, block.transform.index
-        documents, published, clocks = batch.documents, batch.published, batch.clocks
-
-        def pull() -> Iterator[Sequence[Any]]:
-            nonlocal current
-            for current in range(begin, end):
-                if chance is not None:
-                    chance.begin(which, clocks[current], documents[current])
-                yield bind(documents[current], published[current])
-
+        make, last = program.make, end - 1
+        left = iter(list(batch.documents[begin:end]))
+        feed = program.binding.feed(left, batch.published[begin:end])
+        if self._chance is not None:
+            feed = self._feed_in_time(self._chance, program, left, batch, begin)
         try:
-            rows = self._cursor.executemany(block.sql, pull())
-            make = block.row
+            rows = self._cursor.executemany(program.sql, feed)
             if make is None:
                 for _ in rows:
                     pass
                 return
             for row in rows:
-                yield current, make(row)
-        except (apsw.FullError, apsw.IOError):
+                yield last - length_hint(left), make(row)
+        except _ENVIRONMENT:
             raise
-        except (apsw.Error, OverflowError, TypeError, LambdaError) as exc:
-            raise self._failure(block, documents[current], exc) from exc
-
-    def _step(self, block: Block, batch: ReadBatch, begin: int, end: int) -> Iterator[tuple[int, Document]]:
-        """One document and one statement at a time, for a block of which several statements return rows."""
-        for current in range(begin, end):
-            document = batch.documents[current]
-            if self._chance is not None:
-                self._chance.begin(block.transform.index, batch.clocks[current], document)
-            try:
-                for statement, bind, make in block.statements:
-                    for row in self._cursor.execute(statement.text, bind(document, batch.published[current])):
-                        if make is not None:
-                            yield current, make(row)
-            except (apsw.FullError, apsw.IOError):
-                raise
-            except (apsw.Error, OverflowError, TypeError, LambdaError) as exc:
-                raise self._failure(block, document, exc) from exc
+        except (apsw.Error, OverflowError, LambdaError) as exc:
+            place = last - length_hint(left)
+            raise explain(self._cursor, program, batch.documents[place], batch.published[place], exc) from exc
 
     @staticmethod
-    def _failure(block: Block, document: Document, exc: Exception) -> LambdaError:
-        reason = exc.message if isinstance(exc, LambdaError) else str(exc)
-        script = block.transform.script
-        shown = orjson.dumps(document).decode()[:1000]
-        return LambdaError(
-            f"{block.what} failed: {reason}; the document was {shown}", position=script.position if script else None
-        )
+    def _feed_in_time(
+        chance: Chance, program: Program, documents: Iterator[Document], batch: ReadBatch, begin: int
+    ) -> Iterator[tuple[Any, ...]]:
+        values, which = program.binding.values, program.transform.index
+        for place, document in enumerate(documents, begin):
+            chance.begin(which, batch.clocks[place], document)
+            yield values(document, batch.published[place])
+
+    def _run_steps(self, program: Program, batch: ReadBatch, begin: int, end: int) -> Iterator[tuple[int, Document]]:
+        """One document and one statement at a time, for a block of which several statements return rows."""
+        for place in range(begin, end):
+            document, published = batch.documents[place], batch.published[place]
+            if self._chance is not None:
+                self._chance.begin(program.transform.index, batch.clocks[place], document)
+            for step in program.steps:
+                try:
+                    for row in self._cursor.execute(step.statement.text, step.binding.values(document, published)):
+                        if step.make is not None:
+                            yield place, step.make(row)
+                except _ENVIRONMENT:
+                    raise
+                except (apsw.Error, OverflowError, LambdaError) as exc:
+                    raise explain(self._cursor, program, document, published, exc, step) from exc
 
     def prepare_commit(self) -> None:
         """All state is in the database already."""

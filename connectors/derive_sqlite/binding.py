@@ -1,0 +1,141 @@
+"""Bindings: from a document to the values of a statement's parameters, compiled once per transform.
+
+This is run for every document, so what can be known from the schema is decided beforehand: a property that every
+document has, of a type SQLite takes as it is, is fetched by `operator.itemgetter` and costs no Python at all.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any, TypeAlias
+
+import orjson
+
+from derive.document.clock import format_rfc3339
+from derive.document.pointer import JSON, MISSING, compile_pointer, parse_pointer
+from derive.protocol.specs import Document, ProjectionSpec
+
+Value: TypeAlias = Any
+"""What SQLite takes: None, bool, int, float, str or bytes."""
+
+Getter: TypeAlias = Callable[[Document, int], Value]
+"""From a document and its clock (microseconds) to the value of one parameter."""
+
+PUBLISHED_AT = "/_meta/uuid"
+"""Pointer of `flow_published_at`, which is made from the document's clock."""
+
+_I64 = 1 << 63
+_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|Infinity)", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """The values of a sequence of parameters.
+
+    Attributes:
+        values: from a document and its clock to the tuple of values.
+        properties: names of the properties, if all are fetched as they are from documents that have them.
+    """
+
+    values: Callable[[Document, int], tuple[Value, ...]]
+    properties: tuple[str, ...] = ()
+
+    def feed(self, documents: Iterable[Document], published: Iterable[int]) -> Iterator[tuple[Value, ...]]:
+        """The values of many documents; each document is pulled when its values are."""
+        if not self.properties:
+            return map(self.values, documents, published)
+        fetched = map(itemgetter(*self.properties), documents)
+        # An itemgetter of one name makes no tuple.
+        return zip(fetched, strict=True) if len(self.properties) == 1 else fetched
+
+
+def compile_binding(projections: Sequence[ProjectionSpec]) -> Binding:
+    """The binding of parameters that name these projections, in this order.
+
+    The function is put together as source text, one expression a parameter, as the standard library does for named
+    tuples: a call per parameter and document would cost more than SQLite's own work.
+    """
+    names: dict[str, Any] = {}
+    terms = []
+    for place, each in enumerate(projections):
+        name = _plain_property(each)
+        if name is None:
+            names[f"get{place}"] = compile_getter(each)
+            terms.append(f"get{place}(document, published)")
+        elif each.exists == "must":
+            terms.append(f"document[{name!r}]")
+        else:
+            names[f"default{place}"] = each.default[0] if each.default else None
+            terms.append(f"document.get({name!r}, default{place})")
+    body = "".join(f"{each}, " for each in terms)
+    values: Callable[[Document, int], tuple[Value, ...]] = eval(f"lambda document, published: ({body})", names)
+    properties = [_plain_property(each) for each in projections if each.exists == "must"]
+    if len(properties) < len(projections) or None in properties:
+        return Binding(values)
+    return Binding(values, tuple(str(each) for each in properties))
+
+
+def compile_getter(projection: ProjectionSpec) -> Getter:
+    """A function from a document and its clock to the value SQLite is given for a field."""
+    if projection.pointer == PUBLISHED_AT:
+        return lambda _, published: format_rfc3339(published)
+    get = compile_pointer(projection.pointer)
+    default = projection.default[0] if projection.default else None
+    convert = _conversion(projection)
+
+    def value(document: Document, _: int) -> Value:
+        found = get(document)
+        if found is MISSING:
+            found = default
+        return found if found is None else convert(found)
+
+    return value
+
+
+def _plain_property(projection: ProjectionSpec) -> str | None:
+    """The name of a top-level property that SQLite takes as it is; None if there is more to it."""
+    tokens = parse_pointer(projection.pointer)
+    if len(tokens) != 1 or projection.types & {"object", "array"}:
+        return None
+    if "string" in projection.types and _conversion(projection) is not _plain:
+        return None
+    if projection.default and isinstance(projection.default[0], dict | list):
+        return None
+    return tokens[0]
+
+
+def _conversion(projection: ProjectionSpec) -> Callable[[JSON], Value]:
+    if projection.content_encoding == "base64":
+        return _blob
+    return {"integer": _integer, "number": _number}.get(projection.format or "", _plain)
+
+
+def _plain(value: JSON) -> Value:
+    return orjson.dumps(value).decode() if type(value) is dict or type(value) is list else value
+
+
+def _integer(value: JSON) -> Value:
+    if type(value) is not str or not _INTEGER.fullmatch(value):
+        return _plain(value)
+    number = int(value) if len(value) <= 20 else _I64
+    return number if -_I64 <= number < _I64 else value
+
+
+def _number(value: JSON) -> Value:
+    # NaN stays text: SQLite would make a NULL of it.
+    return float(value) if type(value) is str and _NUMBER.fullmatch(value) else _plain(value)
+
+
+def _blob(value: JSON) -> Value:
+    if type(value) is not str:
+        return _plain(value)
+    try:
+        return base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        return value
