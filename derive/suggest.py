@@ -22,8 +22,8 @@ def distance(left: str, right: str) -> int:
 
 
 def suggest(name: str, known: Iterable[str]) -> str | None:
-    """The known name closest to `name`, if the distance is at most 4 and less than the name is long."""
+    """The known name closest to `name`, if the distance is at most 4 and half the name."""
     ranked = sorted((distance(name, each), each) for each in known if abs(len(each) - len(name)) <= _FAR)
-    if ranked and ranked[0][0] <= _FAR and ranked[0][0] < max(len(name), 2):
+    if ranked and ranked[0][0] <= min(_FAR, (len(name) + 1) // 2):
         return ranked[0][1]
     return None

@@ -132,16 +132,13 @@ class SparkExecutor:
                 ) from exc
 
     def _run(self, session: SparkSession, plan: Plan) -> list[Message]:
-        context = session.sparkContext
-        if plan.shape == "slices":
-            count = len(plan.slices) - 1
-            if count < 1:
-                return []
-            rows = context.parallelize(range(count), count).map(lambda number: run_slice(plan, number).to_json())
-            return [Message.from_json(text) for text in rows.collect()]
-        if plan.shape == "single":
-            rows = context.parallelize([0], 1).map(lambda _: run_single(plan).to_json())
-            return [Message.from_json(text) for text in rows.collect()]
+        if plan.shape != "sharded":
+            # A task's number is its partition's; there is nothing to shuffle.
+            count = 1 if plan.shape == "single" else max(len(plan.slices) - 1, 0)
+            numbers = session.range(0, count, 1, max(count, 1))
+            return [
+                Message.from_json(row.message) for row in numbers.mapInArrow(_alone(plan), "message string").collect()
+            ]
         published = _shuffled(session, plan).mapInArrow(_lambdas(plan), _LAMBDA)
         combined = _by_output_key(published, plan).mapInArrow(_combine(plan), "message string")
         return [Message.from_json(row.message) for row in combined.collect()]
@@ -247,6 +244,16 @@ def _hashes(transform: TransformSpec) -> Callable[[Iterator[pa.RecordBatch]], It
 
 
 # The lambdas, shuffle 2, and combining
+
+
+def _alone(plan: Plan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                message = run_single(plan) if plan.shape == "single" else run_slice(plan, number)
+                yield pa.RecordBatch.from_pydict({"message": [message.to_json()]})
+
+    return run
 
 
 def _lambdas(plan: Plan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

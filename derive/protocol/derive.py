@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Protocol
 
@@ -72,6 +73,7 @@ class DeriveConnector(Protocol):
         """
 
 
+@cache
 def find_connector(name: str) -> DeriveConnector:
     """The installed connector of this name.
 

@@ -254,7 +254,8 @@ def csv_lines(stream: Any, spec: CollectionSpec, name: str) -> Iterator[Line]:
     import csv
     from io import TextIOWrapper
 
-    reader = csv.reader(TextIOWrapper(stream, encoding="utf-8-sig", newline=""))
+    text = TextIOWrapper(stream, encoding="utf-8-sig", newline="")
+    reader = csv.reader(text)
     header = next(reader, None)
     if not header:
         raise UsageError(f"{name} has no header line")
@@ -267,6 +268,7 @@ def csv_lines(stream: Any, spec: CollectionSpec, name: str) -> Iterator[Line]:
             column: _typed(cell, kinds) for cell, (column, kinds) in zip(row, columns, strict=False) if cell != ""
         }
         yield reader.line_num, document
+    text.detach()  # the stream is its opener's to close
 
 
 def _typed(cell: str, types: frozenset[str]) -> JSON:

@@ -14,7 +14,7 @@ from example_script import EXAMPLES, import_script
 
 from derive.catalog import load
 from derive.engine.spark import SparkExecutor
-from derive.storage.contents import ReadOptions, reduce_in_memory
+from derive.storage.contents import reduce_in_memory
 
 pytestmark = [pytest.mark.spark, pytest.mark.deno]
 

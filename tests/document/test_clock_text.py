@@ -1,0 +1,57 @@
+"""Clocks as text."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from derive.document.clock import document_uuid, format_duration, format_rfc3339, parse_duration, parse_rfc3339
+
+
+@given(st.integers(0, 253_402_300_799_999_999))
+def test_a_clock_survives_being_written_and_read(clock: int) -> None:
+    assert parse_rfc3339(format_rfc3339(clock)) == clock
+
+
+@pytest.mark.parametrize(
+    ("text", "clock"),
+    [
+        ("1970-01-01T00:00:00Z", 0),
+        ("2024-01-01T00:00:00.25+01:00", 1_704_063_600_250_000),  # a zone and a short fraction
+        ("2024-01-01t00:00:00.1234567z", 1_704_067_200_123_456),  # lower case; digits below a microsecond go
+    ],
+)
+def test_times(text: str, clock: int) -> None:
+    assert parse_rfc3339(text) == clock
+
+
+@pytest.mark.parametrize(
+    "text", ["", "2024-01-01", "2024-01-01 00:00:00Z", "2024-01-01T00:00:00", "2024-13-01T00:00:00Z"]
+)
+def test_what_is_no_time(text: str) -> None:
+    with pytest.raises(ValueError, match="RFC 3339|month"):
+        parse_rfc3339(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "micros"), [("15m", 900_000_000), ("1 hour", 3_600_000_000), ("1h 30s", 3_630_000_000), ("0s", 0)]
+)
+def test_durations(text: str, micros: int) -> None:
+    assert parse_duration(text) == micros
+    assert parse_duration(format_duration(micros)) == micros
+
+
+@pytest.mark.parametrize("text", ["", "15", "h", "1x", "-1s"])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(ValueError, match="not a duration"):
+        parse_duration(text)
+
+
+def test_the_uuid_holds_the_clock() -> None:
+    made = uuid.UUID(document_uuid(1_704_067_200_250_000, 3, b"key"))
+
+    assert made.version == 1
+    assert (made.time - 122_192_928_000_000_000) // 10 == 1_704_067_200_250_000

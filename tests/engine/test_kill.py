@@ -1,0 +1,140 @@
+"""Real processes, killed in the middle of a transaction: nothing is lost, doubled or half-visible (law L2)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from conftest import World, write_catalog
+
+from derive.catalog import load
+
+pytestmark = pytest.mark.spark
+
+CATALOG = """
+collections:
+  k/transfers:
+    schema:
+      type: object
+      required: [id, sender, amount]
+      properties: {id: {type: integer}, sender: {type: string}, amount: {type: number}}
+    key: [/id]
+  k/totals:
+    schema:
+      type: object
+      required: [sender, total]
+      reduce: {strategy: merge}
+      properties:
+        sender: {type: string}
+        total: {type: number, reduce: {strategy: sum}}
+        count: {type: integer}
+    key: [/sender]
+    derive:
+      using:
+        sqlite: {migrations: ["CREATE TABLE counts (sender TEXT PRIMARY KEY, n INTEGER NOT NULL);"]}
+      transforms:
+        - name: count
+          source: k/transfers
+          shuffle: {key: [/sender]}
+          lambda: |
+            INSERT INTO counts VALUES ($sender, 1) ON CONFLICT DO UPDATE SET n = n + 1
+            RETURNING substr(sender, 1, 3) AS sender, $amount AS total, n AS count;
+"""
+
+FLOWCTL = "import sys; sys.argv[0] = 'flowctl'; from derive.cli.main import main; main()"
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_catalog(tmp_path_factory.mktemp("kill"), CATALOG)
+
+
+@pytest.fixture(scope="module")
+def expected(source: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    world = loaded(source, tmp_path_factory.mktemp("undisturbed"))
+    world.step(shards=1)
+    return world.digest()
+
+
+def loaded(source: Path, root: Path) -> World:
+    """Two batches, so that the one that is disturbed has state before it."""
+    world = World(root / "data", load(source))
+    begin = datetime(2024, 1, 1, tzinfo=UTC)
+    for part in (range(2_000), range(2_000, 120_000)):
+        documents = [
+            {
+                "id": number,
+                "sender": f"s{number % 997:04d}",
+                "amount": number % 13 / 8,
+                "at": f"{begin + timedelta(milliseconds=7 * number):%Y-%m-%dT%H:%M:%S.%fZ}",
+            }
+            for number in part
+        ]
+        world.ingest("k/transfers", documents)
+    return world
+
+
+def start(source: Path, world: World) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", FLOWCTL, "run", "--until-idle", "--shards", "2", "--source", str(source)]
+    return subprocess.Popen([*command, "--data", str(world.root)], stderr=subprocess.DEVNULL, start_new_session=True)
+
+
+def wait_for_progress(world: World, process: subprocess.Popen[bytes]) -> None:
+    """Wait until workers have processed some of the transaction."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        assert process.poll() is None, "it ended before it could be disturbed"
+        if any(file.stat().st_size for file in (world.root / "tmp").glob("*/shard-*")):
+            return
+        time.sleep(0.005)
+    pytest.fail("no progress")
+
+
+def kill_driver(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+
+
+def kill_worker(process: subprocess.Popen[bytes]) -> None:
+    """Kill one Python worker: a child of the daemon that Spark forks them from."""
+    workers = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            pid = int(folder.name)
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            forked = b"derive.engine.daemon" in (folder / "cmdline").read_bytes()
+            if forked and b"derive.engine.daemon" in Path(f"/proc/{parent}/cmdline").read_bytes():
+                workers += [pid] if os.getsid(pid) == process.pid else []
+        except (OSError, ValueError):
+            continue  # it is gone already
+    assert workers, "Spark has no Python worker"
+    os.kill(workers[0], signal.SIGKILL)
+
+
+@pytest.mark.parametrize("kill", [kill_driver, kill_worker])
+def test_l2_killed_in_the_middle_and_run_again_gives_the_same_bytes(
+    kill: Callable[[subprocess.Popen[bytes]], None], source: Path, expected: dict[str, str], tmp_path: Path
+) -> None:
+    world = loaded(source, tmp_path)
+
+    process = start(source, world)
+    wait_for_progress(world, process)
+    kill(process)
+    process.wait()
+    task = world.store.task("k/totals")
+    assert task is not None
+    if kill is kill_driver:
+        assert task.documents_in == 0  # nothing of the transaction was committed
+    again = start(source, world)
+
+    assert again.wait() == 0
+    assert world.digest() == expected
+    state = world.store.task("k/totals")
+    assert state is not None
+    assert state.documents_in == 120_000

@@ -1,0 +1,187 @@
+"""Frontiers, capabilities, ingestion and ordered reading, on real files."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from conftest import World
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from derive.engine.combine import rows_of
+from derive.errors import DocumentError, FencedError, FrontierError, StorageError
+from derive.protocol.specs import CatalogSpec
+from derive.storage.contents import ReadOptions, read_rows
+from derive.storage.ingest import Ingestion, csv_lines, json_lines
+from derive.storage.label import compile_label
+from derive.storage.reader import SourceRead, read_sorted
+from derive.storage.segment import SegmentWriter
+
+CATALOG = """
+collections:
+  s/events:
+    schema:
+      type: object
+      required: [id]
+      properties: {id: {type: integer}, at: {type: string}, group: {type: [string, "null"]}}
+    key: [/id]
+    projections: {group: {location: /group, partition: true}}
+"""
+
+
+@pytest.fixture
+def world(catalog_of: Callable[..., CatalogSpec], tmp_path: Path) -> World:
+    return World(tmp_path / "data", catalog_of(CATALOG), wall=1_000_000)
+
+
+def at(seconds: int) -> str:
+    return f"1970-01-01T00:00:{seconds:02d}Z"
+
+
+def test_each_document_gets_a_clock_of_its_own(world: World) -> None:
+    world.ingest("s/events", [{"id": 1}, {"id": 2}], None)
+    world.ingest("s/events", [{"id": 3}], None)
+    world.store.seal(["s/events"], 2_000_000)
+
+    assert [row[0] for row in world.rows("s/events")] == [1_000_000, 1_000_001, 1_000_002]
+
+
+def test_loaded_history_numbers_equal_times(world: World) -> None:
+    world.ingest("s/events", [{"id": 1, "at": at(5)}, {"id": 2, "at": at(5)}, {"id": 3, "at": at(6)}])
+
+    assert [row[:2] for row in world.rows("s/events")] == [(5_000_000, 0), (5_000_000, 1), (6_000_000, 0)]
+
+
+def test_history_below_upper_is_refused(world: World) -> None:
+    world.ingest("s/events", [{"id": 1, "at": at(5)}])
+
+    with pytest.raises(DocumentError, match="test:1: its time .* is below the upper of 's/events'"):
+        world.ingest("s/events", [{"id": 2, "at": at(5)}])
+
+
+def test_times_that_descend_are_refused(world: World) -> None:
+    with pytest.raises(DocumentError, match="test:2: .* times must ascend"):
+        world.ingest("s/events", [{"id": 1, "at": at(5)}, {"id": 2, "at": at(4)}])
+
+
+def test_a_file_is_loaded_as_a_whole_or_not_at_all(world: World) -> None:
+    lines = [b'{"id": 1}', b'{"id": "x"}', b"", b"{", b'{"id": 2}']
+
+    with pytest.raises(DocumentError) as caught:
+        Ingestion(world.store, world.catalog.collections["s/events"]).load("bad.jsonl", json_lines(map(_line, lines)))
+
+    assert "bad.jsonl: 2 documents are not valid" in caught.value.message
+    assert "bad.jsonl:2: document [\"x\"] of 's/events' fails its schema at '/id'" in caught.value.message
+    assert "bad.jsonl:4: not JSON" in caught.value.message
+    known = world.store.collection("s/events")
+    assert known is not None
+    assert known.documents == 0
+    assert not list((world.root / "collections").rglob("*.parquet"))
+
+
+def _line(text: bytes) -> bytes:
+    return text + b"\n"
+
+
+def test_csv_takes_types_from_the_schema(world: World, tmp_path: Path) -> None:
+    file = tmp_path / "events.csv"
+    file.write_text("id,group\n7,12\n8,\n")
+    spec = world.catalog.collections["s/events"]
+    with file.open("rb") as stream:
+        found = list(csv_lines(stream, spec, "events.csv"))
+
+    assert found == [(2, {"id": 7, "group": "12"}), (3, {"id": 8})]
+
+
+def test_logical_partitions_are_hive_folders(world: World) -> None:
+    world.ingest("s/events", [{"id": 1, "group": "a b"}, {"id": 2, "group": None}, {"id": 3, "group": ".."}], None)
+
+    folders = {file.parent.name for file in (world.root / "collections").rglob("*.parquet")}
+
+    assert folders == {"group=a b", "group=__HIVE_DEFAULT_PARTITION__", "group=%2E%2E"}
+
+
+def test_a_live_writer_holds_the_seal_back(world: World) -> None:
+    world.store.create(world.catalog.collections["s/events"])
+    capability = world.store.acquire_shared("s/events")
+
+    held = world.store.seal(["s/events"], 9_000_000)
+    world.store.drop(capability)
+    released = world.store.seal(["s/events"], 9_000_000)
+
+    assert held == {"s/events": 1_000_000}
+    assert released == {"s/events": 9_000_000}
+
+
+def test_upper_never_moves_backwards(world: World) -> None:
+    world.store.create(world.catalog.collections["s/events"])
+    world.store.seal(["s/events"], 9_000_000)
+
+    assert world.store.seal(["s/events"], 3_000_000) == {"s/events": 9_000_000}
+
+
+def test_l5_a_superseded_writer_commits_nothing(world: World) -> None:
+    world.store.create(world.catalog.collections["s/events"])
+    older = world.store.acquire_exclusive("s/events")
+    newer = world.store.acquire_exclusive("s/events")
+
+    with pytest.raises(FencedError, match="another flowctl has taken over 's/events'"):
+        world.store.update_and_downgrade(older, [], 5_000_000)
+    assert world.store.update_and_downgrade(newer, [], 5_000_000).frontier == 5_000_000
+
+
+def test_reading_at_a_time_that_is_not_known_yet(world: World) -> None:
+    world.ingest("s/events", [{"id": 1, "at": at(5)}])
+    spec = world.catalog.collections["s/events"]
+
+    with pytest.raises(FrontierError, match="is known up to 1970-01-01T00:00:05.000001Z and not yet at"):
+        list(read_rows(world.store, spec, ReadOptions(as_of=6_000_000)))
+    assert sum(batch.num_rows for batch in read_rows(world.store, spec, ReadOptions(as_of=5_000_000))) == 1
+
+
+def test_a_collections_key_cannot_change(world: World, catalog_of: Callable[..., CatalogSpec]) -> None:
+    world.store.create(world.catalog.collections["s/events"])
+    changed = catalog_of(CATALOG.replace("key: [/id]", "key: [/id, /at]"))
+
+    with pytest.raises(StorageError, match="was stored with key"):
+        world.store.create(changed.collections["s/events"])
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 60), max_size=40), max_size=4), st.integers(0, 40), st.integers(0, 70))
+def test_segments_are_read_in_order_whatever_their_layout(files: list[list[int]], begin: int, end: int) -> None:
+    from derive.catalog import load
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "flow.yaml").write_text(CATALOG)
+        spec = load(folder / "flow.yaml").collections["s/events"]
+        label = compile_label(spec)
+        expected: list[tuple[int, int]] = []
+        segments: list[Any] = []
+        for number, clocks in enumerate(files):
+            writer = SegmentWriter(folder, spec, f"file-{number}")
+            ordered = sorted(clocks)
+            for place in range(0, len(ordered), 7):
+                part = ordered[place : place + 7]
+                keys = [b"%06d" % (number * 1000 + place + each) for each in range(len(part))]
+                documents = [{"id": number} for _ in part]
+                writer.write(rows_of(part, [0] * len(part), keys, documents, label))
+                expected += [(clock, key) for clock, key in zip(part, keys, strict=True) if begin <= clock < end]  # type: ignore[misc]
+            segments += writer.close()
+        batches = read_sorted(folder, [SourceRead(0, 0, begin, end, tuple(segments))])
+        found = [(row["adjusted"], row["key"]) for batch in batches for row in batch.to_pylist()]
+
+        assert found == sorted(expected)
+
+
+def test_documents_are_kept_as_they_were(world: World) -> None:
+    document = {"id": 1, "group": 'q"\\ü\u2028', "at": at(9)}
+    world.ingest("s/events", [document])
+
+    assert [orjson.loads(row[3]) for row in world.rows("s/events")] == [document]
