@@ -1,0 +1,106 @@
+"""Derivations in SQL, built by hand, and run over documents as a shard would."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import apsw
+
+from connectors.derive_sqlite import SqliteConnector
+from derive.position import Position, Script
+from derive.protocol.derive import ReadBatch
+from derive.protocol.specs import (
+    CollectionSpec,
+    DerivationSpec,
+    Document,
+    ProjectionSpec,
+    SelectorSpec,
+    ShuffleSpec,
+    TransformSpec,
+)
+
+CLOCK = 1_700_000_000_123_456  # 2023-11-14T22:13:20.123456Z
+AT = Position("flow.yaml", 7, 3)
+
+
+def field(name: str, *types: str, must: bool = False, **rest: Any) -> ProjectionSpec:
+    pointer = rest.pop("pointer", f"/{name}")
+    return ProjectionSpec(name, pointer, frozenset(types), "must" if must else "may", **rest)
+
+
+FIELDS = (
+    field("amount", "fractional", "integer", must=True),
+    field("flow_document", "object", must=True, pointer=""),
+    field("flow_published_at", "string", must=True, pointer="/_meta/uuid"),
+    field("id", "integer", must=True),
+    field("sender", "string", must=True),
+)
+
+
+def script(text: str, file: str = "lambda.sql") -> Script:
+    return Script(text, text, Position(file))
+
+
+def derivation(
+    *lambdas: str | None, fields: Sequence[ProjectionSpec] = FIELDS, migrations: Sequence[str] = ()
+) -> DerivationSpec:
+    source = CollectionSpec("acme/in", ("/id",), (0,), True, True, tuple(fields), AT)
+    transforms = tuple(
+        TransformSpec(
+            name=f"from{index}",
+            index=index,
+            source="acme/in",
+            selector=SelectorSpec(),
+            not_before=None,
+            not_after=None,
+            shuffle=ShuffleSpec("any"),
+            script=None if text is None else script(text),
+            priority=0,
+            read_delay=0,
+            backfill=0,
+            feedback=False,
+            position=AT,
+        )
+        for index, text in enumerate(lambdas)
+    )
+    return DerivationSpec(
+        collection=CollectionSpec("acme/out", ("/id",), (0,), True, True, (), AT),
+        connector="sqlite",
+        migrations=tuple(script(text, f"{index}.sql") for index, text in enumerate(migrations)),
+        module=None,
+        transforms=transforms,
+        sources={"acme/in": source},
+        tick=1_000_000,
+    )
+
+
+def database() -> apsw.Connection:
+    db = apsw.Connection(":memory:")
+    db.execute("BEGIN")
+    return db
+
+
+def batch(documents: Sequence[Document], transforms: Sequence[int] | None = None, clock: int = CLOCK) -> ReadBatch:
+    """Documents a second apart, each of which was published an hour before its adjusted clock."""
+    clocks = [clock + place * 1_000_000 for place in range(len(documents))]
+    return ReadBatch(
+        transforms or [0] * len(documents), clocks, [each - 3_600_000_000 for each in clocks], list(documents)
+    )
+
+
+def run(
+    spec: DerivationSpec, documents: Sequence[Document], transforms: Sequence[int] | None = None
+) -> list[tuple[int, Document]]:
+    db = database()
+    session = SqliteConnector().open(spec, db)
+    try:
+        return list(session.invoke(batch(documents, transforms)))
+    finally:
+        session.close()
+        db.close()
+
+
+def publish(sql: str, document: Mapping[str, Any], *fields: ProjectionSpec) -> list[Document]:
+    """What a lambda publishes for one document of these fields."""
+    return [each for _, each in run(derivation(sql, fields=fields or FIELDS), [dict(document)])]

@@ -1,0 +1,92 @@
+"""Values reach SQLite as their types and the schema have it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlite_derivation import CLOCK, field
+
+from connectors.derive_sqlite.binding import compile_binding, compile_getter
+from derive.protocol.specs import ProjectionSpec
+
+S = "string"
+
+
+@pytest.mark.parametrize(
+    ("projection", "document", "value"),
+    [
+        (field("x", S), {"x": "text"}, "text"),
+        (field("x", "null"), {"x": None}, None),
+        (field("x", "boolean"), {"x": True}, 1),
+        (field("x", "integer"), {"x": 7}, 7),
+        (field("x", "fractional"), {"x": 0.5}, 0.5),
+        (field("x", "array"), {"x": [1, {"a": "ä"}]}, '[1,{"a":"ä"}]'),  # JSON text
+        (field("x", "object"), {"x": {}}, "{}"),
+        (field("x", S), {}, None),  # missing
+        (field("x", S, default=("none",)), {}, "none"),  # missing, with a default
+        (field("x", S, "null", default=("none",)), {"x": None}, None),  # null is not missing
+        (field("x", "array", default=([],)), {}, "[]"),
+        (field("x", S, default=([1],)), {}, "[1]"),  # a default of another type than the schema's
+        (field("x", S, format="integer"), {"x": "-12"}, -12),
+        (field("x", S, format="integer"), {"x": "9223372036854775808"}, "9223372036854775808"),  # beyond 64 bits
+        (field("x", S, format="integer"), {"x": "1_0"}, "1_0"),  # not a number outside Python
+        (field("x", S, format="integer"), {"x": "9" * 5000}, "9" * 5000),
+        (field("x", S, "integer", format="integer"), {"x": 12}, 12),
+        (field("x", S, format="number"), {"x": "1e3"}, 1000.0),
+        (field("x", S, format="number"), {"x": "-Infinity"}, float("-inf")),
+        (field("x", S, format="number"), {"x": "NaN"}, "NaN"),  # SQLite has none
+        (field("x", S, content_encoding="base64"), {"x": "aGk="}, b"hi"),
+        (field("x", S, content_encoding="base64"), {"x": "no, sir"}, "no, sir"),
+        (field("a/b", S), {"a": {"b": "nested"}}, "nested"),
+        (field("a/0", "integer"), {"a": [5]}, 5),  # item of a tuple
+        (field("a/b", S, default=("none",)), {"a": 3}, "none"),  # the way there is not an object
+        (field("flow_document", "object", pointer=""), {"x": [1]}, '{"x":[1]}'),
+        (field("flow_published_at", S, pointer="/_meta/uuid"), {}, "2023-11-14T22:13:20.123456Z"),
+        (field("it's", S, must=True), {"it's": "quoted"}, "quoted"),
+        (field("a~1b", S, must=True), {"a/b": "escaped"}, "escaped"),
+    ],
+)
+def test_a_field_becomes_a_value(projection: ProjectionSpec, document: dict[str, Any], value: object) -> None:
+    binding = compile_binding([projection])
+    bound = next(binding.feed([document], [CLOCK]))
+    assert bound == (value,)
+    assert type(bound[0]) is type(value) or value == 1
+
+
+def test_nothing_to_bind_is_an_empty_tuple_for_each_document() -> None:
+    assert list(compile_binding([]).feed([{}, {"x": 1}], [1, 2])) == [(), ()]
+
+
+FIELDS = [
+    field("a", "integer", must=True),
+    field("b", S, must=True),
+    field("c", S, "null"),
+    field("d", "integer", default=(3,)),
+    field("e", "array", "object"),
+    field("f", S, format="integer"),
+    field("g/h", "integer"),
+]
+DOCUMENTS = st.fixed_dictionaries(
+    {"a": st.integers(), "b": st.text()},
+    optional={
+        "c": st.none() | st.text(),
+        "d": st.integers(),
+        "e": st.lists(st.integers()) | st.dictionaries(st.text(), st.booleans()),
+        "f": st.integers().map(str) | st.text(),
+        "g": st.dictionaries(st.just("h"), st.integers()),
+    },
+)
+
+
+@given(st.lists(st.sampled_from(FIELDS)), st.lists(DOCUMENTS, max_size=5))
+def test_a_compiled_binding_is_its_getters_one_by_one(
+    fields: list[ProjectionSpec], documents: list[dict[str, Any]]
+) -> None:
+    binding = compile_binding(fields)
+    getters = [compile_getter(each) for each in fields]
+    expected = [tuple(get(document, CLOCK) for get in getters) for document in documents]
+    assert list(binding.feed(documents, [CLOCK] * len(documents))) == expected
+    assert [binding.values(document, CLOCK) for document in documents] == expected

@@ -1,0 +1,65 @@
+"""Rows become documents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sqlite_derivation import field, publish
+
+from connectors.derive_sqlite.row import compile_row
+from derive.errors import LambdaError
+
+
+@pytest.mark.parametrize(
+    ("sql", "document"),
+    [
+        ("SELECT 1 AS x, 'a' AS y", {"x": 1, "y": "a"}),
+        ("SELECT $id * 10, 2.5", {"$id * 10": 30, "2.5": 2.5}),  # without a name, the text is the name
+        ("SELECT NULL AS x", {"x": None}),  # null is published
+        ("SELECT '[1,{\"a\":2}]' AS x", {"x": [1, {"a": 2}]}),
+        ("SELECT '{\"a\":[]}' AS x", {"x": {"a": []}}),
+        ("SELECT '{not json}' AS x, '[' AS y, '[}' AS z", {"x": "{not json}", "y": "[", "z": "[}"}),
+        ("SELECT '17' AS x, 'null' AS y, '' AS z", {"x": "17", "y": "null", "z": ""}),  # only objects and arrays
+        ("SELECT x'6869' AS x", {"x": "aGk="}),
+        ("SELECT 9e999 AS x, -9e999 AS y", {"x": "Infinity", "y": "-Infinity"}),
+        ("SELECT 1 = 1 AS x", {"x": 1}),  # SQLite has no booleans
+        ("SELECT json_object('a', 1, 'b', json('true'))", {"a": 1, "b": True}),
+        ("SELECT '{\"a\":1}' AS JSON_doc", {"a": 1}),
+        ("SELECT 1 AS x, '{\"a\":1}' AS json_doc", {"x": 1, "json_doc": {"a": 1}}),  # two columns: no document
+        ("SELECT $id -- the id\n, $sender /* who */ -- it was", {"id": 3, "sender": "al"}),
+    ],
+)
+def test_a_row_becomes_a_document(sql: str, document: dict[str, Any]) -> None:
+    assert publish(sql, {"id": 3, "sender": "al", "amount": 1}) == [document]
+
+
+def test_a_parameter_selected_as_it_is_becomes_a_flat_property_named_like_its_field() -> None:
+    fields = field("a/b", "integer"), field("my-field", "string")
+    assert publish("SELECT $a$b, $my_field", {"a": {"b": 1}, "my-field": "v"}, *fields) == [{"a/b": 1, "my-field": "v"}]
+
+
+@pytest.mark.parametrize(
+    ("types", "value", "sql", "published"),
+    [
+        (["boolean"], True, "SELECT $flag", {"flag": True}),
+        (["boolean"], False, "SELECT $flag", {"flag": False}),
+        (["boolean", "null"], None, "SELECT $flag", {"flag": None}),
+        (["boolean", "integer"], True, "SELECT $flag", {"flag": 1}),  # it might have been the number
+        (["boolean"], True, "SELECT NOT $flag AS flag", {"flag": 0}),  # computed
+        (["boolean"], True, "SELECT $flag AS flag", {"flag": 1}),  # renamed
+        (["string"], '{"a":1}', "SELECT $flag", {"flag": {"a": 1}}),  # text is parsed wherever it comes from
+    ],
+)
+def test_a_boolean_passed_through_is_a_boolean(
+    types: list[str], value: Any, sql: str, published: dict[str, Any]
+) -> None:
+    made = publish(sql, {"flag": value}, field("flag", *types))
+    assert made == [published]
+    assert type(made[0]["flag"]) is type(published["flag"])
+
+
+@pytest.mark.parametrize("value", ["[1]", "7", "x", None, 3, b"{}x"])
+def test_a_document_column_must_hold_an_object(value: Any) -> None:
+    with pytest.raises(LambdaError, match="is the document, and this is no object"):
+        compile_row(["json"], {})((value,))
