@@ -74,7 +74,7 @@ DOCUMENTS = st.fixed_dictionaries(
     optional={
         "c": st.none() | st.text(),
         "d": st.integers(),
-        "e": st.lists(st.integers()) | st.dictionaries(st.text(), st.booleans()),
+        "e": st.lists(st.integers(-(2**63), 2**64 - 1)) | st.dictionaries(st.text(), st.booleans()),
         "f": st.integers().map(str) | st.text(),
         "g": st.dictionaries(st.just("h"), st.integers()),
     },

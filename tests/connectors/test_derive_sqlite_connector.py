@@ -1,0 +1,67 @@
+"""Checking a derivation finds everything wrong with its SQL."""
+
+from __future__ import annotations
+
+import pytest
+from sqlite_derivation import AT, database, derivation
+
+from connectors.derive_sqlite import SqliteConnector
+from derive.errors import Issue, LambdaError
+from derive.position import Position
+from derive.protocol.derive import DeriveConnector, find_connector
+
+
+def check(*lambdas: str | None, migrations: tuple[str, ...] = ()) -> list[Issue]:
+    connector: DeriveConnector = SqliteConnector()
+    return connector.check(derivation(*lambdas, migrations=migrations))
+
+
+def test_it_is_installed_under_its_name() -> None:
+    assert isinstance(find_connector("sqlite"), SqliteConnector)
+
+
+def test_a_sound_derivation_has_no_issues() -> None:
+    assert check("INSERT INTO t VALUES ($id) RETURNING $sender", "-- nothing", migrations=("CREATE TABLE t (a)",)) == []
+
+
+def test_all_issues_of_all_transforms_are_found() -> None:
+    found = check("SELECT $amuont, $sneder;\nSELECT x;", None, "COMMIT")
+    what = "is no field of 'acme/in', which transform 'from0' reads"
+    assert found == [
+        Issue("E523", f"$amuont {what}", Position("lambda.sql", 1, 8, 7), "did you mean $amount?"),
+        Issue("E523", f"$sneder {what}", Position("lambda.sql", 1, 17, 7), "did you mean $sender?"),
+        Issue(
+            "E522",
+            "the lambda of transform 'from0' does not prepare: no such column: x",
+            Position("lambda.sql", 2, 8, 1),
+        ),
+        Issue("E526", "transform 'from1' of 'acme/out' needs a lambda", AT),
+        Issue(
+            "E525",
+            "the lambda of transform 'from2' may not use COMMIT: the runtime owns the transaction and the database",
+            Position("lambda.sql", 1, 1, 6),
+        ),
+    ]
+
+
+def test_a_parameter_is_found_behind_a_longer_one() -> None:
+    (issue,) = check("SELECT $id, $sender, $send")
+    assert issue.position == Position("lambda.sql", 1, 22, 5)
+
+
+def test_an_unknown_parameter_like_no_other_lists_what_there_is() -> None:
+    (issue,) = check("SELECT $somethingElse")
+    assert issue.hint == "there are $amount, $flow_document, $flow_published_at, $id, $sender"
+
+
+def test_nothing_is_said_of_lambdas_where_the_tables_are_missing() -> None:
+    (issue,) = check("SELECT * FROM t", migrations=("CREATE TABEL t (a)",))
+    assert (issue.code, issue.position) == ("E521", Position("0.sql", 1, 8, 5))
+
+
+@pytest.mark.parametrize("sql", ["SELECT x", "SELECT $x", "BEGIN", "SELECT '\0'"])
+def test_what_check_refuses_cannot_be_opened(sql: str) -> None:
+    (issue,) = check(sql)
+    with pytest.raises(LambdaError) as caught:
+        SqliteConnector().open(derivation(sql), database())
+    assert (caught.value.message, caught.value.position) == (issue.message, issue.position)

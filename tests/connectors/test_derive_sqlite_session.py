@@ -1,0 +1,241 @@
+"""Sessions run lambdas over batches as if each document came alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import apsw
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlite_derivation import FIELDS, batch, database, derivation, field, publish, run
+
+from connectors.derive_sqlite import SqliteConnector
+from connectors.derive_sqlite.binding import compile_getter
+from connectors.derive_sqlite.block import Statement, read_block
+from connectors.derive_sqlite.parameter import find_projection
+from connectors.derive_sqlite.row import compile_row
+from derive.errors import LambdaError
+from derive.position import Position
+from derive.protocol.derive import ReadBatch
+from derive.protocol.specs import DerivationSpec, Document
+
+TRANSFERS = [
+    {"id": 1, "sender": "alice", "amount": 5},
+    {"id": 2, "sender": "bob", "amount": 20.5},
+    {"id": 3, "sender": "alice", "amount": 30},
+]
+
+
+def test_a_row_is_caused_by_the_document_it_came_of() -> None:
+    assert run(derivation("SELECT $id, $amount WHERE $amount > 10"), TRANSFERS) == [
+        (1, {"id": 2, "amount": 20.5}),
+        (2, {"id": 3, "amount": 30}),
+    ]
+
+
+def test_many_rows_have_one_cause() -> None:
+    sql = "SELECT value AS x FROM json_each('[1,2]') ORDER BY value"
+    assert run(derivation(sql), TRANSFERS[:2]) == [(0, {"x": 1}), (0, {"x": 2}), (1, {"x": 1}), (1, {"x": 2})]
+
+
+def test_state_is_seen_by_the_next_document() -> None:
+    spec = derivation(
+        "INSERT INTO seen VALUES ($sender) ON CONFLICT DO NOTHING RETURNING $id",
+        migrations=["CREATE TABLE seen (sender TEXT PRIMARY KEY)"],
+    )
+    assert run(spec, TRANSFERS) == [(0, {"id": 1}), (1, {"id": 2})]
+
+
+def test_statements_of_a_block_run_in_order_for_each_document() -> None:
+    spec = derivation(
+        "INSERT INTO t VALUES ($id); SELECT (SELECT group_concat(id) FROM t) AS ids; DELETE FROM t WHERE id < $id",
+        migrations=["CREATE TABLE t (id)"],
+    )
+    assert [each for _, each in run(spec, TRANSFERS)] == [{"ids": "1"}, {"ids": "1,2"}, {"ids": "2,3"}]
+
+
+def test_rows_of_several_statements_keep_their_shapes() -> None:
+    spec = derivation("SELECT $id; SELECT $sender AS who")
+    assert run(spec, TRANSFERS[:2]) == [
+        (0, {"id": 1}),
+        (0, {"who": "alice"}),
+        (1, {"id": 2}),
+        (1, {"who": "bob"}),
+    ]
+
+
+def test_transforms_take_turns_as_their_documents_come() -> None:
+    spec = derivation(
+        "INSERT INTO t VALUES ($id)",
+        "SELECT count(*) AS n FROM t",
+        "-- nothing",
+        migrations=["CREATE TABLE t (id)"],
+    )
+    documents = [{"id": place, "sender": "s", "amount": 0} for place in range(7)]
+    assert run(spec, documents, [1, 0, 0, 1, 1, 2, 0]) == [(0, {"n": 0}), (3, {"n": 2}), (4, {"n": 2})]
+
+
+def test_an_empty_batch_publishes_nothing() -> None:
+    assert run(derivation("SELECT 1"), []) == []
+
+
+def test_flow_fields_are_the_document_and_its_clock() -> None:
+    document = {"id": 1, "sender": "ä", "amount": 0.5}
+    assert publish("SELECT $flow_document, $flow_published_at", document) == [
+        {"flow_document": document, "flow_published_at": "2023-11-14T21:13:20.123456Z"}
+    ]
+
+
+def test_several_batches_share_a_session_and_the_runtime_keeps_its_transaction() -> None:
+    db = database()
+    session = SqliteConnector().open(
+        derivation(
+            "INSERT INTO t VALUES ($id) RETURNING (SELECT count(*) FROM t) AS n", migrations=["CREATE TABLE t (id)"]
+        ),
+        db,
+    )
+    assert [list(session.invoke(batch([each]))) for each in TRANSFERS] == [[(0, {"n": n})] for n in (1, 2, 3)]
+    session.prepare_commit()
+    session.close()
+    assert db.in_transaction
+    db.execute("COMMIT")
+    assert db.execute("SELECT count(*) FROM t").get == 3
+
+
+MIGRATION = ["CREATE TABLE t (id UNIQUE); CREATE TABLE u (id UNIQUE); INSERT INTO u VALUES (2);"]
+
+
+@pytest.mark.parametrize(
+    ("sql", "reason", "line"),
+    [
+        ("\nINSERT INTO u VALUES ($id)", "UNIQUE constraint failed: u.id", 2),
+        ("INSERT INTO t VALUES ($id);\n\n-- here\nINSERT INTO u VALUES ($id)", "UNIQUE constraint failed: u.id", 4),
+        ("SELECT $id;\nSELECT 1;\nINSERT INTO u VALUES ($id)", "UNIQUE constraint failed: u.id", 3),
+        (  # which of the two, nobody can tell any more
+            "INSERT INTO u VALUES ($id + 10);\nINSERT INTO u VALUES (iif($id = 2, 12, $id + 20))",
+            "UNIQUE constraint failed: u.id",
+            1,
+        ),
+        (
+            "INSERT INTO t VALUES ($id);\nSELECT iif($id = 2, '[]', '{}') AS json",
+            "a column whose name begins with 'json' is the document, and this is no object: '[]'",
+            2,
+        ),
+        ("SELECT 1;\nSELECT json_extract(iif($id = 2, 'no', '{}'), '$.a') AS x", "malformed JSON", 2),
+    ],
+)
+def test_a_failure_names_transform_reason_document_and_statement(sql: str, reason: str, line: int) -> None:
+    with pytest.raises(LambdaError) as caught:
+        run(derivation(sql, migrations=MIGRATION), TRANSFERS)
+    document = '{"id":2,"sender":"bob","amount":20.5}'
+    assert caught.value.message == f"the lambda of transform 'from0' failed: {reason}; the document was {document}"
+    assert caught.value.position == Position("lambda.sql", line, 1)
+
+
+@pytest.mark.parametrize("sql", ["SELECT $sender, $id", "SELECT $sender; SELECT $id"])
+def test_an_integer_beyond_64_bits_is_named(sql: str) -> None:
+    documents = [TRANSFERS[0], {"id": 9223372036854775808, "sender": "x", "amount": 1}]
+    with pytest.raises(LambdaError, match=r"\$id is 9223372036854775808, which is beyond SQLite's 64-bit integers"):
+        run(derivation(sql), documents)
+
+
+def test_a_long_document_is_cut_in_the_message() -> None:
+    with pytest.raises(LambdaError) as caught:
+        run(derivation("SELECT json_extract($sender, '$')"), [{"id": 1, "sender": "x" * 5000, "amount": 1}])
+    assert len(caught.value.message) < 1200
+    assert caught.value.message.endswith("x…")
+
+
+def test_what_came_before_a_failure_is_published_before_it() -> None:
+    session = SqliteConnector().open(derivation("SELECT json_extract($sender, '$') AS x"), database())
+    rows = session.invoke(batch([{"id": 1, "sender": "[1]", "amount": 1}, {"id": 2, "sender": "no", "amount": 1}]))
+    assert next(rows) == (0, {"x": [1]})
+    with pytest.raises(LambdaError):
+        next(rows)
+
+
+def test_a_full_disk_is_left_to_the_runtime() -> None:
+    db = apsw.Connection(":memory:")
+    db.execute("PRAGMA max_page_count = 4; BEGIN")
+    spec = derivation("INSERT INTO t VALUES ($sender)", migrations=["CREATE TABLE t (a)"])
+    session = SqliteConnector().open(spec, db)
+    with pytest.raises(apsw.FullError):
+        list(session.invoke(batch([{"id": 1, "sender": "x" * 20_000, "amount": 1}])))
+
+
+# The law: a batch is what its documents are one at a time, each statement executed by itself.
+
+LAW_FIELDS = (
+    *FIELDS,
+    field("flag", "boolean"),
+    field("note", "string", "null", default=("none",)),
+    field("tags", "array"),
+    field("tags/0", "string", pointer="/tags/0"),
+    field("code", "string", format="integer"),
+)
+LAW_MIGRATION = ["CREATE TABLE t (id INTEGER, sender TEXT, amount, PRIMARY KEY (id, sender)) WITHOUT ROWID"]
+STATEMENTS = [
+    "SELECT $id, $amount, $sender;",
+    "SELECT $id WHERE $amount > 3;",
+    "SELECT $flag, $note, $tags, $tags$0, $code, $flow_published_at;",
+    "SELECT json($flow_document);",
+    "INSERT OR REPLACE INTO t VALUES ($id, $sender, $amount);",
+    "INSERT INTO t VALUES ($id, $sender, $amount) ON CONFLICT DO NOTHING RETURNING $id, $amount AS first;",
+    "DELETE FROM t WHERE sender = $sender AND id < $id;",
+    "SELECT count(*) AS n, sum(amount) AS total FROM t;",
+    "SELECT sender, id FROM t WHERE amount >= $amount;",
+    "UPDATE t SET amount = amount + 1 WHERE id = $id RETURNING amount, $flag;",
+    "-- nothing\n;",
+]
+DOCUMENTS = st.fixed_dictionaries(
+    {"id": st.integers(0, 4), "sender": st.sampled_from(["a", "b", "{}"]), "amount": st.integers(0, 9) | st.just(2.5)},
+    optional={
+        "flag": st.booleans(),
+        "note": st.none() | st.text(max_size=3),
+        "tags": st.lists(st.sampled_from(["x", "[1]"]), max_size=2),
+        "code": st.integers().map(str),
+    },
+)
+
+
+def one_at_a_time(spec: DerivationSpec, documents: ReadBatch) -> Iterator[tuple[int, Document]]:
+    """The oracle: splits, binds and executes anew for every document."""
+    db = database()
+    db.execute(LAW_MIGRATION[0])
+    for place, document in enumerate(documents.documents):
+        transform = spec.transforms[documents.transforms[place]]
+        assert transform.script is not None
+        for statement in list(read_block(db, transform.script, "it")):
+            assert isinstance(statement, Statement)
+            found: dict[str, Any] = {name: find_projection(name, LAW_FIELDS) for name in statement.parameters}
+            values = [compile_getter(found[name])(document, documents.published[place]) for name in found]
+            rows = db.execute(statement.text, values).fetchall()
+            for row in rows:
+                yield place, compile_row(statement.columns, {f"${name}": each for name, each in found.items()})(row)
+
+
+@given(
+    st.lists(st.lists(st.sampled_from(STATEMENTS), max_size=4).map("\n".join), min_size=1, max_size=3),
+    st.lists(st.tuples(st.integers(0, 2), DOCUMENTS), max_size=12),
+    st.data(),
+)
+def test_a_batch_is_its_documents_one_at_a_time(
+    blocks: list[str], reads: list[tuple[int, Document]], data: st.DataObject
+) -> None:
+    spec = derivation(*blocks, fields=LAW_FIELDS, migrations=LAW_MIGRATION)
+    whole = batch([document for _, document in reads], [which % len(blocks) for which, _ in reads])
+    cut = data.draw(st.integers(0, len(reads)))
+    session = SqliteConnector().open(spec, database())
+    found = []
+    for begin, end in ((0, cut), (cut, len(reads))):
+        part = ReadBatch(
+            whole.transforms[begin:end],
+            whole.clocks[begin:end],
+            whole.published[begin:end],
+            whole.documents[begin:end],
+        )
+        found += [(begin + place, document) for place, document in session.invoke(part)]
+    session.close()
+    assert found == list(one_at_a_time(spec, whole))
