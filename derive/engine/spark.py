@@ -7,8 +7,10 @@ published by output key, to be combined. What a shuffle delivers has no order, s
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -83,7 +85,19 @@ def start_session(master: str | None, log_file: Path) -> SparkSession:
     except (PySparkException, RuntimeError, OSError) as exc:
         raise TaskError(f"Spark does not start with Java at {java_home}: {exc}", hint=f"see {log_file}") from exc
     session.sparkContext.setLogLevel("WARN")
+    _own_interrupts()
     return session
+
+
+def _own_interrupts() -> None:
+    """Make Ctrl-C a plain `KeyboardInterrupt` again.
+
+    PySpark's handler calls Java from inside a call to Java, which fails with a page of tracebacks; stopping the session
+    ends its jobs just as well. What py4j logs of a call that was interrupted is of no use to anyone.
+    """
+    logging.getLogger().addHandler(logging.NullHandler())
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class SparkExecutor:
