@@ -9,9 +9,11 @@ import re
 import zlib
 from datetime import UTC, datetime, timedelta
 
-_RFC3339 = re.compile(r"(\d{4}-\d{2}-\d{2})[Tt](\d{2}:\d{2}:\d{2})(?:\.(\d+))?([Zz]|[+-]\d{2}:\d{2})", re.ASCII)
+_RFC3339 = re.compile(
+    r"\d{4}-\d\d-\d\d[Tt](?:[01]\d|2[0-3]):\d\d:\d\d(?:\.\d{1,9})?(?:[Zz]|[+-](?:[01]\d|2[0-3]):[0-5]\d)", re.ASCII
+)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
+_NAIVE_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 (formatting without a zone is faster, and ours is known)
 _UUID_EPOCH = 122_192_928_000_000_000
 """100-nanosecond intervals from 1582-10-15 to the Unix epoch (RFC 4122, section 4.1.4)."""
 
@@ -31,7 +33,7 @@ _SPELLINGS = {
     "m": ("m", "min", "mins", "minute", "minutes"),
     "h": ("h", "hr", "hrs", "hour", "hours"),
     "d": ("d", "day", "days"),
-    "w": ("w", "week", "weeks"),
+    "w": ("w", "wk", "wks", "week", "weeks"),
 }
 _BY_SPELLING = {spelling: _UNITS[unit] for unit, spellings in _SPELLINGS.items() for spelling in spellings}
 _PART = re.compile(r"\s*(\d+)\s*([a-zA-Z]+)\s*", re.ASCII)
@@ -43,19 +45,15 @@ def parse_rfc3339(text: str) -> int:
     Raises:
         ValueError: it is not one.
     """
-    found = _RFC3339.fullmatch(text)
-    if not found:
+    if not _RFC3339.fullmatch(text):
         raise ValueError(f"not an RFC 3339 time: {text!r}")
-    date, time, fraction, zone = found.groups()
-    moment = datetime.fromisoformat(f"{date}T{time}{'+00:00' if zone in 'Zz' else zone}")
-    clock = (moment - _EPOCH) // _MICROSECOND
-    return clock + int(fraction[:6].ljust(6, "0")) if fraction else clock
+    since = datetime.fromisoformat(text.upper()) - _EPOCH
+    return since.days * 86_400_000_000 + since.seconds * 1_000_000 + since.microseconds
 
 
 def format_rfc3339(clock: int) -> str:
     """A clock as an RFC 3339 time in UTC, always with six digits, so that texts sort as times do."""
-    moment = _EPOCH + timedelta(microseconds=clock)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ").rjust(27, "0")
+    return (_NAIVE_EPOCH + timedelta(microseconds=clock)).isoformat(timespec="microseconds") + "Z"
 
 
 def parse_duration(text: str) -> int:

@@ -14,6 +14,8 @@ import orjson
 from derive.document.pointer import JSON, MISSING, compile_pointer, parse_pointer
 
 _NULL, _BYTES, _STRING, _INT_ZERO, _DOUBLE, _FALSE, _TRUE = 0x00, 0x01, 0x02, 0x14, 0x21, 0x26, 0x27
+_SMALL = (b"\x14", b"\x15", b"\x16", b"\x17", b"\x18")
+"""Codes of positive integers of up to four bytes, by their size."""
 
 
 def pack(values: Sequence[JSON]) -> bytes:
@@ -24,8 +26,7 @@ def pack(values: Sequence[JSON]) -> bytes:
 def _pack(value: JSON) -> bytes:
     kind = type(value)
     if kind is str:
-        text: bytes = value.encode()
-        return b"\x02" + (text.replace(b"\0", b"\0\xff") if b"\0" in text else text) + b"\0"
+        return _pack_text(value)
     if kind is int:
         return _pack_int(value)
     if value is None:
@@ -37,7 +38,16 @@ def _pack(value: JSON) -> bytes:
     return b"\x01" + orjson.dumps(value).replace(b"\0", b"\0\xff") + b"\0"
 
 
+def _pack_text(value: str) -> bytes:
+    if "\0" not in value:
+        return f"\x02{value}\0".encode()
+    return b"\x02" + value.encode().replace(b"\0", b"\0\xff") + b"\0"
+
+
 def _pack_int(value: int) -> bytes:
+    if 0 < value < 0x1_0000_0000:
+        size = (value.bit_length() + 7) // 8
+        return _SMALL[size] + value.to_bytes(size, "big")
     if value == 0:
         return b"\x14"
     size = (value.bit_length() + 7) // 8
@@ -108,13 +118,12 @@ def compile_key(pointers: Sequence[str], defaults: Sequence[JSON]) -> Callable[[
         pointers: locations of the key's components.
         defaults: for each, the value of a document that lacks it.
     """
-    if len(pointers) == 1 and len(parse_pointer(pointers[0])) == 1:
-        name, default = parse_pointer(pointers[0])[0], defaults[0]
-
-        def pack_one(document: JSON) -> bytes:
-            return _pack(_integral(document.get(name, default)))
-
-        return pack_one
+    tokens = [parse_pointer(pointer) for pointer in pointers]
+    if all(len(each) == 1 for each in tokens):
+        if len(tokens) == 1:
+            return _compile_one(tokens[0][0], defaults[0])
+        if len(tokens) == 2:
+            return _compile_two(tokens[0][0], tokens[1][0], defaults)
     getters = [(compile_pointer(pointer), default) for pointer, default in zip(pointers, defaults, strict=True)]
 
     def pack_all(document: JSON) -> bytes:
@@ -125,6 +134,24 @@ def compile_key(pointers: Sequence[str], defaults: Sequence[JSON]) -> Callable[[
         return b"".join(parts)
 
     return pack_all
+
+
+def _compile_one(name: str, default: JSON) -> Callable[[JSON], bytes]:
+    def pack_one(document: JSON) -> bytes:
+        value = document.get(name, default)
+        return _pack_text(value) if type(value) is str else _pack(_integral(value))
+
+    return pack_one
+
+
+def _compile_two(first: str, second: str, defaults: Sequence[JSON]) -> Callable[[JSON], bytes]:
+    default_first, default_second = defaults
+
+    def pack_two(document: JSON) -> bytes:
+        get = document.get
+        return _pack(_integral(get(first, default_first))) + _pack(_integral(get(second, default_second)))
+
+    return pack_two
 
 
 def _integral(value: JSON) -> JSON:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cmp_to_key
+from typing import Any
+
 from derive.document.pointer import JSON, MISSING
 
 _RANKS = {type(None): 1, bool: 2, int: 3, float: 3, str: 4, list: 5, dict: 6}
@@ -25,6 +28,11 @@ def compare(left: JSON, right: JSON) -> int:
     return int(left > right) - int(left < right)
 
 
+def order_key(value: JSON) -> Any:
+    """What to sort by: `sorted(values, key=order_key)` is in document order."""
+    return _ORDER_KEY(value)
+
+
 def _rank(value: JSON) -> int:
     return 0 if value is MISSING else _RANKS[type(value)]
 
@@ -39,3 +47,6 @@ def _compare_all(left: list[JSON], right: list[JSON]) -> int:
         if found:
             return found
     return (len(left) > len(right)) - (len(left) < len(right))
+
+
+_ORDER_KEY = cmp_to_key(compare)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote
 
 import jsonschema_rs
 import orjson
@@ -12,13 +13,14 @@ import orjson
 from derive.document.pointer import JSON, escape
 from derive.errors import SchemaError, SchemaViolation
 
-_INTEGER = re.compile(r"-?\d+")
-_NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?")
+_INTEGER = re.compile(r"-?\d+", re.ASCII)
+_NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
 _FORMATS: dict[str, Callable[[Any], bool]] = {
     "integer": lambda value: not isinstance(value, str) or _INTEGER.fullmatch(value) is not None,
     "number": lambda value: not isinstance(value, str) or _is_number(value),
 }
 _SHOWN = 200
+_WHOLE = "urn:derive:schema"
 
 
 def _is_number(text: str) -> bool:
@@ -39,7 +41,7 @@ class Validator:
         try:
             self._validator = jsonschema_rs.Draft202012Validator(schema, formats=_FORMATS, validate_formats=True)
         except (ValueError, jsonschema_rs.ValidationError) as exc:
-            raise SchemaError(f"the schema of '{name}' is not a JSON Schema: {exc}") from exc
+            raise SchemaError(f"the schema of '{name}' is not a JSON Schema: {_reason(exc)}") from exc
         self.is_valid: Callable[[JSON], bool] = self._validator.is_valid
 
     def violation(self, document: JSON, *, key: str = "") -> SchemaViolation:
@@ -62,6 +64,14 @@ class Validator:
         )
 
 
+def _reason(exc: Exception) -> str:
+    """What is wrong with a schema, in one line, with its place."""
+    if not isinstance(exc, jsonschema_rs.ValidationError):
+        return str(exc)
+    place = "".join(f"/{escape(str(token))}" for token in exc.instance_path)
+    return f"at '{place}', {exc.message}"
+
+
 _compiled: dict[tuple[str, bytes], Validator] = {}
 
 
@@ -80,3 +90,23 @@ def compile_validator(schema: JSON, *, name: str) -> Validator:
     if found is None:
         found = _compiled[identity] = Validator(schema, name)
     return found
+
+
+def compile_part(schema: JSON, pointer: str, *, name: str) -> Callable[[JSON], bool]:
+    """Whether a value is valid under one part of a schema, whose references resolve in the whole.
+
+    Args:
+        schema: the whole, self-contained JSON Schema.
+        pointer: JSON pointer of the part.
+        name: of the collection, for messages.
+
+    Raises:
+        SchemaError: it is not a JSON Schema.
+    """
+    registry = jsonschema_rs.Registry([(_WHOLE, schema)])
+    reference = {"$ref": f"{_WHOLE}#{quote(pointer, safe='/~')}"}
+    try:
+        part = jsonschema_rs.Draft202012Validator(reference, formats=_FORMATS, validate_formats=True, registry=registry)
+    except (ValueError, jsonschema_rs.ValidationError) as exc:
+        raise SchemaError(f"the schema of '{name}' is not a JSON Schema: {_reason(exc)}") from exc
+    return part.is_valid

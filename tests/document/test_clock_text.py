@@ -29,15 +29,38 @@ def test_times(text: str, clock: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "2024-01-01", "2024-01-01 00:00:00Z", "2024-01-01T00:00:00", "2024-13-01T00:00:00Z"]
+    "text",
+    [
+        "",
+        "2024-01-01",
+        "2024-01-01 00:00:00Z",
+        "2024-01-01T00:00:00",
+        "2024-13-01T00:00:00Z",
+        "2024-01-01T24:00:00Z",
+        "2024-01-01T00:00:60Z",
+        "2024-01-01T00:00:00+10:75",
+        "2024-01-01T00:00:00.Z",
+        "2024-01-01T00:00:00.1234567890Z",
+        "٢٠٢٤-01-01T00:00:00Z",
+        "2024-01-01T00:00:00Z\n",
+    ],
 )
 def test_what_is_no_time(text: str) -> None:
-    with pytest.raises(ValueError, match="RFC 3339|month"):
+    with pytest.raises(ValueError, match="RFC 3339|month|second"):
         parse_rfc3339(text)
 
 
 @pytest.mark.parametrize(
-    ("text", "micros"), [("15m", 900_000_000), ("1 hour", 3_600_000_000), ("1h 30s", 3_630_000_000), ("0s", 0)]
+    ("text", "micros"),
+    [
+        ("15m", 900_000_000),
+        ("1 hour", 3_600_000_000),
+        ("1h 30s", 3_630_000_000),
+        ("0s", 0),
+        ("100ms", 100_000),
+        ("2wk", 1_209_600_000_000),
+        ("1h30m", 5_400_000_000),
+    ],
 )
 def test_durations(text: str, micros: int) -> None:
     assert parse_duration(text) == micros
@@ -55,3 +78,30 @@ def test_the_uuid_holds_the_clock() -> None:
 
     assert made.version == 1
     assert (made.time - 122_192_928_000_000_000) // 10 == 1_704_067_200_250_000
+
+
+@pytest.mark.parametrize(
+    ("micros", "text"), [(86_400_000_000, "24h"), (5_400_000_000, "1h 30m"), (100_000, "100ms"), (1_000_001, "1s 1us")]
+)
+def test_durations_as_text(micros: int, text: str) -> None:
+    assert format_duration(micros) == text
+
+
+@pytest.mark.parametrize(
+    ("clock", "text"),
+    [
+        (0, "1970-01-01T00:00:00.000000Z"),
+        (-1, "1969-12-31T23:59:59.999999Z"),
+        (-62_135_596_800_000_000, "0001-01-01T00:00:00.000000Z"),  # four digits of year
+    ],
+)
+def test_clocks_as_text(clock: int, text: str) -> None:
+    assert format_rfc3339(clock) == text
+    assert parse_rfc3339(text) == clock
+
+
+def test_the_uuid_tells_documents_of_one_clock_apart() -> None:
+    made = {document_uuid(0, seq, key) for seq in (0, 1) for key in (b"a", b"b")}
+
+    assert len(made) == 4
+    assert document_uuid(0, 1, b"a") == document_uuid(0, 1, b"a")

@@ -47,3 +47,30 @@ def test_packed_values_of_one_type_sort_as_documents_do(kind: st.SearchStrategy[
 )
 def test_a_documents_key(document: object, packed: bytes) -> None:
     assert compile_key(["/a", "/b/c"], [None, "default"])(document) == packed
+
+
+@pytest.mark.parametrize(
+    ("value", "packed"),
+    [
+        (0, b"\x14"),
+        (255, b"\x15\xff"),
+        (256, b"\x16\x01\x00"),
+        (-1, b"\x13\xfe"),
+        (2**32, b"\x19\x01\x00\x00\x00\x00"),
+        ("a\0b", b"\x02a\0\xffb\0"),
+        ([1, "x"], b'\x01[1,"x"]\0'),  # arrays and objects go as their JSON text
+    ],
+)
+def test_packed_values(value: object, packed: bytes) -> None:
+    assert pack([value]) == packed
+
+
+@given(st.dictionaries(st.sampled_from(["a", "b", "c"]), SCALARS | st.floats(allow_nan=False)))
+def test_keys_of_one_two_and_more_pointers_agree(document: dict[str, object]) -> None:
+    first, second, both, three = (
+        compile_key(pointers, ["none"] * len(pointers))(document)
+        for pointers in (["/a"], ["/b"], ["/a", "/b"], ["/a", "/b", "/c"])
+    )
+
+    assert both == first + second
+    assert three.startswith(both)
