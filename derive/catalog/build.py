@@ -8,7 +8,7 @@ from typing import Literal
 
 from derive.catalog.lineage import cycles
 from derive.catalog.loader import Loader
-from derive.catalog.model import SELECTOR, CatalogDef, CollectionDef, SourceDef, StepDef, TestDef, TransformDef
+from derive.catalog.model import CatalogDef, CollectionDef, SourceDef, StepDef, TestDef, TransformDef
 from derive.catalog.names import collisions, is_name, is_pointer, is_token
 from derive.catalog.yaml import Located
 from derive.document.clock import parse_rfc3339
@@ -48,7 +48,7 @@ def load(source: str | Path) -> CatalogSpec:
     """
     loader = Loader()
     definition = loader.load(Path(source))
-    builder = _Builder(definition, loader.issues)
+    builder = _Builder(definition, loader)
     spec = builder.build()
     if builder.issues:
         raise CatalogError(builder.issues)
@@ -56,10 +56,11 @@ def load(source: str | Path) -> CatalogSpec:
 
 
 class _Builder:
-    def __init__(self, definition: CatalogDef, issues: list[Issue]) -> None:
+    def __init__(self, definition: CatalogDef, loader: Loader) -> None:
         self._definition = definition
-        self.issues = issues
-        self._broken_files = bool(issues)
+        self.issues = loader.issues
+        self._broken = loader.broken
+        self._incomplete = loader.incomplete
         self._shapes: dict[str, Shape] = {}
         self._collections: dict[str, CollectionSpec] = {}
 
@@ -108,17 +109,13 @@ class _Builder:
     def _collection(self, definition: CollectionDef) -> CollectionSpec | None:
         name = definition.name
         before = len(self.issues)
+        if not self._compiles(definition):
+            return None
         shape = self._shapes[name] = infer(definition.read_schema)
         if shape.types != {"object"}:
             found = ", ".join(sorted(shape.types)) if len(shape.types) < 7 else "anything"
             message = f"the schema of '{name}' must be of type object, and allows {found}"
             self._issue("E402", message, definition.schema_at, "add 'type: object'")
-        try:
-            for schema in (definition.write_schema, definition.read_schema):
-                compile_validator(schema, name=name)
-                Combiner(schema, name=name)
-        except FlowError as exc:
-            self._issue("E403", exc.message, definition.schema_at, exc.hint)
         key = self._key(definition, shape)
         declared = self._projections(definition, shape)
         if len(self.issues) > before:
@@ -132,6 +129,16 @@ class _Builder:
             projections=project(shape, key, declared),
             position=definition.at.key_position,
         )
+
+    def _compiles(self, definition: CollectionDef) -> bool:
+        try:
+            for schema in (definition.write_schema, definition.read_schema):
+                compile_validator(schema, name=definition.name)
+                Combiner(schema, name=definition.name)
+        except FlowError as exc:
+            self._issue("E403", exc.message, definition.schema_at, exc.hint)
+            return False
+        return True
 
     def _key(self, definition: CollectionDef, shape: Shape) -> tuple[str, ...]:
         if definition.key is None:
@@ -186,7 +193,8 @@ class _Builder:
 
     def _reference(self, at: Located, referrer: str) -> CollectionSpec | None:
         found = self._collections.get(at.value)
-        if found is None and at.value not in self._definition.collections and not self._broken_files:
+        known = at.value in self._definition.collections or at.value in self._broken
+        if found is None and not known and not self._incomplete:
             guess = suggest(at.value, self._definition.collections)
             hint = None
             if guess:
@@ -273,9 +281,6 @@ class _Builder:
             return SelectorSpec()
         sides: dict[str, dict[str, tuple[JSON, ...]]] = {"include": {}, "exclude": {}}
         for side, fields in at.items():
-            if side not in SELECTOR.known:
-                self.issues.append(Issue("E011", f"a partition selector has no property '{side}'", fields.key_position))
-                continue
             for field, values in fields.items():
                 self._check_selected(source, field, values)
                 sides[side][field] = tuple(values.value) if isinstance(values.value, list) else (values.value,)

@@ -39,10 +39,14 @@ class Loader:
 
     Attributes:
         issues: everything found wrong so far.
+        broken: names that are defined, but not well enough to be loaded.
+        incomplete: a file could not be loaded, and what it defines is unknown.
     """
 
     def __init__(self) -> None:
         self.issues: list[Issue] = []
+        self.broken: set[str] = set()
+        self.incomplete = False
         self._resources = Resources()
         self._collections: dict[str, CollectionDef] = {}
         self._tests: dict[str, TestDef] = {}
@@ -60,9 +64,11 @@ class Loader:
                 file = self._resources.document(url)
             except OSError as exc:
                 self.issues.append(Issue("E003", f"cannot load {Resources.show(url)}: {why(exc)}", referrer))
+                self.incomplete = True
                 continue
             except CatalogError as exc:
                 self.issues += exc.issues
+                self.incomplete = True
                 continue
             root = Located(file, (), file.value if file.value is not None else {})
             pending += self._file(root, url)
@@ -97,7 +103,16 @@ class Loader:
                 if name not in guesses:
                     self.issue("E012", f"{what} needs a property '{name}'", at.position)
                 complete = False
-        return dict(at.items()) if complete else None
+        return {name: each for name, each in at.items() if name in fields.known} if complete else None
+
+    def _one_of(self, at: Located, fields: Fields, what: str, issue: tuple[str, str]) -> tuple[str, Located] | None:
+        """The only property of an object that must have exactly one; `issue` is the code and message if not."""
+        found = self._fields(at, fields, what)
+        if found is not None and len(found) == len(at.value) == 1:
+            return next(iter(found.items()))
+        if found is not None and len(at.value) != 1:
+            self.issue(*issue, at.position)
+        return None
 
     def _script(self, at: Located, base: str, what: str) -> Script | None:
         """Code that is written inline or, if the string has no white space, in the file it names."""
@@ -135,6 +150,7 @@ class Loader:
         fields = self._fields(root, model.CATALOG, "a catalog")
         imports: list[tuple[str, Position]] = []
         if fields is None:
+            self.incomplete = True
             return imports
         if "import" in fields and self._is(fields["import"], list, "'import'"):
             for each in fields["import"].elements():
@@ -153,7 +169,9 @@ class Loader:
                 self.issue("E102", f"{what} '{name}' is defined a second time; first at {other}", each.key_position)
                 continue
             loaded = load(each)
-            if loaded is not None:
+            if loaded is None:
+                self.broken.add(name)
+            else:
                 into[name] = loaded
 
     # Collections
@@ -175,11 +193,25 @@ class Loader:
         write_at = fields.get("schema") or fields["writeSchema"]
         write = self._schema(write_at, url)
         read = self._schema(fields["readSchema"], url) if "readSchema" in fields else write
-        derive = self._derive(fields["derive"], url, name) if fields.get("derive") else None
+        projections = self._projections(fields["projections"]) if "projections" in fields else None
+        derive = self._derive(fields["derive"], url, name) if "derive" in fields else None
         if write is None or read is None or (derive is None and "derive" in fields):
             return None
         key = fields["key"] if self._is(fields["key"], list, "'key'") else None
-        return CollectionDef(name, at, key, write, read, write_at, fields.get("projections"), derive)
+        return CollectionDef(name, at, key, write, read, write_at, projections, derive)
+
+    def _projections(self, at: Located) -> Located | None:
+        if not self._is(at, dict, "'projections'"):
+            return None
+        good = True
+        for field, each in at.items():
+            if isinstance(each.value, str):
+                continue
+            parts = self._fields(each, model.PROJECTION, f"projection '{field}'")
+            good = good and parts is not None
+            if parts and "partition" in parts:
+                self._is(parts["partition"], bool, "'partition'")
+        return at if good else None
 
     def _schema(self, at: Located, url: str) -> JSON:
         schema = {"$ref": at.value} if isinstance(at.value, str) else at.value
@@ -197,13 +229,11 @@ class Loader:
 
     def _derive(self, at: Located, url: str, name: str) -> DeriveDef | None:
         fields = self._fields(at, model.DERIVE, f"'derive' of '{name}'")
-        using = self._fields(fields["using"], model.USING, "'using'") if fields else None
+        several = ("E014", "'using' names exactly one of 'sqlite' and 'typescript'")
+        using = self._one_of(fields["using"], model.USING, "'using'", several) if fields else None
         if fields is None or using is None:
             return None
-        if len(using) != 1:
-            self.issue("E014", "'using' names exactly one of 'sqlite' and 'typescript'", fields["using"].position)
-            return None
-        connector, config = next(iter(using.items()))
+        connector, config = using
         migrations: list[Script | None] = []
         module = None
         if connector == "sqlite":
@@ -225,10 +255,18 @@ class Loader:
             migrations=tuple(each for each in migrations if each),
             module=module,
             transforms=tuple(each for each in transforms if isinstance(each, TransformDef)),
-            shuffle_key_types=fields.get("shuffleKeyTypes"),
+            shuffle_key_types=self._key_types(fields.get("shuffleKeyTypes")),
             tick=tick,
             disabled=disabled,
         )
+
+    def _key_types(self, at: Located | None) -> Located | None:
+        if at is None or not self._is(at, list, "'shuffleKeyTypes'"):
+            return None
+        for each in at.elements():
+            if each.value not in ("boolean", "integer", "string"):
+                self.issue("E505", "the type of a shuffle key is 'boolean', 'integer' or 'string'", each.position)
+        return at
 
     def _shards(self, at: Located | None) -> tuple[int, bool]:
         fields = self._fields(at, model.SHARDS, "'shards'") if at else {}
@@ -263,12 +301,17 @@ class Loader:
                 return None
         shuffle = fields.get("shuffle")
         if shuffle is not None and shuffle.value != "any":
-            parts = self._fields(shuffle, model.SHUFFLE, "'shuffle'") if isinstance(shuffle.value, dict) else None
-            if parts is None or len(parts) != 1:
-                self.issue("E015", "'shuffle' is 'any', or an object with 'key' or 'lambda'", shuffle.position)
+            wrong = ("E015", "'shuffle' is 'any', or an object with 'key' or 'lambda'")
+            if not isinstance(shuffle.value, dict):
+                self.issue(*wrong, shuffle.position)
                 return None
-            if "lambda" in parts:
-                shuffle_script = self._script(parts["lambda"], url, "the shuffle lambda")
+            part = self._one_of(shuffle, model.SHUFFLE, "'shuffle'", wrong)
+            if part is None:
+                return None
+            if part[0] == "lambda":
+                shuffle_script = self._script(part[1], url, "the shuffle lambda")
+                if shuffle_script is None:
+                    return None
         return TransformDef(
             name=fields["name"],
             source=source,
@@ -286,7 +329,13 @@ class Loader:
         parts = self._fields(at, fields, "a source")
         if parts is None or not self._is(parts["name"], str, "'name'"):
             return None
-        return SourceDef(parts["name"], parts.get("partitions"), parts.get("notBefore"), parts.get("notAfter"))
+        partitions = self._partitions(parts.get("partitions"))
+        return SourceDef(parts["name"], partitions, parts.get("notBefore"), parts.get("notAfter"))
+
+    def _partitions(self, at: Located | None) -> Located | None:
+        sides = self._fields(at, model.SELECTOR, "a partition selector") if at else None
+        kinds = [self._is(each, dict, f"'{name}'") for name, each in sides.items()] if sides else []
+        return at if at and sides is not None and all(kinds) and len(sides) == len(at.value) else None
 
     # Tests
 
@@ -300,23 +349,22 @@ class Loader:
                 return None
             description = str(fields["description"].value) if "description" in fields else ""
             steps = fields["steps"]
-        if not self._is(steps, list, "'steps'"):
+        if not self._is(steps, list, "'steps'" if steps is not at else f"test '{name}'"):
             return None
         loaded = [self._step(each, url) for each in steps.elements()]
         return TestDef(name, at, description, tuple(each for each in loaded if each))
 
     def _step(self, at: Located, url: str) -> StepDef | None:
-        kinds = self._fields(at, model.STEP, "a step")
-        if kinds is None or len(kinds) != 1:
-            self.issue("E016", "a step is either 'ingest' or 'verify'", at.position)
+        only = self._one_of(at, model.STEP, "a step", ("E016", "a step is either 'ingest' or 'verify'"))
+        if only is None:
             return None
-        kind, body = next(iter(kinds.items()))
+        kind, body = only
         fields = self._fields(body, model.INGEST if kind == "ingest" else model.VERIFY, f"'{kind}'")
         if fields is None:
             return None
         source = self._source(fields["collection"], model.VERIFY_SOURCE)
         if source is not None and "partitions" in fields:
-            source = SourceDef(source.name, fields["partitions"])
+            source = SourceDef(source.name, self._partitions(fields["partitions"]))
         documents = self._documents(fields["documents"], url)
         if source is None or documents is None:
             return None

@@ -20,7 +20,7 @@ from derive.protocol.specs import JSON
 Path: TypeAlias = tuple[str | int, ...]
 """Property names and indexes from the root of a document."""
 
-_INT = re.compile(r"[-+]?(0|[1-9][0-9]*)|0o[0-7]+|0x[0-9a-fA-F]+")
+_INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _CONSTANTS: dict[str, JSON] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
@@ -118,6 +118,8 @@ def parse_yaml(text: str, name: str) -> YamlFile:
         value = composer.document()
     except yaml.MarkedYAMLError as exc:
         mark = exc.problem_mark or exc.context_mark
+        if mark and mark.index >= len(text):  # the text ends within something: it matters where that begins
+            mark = exc.context_mark or mark
         where = Position(name, mark.line + 1, mark.column + 1) if mark else Position(name)
         raise CatalogError([Issue("E001", f"not YAML: {exc.problem or exc.context}", where)]) from exc
     except yaml.YAMLError as exc:
@@ -187,26 +189,35 @@ class _Composer:
 
     def _mapping(self, path: Path) -> dict[str, JSON]:
         values: dict[str, JSON] = {}
-        merged: list[JSON] = []
+        merged: list[tuple[Path, JSON]] = []
         while not isinstance(event := self._next(), yaml.MappingEndEvent):
             if not isinstance(event, yaml.ScalarEvent):
                 self._fail("E001", "a property name must be a string", event)
             name: str = event.value
             if name == "<<" and event.implicit[0]:
                 found = self._value(next(self._events), (*path, "<<"))
-                merged += found if isinstance(found, list) else [found]
+                if isinstance(found, list):
+                    merged += [((*path, "<<", place), each) for place, each in enumerate(found)]
+                else:
+                    merged.append(((*path, "<<"), found))
                 continue
             if name in values:
                 self._fail("E002", f"property '{name}' is here a second time", event)
             start, end = event.start_mark, event.end_mark
             self.keys[(*path, name)] = Span(start.line, start.column, start.index, end.index)
             values[name] = self._value(next(self._events), (*path, name))
-        for each in merged:
+        for origin, each in merged:
             for name, value in each.items() if isinstance(each, dict) else ():
                 if name not in values:
                     values[name] = value
-                    self.spans[(*path, name)] = self.spans.get((*path, "<<"), Span(0, 0, 0, 0))
+                    self._copy_places((*origin, name), (*path, name))
         return values
+
+    def _copy_places(self, origin: Path, path: Path) -> None:
+        """What is merged is written where its anchor is."""
+        depth = len(origin)
+        for places in (self.spans, self.keys):
+            places.update({(*path, *each[depth:]): at for each, at in places.items() if each[:depth] == origin})
 
 
 def _scalar(event: Any) -> JSON:
@@ -216,7 +227,7 @@ def _scalar(event: Any) -> JSON:
     if text in _CONSTANTS:
         return _CONSTANTS[text]
     if _INT.fullmatch(text):
-        return int(text, 0) if text.startswith("0") and len(text) > 1 else int(text)
+        return int(text, 0) if text[1:2] in ("o", "x") else int(text)
     if _FLOAT.fullmatch(text):
         return float(text)
     return text

@@ -11,6 +11,9 @@ from derive.document.pointer import JSON, escape
 Load = Callable[[str], JSON]
 """Loads a schema document by its absolute URL or path."""
 
+_VALUES = ("enum", "const", "default", "examples")
+_NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+
 
 def bundle(schema: JSON, base: str, load: Load) -> JSON:
     """A self-contained copy of a schema.
@@ -50,8 +53,10 @@ class _Bundle:
         for name, each in value.items():
             if name == "$ref" and isinstance(each, str):
                 copied[name] = self._reference(each, base, prefix)
-            elif name in ("enum", "const", "default", "examples"):
+            elif name in _VALUES:
                 copied[name] = each
+            elif name in _NAMED and isinstance(each, dict):  # its property names are not keywords
+                copied[name] = {key: self._rewrite(child, base, prefix) for key, child in each.items()}
             elif name not in ("$id", "$schema") or not isinstance(each, str):
                 copied[name] = self._rewrite(each, base, prefix)
         return copied

@@ -83,7 +83,7 @@ def union(left: Shape, right: Shape) -> Shape:
         arrays.min_items,
         arrays.max_items,
         default=left.default if left.default == right.default else (),
-        format=_same(left.format, right.format),
+        format=_same_format(left.format, right.format),
         content_encoding=_same(left.content_encoding, right.content_encoding),
         title=_same(left.title, right.title),
         description=_same(left.description, right.description),
@@ -92,6 +92,10 @@ def union(left: Shape, right: Shape) -> Shape:
 
 def _same(left: str | None, right: str | None) -> str | None:
     return left if left == right else None
+
+
+def _same_format(left: str | None, right: str | None) -> str | None:
+    return "number" if {left, right} == {"integer", "number"} else _same(left, right)
 
 
 def _union_objects(left: Shape, right: Shape) -> Shape:

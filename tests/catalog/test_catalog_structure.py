@@ -1,0 +1,80 @@
+"""Wrong structure: each fault is named once, at its place, and hides no other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from conftest import write_catalog
+
+from derive.catalog import load
+from derive.errors import CatalogError, Issue
+
+BASE = """\
+collections:
+  a/source:
+    schema: {type: object, properties: {id: {type: integer}, who: {type: string}}}
+    key: [/id]
+    projections: {}
+  a/sums:
+    schema: {type: object, properties: {id: {type: integer}}}
+    key: [/id]
+    derive:
+      using: {sqlite: {}}
+      transforms:
+        - name: first
+          source: {name: a/source, partitions: {}}
+          shuffle: any
+          lambda: SELECT $id;
+"""
+
+TABLE = [
+    # what is replaced, by what, and all issues: code, line, column, message
+    ("projections: {}", "projections: [/id]", [("E010", 5, 18, "'projections' must be an object")]),
+    ("projections: {}", "projections: {w: {locaton: /who}}", [("E011", 5, 23, "projection 'w' has no property 'locaton'")]),
+    ("projections: {}", "projections: {w: {location: /who, partition: 1}}", [("E010", 5, 50, "'partition' must be a boolean")]),
+    ("projections: {}", "projections: {w: who}", [("E302", 5, 22, "projection 'w' needs a JSON pointer as its location")]),
+    ("partitions: {}", "partitions: [x]", [("E010", 13, 48, "a partition selector must be an object")]),
+    ("partitions: {}", "partitions: {includ: {}}", [("E011", 13, 49, "a partition selector has no property 'includ'")]),
+    ("partitions: {}", "partitions: {include: {who: [x]}}", [("E306", 13, 59, "'who' is not a logical partition of 'a/source'")]),
+    ("{sqlite: {}}", "{sqllite: {}}", [("E011", 10, 15, "'using' has no property 'sqllite'")]),
+    ("{sqlite: {}}", "{}", [("E014", 10, 14, "'using' names exactly one of 'sqlite' and 'typescript'")]),
+    ("shuffle: any", "shuffle: {keys: [/id]}", [("E011", 14, 21, "'shuffle' has no property 'keys'")]),
+    ("shuffle: any", "shuffle: all", [("E015", 14, 20, "'shuffle' is 'any', or an object with 'key' or 'lambda'")]),
+    ("shuffle: any", "shuffle: {key: []}", [("E503", 14, 26, "a shuffle key is an array of at least one JSON pointer")]),
+    ("      using", "      shuffleKeyTypes: [number]\n      using",
+     [("E505", 10, 25, "the type of a shuffle key is 'boolean', 'integer' or 'string'")]),
+    # A collection that cannot be loaded is still defined: nobody is told that it is not.
+    ("projections: {}", "projection: {}", [("E011", 5, 5, "collection 'a/source' has no property 'projection'")]),
+    # An unknown property here does not hide an unknown collection there.
+    ("source: {name: a/source, partitions: {}}", "source: a/sauce\n          prority: 1",
+     [("E201", 13, 19, "collection 'a/sauce', referenced by transform 'first' of 'a/sums', is not defined"),
+      ("E011", 14, 11, "a transform has no property 'prority'")]),
+]  # fmt: skip
+
+
+def issues(folder: Path, text: str) -> tuple[Issue, ...]:
+    with pytest.raises(CatalogError) as caught:
+        load(write_catalog(folder, text))
+    return caught.value.issues
+
+
+@pytest.mark.parametrize(("old", "new", "expected"), TABLE)
+def test_issues_of_structure(old: str, new: str, expected: list[tuple[str, int, int, str]], tmp_path: Path) -> None:
+    assert BASE.count(old) == 1
+
+    found = issues(tmp_path, BASE.replace(old, new))
+
+    assert [(each.code, each.position.line, each.position.column, each.message) for each in found] == expected
+
+
+def test_what_is_no_json_schema_is_said_before_anything_is_inferred_from_it(tmp_path: Path) -> None:
+    found = issues(tmp_path, BASE.replace("properties: {id: {type: integer}, who", "properties: {id: {type: 5}, who"))
+
+    assert [(each.code, each.position.line, each.position.column) for each in found] == [("E403", 3, 13)]
+
+
+def test_a_file_that_cannot_be_loaded_may_define_anything(tmp_path: Path) -> None:
+    text = "import: [gone.yaml]\n" + BASE.replace("a/source, partitions", "not/here, partitions")
+
+    assert [each.code for each in issues(tmp_path, text)] == ["E003"]

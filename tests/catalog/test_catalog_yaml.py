@@ -1,0 +1,69 @@
+"""YAML keeps the place of every value, also where an anchor is merged."""
+
+from __future__ import annotations
+
+import pytest
+
+from derive.catalog.yaml import Located, parse_yaml
+from derive.errors import CatalogError
+
+TEXT = """\
+base: &base
+  lambda: |
+    SELECT 1;
+  shuffle: {lambda: SELECT 2 }
+more: &more {priority: 1}
+one: {<<: *base, lambda: SELECT 3 }
+both:
+  <<: [*more, *base]
+"""
+
+
+def place(path: str, text: str = TEXT) -> tuple[object, int, int]:
+    file = parse_yaml(text, "flow.yaml")
+    at = Located(file, (), file.value)
+    for name in path.split("/"):
+        at = at[name]
+    return at.value, at.position.line, at.position.column
+
+
+def test_what_is_merged_is_written_at_its_anchor() -> None:
+    assert place("one/lambda") == ("SELECT 3", 6, 26)
+    assert place("one/shuffle/lambda") == ("SELECT 2", 4, 21)
+    assert place("both/lambda") == ("SELECT 1;\n", 2, 11)
+    assert place("both/priority") == (1, 5, 24)
+
+
+def test_merged_code_finds_its_characters() -> None:
+    file = parse_yaml(TEXT, "flow.yaml")
+
+    script = Located(file, (), file.value)["both"]["lambda"].script()
+
+    assert script.locate(script.text.index("1")).line == 3
+    assert script.locate(script.text.index("1")).column == 12
+
+
+def test_yaml_1_2_scalars() -> None:
+    text = "[yes, on, 2024-01-01, 0o17, 0x1F, 017, 1_000, .5, 1e3, ~, '', null, True, '1', 12:30:45]"
+
+    value = parse_yaml(text, "x.yaml").value
+
+    assert value == ["yes", "on", "2024-01-01", 15, 31, 17, "1_000", 0.5, 1000.0, None, "", None, True, "1", "12:30:45"]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "line", "column"),
+    [
+        ("a: 1\nb: {c: 1\n", "E001", 2, 4),  # never closed: where it begins
+        ("a: 1\na: 2", "E002", 2, 1),  # a property twice
+        ("a: *b", "E001", 1, 4),  # no such anchor
+        ("a: 1\n---\nb: 2", "E001", 2, 1),  # a second document
+        ("? [a]\n: 1", "E001", 1, 3),  # a property name that is no string
+    ],
+)
+def test_faults(text: str, code: str, line: int, column: int) -> None:
+    with pytest.raises(CatalogError) as caught:
+        parse_yaml(text, "x.yaml")
+
+    issue = caught.value.issues[0]
+    assert (issue.code, issue.position.line, issue.position.column) == (code, line, column)
