@@ -9,6 +9,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from derive.catalog import load
 from derive.engine.executor import Executor, InProcessExecutor
@@ -18,6 +19,10 @@ from derive.protocol.specs import CatalogSpec, Document
 from derive.storage.contents import ReadOptions, read_rows
 from derive.storage.ingest import Ingestion
 from derive.storage.store import Store
+
+# How fast a loaded machine makes up an example says nothing about the code.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 LATER = 1_800_000_000_000_000
 """A wall clock long after every document in these tests."""

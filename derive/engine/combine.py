@@ -1,8 +1,8 @@
 """Combining per (tick, key): what a derived collection publishes of several documents of one key in one tick.
 
 There are two ways to the same result. `TickCombiner` takes documents in processing order, where all of a tick come
-through one place. `combine_sorted` takes what several shards published, sorted so that documents of one (tick, key)
-are adjacent and in processing order. Both fold from the left, so even floating-point sums come out the same.
+through one place. `combine_ticks` takes what several shards published, tick by tick, and finds documents of one
+(tick, key) by sorting. Both fold from the left, so even floating-point sums come out the same.
 """
 
 from __future__ import annotations
@@ -37,13 +37,11 @@ LAMBDA_ROWS = pa.schema(
     ]
 )
 """Published documents between shuffles. The last five columns are their place in the order of processing: those of the
-source document that caused them, and a running number. Rows with a negative number carry a message to the driver."""
-
-MESSAGE = -1
-"""The `number` of a row whose `doc` is a message to the driver."""
+source document that caused them, and a running number."""
 
 _ORDER = [("clock", "ascending"), ("seq", "ascending"), ("key", "ascending")]
-_SORT_ROWS = 50_000
+_GROUPS = [("tick", "ascending"), ("key", "ascending")]
+_PROCESSED = [(name, "ascending") for name in ("adjusted", "transform", "seq", "source_key", "number")]
 
 
 def rows_of(
@@ -168,76 +166,69 @@ class TickCombiner:
         return rows_of(clocks, np.concatenate([part[1] for part in parts]), keys, documents, self._label)
 
 
-def combine_sorted(spec: DerivationSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Combine published documents (`LAMBDA_ROWS`) of a whole range of output keys.
+def combine_ticks(spec: DerivationSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Combine published documents (`LAMBDA_ROWS`) of a range of output keys.
 
     Args:
         spec: the derivation.
-        batches: sorted by (tick, key, adjusted, transform, seq, source_key, number).
+        batches: of whole ticks, in any order inside.
 
     Yields:
         Rows (`ROWS`), each batch sorted by (clock, seq, key).
     """
     folder = _Folder(spec)
     label = compile_label(spec.collection)
-    done: list[pa.RecordBatch] = []
-    held: pa.RecordBatch | None = None
-    waiting = 0
     for batch in batches:
-        table = batch if held is None else pa.concat_batches([held, batch])
-        starts = _group_starts(table, spec.tick)
-        last = int(starts[-1])
-        held = table.slice(last)
-        if last == 0:
-            continue
-        done += _combined(folder, label, table.slice(0, last), starts[:-1])
-        waiting += last
-        if waiting >= _SORT_ROWS:
-            yield pa.concat_batches(done).sort_by(_ORDER)
-            done, waiting = [], 0
-    if held is not None:
-        done += _combined(folder, label, held, np.zeros(1, dtype=np.int64))
-    if done:
-        yield pa.concat_batches(done).sort_by(_ORDER)
+        ticks = pc.divide(batch.column(0), spec.tick)
+        places = pa.table({"tick": ticks, "key": batch.column(1)})
+        order = pc.sort_indices(places, sort_keys=_GROUPS)
+        sizes = _group_sizes(places.take(order))
+        alone = np.repeat(sizes, sizes) == 1
+        rows = []
+        if alone.any():
+            rows.append(_as_they_are(batch, np.sort(order.to_numpy()[alone])))
+        if not alone.all():
+            several = batch.append_column("tick", ticks).take(order.filter(pa.array(~alone)))
+            rows.append(_folded(folder, label, several.sort_by(_GROUPS + _PROCESSED), sizes[sizes > 1].tolist()))
+        yield pa.concat_batches(rows).sort_by(_ORDER)
 
 
-def _group_starts(table: pa.RecordBatch, tick: int) -> Any:
-    """Where each run of equal (tick, key) begins."""
-    count = table.num_rows
-    ticks = table.column(0).to_numpy() // tick
-    keys = table.column(1)
-    same = pc.equal(keys.slice(1), keys.slice(0, count - 1)).to_numpy(zero_copy_only=False)
-    return np.concatenate([[0], np.flatnonzero((np.diff(ticks) != 0) | ~same.astype(bool)) + 1])
+def _group_sizes(places: pa.Table) -> Any:
+    """Lengths of the runs of equal rows."""
+    count = places.num_rows
+    ticks, keys = places.column("tick").to_numpy(), places.column("key")
+    differ = pc.not_equal(keys.slice(1), keys.slice(0, count - 1)).to_numpy()
+    starts = np.concatenate([[0], np.flatnonzero((np.diff(ticks) != 0) | differ) + 1])
+    return np.diff(np.append(starts, count))
 
 
-def _combined(
-    folder: _Folder, label: Callable[[Document], str], table: pa.RecordBatch, starts: Any
-) -> list[pa.RecordBatch]:
-    """Rows of a table that holds whole groups: those alone in theirs go through as they are."""
-    sizes = np.diff(np.append(starts, table.num_rows))
-    single = starts[sizes == 1]
-    rows = []
-    if len(single):
-        picked = table if len(single) == table.num_rows else table.take(pa.array(single))
-        seqs = pa.array(np.zeros(picked.num_rows, dtype=np.int32))
-        columns = [picked.column(0), seqs, picked.column(1), picked.column(2), picked.column(3)]
-        rows.append(pa.RecordBatch.from_arrays(columns, schema=ROWS))
+def _as_they_are(batch: pa.RecordBatch, places: Any) -> pa.RecordBatch:
+    """Rows (`ROWS`) of documents that are alone in their group."""
+    picked = batch if len(places) == batch.num_rows else batch.take(pa.array(places))
+    seqs = pa.array(np.zeros(picked.num_rows, dtype=np.int32))
+    columns = [picked.column(0), seqs, picked.column(1), picked.column(2), picked.column(3)]
+    return pa.RecordBatch.from_arrays(columns, schema=ROWS)
+
+
+def _folded(
+    folder: _Folder, label: Callable[[Document], str], batch: pa.RecordBatch, sizes: list[int]
+) -> pa.RecordBatch:
+    """Rows (`ROWS`) of groups of several documents, which follow one another in processing order."""
     clocks: list[int] = []
-    numbers: list[int] = []
+    seqs: list[int] = []
     keys: list[bytes] = []
     documents: list[Document] = []
-    for begin, size in zip(starts[sizes > 1].tolist(), sizes[sizes > 1].tolist(), strict=True):
-        group = parse_documents(table.column(2).slice(begin, size))
-        key = table.column(1)[begin].as_py()
-        folded = [group[0]]
-        for document in group[1:]:
+    parsed = iter(parse_documents(batch.column(2)))
+    end = 0
+    for size in sizes:
+        end += size
+        key = batch.column(1)[end - 1].as_py()
+        folded = [next(parsed)]
+        for document in itertools.islice(parsed, size - 1):
             folder.add(folded, document)
             folder.check(key, folded[-1:])
-        for number, document in enumerate(folded):
-            clocks.append(table.column(0)[begin + size - 1].as_py())
-            numbers.append(number)
-            keys.append(key)
-            documents.append(document)
-    if keys:
-        rows.append(rows_of(np.array(clocks, dtype=np.int64), numbers, keys, documents, label))
-    return rows
+        clocks += [batch.column(0)[end - 1].as_py()] * len(folded)
+        seqs += range(len(folded))
+        keys += [key] * len(folded)
+        documents += folded
+    return rows_of(np.array(clocks, dtype=np.int64), seqs, keys, documents, label)

@@ -1,8 +1,8 @@
 """The Spark executor: shuffles, sorts, scales out and retries.
 
-Only descriptors and messages pass through the driver. Where documents must meet by key, Spark shuffles them: first by
-the hash of the shuffle key, computed in the Java virtual machine, to the shard that owns it; then what the shards
-published by output key, to be combined. What a shuffle delivers has no order, so it is always sorted again (law L4).
+Only descriptors and messages pass through the driver. Where documents must meet by key, Spark shuffles packets of them:
+first to the shard that owns the shuffle key; then what the shards published to the owner of the output key, to be
+combined. What a shuffle delivers has no order, so it is always sorted again (law L4).
 """
 
 from __future__ import annotations
@@ -13,32 +13,22 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from functools import reduce
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from derive.document.key import compile_key
-from derive.document.pointer import parse_pointer
 from derive.engine.java import ensure_java, java_options
 from derive.engine.plan import Plan, Progress
-from derive.engine.worker import Message, progress_folder, run_combine, run_lambdas, run_single, run_slice
+from derive.engine.worker import Message, progress_folder, run_combine, run_lambdas, run_shuffle, run_single, run_slice
 from derive.errors import DiskFullError, TaskError
-from derive.protocol.specs import JSON, TransformSpec
-from derive.storage.reader import SourceRead
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-_SOURCE = "adjusted long, transform short, seq int, key binary, doc string"
-_LAMBDA = (
-    "clock long, key binary, doc string, partition string,"
-    " adjusted long, transform short, seq int, source_key binary, number long"
-)
-_SEGMENT = "clock long, seq int, key binary, doc string"
-_PLAIN_TOKEN = re.compile(r"[\w\- ]+")
+_PACKETS = "owner int, place long, content binary"
+_MESSAGES = "message string"
 _POLL_SECONDS = 0.2
 
 
@@ -69,6 +59,7 @@ def start_session(master: str | None, log_file: Path) -> SparkSession:
         "spark.speculation": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
         "spark.sql.parquet.enableVectorizedReader": "true",
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
         "spark.sql.files.openCostInBytes": "65536",
@@ -146,16 +137,16 @@ class SparkExecutor:
                 ) from exc
 
     def _run(self, session: SparkSession, plan: Plan) -> list[Message]:
-        if plan.shape != "sharded":
-            # A task's number is its partition's; there is nothing to shuffle.
-            count = 1 if plan.shape == "single" else max(len(plan.slices) - 1, 0)
-            numbers = session.range(0, count, 1, max(count, 1))
-            return [
-                Message.from_json(row.message) for row in numbers.mapInArrow(_alone(plan), "message string").collect()
-            ]
-        published = _shuffled(session, plan).mapInArrow(_lambdas(plan), _LAMBDA)
-        combined = _by_output_key(published, plan).mapInArrow(_combine(plan), "message string")
-        return [Message.from_json(row.message) for row in combined.collect()]
+        # A task's number is its partition's; only packets are shuffled.
+        count = 1 if plan.shape == "single" else len(plan.slices) - 1
+        numbers = session.range(0, count, 1, max(count, 1))
+        if plan.shape == "sharded":
+            owned = _delivered(numbers.mapInArrow(_shuffle(plan), _PACKETS), plan)
+            published = _delivered(owned.mapInArrow(_lambdas(plan), _PACKETS), plan)
+            messages = published.mapInArrow(_combine(plan), _MESSAGES)
+        else:
+            messages = numbers.mapInArrow(_alone(plan), _MESSAGES)
+        return [Message.from_json(row.message) for row in messages.collect()]
 
     def close(self) -> None:
         """Stop Spark, if it was started."""
@@ -171,93 +162,10 @@ def _cause(text: str) -> str:
     return (telling[-1] if telling else lines[0] if lines else "no message")[:500]
 
 
-# Shuffle 1: source documents to the shard that owns their key
-
-
-def _shuffled(session: SparkSession, plan: Plan) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    frames = [_source(session, plan, read) for read in plan.reads if read.segments]
-    every = reduce(lambda left, right: left.unionAll(right), frames)
-    owner = F.shiftrightunsigned(F.shiftrightunsigned("hash", 32) * plan.shards, 32).cast("int")
-    columns = ["adjusted", "transform", "seq", "key", "doc"]
-    return (
-        every.repartitionById(plan.shards, owner)
-        .select(*columns)
-        .sortWithinPartitions("adjusted", "transform", "seq", "key")
-    )
-
-
-def _source(session: SparkSession, plan: Plan, read: SourceRead) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    transform = plan.spec.transforms[read.transform]
-    paths = [str(plan.root / each.path) for each in read.segments]
-    stored = session.read.schema(_SEGMENT).parquet(*paths)
-    within = stored.where((F.col("clock") >= read.clock_begin) & (F.col("clock") < read.clock_end))
-    placed = within.select(
-        (F.col("clock") + read.offset).alias("adjusted"),
-        F.lit(read.transform).cast("short").alias("transform"),
-        "seq",
-        "key",
-        "doc",
-    )
-    if transform.shuffle.kind == "any":
-        return placed.withColumn("hash", F.xxhash64("key"))
-    components = _components(transform)
-    if components is None:
-        return placed.mapInArrow(_hashes(transform), f"{_SOURCE}, hash_key binary").withColumn(
-            "hash", F.xxhash64("hash_key")
-        )
-    return placed.withColumn("hash", F.xxhash64(*components))
-
-
-def _components(transform: TransformSpec) -> list[Column] | None:
-    """Spark expressions that are equal where the key's components are; None if its JSON paths cannot say them.
-
-    Two different components may well come out equal: that only puts two keys on one shard.
-    """
-    from pyspark.sql import functions as F
-
-    shuffle = transform.shuffle
-    found = []
-    for pointer, kind, default in zip(shuffle.key, shuffle.key_types, shuffle.key_defaults, strict=True):
-        tokens = parse_pointer(pointer)
-        if not tokens or not all(_PLAIN_TOKEN.fullmatch(each) and not each.isdigit() for each in tokens):
-            return None
-        path = "$" + "".join(f"['{each}']" for each in tokens)
-        text = F.get_json_object("doc", path)
-        if default is not None:
-            text = F.coalesce(text, F.lit(_text_of(default)))
-        # 1 and 1.0 are one integer, and 1e2 is another spelling of 100.
-        found.append(text.cast("decimal(38,0)") if kind == "integer" else text)
-    return found
-
-
-def _text_of(value: JSON) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
-
-
-def _hashes(transform: TransformSpec) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The shuffle key computed in Python, for pointers that Spark's JSON paths cannot express."""
-    pointers, defaults = transform.shuffle.key, transform.shuffle.key_defaults
-
-    def add(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from derive.engine.invoke import parse_documents
-
-        pack = compile_key(pointers, defaults)
-        for batch in batches:
-            keys = pa.array(list(map(pack, parse_documents(batch.column(4)))), pa.binary())
-            yield pa.RecordBatch.from_arrays(
-                [*batch.columns, keys], names=["adjusted", "transform", "seq", "key", "doc", "hash_key"]
-            )
-
-    return add
-
-
-# The lambdas, shuffle 2, and combining
+def _delivered(packets: DataFrame, plan: Plan) -> DataFrame:
+    """Packets with their owners, in order of place."""
+    owned = packets.repartitionById(plan.shards, "owner")
+    return owned.select("place", "content").sortWithinPartitions("place")
 
 
 def _alone(plan: Plan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -270,19 +178,20 @@ def _alone(plan: Plan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Recor
     return run
 
 
+def _shuffle(plan: Plan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from run_shuffle(plan, number)
+
+    return run
+
+
 def _lambdas(plan: Plan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return run_lambdas(plan, _partition(), batches)
 
     return run
-
-
-def _by_output_key(published: DataFrame, plan: Plan) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    tick = F.expr(f"clock div {plan.spec.tick}L")
-    order: Sequence[Any] = [tick, "key", "adjusted", "transform", "seq", "source_key", "number"]
-    return published.repartition(plan.shards, "key").sortWithinPartitions(*order)
 
 
 def _combine(plan: Plan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -143,7 +143,7 @@ class Task:
     def _plan(self, sources: Sources, positions: Mapping[int, int], end: int, token: str) -> Plan:
         reads = tuple(sources.read(self.spec.transforms[index], begin, end) for index, begin in positions.items())
         slices: tuple[int, ...] = ()
-        if self.shape == "slices":
+        if self.shape != "single":
             slices = slice_borders(reads, end, self.spec.tick, self.upper)
         return Plan(
             spec=self.spec,

@@ -1,4 +1,4 @@
-"""What runs on a worker: one slice, one whole shard, a shard's lambdas, or the combining of a range of output keys.
+"""What runs on a worker: one slice, one whole shard, or a step of a transaction whose documents are shuffled.
 
 Each function takes a `Plan` and says what came of it as messages, which are plain data. An error a person can mend is
 a message too: it is no reason for Spark to run the task again.
@@ -6,7 +6,8 @@ a message too: it is no reason for Spark to run the task again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -18,16 +19,17 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from derive.engine.combine import LAMBDA_ROWS, MESSAGE, TickCombiner, combine_sorted
+from derive.engine.combine import LAMBDA_ROWS, TickCombiner, combine_ticks
 from derive.engine.feedback import run_ticks
 from derive.engine.invoke import Invoker, parse_documents
 from derive.engine.plan import Plan, offset_of
+from derive.engine.shuffle import merge_ticks, owners_of_keys, pack_message, pack_rows, source_owners, unpack_rows
 from derive.engine.state import open_scratch, open_state, shard_folder
 from derive.errors import FlowError
 from derive.protocol.derive import DeriveSession, find_connector
 from derive.storage.label import compile_label
 from derive.storage.metadata import translated
-from derive.storage.reader import read_sorted
+from derive.storage.reader import SOURCE_ROWS, read_sorted
 from derive.storage.segment import Segment, SegmentWriter
 
 
@@ -153,31 +155,58 @@ def _write(writer: SegmentWriter, rows: pa.RecordBatch | None) -> None:
         writer.write(rows)
 
 
-def run_lambdas(plan: Plan, number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Run one shard's lambdas over its documents (`SOURCE_ROWS`, in order), publishing `LAMBDA_ROWS`.
+def run_shuffle(plan: Plan, number: int) -> Iterator[pa.RecordBatch]:
+    """Read one slice of a transaction, and send each document to the shard that owns it.
+
+    Yields:
+        Packets (`PACKETS`) of `SOURCE_ROWS`, whose places follow those of slices before.
+    """
+    owners_of = source_owners(plan)
+    places = itertools.count(number << 32)
+    span = plan.slices[number], plan.slices[number + 1]
+    try:
+        with translated(plan.root):
+            for batch in read_sorted(plan.root, [each.within(*span) for each in plan.reads]):
+                yield pack_rows(batch, owners_of(batch), lambda _: next(places))
+    except FlowError as error:
+        for shard in range(plan.shards):
+            yield pack_message(shard, _failed(error).to_json())
+
+
+def run_lambdas(plan: Plan, number: int, packets: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Run one shard's lambdas over its packets, and send each published document to the owner of its key.
 
     The shard's state is prepared by the time the last batch, a message, is yielded. A shard without documents is not
     opened at all.
+
+    Yields:
+        Packets (`PACKETS`) of `LAMBDA_ROWS`, placed by their first clock, and messages, which go to owner 0.
     """
+    messages: list[str] = []
+    batches = (rows for _, rows in unpack_rows(packets, SOURCE_ROWS, messages.append))
     first = next(batches, None)
-    if first is None:
-        return
-    counter = Counter(plan, f"shard-{number}")
-    try:
-        with _state(plan, number) as database:
-            session = _open_session(plan, database)
-            try:
-                yield from _lambda_batches(plan, _invoker(plan, session), chain([first], batches), counter)
-                session.prepare_commit()
-            finally:
-                session.close()
-        message = Message(shards=(number,), documents_in=counter.total)
-    except FlowError as error:
-        message = _failed(error)
-    yield message_row(message)
+    if first is not None and not messages:
+        counter = Counter(plan, f"shard-{number}")
+        try:
+            with _state(plan, number) as database:
+                session = _open_session(plan, database)
+                try:
+                    published = _published_rows(plan, _invoker(plan, session), chain([first], batches), counter)
+                    for rows in published:
+                        owners = owners_of_keys(rows.column(1).to_pylist(), plan.shards)
+                        yield pack_rows(rows, owners, lambda part: part.column(0)[0].as_py())
+                    session.prepare_commit()
+                finally:
+                    session.close()
+            message = Message(shards=(number,), documents_in=counter.total)
+        except FlowError as error:
+            message = _failed(error)
+        messages.append(message.to_json())
+    for text in messages:
+        yield pack_message(0, text)
 
 
-def _lambda_batches(
+def _published_rows(
     plan: Plan, invoker: Invoker, batches: Iterator[pa.RecordBatch], counter: Counter
 ) -> Iterator[pa.RecordBatch]:
     label = compile_label(plan.spec.collection)
@@ -205,39 +234,19 @@ def _lambda_batches(
         number += count
 
 
-def message_row(message: Message) -> pa.RecordBatch:
-    """A message as a row of `LAMBDA_ROWS`."""
-    values: list[Any] = [0, b"", message.to_json(), "", 0, 0, 0, b"", MESSAGE]
-    return pa.RecordBatch.from_arrays(
-        [pa.array([value], field.type) for value, field in zip(values, LAMBDA_ROWS, strict=True)], schema=LAMBDA_ROWS
-    )
-
-
-def run_combine(plan: Plan, number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[Message]:
-    """Combine and write a range of output keys (`LAMBDA_ROWS`, sorted), and pass messages on."""
+def run_combine(plan: Plan, number: int, packets: Iterator[pa.RecordBatch]) -> Iterator[Message]:
+    """Combine and write a range of output keys (packets of `LAMBDA_ROWS`), and pass messages on."""
     writer = SegmentWriter(plan.root, plan.spec.collection, f"{plan.token}-{number}")
-    messages: list[Message] = []
+    messages: list[str] = []
     try:
         with translated(plan.root):
-            for rows in combine_sorted(plan.spec, _without_messages(batches, messages.append)):
+            batches = merge_ticks(unpack_rows(packets, LAMBDA_ROWS, messages.append), plan.spec.tick)
+            for rows in combine_ticks(plan.spec, batches):
                 writer.write(rows)
             segments = writer.close()
-        messages.append(Message(tuple(segments), documents_out=sum(each.documents for each in segments)))
+        written = Message(tuple(segments), documents_out=sum(each.documents for each in segments))
     except FlowError as error:
         writer.abort()
-        messages.append(_failed(error))
-    yield from messages
-
-
-def _without_messages(
-    batches: Iterator[pa.RecordBatch], receive: Callable[[Message], None]
-) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        kept = batch
-        numbers = batch.column(8).to_numpy()
-        if bool((numbers == MESSAGE).any()):
-            for place in np.flatnonzero(numbers == MESSAGE).tolist():
-                receive(Message.from_json(batch.column(2)[place].as_py()))
-            kept = batch.filter(pa.array(numbers != MESSAGE))
-        if kept.num_rows:
-            yield kept
+        written = _failed(error)
+    yield from map(Message.from_json, messages)
+    yield written

@@ -1,0 +1,143 @@
+"""Shuffles: rows on their way to the shard that owns their key, in packets.
+
+Spark moves, sorts and spills rows. What it is given here are not documents but *packets*, each some thousand rows of
+Arrow for one owner, so that its cost per document all but vanishes and a document is never turned into a row of the
+Java virtual machine and back. A packet says at which place it comes. Rows inside a packet are in order, so putting
+packets in order, and merging those that overlap, restores the order of the whole (law L4).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import pyarrow as pa
+
+from derive.document.key import compile_key
+from derive.engine.invoke import parse_documents
+from derive.engine.plan import Plan
+from derive.protocol.specs import CollectionSpec, ShuffleSpec
+from derive.storage.frontier import tick_begin
+
+PACKETS = pa.schema(
+    [
+        pa.field("owner", pa.int32(), nullable=False),
+        pa.field("place", pa.int64(), nullable=False),
+        pa.field("content", pa.binary(), nullable=False),
+    ]
+)
+"""Packets as Spark moves them: who gets one, its place among those of its owner, and its rows or a message."""
+
+MESSAGE = -(1 << 63)
+"""The `place` of a packet that carries a message: before all rows."""
+
+_PACKET_BYTES = 8 << 20
+_MERGE_ROWS = 50_000
+
+
+def owners_of_keys(keys: Sequence[bytes], count: int) -> Any:
+    """Which of `count` owners each packed key belongs to, as an int32 array: equal shares of a 32-bit hash."""
+    hashes = np.fromiter(map(crc32, keys), np.uint64, len(keys))
+    return ((hashes * np.uint64(count)) >> np.uint64(32)).astype(np.int32)
+
+
+def compile_shuffle_key(shuffle: ShuffleSpec, source: CollectionSpec) -> Callable[[pa.RecordBatch], Sequence[bytes]]:
+    """A function from source rows (`SOURCE_ROWS`) to the packed keys they are shuffled by."""
+    by_key = (shuffle.key, shuffle.key_defaults) == (source.key, source.key_defaults)
+    if shuffle.kind == "any" or by_key:
+        return lambda rows: rows.column(3).to_pylist()
+    pack = compile_key(shuffle.key, shuffle.key_defaults)
+    return lambda rows: list(map(pack, parse_documents(rows.column(4))))
+
+
+def source_owners(plan: Plan) -> Callable[[pa.RecordBatch], Any]:
+    """A function from source rows (`SOURCE_ROWS`) to the numbers of the shards that own them."""
+    keys = [compile_shuffle_key(each.shuffle, plan.spec.sources[each.source]) for each in plan.spec.transforms]
+
+    def owners_of(rows: pa.RecordBatch) -> Any:
+        transforms = rows.column(1).to_numpy()
+        present = np.unique(transforms)
+        if len(present) == 1:
+            return owners_of_keys(keys[present[0]](rows), plan.shards)
+        found = np.empty(rows.num_rows, dtype=np.int32)
+        for which in present:
+            places = np.flatnonzero(transforms == which)
+            found[places] = owners_of_keys(keys[which](rows.take(pa.array(places))), plan.shards)
+        return found
+
+    return owners_of
+
+
+def pack_rows(rows: pa.RecordBatch, owners: Any, place: Callable[[pa.RecordBatch], int]) -> pa.RecordBatch:
+    """Packets of rows.
+
+    Args:
+        rows: in order.
+        owners: int32 array of the owner of each.
+        place: of a packet, from its rows.
+    """
+    order = np.argsort(owners, kind="stable")
+    sorted_rows = rows.take(pa.array(order))
+    starts = [0, *(np.flatnonzero(np.diff(owners[order])) + 1).tolist(), rows.num_rows]
+    packets = []
+    for begin, end in itertools.pairwise(starts):
+        owner = int(owners[order[begin]])
+        parts = 1 + sorted_rows.slice(begin, end - begin).nbytes // _PACKET_BYTES
+        step = -(-(end - begin) // parts)
+        for first in range(begin, end, step):
+            part = sorted_rows.slice(first, min(step, end - first))
+            packets.append((owner, place(part), part.serialize().to_pybytes()))
+    columns = zip(*packets, strict=True)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(column, field.type) for column, field in zip(columns, PACKETS, strict=True)], schema=PACKETS
+    )
+
+
+def pack_message(owner: int, text: str) -> pa.RecordBatch:
+    """A packet with a message."""
+    return pa.RecordBatch.from_pylist([{"owner": owner, "place": MESSAGE, "content": text.encode()}], schema=PACKETS)
+
+
+def unpack_rows(
+    packets: Iterator[pa.RecordBatch], schema: pa.Schema, receive: Callable[[str], None]
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Place and rows of each packet.
+
+    Args:
+        packets: `place` and `content` of `PACKETS`, of one owner, in order of place.
+        schema: of the rows.
+        receive: takes the messages, which come first.
+    """
+    for batch in packets:
+        for place, content in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
+            if place == MESSAGE:
+                receive(content.as_py().decode())
+            else:
+                yield place, pa.ipc.read_record_batch(content.as_buffer(), schema)
+
+
+def merge_ticks(packets: Iterator[tuple[int, pa.RecordBatch]], tick: int) -> Iterator[pa.RecordBatch]:
+    """Gather rows of several senders into batches of whole ticks, in no order inside a batch.
+
+    Args:
+        packets: first clock and rows of each packet, by first clock; rows are sorted by `clock`, their first column.
+        tick: length of a tick, microseconds.
+
+    Yields:
+        Batches of about 50,000 rows or more; every tick is in one batch, and batches are in order of ticks.
+    """
+    held: list[pa.RecordBatch] = []
+    for first, rows in packets:
+        if sum(each.num_rows for each in held) >= _MERGE_ROWS:
+            border = tick_begin(first, tick)
+            cuts = [int(np.searchsorted(each.column(0).to_numpy(), border)) for each in held]
+            ready = [each.slice(0, cut) for each, cut in zip(held, cuts, strict=True) if cut]
+            held = [each.slice(cut) for each, cut in zip(held, cuts, strict=True) if cut < each.num_rows]
+            if ready:
+                yield pa.concat_batches(ready)
+        held.append(rows)
+    if held:
+        yield pa.concat_batches(held)
