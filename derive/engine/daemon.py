@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import gc
+from importlib.metadata import entry_points
+
 import numpy as np
 import pandas as pd
 import pyarrow.compute
 import pyarrow.parquet
 
 from derive.engine import worker
+from derive.protocol.derive import ENTRY_POINTS
 
 __all__ = ["np", "pd", "pyarrow", "worker"]
 
 if __name__ == "__main__":
     from pyspark.daemon import manager
 
+    for connector in entry_points(group=ENTRY_POINTS):
+        connector.load()
+    # Documents are trees by the ten thousand, and hold no cycles for the collector to look for.
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
     manager()

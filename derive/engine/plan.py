@@ -29,8 +29,11 @@ goes, or several shards with a second shuffle behind them."""
 MAX_DOCUMENTS = 2_000_000
 """About how many documents one transaction covers at most."""
 
-SLICE_DOCUMENTS = 100_000
-"""About how many documents one slice covers."""
+SLICE_DOCUMENTS = 250_000
+"""About how many documents one slice covers at most: enough for what a Spark task costs not to matter."""
+
+SMALL_DOCUMENTS = 20_000
+"""About how many documents are not worth a second slice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,11 +193,18 @@ def _documents(reads: Sequence[SourceRead]) -> int:
     return total
 
 
-def slice_borders(reads: Sequence[SourceRead], end: int, tick: int, clamp: int) -> tuple[int, ...]:
-    """Cut a stateless transaction into slices of time that begin and end at tick boundaries.
+def slice_borders(reads: Sequence[SourceRead], end: int, tick: int, clamp: int, abreast: int) -> tuple[int, ...]:
+    """Cut a transaction into slices of time that begin and end at tick boundaries.
 
     No tick is divided, so documents that combine are always in one slice; everything that is clamped to the output's
     `upper` is of one tick, too.
+
+    Args:
+        reads: what the transaction reads.
+        end: adjusted clock at which it ends.
+        tick: length of a tick, microseconds.
+        clamp: the output's `upper`.
+        abreast: how many slices are expected to run at the same time.
 
     Returns:
         Ascending borders in adjusted time; slice i is `[borders[i], borders[i + 1])`.
@@ -204,7 +214,9 @@ def slice_borders(reads: Sequence[SourceRead], end: int, tick: int, clamp: int) 
     if not begins:
         return ()
     first, last = tick_begin(min(begins), tick), min(end, tick_end(max(ends) - 1, tick))
-    count = -(-_documents(reads) // SLICE_DOCUMENTS)
+    total = _documents(reads)
+    rounds = -(-total // (SLICE_DOCUMENTS * abreast))
+    count = 1 if total <= SMALL_DOCUMENTS else rounds * abreast
     borders = [first]
     # Borders at equal counts: the clock below which the wanted share of documents lies, by bisection.
     for number in range(1, count):
@@ -212,7 +224,7 @@ def slice_borders(reads: Sequence[SourceRead], end: int, tick: int, clamp: int) 
         while high - low > tick:
             middle = (low + high) // 2
             below = _documents([each.within(first, middle) for each in reads])
-            low, high = (middle, high) if below * count < number * _documents(reads) else (low, middle)
+            low, high = (middle, high) if below * count < number * total else (low, middle)
         border = tick_begin(high, tick)
         if border > max(borders[-1], clamp) and border < last:
             borders.append(border)

@@ -144,7 +144,7 @@ class Task:
         reads = tuple(sources.read(self.spec.transforms[index], begin, end) for index, begin in positions.items())
         slices: tuple[int, ...] = ()
         if self.shape != "single":
-            slices = slice_borders(reads, end, self.spec.tick, self.upper)
+            slices = slice_borders(reads, end, self.spec.tick, self.upper, self.shards)
         return Plan(
             spec=self.spec,
             root=self._store.root,

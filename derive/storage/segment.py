@@ -44,7 +44,7 @@ ROWS = pa.schema(
 NO_PARTITION = "[]"
 """The `partition` of every document of a collection without logical partitions."""
 
-_ROW_GROUP = 65_536
+_ROW_GROUP = 16_384
 _FILE_ROWS = 2_000_000
 _OPEN_FILES = 64
 
