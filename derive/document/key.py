@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from operator import add
 
 import orjson
 
@@ -112,46 +113,51 @@ def _unpack_int(packed: bytes, code: int, place: int) -> tuple[int, int]:
 
 
 def compile_key(pointers: Sequence[str], defaults: Sequence[JSON]) -> Callable[[JSON], bytes]:
-    """A function from a document to its packed key.
+    """A function from a document to its packed key; `compile_keys` is for many documents."""
+    pack_all = compile_keys(pointers, defaults)
+    return lambda document: pack_all([document])[0]
+
+
+def compile_keys(pointers: Sequence[str], defaults: Sequence[JSON]) -> Callable[[Sequence[JSON]], list[bytes]]:
+    """A function from documents to their packed keys.
+
+    It goes component by component: what is said once of a whole column need not be asked of each value.
 
     Args:
-        pointers: locations of the key's components.
+        pointers: locations of the key's components, at least one.
         defaults: for each, the value of a document that lacks it.
     """
-    tokens = [parse_pointer(pointer) for pointer in pointers]
-    if all(len(each) == 1 for each in tokens):
-        if len(tokens) == 1:
-            return _compile_one(tokens[0][0], defaults[0])
-        if len(tokens) == 2:
-            return _compile_two(tokens[0][0], tokens[1][0], defaults)
-    getters = [(compile_pointer(pointer), default) for pointer, default in zip(pointers, defaults, strict=True)]
+    columns = [_compile_column(pointer, default) for pointer, default in zip(pointers, defaults, strict=True)]
 
-    def pack_all(document: JSON) -> bytes:
-        parts = []
-        for get, default in getters:
-            value = get(document)
-            parts.append(_pack(_integral(default if value is MISSING else value)))
-        return b"".join(parts)
+    def pack_all(documents: Sequence[JSON]) -> list[bytes]:
+        first, *others = (_pack_column(column(documents)) for column in columns)
+        for other in others:
+            first = list(map(add, first, other))
+        return first
 
     return pack_all
 
 
-def _compile_one(name: str, default: JSON) -> Callable[[JSON], bytes]:
-    def pack_one(document: JSON) -> bytes:
-        value = document.get(name, default)
-        return _pack_text(value) if type(value) is str else _pack(_integral(value))
+def _compile_column(pointer: str, default: JSON) -> Callable[[Sequence[JSON]], list[JSON]]:
+    tokens = parse_pointer(pointer)
+    if len(tokens) == 1:
+        (name,) = tokens
+        return lambda documents: [document.get(name, default) for document in documents]
+    get = compile_pointer(pointer)
 
-    return pack_one
+    def column(documents: Sequence[JSON]) -> list[JSON]:
+        return [default if value is MISSING else value for value in map(get, documents)]
+
+    return column
 
 
-def _compile_two(first: str, second: str, defaults: Sequence[JSON]) -> Callable[[JSON], bytes]:
-    default_first, default_second = defaults
-
-    def pack_two(document: JSON) -> bytes:
-        get = document.get
-        return _pack(_integral(get(first, default_first))) + _pack(_integral(get(second, default_second)))
-
-    return pack_two
+def _pack_column(values: list[JSON]) -> list[bytes]:
+    kinds = set(map(type, values))
+    if kinds == {str}:
+        return list(map(_pack_text, values))
+    if kinds == {int}:
+        return list(map(_pack_int, values))
+    return [_pack(_integral(value)) for value in values]
 
 
 def _integral(value: JSON) -> JSON:

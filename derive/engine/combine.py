@@ -8,20 +8,20 @@ through one place. `combine_ticks` takes what several shards published, tick by 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from derive.engine.invoke import parse_documents, show_key
+from derive.engine.invoke import show_key
 from derive.protocol.specs import DerivationSpec, Document
 from derive.reduce.combiner import Combiner, NotAssociative
 from derive.schema.validator import compile_validator
-from derive.storage.label import compile_label
+from derive.storage.label import MakeLabels, compile_labels
 from derive.storage.segment import ROWS
+from derive.storage.texts import parse_texts, write_texts
 
 LAMBDA_ROWS = pa.schema(
     [
@@ -44,17 +44,15 @@ _GROUPS = [("tick", "ascending"), ("key", "ascending")]
 _PROCESSED = [(name, "ascending") for name in ("adjusted", "transform", "seq", "source_key", "number")]
 
 
-def rows_of(
-    clocks: Any, seqs: Any, keys: list[bytes], documents: list[Document], label: Callable[[Document], str]
-) -> pa.RecordBatch:
+def rows_of(clocks: Any, seqs: Any, keys: list[bytes], documents: list[Document], labels: MakeLabels) -> pa.RecordBatch:
     """Rows (`ROWS`) of documents, sorted by (clock, seq, key)."""
     batch = pa.RecordBatch.from_arrays(
         [
             pa.array(clocks, pa.int64()),
             pa.array(seqs, pa.int32()),
             pa.array(keys, pa.binary()),
-            pa.array(list(map(orjson.dumps, documents)), pa.string()),
-            pa.array(list(map(label, documents)), pa.string()),
+            write_texts(documents),
+            labels,
         ],
         schema=ROWS,
     )
@@ -87,7 +85,7 @@ class TickCombiner:
     def __init__(self, spec: DerivationSpec) -> None:
         self._tick = spec.tick
         self._folder = _Folder(spec)
-        self._label = compile_label(spec.collection)
+        self._labels = compile_labels(spec.collection)
         self._open: dict[bytes, tuple[int, list[Document]]] = {}
         self.open_tick: int | None = None
 
@@ -137,10 +135,6 @@ class TickCombiner:
         self.open_tick = tick
         self._collect(clocks, keys, documents)
 
-    def rows(self, clocks: list[int], seqs: list[int], keys: list[bytes], documents: list[Document]) -> pa.RecordBatch:
-        """Rows (`ROWS`) of combined documents, sorted."""
-        return rows_of(np.array(clocks, dtype=np.int64), seqs, keys, documents, self._label)
-
     def _collect(self, clocks: list[int], keys: list[bytes], documents: list[Document]) -> None:
         opened = self._open
         for clock, key, document in zip(clocks, keys, documents, strict=True):
@@ -163,7 +157,7 @@ class TickCombiner:
         keys = [key for part in parts for key in part[2]]
         documents = [document for part in parts for document in part[3]]
         clocks = np.concatenate([part[0] for part in parts])
-        return rows_of(clocks, np.concatenate([part[1] for part in parts]), keys, documents, self._label)
+        return rows_of(clocks, np.concatenate([part[1] for part in parts]), keys, documents, self._labels(documents))
 
 
 def combine_ticks(spec: DerivationSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -177,7 +171,7 @@ def combine_ticks(spec: DerivationSpec, batches: Iterator[pa.RecordBatch]) -> It
         Rows (`ROWS`), each batch sorted by (clock, seq, key).
     """
     folder = _Folder(spec)
-    label = compile_label(spec.collection)
+    labels = compile_labels(spec.collection)
     for batch in batches:
         ticks = pc.divide(batch.column(0), spec.tick)
         places = pa.table({"tick": ticks, "key": batch.column(1)})
@@ -189,7 +183,7 @@ def combine_ticks(spec: DerivationSpec, batches: Iterator[pa.RecordBatch]) -> It
             rows.append(_as_they_are(batch, np.sort(order.to_numpy()[alone])))
         if not alone.all():
             several = batch.append_column("tick", ticks).take(order.filter(pa.array(~alone)))
-            rows.append(_folded(folder, label, several.sort_by(_GROUPS + _PROCESSED), sizes[sizes > 1].tolist()))
+            rows.append(_folded(folder, labels, several.sort_by(_GROUPS + _PROCESSED), sizes[sizes > 1].tolist()))
         yield pa.concat_batches(rows).sort_by(_ORDER)
 
 
@@ -210,15 +204,13 @@ def _as_they_are(batch: pa.RecordBatch, places: Any) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=ROWS)
 
 
-def _folded(
-    folder: _Folder, label: Callable[[Document], str], batch: pa.RecordBatch, sizes: list[int]
-) -> pa.RecordBatch:
+def _folded(folder: _Folder, labels: MakeLabels, batch: pa.RecordBatch, sizes: list[int]) -> pa.RecordBatch:
     """Rows (`ROWS`) of groups of several documents, which follow one another in processing order."""
     clocks: list[int] = []
     seqs: list[int] = []
     keys: list[bytes] = []
     documents: list[Document] = []
-    parsed = iter(parse_documents(batch.column(2)))
+    parsed = iter(parse_texts(batch.column(2)))
     end = 0
     for size in sizes:
         end += size
@@ -231,4 +223,4 @@ def _folded(
         seqs += range(len(folded))
         keys += [key] * len(folded)
         documents += folded
-    return rows_of(np.array(clocks, dtype=np.int64), seqs, keys, documents, label)
+    return rows_of(np.array(clocks, dtype=np.int64), seqs, keys, documents, labels(documents))

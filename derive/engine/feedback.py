@@ -17,11 +17,12 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from derive.engine.combine import TickCombiner
-from derive.engine.invoke import Invoker, parse_documents
+from derive.engine.combine import TickCombiner, rows_of
+from derive.engine.invoke import Invoker
 from derive.engine.plan import Plan, offset_of
 from derive.protocol.specs import Document, TransformSpec
 from derive.storage.label import compile_label
+from derive.storage.texts import parse_texts
 
 Row: TypeAlias = tuple[int, int, int, bytes, Document]
 """A source document: (adjusted clock, transform, seq, key, document); the first four order it (law L4)."""
@@ -41,13 +42,12 @@ class _Queue:
         self._transforms = [each for each in self._transforms if each.index in taking_part]
         self._offsets = {each.index: offset_of(plan.spec, each) for each in self._transforms}
         self._fields = [each.field for each in plan.spec.collection.partitions]
-        self._label = compile_label(plan.spec.collection)
         self._selected: dict[str, list[TransformSpec]] = {}
         self._due: dict[int, list[Row]] = {}
         self._ticks: list[int] = []
 
-    def put(self, clock: int, seq: int, key: bytes, document: Document) -> None:
-        for transform in self._readers(self._label(document)):
+    def put(self, clock: int, seq: int, key: bytes, document: Document, label: str) -> None:
+        for transform in self._readers(label):
             if transform.not_before is not None and clock < transform.not_before:
                 continue
             if transform.not_after is not None and clock >= transform.not_after:
@@ -86,7 +86,7 @@ def by_tick(batches: Iterator[pa.RecordBatch], tick: int) -> Iterator[tuple[int,
     for batch in batches:
         adjusted = batch.column(0).to_numpy()
         columns = [adjusted.tolist(), batch.column(1).to_pylist(), batch.column(2).to_pylist()]
-        every = list(zip(*columns, batch.column(3).to_pylist(), parse_documents(batch.column(4)), strict=True))
+        every = list(zip(*columns, batch.column(3).to_pylist(), parse_texts(batch.column(4)), strict=True))
         ticks = adjusted // tick
         borders = [0, *(np.flatnonzero(np.diff(ticks)) + 1).tolist(), len(every)]
         for begin, end in itertools.pairwise(borders):
@@ -121,20 +121,23 @@ def run_ticks(
     queue = _Queue(plan)
     source = by_tick(batches, tick)
     ahead = next(source, None)
-    output: tuple[list[Any], ...] = ([], [], [], [])
+    label = compile_label(plan.spec.collection)
+    output: tuple[list[Any], ...] = ([], [], [], [], [])
 
     def end_tick() -> None:
-        parts = combiner.take()
-        for clock, seq, key, document in zip(*parts, strict=True):
-            queue.put(clock, seq, key, document)
-        for place, column in enumerate(output):
-            column.extend(parts[place])
+        taken = combiner.take()
+        parts: tuple[list[Any], ...] = (*taken, list(map(label, taken[3])))
+        for row in zip(*parts, strict=True):
+            queue.put(*row)
+        for column, part in zip(output, parts, strict=True):
+            column.extend(part)
         if len(output[0]) >= _WRITE_ROWS:
             flush()
 
     def flush() -> None:
         if output[0]:
-            write(combiner.rows(*output))
+            clocks, seqs, keys, documents, labels = output
+            write(rows_of(np.array(clocks, dtype=np.int64), seqs, keys, documents, pa.array(labels, pa.string())))
             for column in output:
                 column.clear()
 

@@ -9,20 +9,12 @@ from typing import Any
 import numpy as np
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from derive.document.key import compile_key, unpack
+from derive.document.key import compile_keys, unpack
 from derive.errors import SchemaViolation
 from derive.protocol.derive import DeriveSession, ReadBatch
 from derive.protocol.specs import DerivationSpec, Document
 from derive.schema.validator import Validator, compile_validator
-
-
-def parse_documents(column: pa.StringArray) -> list[Document]:
-    """Parse a column of JSON texts: one call for the batch, not one per document."""
-    joined = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(column)], pa.int32()), column), ",")
-    documents: list[Document] = orjson.loads(f"[{joined[0].as_py()}]")
-    return documents
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +49,7 @@ class Invoker:
         self._sources: list[Validator] = [by_source[each.source] for each in spec.transforms]
         self._one_source = self._sources[0] if len(by_source) == 1 else None
         self._output = compile_validator(spec.collection.write_schema, name=spec.name)
-        self._key = compile_key(spec.collection.key, spec.collection.key_defaults)
+        self._keys = compile_keys(spec.collection.key, spec.collection.key_defaults)
 
     def invoke(
         self, transforms: Sequence[int], adjusted: Any, keys: Sequence[bytes] | pa.Array, documents: list[Document]
@@ -84,7 +76,7 @@ class Invoker:
             results.append(document)
         if not all(map(self._output.is_valid, results)):
             self._raise_invalid(batch, causes, results)
-        return Published(causes, list(map(self._key, results)), results)
+        return Published(causes, self._keys(results), results)
 
     def _check_sources(
         self, transforms: Sequence[int], keys: Sequence[bytes] | pa.Array, documents: list[Document]
@@ -108,7 +100,7 @@ class Invoker:
         for cause, document in zip(causes, results, strict=True):
             if not self._output.is_valid(document):
                 transform = self._spec.transforms[batch.transforms[cause]]
-                violation = self._output.violation(document, key=show_key(self._key(document)))
+                violation = self._output.violation(document, key=show_key(self._keys([document])[0]))
                 raise SchemaViolation(
                     f"transform '{transform.name}' of '{self._spec.name}' published an invalid document:"
                     f" {violation.message}; it is {orjson.dumps(document).decode()[:500]}, published for"

@@ -8,12 +8,12 @@ import orjson
 import pyarrow as pa
 
 from derive.document.pointer import MISSING
-from derive.engine.invoke import parse_documents
 from derive.engine.spark import SparkExecutor
 from derive.protocol.specs import CollectionSpec, Document
 from derive.reduce.combiner import Combiner
 from derive.storage.contents import ReadOptions, source_read
 from derive.storage.store import Store
+from derive.storage.texts import parse_texts
 
 _SEGMENT = "clock long, seq int, key binary, doc string"
 _REDUCED = "clock long, seq int, key binary, doc string"
@@ -48,7 +48,7 @@ def _fold(spec: CollectionSpec) -> Callable[[Iterator[pa.RecordBatch]], Iterator
             places = zip(
                 batch.column(0).to_pylist(), batch.column(1).to_pylist(), batch.column(2).to_pylist(), strict=True
             )
-            for place, document in zip(places, parse_documents(batch.column(3)), strict=True):
+            for place, document in zip(places, parse_texts(batch.column(3)), strict=True):
                 if held is not None and place[2] != held[2]:
                     done += _reduced(combiner, held, documents)
                     documents = []

@@ -16,11 +16,11 @@ from zlib import crc32
 import numpy as np
 import pyarrow as pa
 
-from derive.document.key import compile_key
-from derive.engine.invoke import parse_documents
+from derive.document.key import compile_keys
 from derive.engine.plan import Plan
 from derive.protocol.specs import CollectionSpec, ShuffleSpec
 from derive.storage.frontier import tick_begin
+from derive.storage.texts import parse_texts
 
 PACKETS = pa.schema(
     [
@@ -49,8 +49,8 @@ def compile_shuffle_key(shuffle: ShuffleSpec, source: CollectionSpec) -> Callabl
     by_key = (shuffle.key, shuffle.key_defaults) == (source.key, source.key_defaults)
     if shuffle.kind == "any" or by_key:
         return lambda rows: rows.column(3).to_pylist()
-    pack = compile_key(shuffle.key, shuffle.key_defaults)
-    return lambda rows: list(map(pack, parse_documents(rows.column(4))))
+    pack_all = compile_keys(shuffle.key, shuffle.key_defaults)
+    return lambda rows: pack_all(parse_texts(rows.column(4)))
 
 
 def source_owners(plan: Plan) -> Callable[[pa.RecordBatch], Any]:

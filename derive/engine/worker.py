@@ -21,16 +21,17 @@ import pyarrow as pa
 
 from derive.engine.combine import LAMBDA_ROWS, TickCombiner, combine_ticks
 from derive.engine.feedback import run_ticks
-from derive.engine.invoke import Invoker, parse_documents
+from derive.engine.invoke import Invoker
 from derive.engine.plan import Plan, offset_of
 from derive.engine.shuffle import merge_ticks, owners_of_keys, pack_message, pack_rows, source_owners, unpack_rows
 from derive.engine.state import open_scratch, open_state, shard_folder
 from derive.errors import FlowError
 from derive.protocol.derive import DeriveSession, find_connector
-from derive.storage.label import compile_label
+from derive.storage.label import compile_labels
 from derive.storage.metadata import translated
 from derive.storage.reader import SOURCE_ROWS, read_sorted
 from derive.storage.segment import Segment, SegmentWriter
+from derive.storage.texts import parse_texts, write_texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +143,7 @@ def _run_batches(plan: Plan, span: tuple[int, int], invoker: Invoker, writer: Se
     combiner = TickCombiner(plan.spec)
     for batch in batches:
         adjusted = batch.column(0).to_numpy()
-        documents = parse_documents(batch.column(4))
+        documents = parse_texts(batch.column(4))
         published = invoker.invoke(batch.column(1).to_pylist(), adjusted, batch.column(3), documents)
         clocks = np.maximum(adjusted[published.causes], plan.clamp) if published.causes else adjusted[:0]
         _write(writer, combiner.add(clocks, published.keys, published.documents))
@@ -209,11 +210,11 @@ def run_lambdas(plan: Plan, number: int, packets: Iterator[pa.RecordBatch]) -> I
 def _published_rows(
     plan: Plan, invoker: Invoker, batches: Iterator[pa.RecordBatch], counter: Counter
 ) -> Iterator[pa.RecordBatch]:
-    label = compile_label(plan.spec.collection)
+    labels = compile_labels(plan.spec.collection)
     number = 0
     for batch in batches:
         adjusted = batch.column(0).to_numpy()
-        documents = parse_documents(batch.column(4))
+        documents = parse_texts(batch.column(4))
         published = invoker.invoke(batch.column(1).to_pylist(), adjusted, batch.column(3), documents)
         counter.add(batch.num_rows)
         count = len(published.causes)
@@ -224,8 +225,8 @@ def _published_rows(
             [
                 pa.array(np.maximum(adjusted[published.causes], plan.clamp)),
                 pa.array(published.keys, pa.binary()),
-                pa.array(list(map(orjson.dumps, published.documents)), pa.string()),
-                pa.array(list(map(label, published.documents)), pa.string()),
+                write_texts(published.documents),
+                labels(published.documents),
                 *(batch.column(place).take(causes) for place in range(4)),
                 pa.array(np.arange(number, number + count, dtype=np.int64)),
             ],

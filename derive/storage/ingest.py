@@ -18,16 +18,17 @@ import orjson
 import pyarrow as pa
 
 from derive.document.clock import format_rfc3339, parse_rfc3339
-from derive.document.key import compile_key, unpack
+from derive.document.key import compile_keys, unpack
 from derive.document.pointer import MISSING, compile_pointer
 from derive.errors import DocumentError, FrontierError, UsageError
 from derive.protocol.specs import JSON, CollectionSpec, Document
 from derive.schema.validator import compile_validator
 from derive.storage.capability import WriteCapability
-from derive.storage.label import compile_label
+from derive.storage.label import compile_labels
 from derive.storage.metadata import translated
 from derive.storage.segment import ROWS, SegmentWriter
 from derive.storage.store import Store
+from derive.storage.texts import write_texts
 
 Line: TypeAlias = tuple[int, "bytes | Document"]
 """A line number of the input, from 1, and its JSON text or its parsed document."""
@@ -84,8 +85,8 @@ class Ingestion:
         self._get_clock = compile_pointer(clock) if clock is not None else None
         self._progress = progress
         self._validator = compile_validator(spec.write_schema, name=spec.name)
-        self._key = compile_key(spec.key, spec.key_defaults)
-        self._label = compile_label(spec)
+        self._keys = compile_keys(spec.key, spec.key_defaults)
+        self._labels = compile_labels(spec)
         store.create(spec)
 
     def load(self, name: str, lines: Iterable[Line]) -> int:
@@ -158,7 +159,7 @@ class Ingestion:
         return numbers, documents
 
     def _show_key(self, document: Document) -> str:
-        return orjson.dumps(unpack(self._key(document)), default=repr).decode()
+        return orjson.dumps(unpack(self._keys([document])[0]), default=repr).decode()
 
     def _stamp(
         self, numbers: list[int], documents: list[Document], history: _History, problems: _Problems
@@ -193,9 +194,9 @@ class Ingestion:
             [
                 pa.array(clocks, pa.int64()),
                 pa.array(seqs, pa.int32()),
-                pa.array(list(map(self._key, documents)), pa.binary()),
-                pa.array(list(map(orjson.dumps, documents)), pa.string()),
-                pa.array(list(map(self._label, documents)), pa.string()),
+                pa.array(self._keys(documents), pa.binary()),
+                write_texts(documents),
+                self._labels(documents),
             ],
             schema=ROWS,
         )

@@ -11,7 +11,6 @@ from pathlib import Path
 from derive.document.key import compile_key, unpack
 from derive.document.pointer import MISSING
 from derive.engine.executor import InProcessExecutor
-from derive.engine.invoke import parse_documents
 from derive.engine.run import Run
 from derive.errors import FlowError, TaskError
 from derive.position import Position
@@ -21,6 +20,7 @@ from derive.storage.contents import ReadOptions, read_rows, reduce_in_memory
 from derive.storage.frontier import tick_end
 from derive.storage.ingest import Ingestion
 from derive.storage.store import Store
+from derive.storage.texts import parse_texts
 from derive.testing.diff import Difference, differences
 
 SHARDS = 3
@@ -206,7 +206,7 @@ class _Driver:
         pairs = (
             pair
             for batch in rows
-            for pair in zip(batch.column(3).to_pylist(), parse_documents(batch.column(4)), strict=True)
+            for pair in zip(batch.column(3).to_pylist(), parse_texts(batch.column(4)), strict=True)
         )
         actual = dict(reduce_in_memory(spec, pairs))
         pack = compile_key(spec.key, spec.key_defaults)

@@ -18,7 +18,7 @@ from derive.errors import DocumentError, FencedError, FrontierError, StorageErro
 from derive.protocol.specs import CatalogSpec
 from derive.storage.contents import ReadOptions, read_rows
 from derive.storage.ingest import Ingestion, csv_lines, json_lines
-from derive.storage.label import compile_label
+from derive.storage.label import compile_labels
 from derive.storage.reader import SourceRead, read_sorted
 from derive.storage.segment import SegmentWriter
 
@@ -161,7 +161,7 @@ def test_segments_are_read_in_order_whatever_their_layout(files: list[list[int]]
         folder = Path(name)
         (folder / "flow.yaml").write_text(CATALOG)
         spec = load(folder / "flow.yaml").collections["s/events"]
-        label = compile_label(spec)
+        labels = compile_labels(spec)
         expected: list[tuple[int, int]] = []
         segments: list[Any] = []
         for number, clocks in enumerate(files):
@@ -171,7 +171,7 @@ def test_segments_are_read_in_order_whatever_their_layout(files: list[list[int]]
                 part = ordered[place : place + 7]
                 keys = [b"%06d" % (number * 1000 + place + each) for each in range(len(part))]
                 documents = [{"id": number} for _ in part]
-                writer.write(rows_of(part, [0] * len(part), keys, documents, label))
+                writer.write(rows_of(part, [0] * len(part), keys, documents, labels(documents)))
                 expected += [(clock, key) for clock, key in zip(part, keys, strict=True) if begin <= clock < end]  # type: ignore[misc]
             segments += writer.close()
         batches = read_sorted(folder, [SourceRead(0, 0, begin, end, tuple(segments))])

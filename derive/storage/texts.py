@@ -1,0 +1,42 @@
+"""Documents as columns of JSON text: one call parses or writes many, far faster than one for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from derive.errors import DocumentError
+from derive.protocol.specs import Document
+
+_BORDER = orjson.Fragment(b"\n")
+
+
+def parse_texts(column: pa.StringArray) -> list[Document]:
+    """The documents of a column of JSON texts."""
+    joined = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(column)], pa.int32()), column), ",")
+    documents: list[Document] = orjson.loads(f"[{joined[0].as_py()}]")
+    return documents
+
+
+def write_texts(documents: Sequence[Document]) -> pa.StringArray:
+    """A column of the documents' JSON texts.
+
+    Raises:
+        DocumentError: they take more than 2 GiB.
+    """
+    count = len(documents)
+    if count == 0:
+        return pa.array([], pa.string())
+    # A line break cannot be inside a JSON text without spaces: in a string it is written as an escape.
+    mixed: list[Document | orjson.Fragment] = [_BORDER] * (2 * count - 1)
+    mixed[::2] = documents
+    texts = orjson.dumps(mixed)[1:-1].split(b",\n,")
+    offsets = np.zeros(count + 1, dtype=np.int64)
+    np.cumsum(np.fromiter(map(len, texts), np.int64, count), out=offsets[1:])
+    if offsets[-1] >= 1 << 31:
+        raise DocumentError(f"{count:,} documents that belong together take more than 2 GiB")
+    return pa.StringArray.from_buffers(count, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(b"".join(texts)))
