@@ -197,7 +197,7 @@ class PeakMemory:
         while not self._done.wait(0.25):
             for process in Path("/proc").glob("[0-9]*"):
                 with suppress(OSError):  # it may just have ended
-                    if b"derive.engine.daemon" in (process / "cmdline").read_bytes():
+                    if b"-m\0derive.engine.daemon\0" in (process / "cmdline").read_bytes():
                         status = (process / "status").read_text()
                         self.kib = max(self.kib, int(status.partition("VmHWM:")[2].split()[0]))
 

@@ -13,6 +13,7 @@ from derive.errors import DocumentError
 from derive.protocol.specs import Document
 
 _BORDER = orjson.Fragment(b"\n")
+_MOST_BYTES = (1 << 31) - 1
 
 
 def parse_texts(column: pa.StringArray) -> list[Document]:
@@ -37,6 +38,6 @@ def write_texts(documents: Sequence[Document]) -> pa.StringArray:
     texts = orjson.dumps(mixed)[1:-1].split(b",\n,")
     offsets = np.zeros(count + 1, dtype=np.int64)
     np.cumsum(np.fromiter(map(len, texts), np.int64, count), out=offsets[1:])
-    if offsets[-1] >= 1 << 31:
+    if offsets[-1] > _MOST_BYTES:
         raise DocumentError(f"{count:,} documents that belong together take more than 2 GiB")
     return pa.StringArray.from_buffers(count, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(b"".join(texts)))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from derive.document.key import compile_key, pack, unpack
+from derive.document.key import compile_key, compile_keys, pack, unpack
 from derive.document.order import compare
 
 SCALARS = st.one_of(
@@ -74,3 +74,15 @@ def test_keys_of_one_two_and_more_pointers_agree(document: dict[str, object]) ->
 
     assert both == first + second
     assert three.startswith(both)
+
+
+@given(st.lists(st.dictionaries(st.sampled_from(["a", "b"]), SCALARS | st.floats(allow_nan=False)), max_size=5))
+def test_keys_of_many_documents_are_those_of_each(documents: list[dict[str, object]]) -> None:
+    pointers, defaults = ["/a", "/b"], ["none", 1]
+
+    assert compile_keys(pointers, defaults)(documents) == [compile_key(pointers, defaults)(each) for each in documents]
+    assert compile_keys(["/a"], ["none"])(documents) == [pack([_integral(each.get("a", "none"))]) for each in documents]
+
+
+def _integral(value: object) -> object:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
