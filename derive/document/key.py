@@ -124,16 +124,16 @@ def compile_keys(pointers: Sequence[str], defaults: Sequence[JSON]) -> Callable[
     It goes component by component: what is said once of a whole column need not be asked of each value.
 
     Args:
-        pointers: locations of the key's components, at least one.
+        pointers: locations of the key's components.
         defaults: for each, the value of a document that lacks it.
     """
     columns = [_compile_column(pointer, default) for pointer, default in zip(pointers, defaults, strict=True)]
 
     def pack_all(documents: Sequence[JSON]) -> list[bytes]:
-        first, *others = (_pack_column(column(documents)) for column in columns)
-        for other in others:
-            first = list(map(add, first, other))
-        return first
+        packed = [b""] * len(documents)
+        for column in columns:
+            packed = list(map(add, packed, _pack_column(column(documents))))
+        return packed
 
     return pack_all
 

@@ -81,6 +81,7 @@ def test_keys_of_many_documents_are_those_of_each(documents: list[dict[str, obje
     pointers, defaults = ["/a", "/b"], ["none", 1]
 
     assert compile_keys(pointers, defaults)(documents) == [compile_key(pointers, defaults)(each) for each in documents]
+    assert compile_keys([], [])(documents) == [b""] * len(documents)
     assert compile_keys(["/a"], ["none"])(documents) == [pack([_integral(each.get("a", "none"))]) for each in documents]
 
 
