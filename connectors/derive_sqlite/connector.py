@@ -9,8 +9,9 @@ import apsw
 from connectors.derive_sqlite.migration import apply_migrations
 from connectors.derive_sqlite.program import compile_program
 from connectors.derive_sqlite.session import SqliteSession
+from connectors.derive_sqlite.shuffle import ComputedShuffle, check_shuffles
 from derive.errors import Issue, LambdaError
-from derive.protocol.specs import DerivationSpec
+from derive.protocol.specs import DerivationSpec, TransformSpec
 
 
 class SqliteConnector:
@@ -25,9 +26,10 @@ class SqliteConnector:
             try:
                 apply_migrations(database, spec.migrations, spec.name, spec.collection.position)
             except LambdaError as error:
-                return [Issue("E521", error.message, error.position or spec.collection.position, error.hint)]
+                issue = Issue("E521", error.message, error.position or spec.collection.position, error.hint)
+                return [issue, *check_shuffles(spec)]
             programs = [compile_program(database, spec, each) for each in spec.transforms]
-        return [issue for each in programs if isinstance(each, list) for issue in each]
+        return check_shuffles(spec) + [issue for each in programs if isinstance(each, list) for issue in each]
 
     def open(self, spec: DerivationSpec, database: apsw.Connection) -> SqliteSession:
         """A session over a shard's state.
@@ -36,3 +38,11 @@ class SqliteConnector:
             LambdaError: a migration or a lambda is wrong.
         """
         return SqliteSession(spec, database)
+
+    def open_shuffle(self, spec: DerivationSpec, transform: TransformSpec) -> ComputedShuffle:
+        """The computed shuffle of a transform.
+
+        Raises:
+            LambdaError: its statement is wrong.
+        """
+        return ComputedShuffle(spec, transform)

@@ -67,32 +67,41 @@ def compile_program(db: apsw.Connection, spec: DerivationSpec, transform: Transf
     projections = spec.sources[transform.source].projections
     issues: list[Issue] = []
     steps: list[Step] = []
-    used: list[ProjectionSpec] = []
     for statement in read_block(db, script, what):
         if isinstance(statement, Issue):
             issues.append(statement)
             continue
-        named = {name: find_projection(name, projections) for name in statement.parameters}
-        unknown = [name for name, each in named.items() if each is None]
-        if unknown:
-            issues += [_unknown(script, statement, name, transform, projections) for name in unknown]
-            continue
-        found = {name: each for name, each in named.items() if each is not None}
-        bound = [found[name] for name in statement.parameters]
-        steps.append(Step(statement, compile_binding(bound), _compile_make(statement, found)))
-        used += bound
+        step = compile_statement(script, statement, transform, projections)
+        if isinstance(step, Step):
+            steps.append(step)
+        else:
+            issues += step
     if issues:
         return issues
+    used = [find_projection(name, projections) for each in steps for name in each.statement.parameters]
     makes = [each.make for each in steps if each.make is not None]
     return Program(
         transform=transform,
         what=what,
         steps=tuple(steps),
         sql="".join(each.statement.text for each in steps),
-        binding=compile_binding(used),
+        binding=compile_binding([each for each in used if each is not None]),
         make=makes[0] if makes else None,
         together=len(makes) <= 1,
     )
+
+
+def compile_statement(
+    script: Script, statement: Statement, transform: TransformSpec, projections: Sequence[ProjectionSpec]
+) -> Step | list[Issue]:
+    """A statement with its parameters bound to fields of the source; or an issue for each that is no field."""
+    named = {name: find_projection(name, projections) for name in statement.parameters}
+    unknown = [name for name, each in named.items() if each is None]
+    if unknown:
+        return [_unknown(script, statement, name, transform, projections) for name in unknown]
+    found = {name: each for name, each in named.items() if each is not None}
+    binding = compile_binding([found[name] for name in statement.parameters])
+    return Step(statement, binding, _compile_make(statement, found))
 
 
 def _compile_make(statement: Statement, found: Mapping[str, ProjectionSpec]) -> MakeDocument | None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from connectors.derive_sqlite.shuffle import ComputedShuffle, check_shuffles
 from connectors.derive_typescript.check import check_module, check_names
 from connectors.derive_typescript.session import TypeScriptSession
 from derive.errors import Issue
-from derive.protocol.specs import DerivationSpec
+from derive.protocol.specs import DerivationSpec, TransformSpec
 
 if TYPE_CHECKING:
     import apsw
@@ -22,8 +23,12 @@ class TypeScriptConnector:
         Issues are E531 (what `deno check` reports), E532 (a transform that no method can implement) and E533 (a
         method that is not supported yet).
         """
-        return check_names(spec) or check_module(spec)
+        return check_shuffles(spec) + (check_names(spec) or check_module(spec))
 
     def open(self, spec: DerivationSpec, database: apsw.Connection) -> TypeScriptSession:
         """A session; Deno starts with the first batch. The state database is not used yet."""
         return TypeScriptSession(spec)
+
+    def open_shuffle(self, spec: DerivationSpec, transform: TransformSpec) -> ComputedShuffle:
+        """The computed shuffle of a transform, which is SQL here too."""
+        return ComputedShuffle(spec, transform)

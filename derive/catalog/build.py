@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -216,7 +217,7 @@ class _Builder:
                 continue
             sources[source.name] = source
             transforms.append(self._transform(each, len(transforms), source, feedback=source.name in cycle))
-        self._check_shuffles(definition, derive.transforms, transforms)
+        transforms = self._aligned(definition, derive.transforms, transforms)
         collection = self._collections.get(definition.name)
         if collection is None:
             return None
@@ -317,10 +318,10 @@ class _Builder:
         key = tuple(key_at.value)
         return ShuffleSpec(kind, key, _defaults(shape, key), tuple(each for each in found if each))
 
-    def _check_shuffles(
+    def _aligned(
         self, definition: CollectionDef, written: Iterable[TransformDef], built: list[TransformSpec]
-    ) -> None:
-        """Keyed transforms of one derivation have keys of the same length and types."""
+    ) -> list[TransformSpec]:
+        """The transforms of a derivation, with keys of the same length and types, which computed ones are told."""
         assert definition.derive is not None
         keyed = [each for each in built if each.shuffle.kind == "key"]
         explicit = definition.derive.shuffle_key_types
@@ -330,7 +331,12 @@ class _Builder:
         elif keyed:
             wanted, reason = keyed[-1].shuffle.key_types, f"'{keyed[-1].name}' has"
         else:
-            return
+            for each in built:
+                if each.shuffle.kind == "lambda":
+                    message = f"the types of the shuffle key of '{each.name}' are not known"
+                    at = places[each.name].shuffle or places[each.name].name
+                    self._issue("E506", message, at, "say 'shuffleKeyTypes: [string]' under 'derive', for example")
+            return built
         for each in keyed:
             if each.shuffle.key_types != wanted:
                 at = places[each.name].shuffle or places[each.name].name
@@ -339,6 +345,13 @@ class _Builder:
                     f" and {reason} [{', '.join(map(str, wanted))}]"
                 )
                 self._issue("E504", message, at)
+        computed = ShuffleSpec("lambda", key_types=wanted)
+        return [
+            replace(each, shuffle=replace(computed, script=each.shuffle.script))
+            if each.shuffle.kind == "lambda"
+            else each
+            for each in built
+        ]
 
     # Tests
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from derive.engine.executor import Executor
 from derive.engine.plan import Sources, default_shards, feeds_back_in_memory, offset_of
-from derive.engine.task import Task, Waiting, check_runnable
+from derive.engine.task import Task, Waiting
 from derive.errors import FencedError, FlowError, UsageError
 from derive.protocol.specs import CatalogSpec, TransformSpec
 from derive.storage.frontier import tick_end
@@ -93,7 +93,6 @@ class Run:
             )
             for name in chosen:
                 spec = catalog.derivations[name]
-                check_runnable(spec)
                 self.tasks[name] = Task(store, spec, shards or default_shards(spec, cores))
             if chosen:
                 self._cycles.append(chosen)

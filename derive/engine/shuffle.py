@@ -16,9 +16,11 @@ from zlib import crc32
 import numpy as np
 import pyarrow as pa
 
-from derive.document.key import compile_keys
-from derive.engine.plan import Plan
-from derive.protocol.specs import CollectionSpec, ShuffleSpec
+from derive.document.key import compile_keys, pack
+from derive.engine.plan import Plan, offset_of
+from derive.protocol.derive import ReadBatch, find_connector
+from derive.protocol.specs import DerivationSpec, TransformSpec
+from derive.schema.validator import compile_validator
 from derive.storage.frontier import tick_begin
 from derive.storage.texts import parse_texts
 
@@ -44,18 +46,35 @@ def owners_of_keys(keys: Sequence[bytes], count: int) -> Any:
     return ((hashes * np.uint64(count)) >> np.uint64(32)).astype(np.int32)
 
 
-def compile_shuffle_key(shuffle: ShuffleSpec, source: CollectionSpec) -> Callable[[pa.RecordBatch], Sequence[bytes]]:
-    """A function from source rows (`SOURCE_ROWS`) to the packed keys they are shuffled by."""
+def compile_shuffle_key(spec: DerivationSpec, transform: TransformSpec) -> Callable[[pa.RecordBatch], Sequence[bytes]]:
+    """A function from source rows (`SOURCE_ROWS`) of one transform to the packed keys they are shuffled by."""
+    shuffle, source = transform.shuffle, spec.sources[transform.source]
     by_key = (shuffle.key, shuffle.key_defaults) == (source.key, source.key_defaults)
-    if shuffle.kind == "any" or by_key:
+    if shuffle.kind == "any" or (shuffle.kind == "key" and by_key):
         return lambda rows: rows.column(3).to_pylist()
-    pack_all = compile_keys(shuffle.key, shuffle.key_defaults)
-    return lambda rows: pack_all(parse_texts(rows.column(4)))
+    if shuffle.kind == "key":
+        pack_all = compile_keys(shuffle.key, shuffle.key_defaults)
+        return lambda rows: pack_all(parse_texts(rows.column(4)))
+    session = find_connector(spec.connector).open_shuffle(spec, transform)
+    is_valid = compile_validator(source.read_schema, name=source.name).is_valid
+    offset = offset_of(spec, transform)
+
+    def computed(rows: pa.RecordBatch) -> Sequence[bytes]:
+        adjusted = rows.column(0).to_numpy()
+        clocks, published = adjusted.tolist(), (adjusted - offset).tolist()
+        documents = parse_texts(rows.column(4))
+        if not all(map(is_valid, documents)):
+            keys: list[bytes] = rows.column(3).to_pylist()  # wherever the invalid one arrives, it is reported
+            return keys
+        batch = ReadBatch([transform.index] * len(documents), clocks, published, documents)
+        return list(map(pack, session.keys(batch)))
+
+    return computed
 
 
 def source_owners(plan: Plan) -> Callable[[pa.RecordBatch], Any]:
     """A function from source rows (`SOURCE_ROWS`) to the numbers of the shards that own them."""
-    keys = [compile_shuffle_key(each.shuffle, plan.spec.sources[each.source]) for each in plan.spec.transforms]
+    keys = [compile_shuffle_key(plan.spec, each) for each in plan.spec.transforms]
 
     def owners_of(rows: pa.RecordBatch) -> Any:
         transforms = rows.column(1).to_numpy()

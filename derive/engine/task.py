@@ -16,7 +16,7 @@ from derive.engine.executor import Executor
 from derive.engine.plan import Plan, Shape, Sources, choose_end, shape_of, slice_borders
 from derive.engine.state import write_epoch
 from derive.engine.worker import Message
-from derive.errors import FlowError, TaskError
+from derive.errors import FlowError
 from derive.protocol.specs import DerivationSpec, TransformSpec
 from derive.storage.capability import WriteCapability
 from derive.storage.frontier import BEGINNING, tick_begin
@@ -191,18 +191,3 @@ class Task:
     def release(self) -> None:
         """Give up the right to write."""
         self._store.drop(self._capability)
-
-
-def check_runnable(spec: DerivationSpec) -> None:
-    """Refuse what this version cannot run.
-
-    Raises:
-        TaskError: the derivation uses a computed shuffle.
-    """
-    for transform in spec.transforms:
-        if transform.shuffle.kind == "lambda":
-            raise TaskError(
-                f"transform '{transform.name}' of '{spec.name}' has a computed shuffle, which does not run yet",
-                position=transform.position,
-                hint="shuffle by a key for now",
-            )

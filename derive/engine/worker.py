@@ -162,10 +162,10 @@ def run_shuffle(plan: Plan, number: int) -> Iterator[pa.RecordBatch]:
     Yields:
         Packets (`PACKETS`) of `SOURCE_ROWS`, whose places follow those of slices before.
     """
-    owners_of = source_owners(plan)
     places = itertools.count(number << 32)
     span = plan.slices[number], plan.slices[number + 1]
     try:
+        owners_of = source_owners(plan)
         with translated(plan.root):
             for batch in read_sorted(plan.root, [each.within(*span) for each in plan.reads]):
                 yield pack_rows(batch, owners_of(batch), lambda _: next(places))

@@ -13,7 +13,7 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Protocol
 
 from derive.errors import Issue, TaskError
-from derive.protocol.specs import DerivationSpec, Document
+from derive.protocol.specs import JSON, DerivationSpec, Document, TransformSpec
 
 if TYPE_CHECKING:
     import apsw
@@ -59,6 +59,17 @@ class DeriveSession(Protocol):
         """Release everything. Called once, also after an error."""
 
 
+class ShuffleSession(Protocol):
+    """A computed shuffle, which sees documents and no state."""
+
+    def keys(self, batch: ReadBatch) -> list[tuple[JSON, ...]]:
+        """The components of each document's shuffle key, of the types that the transform's shuffle says, or null.
+
+        Raises:
+            LambdaError: a document has no such key.
+        """
+
+
 class DeriveConnector(Protocol):
     """A language that lambdas are written in."""
 
@@ -71,6 +82,9 @@ class DeriveConnector(Protocol):
         `database` is inside an open transaction, which the runtime commits or rolls back; the session applies
         migrations in it and must not end it.
         """
+
+    def open_shuffle(self, spec: DerivationSpec, transform: TransformSpec) -> ShuffleSession:
+        """The computed shuffle of a transform whose `shuffle.kind` is `lambda`."""
 
 
 @cache

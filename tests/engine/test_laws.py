@@ -73,6 +73,11 @@ def keyed(draw: st.DrawFn, name: str, source: str) -> str:
     tick = draw(st.sampled_from(["500ms", "1s", "2s"]))
     if source == "t/source" and draw(st.booleans()):
         return keyed_by_pair(name, delay, tick)
+    # A shuffle may be coarser than the state: all of a key still comes to one shard.
+    shuffle = draw(
+        st.sampled_from(["{key: [/k]}", "{lambda: 'SELECT $k AS k;'}", "{lambda: 'SELECT upper(substr($k, 1, 1));'}"])
+    )
+    delayed = "{key: [/k]}" if shuffle == "{lambda: 'SELECT $k AS k;'}" else shuffle
     return f"""
   t/{name}:
     schema: {REDUCTIONS[draw(st.sampled_from(sorted(REDUCTIONS)))]}
@@ -81,16 +86,17 @@ def keyed(draw: st.DrawFn, name: str, source: str) -> str:
       using:
         sqlite: {{migrations: ["CREATE TABLE seen (k TEXT PRIMARY KEY, n REAL NOT NULL);"]}}
       shards: {{maxTxnDuration: {tick}}}
+      shuffleKeyTypes: [string]
       transforms:
         - name: add
           source: {source}
-          shuffle: {{key: [/k]}}
+          shuffle: {shuffle}
           lambda: |
             INSERT INTO seen VALUES ($k, ifnull($v, 0)) ON CONFLICT DO UPDATE SET n = n + ifnull($v, 0);
             SELECT substr($k, 1, 1) AS k, n AS v FROM seen WHERE k = $k;
         - name: take
           source: {source}
-          shuffle: {{key: [/k]}}
+          shuffle: {delayed}
           readDelay: {delay}
           lambda: UPDATE seen SET n = n - ifnull($v, 0) WHERE k = $k RETURNING 'taken' AS k, n AS v;
 """

@@ -1,0 +1,131 @@
+"""Computed shuffle keys: a statement that makes one row of each document, which says on which shard it belongs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import length_hint
+from typing import Any
+
+import apsw
+import orjson
+
+from connectors.derive_sqlite.block import first_issue, read_block
+from connectors.derive_sqlite.chance import Chance, calls_chance
+from connectors.derive_sqlite.program import compile_statement
+from derive.errors import Issue, LambdaError
+from derive.position import Position, Script
+from derive.protocol.derive import ReadBatch
+from derive.protocol.specs import JSON, DerivationSpec, Document, TransformSpec
+
+_SHOWN_CHARACTERS = 500
+
+
+def check_shuffles(spec: DerivationSpec) -> list[Issue]:
+    """Everything wrong with the computed shuffles of a derivation that can be known without documents."""
+    found = [_compile(apsw.Connection(":memory:"), spec, each) for each in spec.transforms if each.shuffle.script]
+    return [issue for each in found if isinstance(each, list) for issue in each]
+
+
+class ComputedShuffle:
+    """The computed shuffle of one transform. It sees the document and nothing else: there is no state yet.
+
+    Raises:
+        LambdaError: the statement is wrong.
+    """
+
+    def __init__(self, spec: DerivationSpec, transform: TransformSpec) -> None:
+        script = transform.shuffle.script
+        assert script is not None
+        self._transform = transform
+        self._position: Position = script.locate(0)
+        self._chance = Chance() if calls_chance([script.text]) else None
+        database = apsw.Connection(":memory:")
+        if self._chance:
+            self._chance.register(database)
+        compiled = _compile(database, spec, transform)
+        if isinstance(compiled, list):
+            raise first_issue(compiled[0])
+        self._sql, self._binding, self._columns = compiled
+        self._cursor = database.cursor()
+
+    def keys(self, batch: ReadBatch) -> list[tuple[JSON, ...]]:
+        """The components of each document's shuffle key.
+
+        Raises:
+            LambdaError: a document has none or several, or one of other types than the derivation shuffles by.
+        """
+        left = iter(list(batch.documents))
+        feed = self._binding.feed(left, batch.published)
+        if self._chance is not None:
+            feed = self._feed_in_time(self._chance, left, batch)
+        rows: list[tuple[Any, ...]] = []
+        last = len(batch.documents) - 1
+        try:
+            for row in self._cursor.executemany(self._sql, feed):
+                place = last - length_hint(left)
+                if place != len(rows):
+                    what = "returned no row" if place > len(rows) else "returned more than one row"
+                    raise self._failed(batch.documents[min(place, len(rows))], what)
+                rows.append(row)
+        except (apsw.Error, OverflowError) as exc:
+            raise self._failed(batch.documents[last - length_hint(left)], f"failed: {exc}") from exc
+        if len(rows) <= last:
+            raise self._failed(batch.documents[len(rows)], "returned no row")
+        kinds = self._transform.shuffle.key_types
+        return [
+            tuple(
+                self._component(document, name, kind, value)
+                for name, kind, value in zip(self._columns, kinds, row, strict=True)
+            )
+            for document, row in zip(batch.documents, rows, strict=True)
+        ]
+
+    def _feed_in_time(self, chance: Chance, documents: Any, batch: ReadBatch) -> Any:
+        for place, document in enumerate(documents):
+            chance.begin(self._transform.index, batch.clocks[place], document)
+            yield self._binding.values(document, batch.published[place])
+
+    def _component(self, document: Document, name: str, kind: str, value: Any) -> JSON:
+        if value is None:
+            return None
+        if kind == "string" and type(value) is str:
+            return value
+        if kind == "integer" and type(value) is int:
+            return value
+        if kind == "boolean" and type(value) is int and value in (0, 1):
+            return value == 1
+        raise self._failed(document, f"gave {value!r} for '{name}', and a component of type {kind} is needed")
+
+    def _failed(self, document: Document, reason: str) -> LambdaError:
+        shown = orjson.dumps(document).decode()
+        shown = shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[:_SHOWN_CHARACTERS]}…"
+        what = f"the shuffle of transform '{self._transform.name}'"
+        return LambdaError(f"{what} {reason}; the document was {shown}", position=self._position)
+
+
+def _compile(database: apsw.Connection, spec: DerivationSpec, transform: TransformSpec) -> Any:
+    """The statement, its binding and its columns; or everything that is wrong with it."""
+    script = transform.shuffle.script
+    assert script is not None
+    what = f"the shuffle of transform '{transform.name}'"
+    found = list(read_block(database, script, what))
+    issues = [each for each in found if isinstance(each, Issue)]
+    if issues:
+        return issues
+    statements = [each for each in found if not isinstance(each, Issue)]
+    if len(statements) != 1 or not statements[0].columns:
+        return [Issue("E527", f"{what} must be one statement that returns a row", script.locate(0))]
+    statement, kinds = statements[0], transform.shuffle.key_types
+    if len(statement.columns) != len(kinds):
+        return [_columns_differ(script, what, statement.columns, kinds)]
+    step = compile_statement(script, statement, transform, spec.sources[transform.source].projections)
+    return step if isinstance(step, list) else (statement.text, step.binding, statement.columns)
+
+
+def _columns_differ(script: Script, what: str, columns: Sequence[str], kinds: Sequence[str]) -> Issue:
+    return Issue(
+        "E527",
+        f"{what} returns {len(columns)} columns ({', '.join(columns)}), and the shuffle key has the types"
+        f" [{', '.join(kinds)}]",
+        script.locate(0),
+    )
