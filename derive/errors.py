@@ -18,13 +18,14 @@ that is raised is a defect of this project.
     │   ├── FrontierError       a time below `since`, or a write below `upper`
     │   └── DiskFullError       no space left
     └── TaskError           a task cannot run as configured
+        └── LostError           workers were lost, and could not be replaced
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from derive.position import Position
 
@@ -36,7 +37,10 @@ class FlowError(Exception):
         message: what happened, naming the thing it happened to.
         position: where its cause is written, if it is in a file.
         hint: what to do about it.
+        heals: it may well be gone later, with nothing edited: worth another try.
     """
+
+    heals: ClassVar[bool] = False
 
     def __init__(self, message: str, *, position: Position | None = None, hint: str | None = None) -> None:
         super().__init__(message)
@@ -143,6 +147,14 @@ class FrontierError(StorageError):
 class DiskFullError(StorageError):
     """No space is left where the data folder lies."""
 
+    heals = True
+
 
 class TaskError(FlowError):
     """A task cannot run as it is configured."""
+
+
+class LostError(TaskError):
+    """Workers were lost, and could not be replaced."""
+
+    heals = True

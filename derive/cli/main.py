@@ -19,6 +19,7 @@ _COMMANDS = {
     "check": "Find everything that is wrong in a catalog.",
     "collections": "List collections, and read their documents.",
     "ingest": "Load documents into a collection.",
+    "reset": "Start a derivation over.",
     "run": "Run derivations on Spark.",
     "status": "Show how far each task is, and why it stopped.",
     "test": "Run the catalog's tests.",

@@ -53,7 +53,7 @@ def command(
     store = Store(folder)
     executor = SparkExecutor(master, folder / "logs" / "spark.log")
     with Progress() as progress:
-        observer = _Reporter(progress, store)
+        observer = _Reporter(progress, store, goes_on=not until_idle)
         run = Run(
             catalog,
             store,
@@ -63,6 +63,7 @@ def command(
             cores=os.cpu_count() or 1,
             observer=observer,
         )
+        _tell_new(run)
         try:
             if until_idle:
                 _tell_waiting(run.until_idle())
@@ -88,6 +89,15 @@ def _forever(run: Run, tasks: int) -> None:
         time.sleep(_POLL_SECONDS)
 
 
+def _tell_new(run: Run) -> None:
+    from derive.cli.console import note
+
+    for task in run.tasks.values():
+        for transform in task.begins:
+            again = f", again because of 'backfill: {transform.backfill}'" if transform.backfill else ", as it is new"
+            note(f"{task.spec.name}: '{transform.name}' reads '{transform.source}' from its start{again}")
+
+
 def _tell_waiting(waiting: list[Waiting]) -> None:
     from derive.cli.console import note
     from derive.document.clock import format_duration, format_rfc3339
@@ -102,7 +112,8 @@ def _tell_waiting(waiting: list[Waiting]) -> None:
 class _Reporter:
     """Tells a person what a run does."""
 
-    def __init__(self, progress: Progress, store: Store) -> None:
+    def __init__(self, progress: Progress, store: Store, *, goes_on: bool) -> None:
+        self._goes_on = goes_on
         self._progress = progress
         self._store = store
         self._before: dict[str, int] = {}
@@ -130,5 +141,6 @@ class _Reporter:
         from derive.cli.console import note, print_error
 
         self.failures += 1
-        note(f"{task} stopped; its transaction was rolled back")
+        then = ", and will be tried again" if error.heals and self._goes_on else ""
+        note(f"{task} stopped; its transaction was rolled back{then}")
         print_error(error)

@@ -3,47 +3,93 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from derive.cli.options import catalog_options, data_folder, output_option
+
+if TYPE_CHECKING:
+    from derive.engine.task import Waiting
+    from derive.protocol.specs import DerivationSpec
+    from derive.storage.store import Store
+
+_COLUMNS = ["task", "state", "shards", "transactions", "documents in", "documents out", "waiting", "upper"]
 
 
 @click.command()
 @catalog_options
 @output_option
 def command(source: Path, data: Path | None, output: str | None) -> None:
-    """Show each task: how far it is, what it has processed, and why it stopped if it did."""
+    """Show each task: how far it is, what waits for it, and why it stopped if it did.
+
+    A task is `idle` if nothing waits, `delayed` if what waits has a read delay to go, `behind` if there is work for
+    `flowctl run`, and `failed` if an error stopped it. As JSON, `waiting for` says more: for each transform how many
+    documents wait, and when the first of them is due.
+
+    \b
+    Examples:
+      flowctl status
+      flowctl status -o json | jq 'select(.state == "failed")'
+    """
     import orjson
 
     from derive.catalog import load
     from derive.cli.console import print_error, print_rows
-    from derive.document.clock import format_rfc3339
     from derive.errors import FlowError
     from derive.storage.store import Store
 
     catalog = load(source)
     store = Store(data_folder(source, data))
-    rows = []
-    errors = []
-    for name in catalog.derivations:
-        task, known = store.task(name), store.collection(name)
-        error = orjson.loads(task.error) if task and task.error else None
-        rows.append(
+    try:
+        rows = [_row(store, spec) for spec in catalog.derivations.values()]
+        failures = [task.error for name in catalog.derivations if (task := store.task(name)) and task.error]
+    finally:
+        store.close()
+    print_rows(_COLUMNS, rows, output)
+    for failure in failures:
+        print_error(FlowError.from_json(orjson.loads(failure)))
+
+
+def _row(store: Store, spec: DerivationSpec) -> dict[str, Any]:
+    import orjson
+
+    from derive.document.clock import format_duration, format_rfc3339
+    from derive.engine.task import find_waiting
+    from derive.storage.frontier import BEGINNING
+
+    task, known = store.task(spec.name), store.collection(spec.name)
+    waiting = find_waiting(store, spec, task.positions if task else {})
+    failed = task.error if task else None
+    return {
+        "task": spec.name,
+        "state": _state(store, waiting, has_run=task is not None, failed=failed is not None, disabled=spec.disabled),
+        "shards": task.shards if task else None,
+        "transactions": task.transactions if task else 0,
+        "documents in": task.documents_in if task else 0,
+        "documents out": task.documents_out if task else 0,
+        "waiting": sum(each.documents for each in waiting),
+        "upper": format_rfc3339(known.upper) if known and known.upper > BEGINNING else None,
+        "waiting for": [
             {
-                "task": name,
-                "state": "failed" if error else "never run" if task is None else "ok",
-                "shards": task.shards if task else None,
-                "documents in": task.documents_in if task else 0,
-                "documents out": task.documents_out if task else 0,
-                "upper": format_rfc3339(known.upper) if known else None,
-                "error": error["message"] if error else None,
+                "transform": each.transform,
+                "documents": each.documents,
+                "read delay": format_duration(each.delay),
+                "due": format_rfc3339(each.due),
             }
-        )
-        if error:
-            errors.append((name, FlowError.from_json(error)))
-    store.close()
-    columns = ["task", "state", "shards", "documents in", "documents out", "upper"]
-    print_rows(columns, rows, output)
-    for _, failure in errors:
-        print_error(failure)
+            for each in waiting
+        ],
+        "error": orjson.loads(failed)["message"] if failed else None,
+    }
+
+
+def _state(store: Store, waiting: list[Waiting], *, has_run: bool, failed: bool, disabled: bool) -> str:
+    if failed:
+        return "failed"
+    if disabled:
+        return "disabled"
+    if not has_run:
+        return "never run"
+    if not waiting:
+        return "idle"
+    return "behind" if any(each.due <= store.timeline.wall() for each in waiting) else "delayed"

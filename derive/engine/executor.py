@@ -20,7 +20,7 @@ class Executor(Protocol):
         """Carry out a plan; returns what its workers said, errors included.
 
         Raises:
-            TaskError: workers were lost and could not be replaced.
+            LostError: workers were lost and could not be replaced.
         """
 
     def close(self) -> None:

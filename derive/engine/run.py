@@ -18,6 +18,8 @@ from derive.protocol.specs import CatalogSpec, TransformSpec
 from derive.storage.frontier import tick_end
 from derive.storage.store import Store
 
+_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 1.0, 60.0
+
 
 class Observer(Protocol):
     """Is told what a run does."""
@@ -80,6 +82,7 @@ class Run:
         self._observer = observer or Silent()
         self.tasks: dict[str, Task] = {}
         self._cycles: list[tuple[str, ...]] = []
+        self._retries: dict[str, tuple[float, float]] = {}  # when to try again, after how many seconds
         for collection in catalog.collections.values():
             store.create(collection)
         self._sealable = [name for name in catalog.collections if name not in catalog.derivations]
@@ -114,7 +117,7 @@ class Run:
 
     def _advance(self, cycle: tuple[str, ...], now: int) -> bool:
         tasks = [self.tasks[name] for name in cycle]
-        if any(each.error for each in tasks):
+        if not all(self._may_run(each) for each in tasks):
             return False
         looks = {each.spec.name: Sources(self._store, each.spec) for each in tasks}
         in_memory = feeds_back_in_memory(tasks[0].spec, tasks[0].shards, cycle)
@@ -139,6 +142,15 @@ class Run:
                 return False
         return moved
 
+    def _may_run(self, task: Task) -> bool:
+        """Whether a task is well, or its error may have healed by now and has waited its time."""
+        if task.error is None:
+            return True
+        if not task.error.heals or time.monotonic() < self._retries[task.spec.name][0]:
+            return False
+        task.error = None
+        return True
+
     def _transact(self, task: Task, frontier: Callable[[TransformSpec], int]) -> bool:
         name = task.spec.name
         self._observer.begun(name)
@@ -148,9 +160,13 @@ class Run:
             raise
         except FlowError as error:
             task.fail(error)
+            if error.heals:
+                pause = min(2 * self._retries.get(name, (0.0, _FIRST_RETRY_SECONDS / 2))[1], _LAST_RETRY_SECONDS)
+                self._retries[name] = (time.monotonic() + pause, pause)
             self._observer.failed(name, error)
             return False
         if moved:
+            self._retries.pop(name, None)
             self._observer.committed(name)
         return moved
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 from derive.engine.java import ensure_java, java_options
 from derive.engine.plan import Plan, Progress
 from derive.engine.worker import Message, progress_folder, run_combine, run_lambdas, run_shuffle, run_single, run_slice
-from derive.errors import DiskFullError, TaskError
+from derive.errors import DiskFullError, LostError, TaskError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -132,7 +132,7 @@ class SparkExecutor:
                         "no space left on the device while Spark shuffled documents",
                         hint="nothing was committed; free some space and run the command again",
                     ) from exc
-                raise TaskError(
+                raise LostError(
                     f"the Spark job of '{plan.spec.name}' failed: {_cause(text)}", hint=f"see {self.log_file}"
                 ) from exc
 

@@ -53,6 +53,14 @@ def write_epoch(root: Path, task: str, epoch: int) -> None:
         temporary.replace(folder / "epoch")
 
 
+def _epoch(folder: Path) -> int | None:
+    """The current epoch of a task; None if it was reset."""
+    try:
+        return int((folder / "epoch").read_text())
+    except FileNotFoundError:
+        return None
+
+
 @contextmanager
 def open_state(folder: Path, *, epoch: int, committed: str | None, token: str) -> Iterator[apsw.Connection]:
     """A shard's database inside an open transaction, which commits as prepared when the block ends.
@@ -70,9 +78,8 @@ def open_state(folder: Path, *, epoch: int, committed: str | None, token: str) -
     with translated(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with _locked(folder):
-            current = int((folder.parent / "epoch").read_text())
-            if current != epoch:
-                raise FencedError(f"epoch {epoch} of {folder.parent.name} was superseded by epoch {current}")
+            if _epoch(folder.parent) != epoch:
+                raise FencedError(f"another flowctl has taken over '{folder.parent.name}', or has reset it")
             db = _at_committed(folder / "state.db", committed)
             try:
                 db.execute("BEGIN IMMEDIATE")

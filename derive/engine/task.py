@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import orjson
@@ -16,7 +17,7 @@ from derive.engine.executor import Executor
 from derive.engine.plan import Plan, Shape, Sources, choose_end, shape_of, slice_borders
 from derive.engine.state import write_epoch
 from derive.engine.worker import Message
-from derive.errors import FlowError
+from derive.errors import DiskFullError, FlowError
 from derive.protocol.specs import DerivationSpec, TransformSpec
 from derive.storage.capability import WriteCapability
 from derive.storage.frontier import BEGINNING, tick_begin
@@ -42,6 +43,24 @@ class Waiting:
     due: int
 
 
+def find_waiting(store: Store, spec: DerivationSpec, positions: Mapping[str, int]) -> list[Waiting]:
+    """What each transform of a task still has to process.
+
+    Args:
+        store: the data folder.
+        spec: the derivation.
+        positions: by `state_key`, the adjusted clock below which a transform has processed everything.
+    """
+    sources = Sources(store, spec)
+    found = []
+    for each in spec.transforms:
+        position = positions.get(each.state_key, BEGINNING)
+        due = sources.earliest(each, position)
+        if due is not None:
+            found.append(Waiting(spec.name, each.name, each.read_delay, sources.pending(each, position), due))
+    return found
+
+
 class Task:
     """One derivation, with the exclusive right to write its collection.
 
@@ -49,6 +68,12 @@ class Task:
         store: the data folder.
         spec: the derivation.
         shards: how many shards it gets if it has never run.
+
+    Attributes:
+        spec: the derivation.
+        shards: how many it has.
+        error: why it stopped, if it did.
+        begins: transforms that are new to a task that has run before, and read their source from its start.
     """
 
     def __init__(self, store: Store, spec: DerivationSpec, shards: int) -> None:
@@ -63,6 +88,9 @@ class Task:
         store.collect_garbage(spec.name)
         self._positions = dict(state.positions)
         self._tokens = dict(state.tokens)
+        self.begins = tuple(
+            each for each in spec.transforms if state.positions and each.state_key not in state.positions
+        )
 
     @property
     def upper(self) -> int:
@@ -85,14 +113,7 @@ class Task:
 
     def waiting(self) -> list[Waiting]:
         """What each transform still has to process."""
-        sources = Sources(self._store, self.spec)
-        found = []
-        for each in self.spec.transforms:
-            due = sources.earliest(each, self.position(each))
-            if due is not None:
-                count = sources.pending(each, self.position(each))
-                found.append(Waiting(self.spec.name, each.name, each.read_delay, count, due))
-        return found
+        return find_waiting(self._store, self.spec, self._positions)
 
     def advance(
         self, executor: Executor, frontier: Callable[[TransformSpec], int], progress: Callable[[int], None]
@@ -186,8 +207,10 @@ class Task:
     def fail(self, error: FlowError) -> None:
         """Record why the task stopped."""
         self.error = error
-        self._store.set_error(self.spec.name, orjson.dumps(error.to_json()).decode())
+        with suppress(DiskFullError):  # then it cannot be recorded, and is only told
+            self._store.set_error(self.spec.name, orjson.dumps(error.to_json()).decode())
 
     def release(self) -> None:
         """Give up the right to write."""
-        self._store.drop(self._capability)
+        with suppress(DiskFullError):  # the next holder supersedes it anyway
+            self._store.drop(self._capability)

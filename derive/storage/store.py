@@ -336,6 +336,19 @@ class Store:
         with self._metadata.transaction() as db:
             db.execute("UPDATE task SET error = ? WHERE name = ?", (error, name))
 
+    def reset(self, names: Sequence[str]) -> None:
+        """Forget all that tasks have derived and how far they were; who still writes for them is superseded."""
+        with self._metadata.transaction() as db:
+            for name in names:
+                db.execute(
+                    "UPDATE collection SET since = ?, upper = ?, epoch = epoch + 1 WHERE name = ?",
+                    (BEGINNING, BEGINNING, name),
+                )
+                db.execute("DELETE FROM capability WHERE collection = ?", (name,))
+                db.execute("DELETE FROM segment WHERE collection = ?", (name,))
+                db.execute("DELETE FROM shard WHERE task = ?", (name,))
+                db.execute("DELETE FROM task WHERE name = ?", (name,))
+
     # Housekeeping
 
     def collect_garbage(self, name: str) -> int:

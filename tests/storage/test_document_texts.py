@@ -11,7 +11,13 @@ from derive.errors import DocumentError
 from derive.storage import texts
 from derive.storage.texts import parse_texts, write_texts
 
-SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.text()
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text()
+)
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8)
 # What would look like the border between two documents, if texts were not escaped.
 BORDERS = st.sampled_from(["\n", ",\n,", '",\n,"', "\\n", "\r\n"])

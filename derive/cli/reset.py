@@ -1,0 +1,37 @@
+"""`flowctl reset`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from derive.cli.options import catalog_options, data_folder
+
+
+@click.command()
+@catalog_options
+@click.option("--task", "tasks", multiple=True, required=True, metavar="NAME", help="The derivation (repeatable).")
+@click.option("--cascade", is_flag=True, help="Also reset the derivations that read it.")
+def command(source: Path, data: Path | None, tasks: tuple[str, ...], *, cascade: bool) -> None:
+    """Start a derivation over: remove what it derived, its state and its progress.
+
+    The next run derives everything again, from the first document of its sources.
+
+    \b
+    Examples:
+      flowctl reset --task acmeBank/balances
+      flowctl reset --task acmeBank/transfer-outcomes --cascade
+    """
+    from derive.catalog import load
+    from derive.cli.console import note
+    from derive.engine.reset import reset
+    from derive.storage.store import Store
+
+    catalog = load(source)
+    store = Store(data_folder(source, data))
+    try:
+        for name in reset(catalog, store, tasks, cascade=cascade):
+            note(f"{name} starts over with the next run")
+    finally:
+        store.close()

@@ -1,0 +1,65 @@
+"""Starting a derivation over: what it derived, its state and its progress go, and its sources stay."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+
+from derive.engine.state import task_folder
+from derive.errors import UsageError
+from derive.protocol.specs import CatalogSpec
+from derive.storage.store import Store
+
+
+def readers_of(catalog: CatalogSpec, store: Store, names: Sequence[str]) -> list[str]:
+    """Derivations that have run and that read any of `names`, themselves or through others; in catalog order."""
+    reached = set(names)
+    grown = True
+    while grown:
+        before = len(reached)
+        reached |= {
+            name
+            for name, spec in catalog.derivations.items()
+            if not reached.isdisjoint(each.source for each in spec.transforms)
+        }
+        grown = len(reached) > before
+    return [
+        name for name in catalog.derivations if name in reached and name not in names and store.task(name) is not None
+    ]
+
+
+def reset(catalog: CatalogSpec, store: Store, names: Sequence[str], *, cascade: bool = False) -> list[str]:
+    """Start derivations over, all of them or none.
+
+    The metadata commit decides; files are removed after it, and what a crash leaves of them is collected when the task
+    runs again. A run that is under way is fenced by it.
+
+    Args:
+        catalog: defines them.
+        store: holds what they derived.
+        names: of derivations.
+        cascade: also reset the derivations that read them.
+
+    Returns:
+        What was reset.
+
+    Raises:
+        UsageError: a name is no derivation, or one that is read by another which is not reset.
+    """
+    for name in names:
+        if name not in catalog.derivations:
+            known = ", ".join(catalog.derivations) or "none"
+            raise UsageError(f"the catalog has no derivation '{name}'", hint=f"it has: {known}")
+    readers = readers_of(catalog, store, names)
+    if readers and not cascade:
+        raise UsageError(
+            f"{', '.join(readers)} read {'them' if len(names) > 1 else 'it'}, and would keep what followed from the old"
+            " documents",
+            hint="add --cascade to reset these too",
+        )
+    chosen = [*names, *readers]
+    store.reset(chosen)
+    for name in chosen:
+        shutil.rmtree(task_folder(store.root, name), ignore_errors=True)
+        store.collect_garbage(name)
+    return chosen

@@ -1,0 +1,178 @@
+"""Tasks of a run: one that fails stops alone, what heals is tried again, and a task can start over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from conftest import World, write_catalog
+
+from derive.catalog import load
+from derive.engine import run as run_module
+from derive.engine.executor import InProcessExecutor
+from derive.engine.plan import Plan, Progress
+from derive.engine.reset import reset
+from derive.engine.run import Run
+from derive.engine.state import task_folder
+from derive.engine.worker import Message
+from derive.errors import DiskFullError, UsageError
+
+CATALOG = """
+collections:
+  r/numbers:
+    schema: {type: object, required: [id, n], properties: {id: {type: integer}, n: {type: integer}}}
+    key: [/id]
+  r/whole:
+    schema: &schema
+      type: object
+      required: [n]
+      reduce: {strategy: merge}
+      properties: {n: {type: integer}, times: {type: integer, reduce: {strategy: sum}}}
+    key: [/n]
+    derive:
+      using: {sqlite: {migrations: ["CREATE TABLE t (n INTEGER PRIMARY KEY, times INTEGER);"]}}
+      transforms:
+        - name: count
+          source: r/numbers
+          shuffle: {key: [/n]}
+          lambda: &count |
+            INSERT INTO t VALUES ($n, 1) ON CONFLICT DO UPDATE SET times = times + 1 RETURNING n, times;
+  r/tens:
+    schema: *schema
+    key: [/n]
+    derive:
+      using: {sqlite: {}}
+      transforms:
+        - {name: tens, source: r/whole, shuffle: any, lambda: "SELECT $n / 10 AS n, 1 AS times WHERE $n / DIVISOR IS NOT NULL;"}
+"""
+
+
+def world_of(folder: Path, text: str = CATALOG) -> World:
+    return World(folder / "data", load(write_catalog(folder, text.replace("DIVISOR", "10"))))
+
+
+def numbers(world: World, *values: int) -> None:
+    world.ingest("r/numbers", [{"id": place, "n": n} for place, n in enumerate(values)], clock=None)
+    world.wall += 10_000_000
+
+
+@dataclass
+class FailsFirst(InProcessExecutor):
+    """Finds the disk full, a number of times."""
+
+    times: int
+
+    def execute(self, plan: Plan, progress: Progress) -> list[Message]:
+        if self.times:
+            self.times -= 1
+            raise DiskFullError("no space left on the device")
+        return super().execute(plan, progress)
+
+
+def test_what_heals_is_tried_again_after_a_pause_that_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = world_of(tmp_path)
+    numbers(world, 1, 12)
+    now = 0.0
+    monkeypatch.setattr(run_module.time, "monotonic", lambda: now)
+    executor = FailsFirst(times=3)
+    run = Run(world.catalog, world.store, executor)
+    failures = []
+    for now in (0.0, 0.9, 1.0, 2.9, 3.0, 6.9, 7.0):
+        run.step()
+        failures.append((now, 3 - executor.times))
+
+    # After 1, 2 and 4 seconds; what was not due changed nothing.
+    assert failures == [(0.0, 1), (0.9, 1), (1.0, 2), (2.9, 2), (3.0, 3), (6.9, 3), (7.0, 3)]
+    assert [task.error for task in run.tasks.values()] == [None, None]
+    assert len(world.rows("r/whole")) == 2
+    state = world.store.task("r/whole")
+    assert state is not None
+    assert state.error is None
+
+
+def test_a_task_that_fails_stops_alone_and_goes_on_once_it_is_mended(tmp_path: Path) -> None:
+    broken = CATALOG.replace("WHERE $n / DIVISOR IS NOT NULL", "WHERE abs($n - 12 - 9223372036854775807 - 1) > 0")
+    world = world_of(tmp_path, broken)
+    numbers(world, 1, 12)
+    run = world.run()
+    run.step()
+    run.close()
+
+    assert [task.error is None for task in run.tasks.values()] == [True, False]
+    assert len(world.rows("r/whole")) == 2
+    assert world.rows("r/tens") == []
+
+    mended = world_of(tmp_path)
+    mended.wall = world.wall
+    mended.step()
+    (tmp_path / "other").mkdir()
+    undisturbed = world_of(tmp_path / "other")
+    numbers(undisturbed, 1, 12)
+    undisturbed.step()
+
+    assert [row[3] for row in mended.rows("r/tens")] == [row[3] for row in undisturbed.rows("r/tens")]
+
+
+def test_a_reset_task_derives_the_same_bytes_again(tmp_path: Path) -> None:
+    world = world_of(tmp_path)
+    numbers(world, 1, 12, 1)
+    world.step()
+    before = world.digest()
+    assert before["r/whole"] != before["r/tens"]
+
+    with pytest.raises(UsageError, match=r"r/tens read it, .*\(add --cascade to reset these too\)"):
+        reset(world.catalog, world.store, ["r/whole"])
+    with pytest.raises(UsageError, match="no derivation 'r/numbers'"):
+        reset(world.catalog, world.store, ["r/numbers"])
+    assert world.digest() == before
+
+    assert reset(world.catalog, world.store, ["r/whole"], cascade=True) == ["r/whole", "r/tens"]
+    assert world.rows("r/whole") == world.rows("r/tens") == []
+    assert not task_folder(world.root, "r/whole").exists()
+    assert list((world.root / "collections" / "r" / "whole").rglob("*.parquet")) == []
+
+    world.step()
+    assert world.digest() == before
+    assert reset(world.catalog, world.store, ["r/tens"]) == ["r/tens"]
+    world.step()
+    assert world.digest() == before
+
+
+def test_a_run_that_is_under_way_is_fenced_by_a_reset(tmp_path: Path) -> None:
+    from derive.errors import FencedError
+
+    world = world_of(tmp_path)
+    numbers(world, 1)
+    run = world.run()
+    reset(world.catalog, world.store, ["r/whole", "r/tens"])
+
+    with pytest.raises(FencedError, match="another flowctl has taken over 'whole', or has reset it"):
+        run.step()
+
+
+@pytest.mark.parametrize(
+    ("change", "begins"),
+    [
+        (lambda text: text, []),
+        (lambda text: text.replace("name: count", "name: counted"), ["counted"]),
+        (lambda text: text.replace("name: count", "name: count\n          backfill: 2"), ["count"]),
+    ],
+)
+def test_new_renamed_and_backfilled_transforms_read_from_the_start(
+    tmp_path: Path, change: Callable[[str], str], begins: list[str]
+) -> None:
+    world = world_of(tmp_path)
+    numbers(world, 5, 5)
+    world.step()
+    changed = world_of(tmp_path, change(CATALOG))
+    changed.wall = world.wall + 10_000_000
+    run = changed.run()
+
+    assert [each.name for each in run.tasks["r/whole"].begins] == begins
+    run.step()
+    run.close()
+    times = [row[3] for row in changed.rows("r/whole")]
+    # One document per tick and key; state is kept, so what is read again counts on.
+    assert times == (['{"n":5,"times":3}'] if not begins else ['{"n":5,"times":3}', '{"n":5,"times":7}'])
