@@ -1,6 +1,6 @@
 # Every target sets up what it needs: a machine with Python 3.11 or later and make is enough.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench clean
+.PHONY: help demo test check bench torture clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -24,6 +24,10 @@ check: $(READY) ## Lint, formatting, types, and the direction of imports
 
 bench: $(READY) ## Measure the figures of the README on this machine
 	@$(BIN)/python bench/run.py
+
+torture: $(READY) ## Kill both examples at random moments, over and over; takes more than an hour
+	@$(BIN)/python tests/torture.py --example acmebank --rounds 200
+	@$(BIN)/python tests/torture.py --example flights --rounds 50
 
 clean: ## Remove the environment and every cache; collected data (.flow) stays
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build *.egg-info

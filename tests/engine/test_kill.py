@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from conftest import World, write_catalog
+from victims import python_workers
 
 from derive.catalog import load
 
@@ -102,17 +103,7 @@ def kill_driver(process: subprocess.Popen[bytes]) -> None:
 
 
 def kill_worker(process: subprocess.Popen[bytes]) -> None:
-    """Kill one Python worker: a child of the daemon that Spark forks them from."""
-    workers = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            pid = int(folder.name)
-            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            forked = b"derive.engine.daemon" in (folder / "cmdline").read_bytes()
-            if forked and b"derive.engine.daemon" in Path(f"/proc/{parent}/cmdline").read_bytes():
-                workers += [pid] if os.getsid(pid) == process.pid else []
-        except (OSError, ValueError):
-            continue  # it is gone already
+    workers = python_workers(process.pid)
     assert workers, "Spark has no Python worker"
     os.kill(workers[0], signal.SIGKILL)
 

@@ -1,0 +1,37 @@
+"""Processes to kill: what a `flowctl run` started in a session of its own consists of."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_DAEMON = b"-m\0derive.engine.daemon\0"
+
+
+def python_workers(session: int) -> list[int]:
+    """Process ids of the Python workers of a session: children of the daemon that Spark forks them from."""
+    daemons = _daemons(session)
+    return [pid for pid, parent in daemons.items() if parent in daemons]
+
+
+def deno_processes(session: int) -> list[int]:
+    """Process ids of the Deno processes of a session."""
+    return [pid for pid, (_, command) in _processes(session).items() if b"deno" in command.partition(b"\0")[0]]
+
+
+def _daemons(session: int) -> dict[int, int]:
+    return {pid: parent for pid, (parent, command) in _processes(session).items() if _DAEMON in command}
+
+
+def _processes(session: int) -> dict[int, tuple[int, bytes]]:
+    """Parent and command line of each process, by its id."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            pid = int(folder.name)
+            if os.getsid(pid) == session:
+                parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+                found[pid] = (parent, (folder / "cmdline").read_bytes())
+        except (OSError, ValueError):
+            continue  # it is gone already
+    return found
