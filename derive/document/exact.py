@@ -23,7 +23,7 @@ _DIGITS = bytes(ord("0") if chr(byte) in "0123456789" else byte for byte in rang
 _LONG, _LONG_NEGATIVE = b"0" * 20, b"-" + b"0" * 19
 _SHORT_TEXT = 8192
 _STRIDE = 4
-_INTEGER = re.compile(rb"(?<![^\[,:\s])-?\d{19,}(?![^\],}\s])", re.ASCII)
+_INTEGER = re.compile(rb"[\[,:\s](-?\d{19,})(?![^\],}\s])")
 _RUN = re.compile(rb"\d{19,}")
 
 
@@ -64,7 +64,7 @@ def has_wide_integer(text: bytes) -> bool:
     """
     if not _has_long_run(text):
         return False
-    return any(not _LEAST <= _number(found[0]) <= _MOST for found in _INTEGER.finditer(text))
+    return any(not _LEAST <= _number(found[1]) <= _MOST for found in _INTEGER.finditer(b" " + text))
 
 
 def _number(digits: bytes) -> int:
@@ -75,6 +75,9 @@ def _has_long_run(text: bytes) -> bool:
     """Whether 20 digits follow one another, or 19 follow a minus."""
     if len(text) >= _SHORT_TEXT:
         return _has_long_run_in_many(text)
+    # Of 19 digits in a row, every fourth character is one, four times. This alone answers for most texts.
+    if b"0000" not in text[::_STRIDE].translate(_DIGITS):
+        return False
     digits = text.translate(_DIGITS)
     return _LONG in digits or _LONG_NEGATIVE in digits
 
@@ -83,7 +86,6 @@ def _has_long_run_in_many(text: bytes) -> bool:
     import numpy as np
 
     characters = np.frombuffer(text, np.uint8)
-    # Of 19 digits in a row, every fourth character is one, four times. This alone answers for most texts.
     quarter = characters[::_STRIDE] - np.uint8(48) < 10
     pairs = quarter[:-1] & quarter[1:]
     if not (pairs[:-2] & pairs[2:]).any():
