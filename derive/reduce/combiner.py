@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from derive.document.pointer import JSON, MISSING
-from derive.reduce.merge import NotAssociative, compile_plan
-from derive.reduce.strategy import PlanBuilder
+from derive.reduce.merge import compile_schema
+from derive.reduce.reducer import NotAssociative
 
 __all__ = ["Combiner", "NotAssociative"]
 
@@ -26,7 +26,7 @@ class Combiner:
     """
 
     def __init__(self, schema: JSON, *, name: str = "") -> None:
-        self._reduce = compile_plan(PlanBuilder(schema, name).build())
+        self._reduce = compile_schema(schema, name)
 
     def partial_step(self, left: JSON, right: JSON) -> JSON:
         """Combine two documents of which the first is not the beginning of its key's history.

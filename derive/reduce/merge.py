@@ -1,52 +1,48 @@
-"""The strategies, compiled to closures: what a schema says is looked at once, not once per document.
-
-A reducer takes the earlier value (or `MISSING`), the later value, and whether the earlier one is the whole history
-(`full`) or only an earlier part of it. It returns a new value and never changes its arguments.
-"""
+"""The strategies, compiled to closures: what a schema says is looked at once, not once per document."""
 
 from __future__ import annotations
 
-import itertools
-import math
-import re
-from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 
 from derive.document.order import compare
-from derive.document.pointer import JSON, MISSING, compile_pointer, escape
+from derive.document.pointer import JSON, MISSING, escape
 from derive.errors import ReductionError
-from derive.reduce.strategy import Plan
+from derive.reduce.annotation import Annotation
+from derive.reduce.choice import Chosen, compile_choice
+from derive.reduce.extreme import compile_extreme, compile_keyed_extreme
+from derive.reduce.json_schema import merge_json_schemas
+from derive.reduce.keyed import is_sorted, join, order_by
+from derive.reduce.reducer import NotAssociative, Reduce, ReductionFailed, reduce_at, take_right
+from derive.reduce.set import compile_set
+from derive.reduce.strategy import Choice, Location, Plan, PlanBuilder
+from derive.reduce.sum import reduce_sum
 
-Reduce: TypeAlias = Callable[[JSON, JSON, bool], JSON]
-"""(earlier or MISSING, later, full) to the reduced value; MISSING if it is deleted."""
-
-
-class NotAssociative(Exception):
-    """Two partial values cannot become one; the documents that hold them stay separate."""
-
-
-class _Failed(Exception):
-    """A strategy does not fit its values; the pointer grows on the way up."""
-
-    def __init__(self, reason: str, left: JSON, right: JSON) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.left = left
-        self.right = right
-        self.pointer = ""
+_NAMES = 4096
+_LAST = Annotation("lastWriteWins")
+_MERGE = Annotation("merge")
+_CONTAINERS = ("maximize", "merge", "minimize", "set")
 
 
-def compile_plan(plan: Plan) -> Reduce:
+def compile_schema(schema: JSON, name: str) -> Reduce:
     """The reducer of a whole document.
 
     It raises `ReductionError` where a strategy does not fit the values it meets, and `NotAssociative`.
+
+    Args:
+        schema: self-contained JSON Schema with `reduce` annotations.
+        name: of the collection, for messages.
+
+    Raises:
+        SchemaError: the annotations make no sense.
     """
-    inner = _Compiler().compile(plan)
+    builder = PlanBuilder(schema, name)
+    inner = _Compiler(full_differs=builder.full_differs).compile(builder.build())
 
     def reduce(left: JSON, right: JSON, full: bool) -> JSON:
         try:
             return inner(left, right, full)
-        except _Failed as exc:
+        except ReductionFailed as exc:
             raise ReductionError(
                 f"while reducing '{exc.pointer}': {exc.reason}, having values LHS: {_show(exc.left)},"
                 f" RHS: {_show(exc.right)}"
@@ -60,47 +56,72 @@ def _show(value: JSON) -> str:
 
 
 class _Compiler:
-    """Compiles each plan once; a recursive one refers to itself through a cell."""
+    """Compiles each plan once; a recursive one refers to itself through a cell.
 
-    def __init__(self) -> None:
-        self._done: dict[int, list[Reduce]] = {}
+    Args:
+        full_differs: whether some value means something else in a whole history than in a part of one.
+    """
 
-    def compile(self, plan: Plan) -> Reduce:
-        cell = self._done.get(id(plan))
-        if cell is not None:
-            return cell[0] if cell else self._later(id(plan))
-        cell = self._done[id(plan)] = []
-        makers: dict[str | None, Callable[[Plan], Reduce]] = {
-            None: lambda _: _last,
-            "append": lambda _: _append,
-            "firstWriteWins": lambda _: _first,
-            "lastWriteWins": _last_write_wins,
-            "maximize": lambda each: self._extreme(each, 1),
-            "merge": self._merge,
-            "minimize": lambda each: self._extreme(each, -1),
-            "sum": lambda _: _sum,
-        }
-        made = makers[plan.strategy](plan)
-        cell.append(made)
-        return made
+    def __init__(self, *, full_differs: bool) -> None:
+        self._full_differs = full_differs
+        self._done: dict[tuple[Location, Annotation], list[Reduce]] = {}
 
-    def _later(self, identity: int) -> Reduce:
-        """The reducer of a plan that is being compiled further up."""
+    def compile(self, location: Location, instead: Annotation | None = None) -> Reduce:
+        """The reducer of a location, with another annotation than its own if one is given."""
+        if isinstance(location, Choice):
+            choice = location
+            return compile_choice(
+                choice.conditions,
+                lambda parts: self._chosen(choice.decide(parts), instead),
+                full_differs=self._full_differs,
+            )
+        annotation = instead or location.annotation or _LAST
+        cell = self._done.setdefault((location, annotation), [])
+        if not cell:
+            cell.append(_later(cell))  # until this one is known, which may contain itself
+            cell[0] = self._make(location, annotation)
+        return cell[0]
 
-        def reduce(left: JSON, right: JSON, full: bool) -> JSON:
-            return self._done[identity][0](left, right, full)
+    def _chosen(self, plan: Plan, instead: Annotation | None) -> Chosen:
+        annotation = instead or plan.annotation or _LAST
+        return Chosen(
+            reduce=self.compile(plan, instead),
+            nature=(annotation, plan if annotation.strategy in _CONTAINERS else None),
+            takes_right=annotation.strategy == "lastWriteWins",
+            deletes=annotation.delete,
+        )
 
-        return reduce
+    def _make(self, plan: Plan, annotation: Annotation) -> Reduce:
+        simple = _SIMPLE.get(annotation.strategy)
+        if simple is not None:
+            return simple
+        if annotation.strategy == "merge":
+            return self._merge(plan, annotation)
+        if annotation.strategy == "set":
+            return self._set(plan, annotation)
+        if annotation.strategy == "lastWriteWins":
+            return _last_write_wins(annotation)
+        return self._extreme(plan, annotation, 1 if annotation.strategy == "maximize" else -1)
 
-    def _merge(self, plan: Plan) -> Reduce:
+    def _set(self, plan: Plan, annotation: Annotation) -> Reduce:
+        member = plan.properties.get("add") or plan.others(tuple([match("add") for match in plan.patterns]))
+        return compile_set(annotation.key, self.compile(member, Annotation("merge", annotation.key)))
+
+    def _extreme(self, plan: Plan, annotation: Annotation, sign: int) -> Reduce:
+        if not annotation.key:
+            return compile_extreme(sign)
+        merge = self.compile(plan, _MERGE)
+        return compile_keyed_extreme(sign, order_by(annotation.key), merge, full_differs=self._full_differs)
+
+    def _merge(self, plan: Plan, annotation: Annotation) -> Reduce:
         merge_objects = self._objects(plan)
-        merge_arrays = self._keyed(plan) if plan.key else self._indexed(plan)
-        delete = plan.delete
+        merge_arrays = self._keyed(plan, annotation.key) if annotation.key else self._indexed(plan)
+        delete = annotation.delete
 
         def merge(left: JSON, right: JSON, full: bool) -> JSON:
             kind = type(right)
             if kind is not dict and kind is not list:
-                raise _Failed("'merge' strategy expects objects or arrays", left, right)
+                raise ReductionFailed("'merge' strategy expects objects or arrays", left, right)
             if left is not MISSING and type(left) is not kind:
                 if not full:
                     raise NotAssociative
@@ -112,29 +133,18 @@ class _Compiler:
 
     def _objects(self, plan: Plan) -> Reduce:
         children = {name: self.compile(each) for name, each in plan.properties.items()}
-        patterns = [(re.compile(pattern), self.compile(each)) for pattern, each in plan.patterns.items()]
-        other = self.compile(plan.additional) if plan.additional else _last
-
-        def child(name: str) -> Reduce:
-            for pattern, reducer in patterns:
-                if pattern.search(name):
-                    return reducer
-            return other
-
-        simple = not patterns
+        other = self._others(plan)
 
         def merge(left: JSON, right: JSON, full: bool) -> JSON:
             reduced = {} if left is MISSING else dict(left)
             for name, value in right.items():
-                reducer = children.get(name)
-                if reducer is None:
-                    reducer = other if simple else child(name)
-                if reducer is _last:
+                reducer = children.get(name) or other(name)
+                if reducer is take_right:
                     reduced[name] = value
                     continue
                 try:
                     result = reducer(reduced.get(name, MISSING), value, full)
-                except _Failed as exc:
+                except ReductionFailed as exc:
                     exc.pointer = f"/{escape(name)}{exc.pointer}"
                     raise
                 if result is MISSING:
@@ -145,114 +155,68 @@ class _Compiler:
 
         return merge
 
+    def _others(self, plan: Plan) -> Callable[[str], Reduce]:
+        """The reducers of properties by their name, if the schema does not name them."""
+        patterns = plan.patterns
+        if not patterns:
+            rest = self.compile(plan.others(()))
+            return lambda _: rest
+        return lru_cache(_NAMES)(lambda name: self.compile(plan.others(tuple([match(name) for match in patterns]))))
+
     def _item(self, plan: Plan) -> Callable[[int], Reduce]:
         prefix = [self.compile(each) for each in plan.prefix]
-        rest = self.compile(plan.items) if plan.items else _last
+        rest = self.compile(plan.items)
         return lambda place: prefix[place] if place < len(prefix) else rest
 
     def _indexed(self, plan: Plan) -> Reduce:
         item = self._item(plan)
+        full_differs = self._full_differs
 
         def merge(left: JSON, right: JSON, full: bool) -> JSON:
             before = [] if left is MISSING else left
+            if full_differs and not full and any(_is_tombstone(item(place), each) for place, each in enumerate(before)):
+                raise NotAssociative  # where it is taken out, all that follows gets another index
             reduced = [
-                _at(place, item(place), before[place] if place < len(before) else MISSING, value, full)
+                reduce_at(place, item(place), before[place] if place < len(before) else MISSING, value, full)
                 for place, value in enumerate(right)
             ]
-            reduced += before[len(right) :]
-            return [each for each in reduced if each is not MISSING]
+            return [each for each in reduced if each is not MISSING] + before[len(right) :]
 
         return merge
 
-    def _keyed(self, plan: Plan) -> Reduce:
+    def _keyed(self, plan: Plan, key: tuple[str, ...]) -> Reduce:
         item = self._item(plan)
-        key_order = _by_key(plan.key)
+        order = order_by(key)
+        by_place = bool(plan.prefix)
 
         def merge(left: JSON, right: JSON, full: bool) -> JSON:
             before = [] if left is MISSING else left
-            for each in (before, right):
-                _check_sorted(each, key_order, left, right)
-            reduced = list(_joined(before, right, key_order, item, full))
-            return [each for each in reduced if each is not MISSING]
+            if not is_sorted(before, order) or not is_sorted(right, order):
+                raise ReductionFailed("'merge' strategy with a key expects arrays sorted and unique by it", left, right)
+            if by_place and before and not full:
+                raise NotAssociative  # items change their places
+            return list(join(before, right, order, item, full))
 
         return merge
 
-    def _extreme(self, plan: Plan, sign: int) -> Reduce:
-        if not plan.key:
 
-            def choose(left: JSON, right: JSON, full: bool) -> JSON:
-                return left if left is not MISSING and compare(left, right) == sign else right
+def _later(cell: list[Reduce]) -> Reduce:
+    """The reducer that the cell will hold."""
 
-            return choose
-        key_order = _by_key(plan.key)
-        merge_plan = Plan(**{name: getattr(plan, name) for name in Plan.__slots__})
-        merge_plan.strategy, merge_plan.key = "merge", ()
-        merge = self._merge(merge_plan)
+    def reduce(left: JSON, right: JSON, full: bool) -> JSON:
+        return cell[0](left, right, full)
 
-        def choose_by_key(left: JSON, right: JSON, full: bool) -> JSON:
-            if left is MISSING:
-                return right
-            order = key_order(left, right) * sign
-            if order:
-                return left if order > 0 else right
-            return merge(left, right, full) if isinstance(right, dict | list) else right
-
-        return choose_by_key
+    return reduce
 
 
-def _by_key(pointers: tuple[str, ...]) -> Callable[[JSON, JSON], int]:
-    getters = [compile_pointer(each) for each in pointers]
-
-    def order(left: JSON, right: JSON) -> int:
-        for get in getters:
-            found = compare(get(left), get(right))
-            if found:
-                return found
-        return 0
-
-    return order
+def _is_tombstone(reduce: Reduce, value: JSON) -> bool:
+    return reduce(MISSING, value, True) is MISSING
 
 
-def _check_sorted(values: list[JSON], key_order: Callable[[JSON, JSON], int], left: JSON, right: JSON) -> None:
-    if any(key_order(before, after) >= 0 for before, after in itertools.pairwise(values)):
-        raise _Failed("'merge' strategy with a key expects arrays sorted and unique by it", left, right)
-
-
-def _joined(
-    left: list[JSON],
-    right: list[JSON],
-    key_order: Callable[[JSON, JSON], int],
-    item: Callable[[int], Reduce],
-    full: bool,
-) -> Iterator[JSON]:
-    """Merge-join of two arrays that are sorted by key."""
-    at_left = 0
-    for place, value in enumerate(right):
-        while at_left < len(left) and key_order(left[at_left], value) < 0:
-            yield left[at_left]
-            at_left += 1
-        same = at_left < len(left) and key_order(left[at_left], value) == 0
-        yield _at(place, item(place), left[at_left] if same else MISSING, value, full)
-        at_left += same
-    yield from left[at_left:]
-
-
-def _at(place: int, reducer: Reduce, left: JSON, right: JSON, full: bool) -> JSON:
-    try:
-        return reducer(left, right, full)
-    except _Failed as exc:
-        exc.pointer = f"/{place}{exc.pointer}"
-        raise
-
-
-def _last(left: JSON, right: JSON, full: bool) -> JSON:
-    return right
-
-
-def _last_write_wins(plan: Plan) -> Reduce:
-    if plan.associative and not plan.delete:
-        return _last
-    delete, associative = plan.delete, plan.associative
+def _last_write_wins(annotation: Annotation) -> Reduce:
+    if annotation.associative and not annotation.delete:
+        return take_right
+    delete, associative = annotation.delete, annotation.associative
 
     def last(left: JSON, right: JSON, full: bool) -> JSON:
         if not full and not associative and left is not MISSING and compare(left, right):
@@ -267,20 +231,16 @@ def _first(left: JSON, right: JSON, full: bool) -> JSON:
 
 
 def _append(left: JSON, right: JSON, full: bool) -> JSON:
-    if type(right) is not list or (left is not MISSING and left is not None and type(left) is not list):
-        raise _Failed("'append' strategy expects arrays", left, right)
-    if left is None:
-        return None
-    return right if left is MISSING else left + right
-
-
-def _sum(left: JSON, right: JSON, full: bool) -> JSON:
     if left is MISSING:
-        left = 0
-    kind_left, kind_right = type(left), type(right)
-    if (kind_left is not int and kind_left is not float) or (kind_right is not int and kind_right is not float):
-        raise _Failed("'sum' strategy expects numbers", left, right)
-    total = left + right
-    if type(total) is float and not math.isfinite(total):
-        raise _Failed("'sum' resulted in numeric overflow", left, right)
-    return total
+        return right
+    if type(right) is not list or (left is not None and type(left) is not list):
+        raise ReductionFailed("'append' strategy expects arrays", left, right)
+    return None if left is None else left + right
+
+
+_SIMPLE: Mapping[str, Reduce] = {
+    "append": _append,
+    "firstWriteWins": _first,
+    "jsonSchemaMerge": merge_json_schemas,
+    "sum": reduce_sum,
+}

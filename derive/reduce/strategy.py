@@ -1,30 +1,19 @@
-"""The reduction annotations of a schema, read once.
+"""The reduction plan of a schema: at each location what to do, found out once and not once per document.
 
-`Annotation` says what to do at one location; `Plan` is the tree of them. A location without an annotation is replaced
-by the later document's value, with everything below it.
+A location without an annotation is replaced by the later document's value, with everything below it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeAlias
 
-from derive.document.pointer import JSON, unescape
+from derive.document.pointer import JSON
 from derive.errors import SchemaError
-
-STRATEGIES: Mapping[str, frozenset[str]] = {
-    "append": frozenset(),
-    "firstWriteWins": frozenset(),
-    "lastWriteWins": frozenset({"delete", "associative"}),
-    "maximize": frozenset({"key"}),
-    "merge": frozenset({"key", "delete"}),
-    "minimize": frozenset({"key"}),
-    "sum": frozenset(),
-}
-"""Each strategy and the options it takes."""
-
-_CONDITIONAL = ("oneOf", "anyOf", "if", "then", "else", "dependentSchemas", "not")
+from derive.reduce.annotation import Annotation
+from derive.reduce.applied import Condition, Part, SchemaParts
+from derive.schema.validator import compile_validator
 
 
 @dataclass(slots=True, eq=False)
@@ -34,26 +23,37 @@ class Plan:
     Built once and then only read. It may refer to itself, as a recursive schema does.
 
     Attributes:
-        strategy: name of the strategy; None for none.
-        key: pointers of `key`, if the strategy has one.
-        delete: the `delete` option.
-        associative: the `associative` option.
+        annotation: of the location; None for none.
         properties: plans of named properties.
-        patterns: plans of properties whose name matches a regular expression.
-        additional: plan of all other properties.
+        patterns: for each pattern of `patternProperties`, whether a name matches it.
+        others: the plan of all other properties, by which of `patterns` their name matches.
         prefix: plans of an array's first items.
-        items: plan of all other items.
+        items: the plan of all other items.
     """
 
-    strategy: str | None = None
-    key: tuple[str, ...] = ()
-    delete: bool = False
-    associative: bool = True
-    properties: dict[str, Plan] = field(default_factory=dict)
-    patterns: dict[str, Plan] = field(default_factory=dict)
-    additional: Plan | None = None
-    prefix: list[Plan] = field(default_factory=list)
-    items: Plan | None = None
+    annotation: Annotation | None = None
+    properties: dict[str, Location] = field(default_factory=dict)
+    patterns: tuple[Callable[[str], bool], ...] = ()
+    others: Callable[[tuple[bool, ...]], Location] = field(init=False)
+    prefix: list[Location] = field(default_factory=list)
+    items: Location = field(init=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choice:
+    """A location whose plan depends on the value.
+
+    Attributes:
+        conditions: what it depends on.
+        decide: the plan where these parts apply by the conditions, besides those that always do.
+    """
+
+    conditions: tuple[Condition, ...]
+    decide: Callable[[Iterable[Part]], Plan]
+
+
+Location: TypeAlias = Plan | Choice
+"""What is known of a location from its schemas alone."""
 
 
 class PlanBuilder:
@@ -62,120 +62,109 @@ class PlanBuilder:
     Args:
         schema: JSON Schema whose `$ref`s resolve inside it.
         name: of the collection, for messages.
+
+    Raises:
+        SchemaError: its annotations make no sense.
     """
 
     def __init__(self, schema: JSON, name: str) -> None:
-        self._root = schema
-        self._name = name
-        self._plans: dict[tuple[int, ...], Plan] = {}
-        self._anchors = {each["$anchor"]: each for each in _subschemas(schema) if isinstance(each.get("$anchor"), str)}
-        self._ids = {each["$id"]: each for each in _subschemas(schema) if isinstance(each.get("$id"), str)}
+        self._parts = SchemaParts(schema, name)
+        self._choices: dict[frozenset[int], Choice] = {}
+        self._plans: dict[frozenset[int], Plan] = {}
 
-    def build(self) -> Plan:
-        """The plan of the root."""
-        return self._plan([self._root])
+    @property
+    def full_differs(self) -> bool:
+        """Whether some value means something else in a whole history than in a part of one."""
+        return self._parts.full_differs
 
-    def _plan(self, schemas: list[JSON]) -> Plan:
-        """The plan of a location to which all these schemas apply."""
-        applied = [part for schema in schemas for part in self._applied(schema, set())]
-        identity = tuple(sorted({id(part) for part in applied}))
+    def build(self) -> Location:
+        """What to do at the root."""
+        return self._location([self._parts.root])
+
+    def _location(self, schemas: list[JSON]) -> Location:
+        """What is known of a location to which all these schemas apply."""
+        identity = frozenset(map(id, schemas))
+        if identity in self._choices:
+            return self._choices[identity]
+        applied = self._parts.apply(schemas)
+        if not applied.conditions:
+            return self._plan(applied.parts)
+        choice = Choice(applied.conditions, lambda more: self._plan((*applied.parts, *more)))
+        self._choices[identity] = choice
+        for condition in applied.conditions:  # what cannot go together is known before there are documents
+            for outcome in (condition.then, condition.otherwise):
+                choice.decide(outcome.parts)
+        return choice
+
+    def _plan(self, parts: Iterable[Part]) -> Plan:
+        """The plan of a location to which exactly these parts apply."""
+        unique = list({id(part): part for part in parts}.values())
+        identity = frozenset(map(id, unique))
         if identity in self._plans:
             return self._plans[identity]
+        known = len(self._plans)
         plan = self._plans[identity] = Plan()
-        for part in applied:
-            self._annotate(plan, part)
-        self._children(plan, applied)
+        try:
+            self._annotate(plan, unique)
+            self._add_properties(plan, unique)
+            self._add_items(plan, unique)
+        except SchemaError:
+            while len(self._plans) > known:  # the last ones, which may lead here
+                self._plans.popitem()
+            raise
         return plan
 
-    def _applied(self, schema: JSON, seen: set[int]) -> Iterator[dict[str, Any]]:
-        """The schema with everything that applies in place: `$ref` and `allOf`."""
-        if not isinstance(schema, dict) or id(schema) in seen:
-            return
-        seen.add(id(schema))
-        yield schema
-        if "$ref" in schema:
-            yield from self._applied(self._resolve(schema["$ref"]), seen)
-        for part in schema.get("allOf", ()):
-            yield from self._applied(part, seen)
-        for keyword in _CONDITIONAL:
-            branches = schema.get(keyword, ())
-            for branch in branches if isinstance(branches, list) else [branches]:
-                if any("reduce" in each for each in _subschemas(branch)):
-                    raise SchemaError(
-                        f"the schema of '{self._name}' has a reduction annotation under '{keyword}': conditional"
-                        " reductions are not supported yet"
-                    )
-
-    def _resolve(self, reference: str) -> JSON:
-        if reference in self._ids:
-            return self._ids[reference]
-        base, _, fragment = reference.partition("#")
-        target: JSON = self._ids.get(base, self._root) if base else self._root
-        if fragment and not fragment.startswith("/"):
-            if fragment not in self._anchors:
-                raise SchemaError(f"the schema of '{self._name}' refers to '{reference}', which it does not define")
-            return self._anchors[fragment]
-        for token in fragment.split("/")[1:]:
-            name = unescape(token)
-            try:
-                target = target[int(name)] if isinstance(target, list) else target[name]
-            except (KeyError, IndexError, ValueError, TypeError):
+    def _annotate(self, plan: Plan, parts: list[Part]) -> None:
+        first: Part | None = None
+        for part in parts:
+            annotation = self._parts.annotation(part)
+            if annotation is None:
+                continue
+            if first and plan.annotation and annotation != plan.annotation:
                 raise SchemaError(
-                    f"the schema of '{self._name}' refers to '{reference}', which it does not define"
-                ) from None
-        return target
+                    f"the schema of '{self._parts.name}' has conflicting reductions at one location:"
+                    f" '{plan.annotation.strategy}' at '{self._parts.where(first)}' and"
+                    f" '{annotation.strategy}' at '{self._parts.where(part)}'"
+                )
+            first, plan.annotation = part, annotation
 
-    def _annotate(self, plan: Plan, schema: dict[str, Any]) -> None:
-        annotation = schema.get("reduce")
-        if annotation is None:
-            return
-        strategy = annotation.get("strategy") if isinstance(annotation, dict) else None
-        if not isinstance(strategy, str) or strategy not in STRATEGIES:
-            known = ", ".join(sorted(STRATEGIES))
-            raise SchemaError(
-                f"the schema of '{self._name}' has the reduction {annotation!r}, which is not supported",
-                hint=f"strategies: {known}",
-            )
-        unknown = sorted(set(annotation) - STRATEGIES[strategy] - {"strategy"})
-        if unknown:
-            raise SchemaError(f"the schema of '{self._name}': the strategy '{strategy}' has no option '{unknown[0]}'")
-        if plan.strategy not in (None, strategy):
-            raise SchemaError(
-                f"the schema of '{self._name}' has conflicting strategies '{plan.strategy}' and '{strategy}' at one"
-                " location"
-            )
-        plan.strategy = strategy
-        plan.key = tuple(annotation.get("key", ()))
-        plan.delete = bool(annotation.get("delete", False))
-        plan.associative = bool(annotation.get("associative", True))
+    def _add_properties(self, plan: Plan, parts: list[Part]) -> None:
+        patterns = sorted({pattern for part in parts for pattern in part.get("patternProperties", {})})
+        # Rust's own, so that a pattern means here what it means where documents are validated.
+        plan.patterns = tuple(compile_validator({"pattern": each}, name=self._parts.name).is_valid for each in patterns)
 
-    def _children(self, plan: Plan, applied: list[dict[str, Any]]) -> None:
-        names = {name for part in applied for name in part.get("properties", {})}
-        for name in sorted(names):
-            plan.properties[name] = self._plan(
-                [p["properties"][name] for p in applied if name in p.get("properties", {})]
-            )
-        patterns = {name for part in applied for name in part.get("patternProperties", {})}
-        for name in sorted(patterns):
-            found = [p["patternProperties"][name] for p in applied if name in p.get("patternProperties", {})]
-            plan.patterns[name] = self._plan(found)
-        additional = [p["additionalProperties"] for p in applied if isinstance(p.get("additionalProperties"), dict)]
-        plan.additional = self._plan(additional) if additional else None
-        longest = max((len(part.get("prefixItems", ())) for part in applied), default=0)
-        for place in range(longest):
-            found = [p["prefixItems"][place] for p in applied if place < len(p.get("prefixItems", ()))]
-            plan.prefix.append(self._plan(found))
-        items = [p["items"] for p in applied if isinstance(p.get("items"), dict)]
-        plan.items = self._plan(items) if items else None
+        def other(matches: tuple[bool, ...], name: str | None = None) -> Location:
+            matched = {pattern for pattern, match in zip(patterns, matches, strict=True) if match}
+            return self._location([schema for part in parts for schema in _property_schemas(part, name, matched)])
+
+        plan.others = other
+        for name in sorted({name for part in parts for name in part.get("properties", {})}):
+            plan.properties[name] = other(tuple([match(name) for match in plan.patterns]), name)
+        for place in range(len(patterns)):
+            other(tuple([place == each for each in range(len(patterns))]))
+        other((False,) * len(patterns))
+
+    def _add_items(self, plan: Plan, parts: list[Part]) -> None:
+        longest = max((len(part.get("prefixItems", ())) for part in parts), default=0)
+        plan.prefix = [self._location(_item_schemas(parts, place)) for place in range(longest)]
+        plan.items = self._location(_item_schemas(parts, longest))
 
 
-def _subschemas(value: JSON) -> Iterator[dict[str, Any]]:
-    """Every object in a schema, whether it is a subschema or not."""
-    pending = [value]
-    while pending:
-        each = pending.pop()
-        if isinstance(each, dict):
-            yield each
-            pending += [child for name, child in each.items() if name not in ("enum", "const", "default", "examples")]
-        elif isinstance(each, list):
-            pending += each
+def _property_schemas(part: Part, name: str | None, matched: set[str]) -> list[JSON]:
+    """What a part says of a property, by its name and the patterns that match it."""
+    properties = part.get("properties", {})
+    found = [properties[name]] if name in properties else []
+    found += [schema for pattern, schema in part.get("patternProperties", {}).items() if pattern in matched]
+    return found or ([part["additionalProperties"]] if "additionalProperties" in part else [])
+
+
+def _item_schemas(parts: list[Part], place: int) -> list[JSON]:
+    """What the parts say of the item at a place."""
+    found = []
+    for part in parts:
+        prefix = part.get("prefixItems", ())
+        if place < len(prefix):
+            found.append(prefix[place])
+        elif "items" in part:
+            found.append(part["items"])
+    return found

@@ -82,8 +82,11 @@ def test_values_that_do_not_fit(annotation: dict[str, Any], values: list[Any], m
     [
         (schema_of(v={"strategy": "summ"}), "is not supported"),
         (schema_of(v={"strategy": "sum", "key": []}), "has no option 'key'"),
-        ({"oneOf": [{"reduce": {"strategy": "merge"}}]}, "conditional reductions are not supported yet"),
-        ({"reduce": {"strategy": "sum"}, "allOf": [{"reduce": {"strategy": "append"}}]}, "conflicting strategies"),
+        ({"not": {"reduce": {"strategy": "merge"}}}, "has no effect under 'not'"),
+        (
+            {"reduce": {"strategy": "sum"}, "allOf": [{"reduce": {"strategy": "append"}}]},
+            "conflicting reductions .* 'sum' at '' and 'append' at '/allOf/0'",
+        ),
     ],
 )
 def test_annotations_that_make_no_sense(schema: dict[str, Any], message: str) -> None:

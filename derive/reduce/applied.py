@@ -1,0 +1,207 @@
+"""Which parts of a schema apply to a value: always, or on a condition.
+
+The annotations of a location are those of every subschema that applies to it and under which the value is valid. Where
+`$ref` and `allOf` lead is known from the schema alone. Under `oneOf`, `anyOf`, `if` and `dependentSchemas` it depends
+on the value, which is validated to find out; only where annotations are to be found, because it is done per value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+from urllib.parse import unquote
+
+from derive.document.pointer import JSON, escape, parse_pointer
+from derive.errors import SchemaError
+from derive.reduce.annotation import Annotation, parse_annotation
+from derive.schema.validator import compile_part
+
+Part: TypeAlias = dict[str, Any]
+"""A subschema that is an object; known by its identity, as equal ones in different places are different parts."""
+
+_ONE = ("additionalProperties", "else", "if", "items", "then", "unevaluatedItems", "unevaluatedProperties")
+_MANY = ("allOf", "anyOf", "oneOf", "prefixItems")
+_NAMED = ("$defs", "definitions", "dependentSchemas", "patternProperties", "properties")
+_WITHOUT_EFFECT = ("contains", "contentSchema", "not", "propertyNames")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Applied:
+    """What applies in place of a schema.
+
+    Attributes:
+        parts: apply always.
+        conditions: of the others.
+    """
+
+    parts: tuple[Part, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Condition:
+    """Something that decides what applies.
+
+    Attributes:
+        holds: whether a value meets it.
+        then: applies if it does.
+        otherwise: applies if it does not.
+    """
+
+    holds: Callable[[JSON], bool]
+    then: Applied
+    otherwise: Applied = Applied()
+
+
+class SchemaParts:
+    """The parts of one self-contained schema.
+
+    Args:
+        schema: JSON Schema whose `$ref`s resolve inside it.
+        name: of the collection, for messages.
+
+    Raises:
+        SchemaError: an annotation makes no sense, or stands where it has no effect.
+    """
+
+    def __init__(self, schema: JSON, name: str) -> None:
+        self.root = schema
+        self.name = name
+        self._places: dict[int, str] = {}
+        self._annotations: dict[int, Annotation] = {}
+        self._names: dict[str, Part] = {}
+        self._tests: dict[int, Callable[[JSON], bool]] = {}
+        self._index(schema, "", None)
+
+    def where(self, part: Part) -> str:
+        """The JSON pointer of a part."""
+        return self._places[id(part)]
+
+    def annotation(self, part: Part) -> Annotation | None:
+        """The part's own annotation."""
+        return self._annotations.get(id(part))
+
+    @property
+    def full_differs(self) -> bool:
+        """Whether some value means something else in a whole history than in a part of one: tombstones, sets."""
+        return any(each.delete or each.strategy == "set" for each in self._annotations.values())
+
+    def apply(self, schemas: Iterable[JSON]) -> Applied:
+        """What applies where all of these schemas of this one do."""
+        return _joined([self._apply(each, frozenset()) for each in schemas])
+
+    def _index(self, schema: JSON, place: str, useless: str | None) -> None:
+        if not isinstance(schema, dict) or id(schema) in self._places:
+            return
+        self._places[id(schema)] = place
+        if "reduce" in schema:
+            where = f"the annotation at '{place}/reduce' of the schema of '{self.name}'"
+            if useless:
+                raise SchemaError(f"{where} has no effect under '{useless}'")
+            self._annotations[id(schema)] = parse_annotation(schema["reduce"], where)
+        if isinstance(schema.get("$anchor"), str):
+            self._names[f"#{schema['$anchor']}"] = schema
+        if isinstance(schema.get("$id"), str):
+            self._names[schema["$id"].removesuffix("#")] = schema
+        for keyword, below, child in _children(schema):
+            self._index(child, f"{place}{below}", useless or (keyword if keyword in _WITHOUT_EFFECT else None))
+
+    def _apply(self, schema: JSON, path: frozenset[int]) -> Applied:
+        if not isinstance(schema, dict) or id(schema) in path:
+            return Applied()
+        path |= {id(schema)}
+        for keyword in ("unevaluatedItems", "unevaluatedProperties"):
+            if self._is_annotated(schema.get(keyword)):
+                raise SchemaError(
+                    f"the schema of '{self.name}' has reduction annotations under '{keyword}' at"
+                    f" '{self.where(schema)}', which is not supported",
+                    hint="put them under 'additionalProperties' or 'items'",
+                )
+        inner = [self._apply(each, path) for each in schema.get("allOf", ())]
+        if "$ref" in schema:
+            inner.append(self._apply(self._resolve(schema["$ref"]), path))
+        return _joined([Applied((schema,), tuple(self._conditions(schema, path))), *inner])
+
+    def _conditions(self, schema: Part, path: frozenset[int]) -> Iterator[Condition]:
+        for keyword in ("oneOf", "anyOf"):
+            for branch in schema.get(keyword, ()):
+                if self._is_annotated(branch):
+                    yield Condition(self._test(branch), self._apply(branch, path))
+        if "if" in schema:
+            test, then, otherwise = schema["if"], schema.get("then", True), schema.get("else", True)
+            if any(map(self._is_annotated, (test, then, otherwise))):
+                held = _joined([self._apply(test, path), self._apply(then, path)])
+                yield Condition(self._test(test), held, self._apply(otherwise, path))
+        for name, dependent in schema.get("dependentSchemas", {}).items():
+            if self._is_annotated(dependent):
+                yield Condition(_has(name), self._apply(dependent, path))
+
+    def _test(self, schema: JSON) -> Callable[[JSON], bool]:
+        if not isinstance(schema, dict):
+            return _always if schema else _never
+        if id(schema) not in self._tests:
+            self._tests[id(schema)] = compile_part(self.root, self.where(schema), name=self.name)
+        return self._tests[id(schema)]
+
+    def _is_annotated(self, schema: JSON) -> bool:
+        """Whether an annotation can be reached from here, by references too."""
+        pending, seen = [schema], set()
+        while pending:
+            each = pending.pop()
+            if not isinstance(each, dict) or id(each) in seen:
+                continue
+            seen.add(id(each))
+            if id(each) in self._annotations:
+                return True
+            pending += [child for keyword, _, child in _children(each) if keyword not in ("$defs", "definitions")]
+            if "$ref" in each:
+                pending.append(self._resolve(each["$ref"]))
+        return False
+
+    def _resolve(self, reference: str) -> JSON:
+        if reference in self._names:
+            return self._names[reference]
+        base, _, fragment = reference.partition("#")
+        target: JSON = self._names.get(base) if base else self.root
+        try:
+            for token in parse_pointer(unquote(fragment)):
+                target = target[int(token)] if isinstance(target, list) else target[token]
+        except (KeyError, IndexError, ValueError, TypeError):
+            target = None
+        if target is None:
+            raise SchemaError(f"the schema of '{self.name}' refers to '{reference}', which it does not define")
+        self._index(target, f"{self.where(self._names[base]) if base else ''}{unquote(fragment)}", None)
+        return target
+
+
+def _joined(several: list[Applied]) -> Applied:
+    return Applied(
+        tuple(part for each in several for part in each.parts),
+        tuple(condition for each in several for condition in each.conditions),
+    )
+
+
+def _children(schema: Part) -> Iterator[tuple[str, str, JSON]]:
+    """The keyword, the pointer below `schema`, and each of the schemas directly in it."""
+    for keyword in (*_ONE, *_WITHOUT_EFFECT):
+        if keyword in schema:
+            yield keyword, f"/{keyword}", schema[keyword]
+    for keyword in _MANY:
+        for place, each in enumerate(schema.get(keyword, ())):
+            yield keyword, f"/{keyword}/{place}", each
+    for keyword in _NAMED:
+        for name, each in schema.get(keyword, {}).items():
+            yield keyword, f"/{keyword}/{escape(name)}", each
+
+
+def _always(_: JSON) -> bool:
+    return True
+
+
+def _never(_: JSON) -> bool:
+    return False
+
+
+def _has(name: str) -> Callable[[JSON], bool]:
+    return lambda value: type(value) is dict and name in value

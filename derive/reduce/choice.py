@@ -1,0 +1,106 @@
+"""Conditional annotations: which strategy applies is decided by the later value.
+
+The later value may itself be reduced from a part of a history. Where it then would choose otherwise than its parts did,
+the parts have to stay apart, or law L6 breaks: `sum` where the value is 1 and `lastWriteWins` where it is not gives 3
+for 1, 1, 1 one by one, and 2 if the last two were reduced first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from derive.document.pointer import JSON, MISSING
+from derive.errors import SchemaError
+from derive.reduce.applied import Condition, Part
+from derive.reduce.reducer import NotAssociative, Reduce, ReductionFailed
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What applies to a value.
+
+    Attributes:
+        reduce: its reducer.
+        nature: equal where the reducers do the same.
+        takes_right: the result is the later value, or deleted.
+        deletes: the location is removed from a whole history.
+    """
+
+    reduce: Reduce
+    nature: Any
+    takes_right: bool
+    deletes: bool
+
+    @property
+    def replaces(self) -> bool:
+        """Whether the result is the later value in any case."""
+        return self.takes_right and not self.deletes
+
+
+def compile_choice(
+    conditions: tuple[Condition, ...], choose: Callable[[Iterable[Part]], Chosen], *, full_differs: bool
+) -> Reduce:
+    """The reducer of a location whose annotations depend on the value.
+
+    Args:
+        conditions: what they depend on.
+        choose: what applies where these parts of the schema do; called once for each combination that occurs.
+        full_differs: whether a full reduction below may give another value than a partial one.
+    """
+    decide = _compile_decision(conditions)
+    known: dict[tuple[bool, ...], Chosen] = {}
+
+    def chosen_for(value: JSON) -> Chosen:
+        outcome = decide(value)
+        found = known.get(outcome)
+        if found is None:
+            found = known[outcome] = choose(_applying(conditions, iter(outcome)))
+        return found
+
+    def reduce(left: JSON, right: JSON, full: bool) -> JSON:
+        try:
+            chosen = chosen_for(right)
+        except SchemaError as exc:
+            raise ReductionFailed(exc.message, left, right) from None
+        reduced = chosen.reduce(left, right, full)
+        if not full and left is not MISSING and not chosen.takes_right:
+            check(left, chosen, reduced)
+        return reduced
+
+    def check(left: JSON, chosen: Chosen, reduced: JSON) -> None:
+        try:
+            before, after = chosen_for(left), chosen_for(reduced)
+        except SchemaError:
+            raise NotAssociative from None
+        same = chosen.nature == after.nature and (chosen.nature == before.nature or chosen.deletes)
+        if not same and (full_differs or not (before.replaces and after.replaces)):
+            raise NotAssociative
+
+    return reduce
+
+
+def _compile_decision(conditions: tuple[Condition, ...]) -> Callable[[JSON], tuple[bool, ...]]:
+    """Which conditions a value meets; of those below another, only where they are reached."""
+    if all(not each.then.conditions and not each.otherwise.conditions for each in conditions):
+        tests = [each.holds for each in conditions]
+        if len(tests) == 1:
+            (test,) = tests
+            return lambda value: (test(value),)
+        return lambda value: tuple([test(value) for test in tests])
+    return lambda value: tuple(_outcome(conditions, value))
+
+
+def _outcome(conditions: tuple[Condition, ...], value: JSON) -> Iterator[bool]:
+    for condition in conditions:
+        held = condition.holds(value)
+        yield held
+        yield from _outcome((condition.then if held else condition.otherwise).conditions, value)
+
+
+def _applying(conditions: tuple[Condition, ...], outcome: Iterator[bool]) -> Iterator[Part]:
+    for condition in conditions:
+        applied = condition.then if next(outcome) else condition.otherwise
+        yield from applied.parts
+        yield from _applying(applied.conditions, outcome)

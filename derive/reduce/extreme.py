@@ -1,0 +1,50 @@
+"""The `minimize` and `maximize` strategies."""
+
+from __future__ import annotations
+
+from derive.document.order import compare
+from derive.document.pointer import JSON, MISSING
+from derive.reduce.keyed import KeyOrder
+from derive.reduce.reducer import NotAssociative, Reduce
+
+
+def compile_extreme(sign: int) -> Reduce:
+    """The reducer that keeps the greater value in document order, or the later of two equal ones.
+
+    Args:
+        sign: 1 to keep the greater, -1 to keep the lesser.
+    """
+
+    def reduce(left: JSON, right: JSON, full: bool) -> JSON:
+        return left if left is not MISSING and compare(left, right) == sign else right
+
+    return reduce
+
+
+def compile_keyed_extreme(sign: int, order: KeyOrder, merge: Reduce, *, full_differs: bool) -> Reduce:
+    """The reducer that keeps the value of the greater key, and merges values of equal keys.
+
+    A value that is taken in a full reduction becomes what merging it gives, or it would depend on how documents were
+    grouped (law L6) whether its tombstones are still there.
+
+    Args:
+        sign: 1 to keep the greater, -1 to keep the lesser.
+        order: of the values' keys.
+        merge: reduces values of equal keys.
+        full_differs: whether a full reduction below may give another value than a partial one.
+    """
+
+    def reduce(left: JSON, right: JSON, full: bool) -> JSON:
+        found = -1 if left is MISSING else order(left, right) * sign
+        if found > 0:
+            return left
+        if type(right) is not dict and type(right) is not list:
+            return right
+        if found < 0:
+            return merge(MISSING, right, True) if full and full_differs else right
+        reduced = merge(left, right, full)
+        if not full and order(reduced, right):  # a strategy below has changed the key itself
+            raise NotAssociative
+        return reduced
+
+    return reduce

@@ -1,0 +1,31 @@
+"""The `jsonSchemaMerge` strategy: values that are JSON Schemas are reduced to one that allows what either does."""
+
+from __future__ import annotations
+
+import jsonschema_rs
+
+from derive.document.pointer import JSON, MISSING
+from derive.reduce.reducer import ReductionFailed
+from derive.schema.infer import infer
+from derive.schema.serialize import serialize
+from derive.schema.shape import union
+
+
+def merge_json_schemas(left: JSON, right: JSON, full: bool) -> JSON:
+    """The union of the shapes of two schemas, as a schema.
+
+    Raises:
+        ReductionFailed: a value is not a JSON Schema that is an object.
+    """
+    for each in (left, right):
+        if each is not MISSING and not _is_schema(each):
+            raise ReductionFailed("'jsonSchemaMerge' strategy expects objects that are JSON Schemas", left, right)
+    return right if left is MISSING else serialize(union(infer(left), infer(right)))
+
+
+def _is_schema(value: JSON) -> bool:
+    # A dialect of another name, or none that is known, is read as the one that all schemas here are in.
+    return type(value) is dict and jsonschema_rs.meta.is_valid({**value, "$schema": _DIALECT})
+
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"

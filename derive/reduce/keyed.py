@@ -1,0 +1,82 @@
+"""Arrays that are sorted by a key and hold each key once: what `merge` and `set` join."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+from derive.document.order import compare
+from derive.document.pointer import JSON, MISSING, compile_pointer
+from derive.reduce.reducer import Reduce, reduce_at
+
+KeyOrder: TypeAlias = Callable[[JSON, JSON], int]
+"""-1, 0 or 1 as the key of the first value comes before, with or after that of the second."""
+
+
+def order_by(pointers: tuple[str, ...]) -> KeyOrder:
+    """The order by what is at these pointers; a missing key comes before null."""
+    getters = [compile_pointer(each) for each in pointers]
+    if len(getters) == 1:
+        (get,) = getters
+        return lambda left, right: compare(get(left), get(right))
+
+    def order(left: JSON, right: JSON) -> int:
+        for each in getters:
+            found = compare(each(left), each(right))
+            if found:
+                return found
+        return 0
+
+    return order
+
+
+def is_sorted(values: list[JSON], order: KeyOrder) -> bool:
+    """Whether the values ascend by key, each key once."""
+    return all(order(before, after) < 0 for before, after in itertools.pairwise(values))
+
+
+def join(
+    left: list[JSON], right: list[JSON], order: KeyOrder, item: Callable[[int], Reduce], full: bool
+) -> Iterator[JSON]:
+    """Merge-join: all values in order of their keys, those of equal keys reduced.
+
+    Args:
+        left: the earlier values, sorted.
+        right: the later values, sorted.
+        order: of their keys.
+        item: the reducer at each place of `right`.
+        full: as for a reducer.
+    """
+    at_left = 0
+    for place, value in enumerate(right):
+        found = -1
+        while at_left < len(left) and (found := order(left[at_left], value)) < 0:
+            yield left[at_left]
+            at_left += 1
+        same = at_left < len(left) and found == 0
+        reduced = reduce_at(place, item(place), left[at_left] if same else MISSING, value, full)
+        if reduced is not MISSING:
+            yield reduced
+        at_left += same
+    yield from left[at_left:]
+
+
+def select(values: list[JSON], others: list[JSON], order: KeyOrder, *, inside: bool) -> list[JSON]:
+    """The values whose key is among those of `others`, or is not.
+
+    Args:
+        values: sorted by key.
+        others: sorted by key.
+        order: of their keys.
+        inside: whether to take those that are.
+    """
+    selected = []
+    place = 0
+    for value in values:
+        found = 1
+        while place < len(others) and (found := order(others[place], value)) < 0:
+            place += 1
+        if (place < len(others) and found == 0) is inside:
+            selected.append(value)
+    return selected

@@ -1,0 +1,100 @@
+"""The `set` strategy: a set kept by adding, removing and intersecting.
+
+A value is an object of the terms `add`, and `remove` or `intersect`, which are all arrays, sorted by the key, or all
+objects, whose property names are the key. What a value does to a set S of earlier documents is
+`(S − remove) ∪ add` or `(S ∩ intersect) ∪ add`; two partial values compose to one that does both. What is on both
+sides of a union is reduced by the annotations below `add`. The set itself has only `add`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from derive.document.pointer import JSON, MISSING
+from derive.reduce.keyed import is_sorted, join, order_by, select
+from derive.reduce.reducer import Reduce, ReductionFailed, reduce_at, take_right
+
+_EXPECTED = (
+    "'set' strategy expects objects having only 'add', and 'remove' or 'intersect', which are all arrays, sorted and"
+    " unique by the key, or all objects"
+)
+_TERMS = {"add", "intersect", "remove"}
+
+
+def compile_set(key: tuple[str, ...], union: Reduce) -> Reduce:
+    """The reducer of a set.
+
+    Args:
+        key: of items, if terms are arrays.
+        union: the reducer of `add`.
+    """
+    order = order_by(key)
+
+    def select_items(values: JSON, others: JSON, inside: bool) -> JSON:
+        if type(values) is list:
+            return select(values, others, order, inside=inside)
+        return {name: value for name, value in values.items() if (name in others) is inside}
+
+    def unite_items(left: JSON, right: JSON) -> JSON:
+        if type(left) is list:
+            return list(join(left, right, order, lambda _: take_right, False))
+        return {**left, **right}
+
+    terms_of = _Terms(select_items, unite_items)
+
+    def reduce(left: JSON, right: JSON, full: bool) -> JSON:
+        before = {} if left is MISSING else left
+        kinds = {type(value) for side in (before, right) if type(side) is dict for value in side.values()}
+        if not (_has_terms(before) and _has_terms(right)) or len(kinds) > 1 or not kinds <= {list, dict}:
+            raise ReductionFailed(_EXPECTED, left, right)
+        if kinds == {list} and not all(is_sorted(each, order) for side in (before, right) for each in side.values()):
+            raise ReductionFailed(_EXPECTED, left, right)
+        reduced = {}
+        kept = terms_of.kept(before, right)
+        if "add" in right:
+            reduced["add"] = reduce_at("add", union, kept, right["add"], full)
+        elif kept is not MISSING:
+            reduced["add"] = kept
+        return reduced if full else reduced | terms_of.composed(before, right)
+
+    return reduce
+
+
+def _has_terms(side: JSON) -> bool:
+    return type(side) is dict and side.keys() <= _TERMS and not ("intersect" in side and "remove" in side)
+
+
+class _Terms:
+    """How terms compose.
+
+    Args:
+        select: the values of one term that are in another, or are not.
+        unite: the values of both.
+    """
+
+    def __init__(self, select: Callable[[JSON, JSON, bool], JSON], unite: Callable[[JSON, JSON], JSON]) -> None:
+        self._select = select
+        self._unite = unite
+
+    def kept(self, left: dict[str, JSON], right: dict[str, JSON]) -> JSON:
+        """What of the left's `add` the right leaves."""
+        if "add" not in left:
+            return MISSING
+        if "intersect" in right:
+            return self._select(left["add"], right["intersect"], True)
+        return self._select(left["add"], right["remove"], False) if "remove" in right else left["add"]
+
+    def composed(self, left: dict[str, JSON], right: dict[str, JSON]) -> dict[str, JSON]:
+        """The `remove` or `intersect` of both, one after the other; neither if neither has any."""
+        removed = left.get("remove"), right.get("remove")
+        if "intersect" in left:
+            kept = left["intersect"]
+            if "intersect" in right:
+                kept = self._select(kept, right["intersect"], True)
+            return {"intersect": kept if removed[1] is None else self._select(kept, removed[1], False)}
+        if "intersect" in right:
+            kept = right["intersect"]
+            return {"intersect": kept if removed[0] is None else self._select(kept, removed[0], False)}
+        if removed[0] is not None and removed[1] is not None:
+            return {"remove": self._unite(removed[0], removed[1])}
+        return {name: side[name] for side in (left, right) for name in ("remove",) if name in side}

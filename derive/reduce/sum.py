@@ -1,0 +1,64 @@
+"""The `sum` strategy: integers and decimal strings are exact, floating-point numbers must stay finite."""
+
+from __future__ import annotations
+
+import decimal
+import math
+import re
+
+from derive.document.pointer import JSON, MISSING
+from derive.reduce.reducer import ReductionFailed
+
+_DECIMAL = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
+_GREATEST_EXPONENT = 6144
+_EXACT = decimal.Context(
+    prec=4 * _GREATEST_EXPONENT,
+    Emin=decimal.MIN_EMIN,
+    Emax=decimal.MAX_EMAX,
+    traps=[decimal.Inexact, decimal.Overflow],
+)
+_EXPECTED = "'sum' strategy expects numbers"
+_OVERFLOW = "'sum' resulted in numeric overflow"
+
+
+def reduce_sum(left: JSON, right: JSON, full: bool) -> JSON:
+    """The sum of two numbers; a missing one is 0.
+
+    Two integers give an integer of any size; an integer and a floating-point number a floating-point number. A string
+    that is a decimal number (`"10.25"`, `"-3e2"`) makes the result one, with all digits of both. Its exponent may be
+    as that of IEEE 754's decimal128 at most.
+
+    Raises:
+        ReductionFailed: a value is not a number, or the sum is beyond what can be held.
+    """
+    if left is MISSING:
+        left = 0
+    kinds = type(left), type(right)
+    if kinds == (int, int):
+        return left + right
+    if not all(kind is int or kind is float or kind is str for kind in kinds):
+        raise ReductionFailed(_EXPECTED, left, right)
+    if str in kinds:
+        return _exact_sum(left, right)
+    try:
+        total = left + right
+    except OverflowError:
+        total = math.inf
+    if not math.isfinite(total):
+        raise ReductionFailed(_OVERFLOW, left, right)
+    return total
+
+
+def _exact_sum(left: JSON, right: JSON) -> str:
+    for each in (left, right):
+        if type(each) is str and not _DECIMAL.fullmatch(each):
+            raise ReductionFailed(_EXPECTED, left, right)
+    try:
+        terms = [decimal.Decimal(each) for each in (left, right)]
+        for term in terms:
+            if abs(term.adjusted()) > _GREATEST_EXPONENT or abs(int(term.as_tuple().exponent)) > _GREATEST_EXPONENT:
+                raise ReductionFailed(_OVERFLOW, left, right)
+        # Begins at 0, as every whole history does: no sum has a positive exponent, or is a negative zero.
+        return format(_EXACT.add(_EXACT.add(terms[0], decimal.Decimal(0)), terms[1]), "f")
+    except (decimal.DecimalException, ValueError):
+        raise ReductionFailed(_OVERFLOW, left, right) from None

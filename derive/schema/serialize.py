@@ -1,0 +1,74 @@
+"""From a shape to a JSON Schema that says the same: the way back from `infer`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from derive.document.pointer import JSON
+from derive.schema.shape import ALL, ANYTHING, NONE, Shape
+
+_NUMBER = frozenset({"integer", "fractional"})
+
+
+def serialize(shape: Shape) -> dict[str, Any]:
+    """The JSON Schema of a shape.
+
+    Inferring it again gives the shape, but for what is beside its types, and for fractional numbers alone, which JSON
+    Schema can only call numbers.
+    """
+    schema: dict[str, Any] = {}
+    if shape.types == NONE:
+        return {"enum": []}
+    if shape.types != ALL:
+        schema["type"] = _types(shape.types)
+    for keyword, value in (
+        ("title", shape.title),
+        ("description", shape.description),
+        ("format", shape.format),
+        ("contentEncoding", shape.content_encoding),
+    ):
+        if value is not None:
+            schema[keyword] = value
+    if shape.default:
+        schema["default"] = shape.default[0]
+    if "object" in shape.types:
+        schema |= _object_keywords(shape)
+    if "array" in shape.types:
+        schema |= _array_keywords(shape)
+    return schema
+
+
+def _types(types: frozenset[str]) -> str | list[str]:
+    named = sorted({"number"} | (types - _NUMBER) if "fractional" in types else types)
+    return named[0] if len(named) == 1 else named
+
+
+def _object_keywords(shape: Shape) -> dict[str, Any]:
+    keywords: dict[str, Any] = {}
+    if shape.required:
+        keywords["required"] = sorted(shape.required)
+    if shape.properties:
+        keywords["properties"] = {name: _below(each) for name, each in sorted(shape.properties.items())}
+    if shape.additional is not None:
+        keywords["additionalProperties"] = _below(shape.additional)
+    return keywords
+
+
+def _array_keywords(shape: Shape) -> dict[str, Any]:
+    keywords: dict[str, Any] = {}
+    if shape.min_items:
+        keywords["minItems"] = shape.min_items
+    if shape.max_items is not None:
+        keywords["maxItems"] = shape.max_items
+    if shape.prefix:
+        keywords["prefixItems"] = [_below(each) for each in shape.prefix]
+    if shape.items is not None:
+        keywords["items"] = _below(shape.items)
+    return keywords
+
+
+def _below(shape: Shape) -> JSON:
+    """As a subschema, where `true` and `false` may stand."""
+    if shape == ANYTHING:
+        return True
+    return serialize(shape) if shape.types else False
