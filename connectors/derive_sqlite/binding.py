@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, TypeAlias
 
-import orjson
-
 from derive.document.clock import format_rfc3339
+from derive.document.exact import dump_exact
 from derive.document.pointer import JSON, MISSING, compile_pointer, parse_pointer
 from derive.protocol.specs import Document, ProjectionSpec
 
@@ -117,7 +116,7 @@ def _conversion(projection: ProjectionSpec) -> Callable[[JSON], Value]:
 
 
 def _plain(value: JSON) -> Value:
-    return orjson.dumps(value).decode() if type(value) is dict or type(value) is list else value
+    return dump_exact(value).decode() if type(value) is dict or type(value) is list else value
 
 
 def _integer(value: JSON) -> Value:

@@ -13,9 +13,9 @@ from functools import partial
 from typing import Any
 
 import apsw
-import orjson
 
 from derive.document.clock import format_rfc3339
+from derive.document.exact import dump_exact
 from derive.protocol.specs import Document
 
 _TIMES = {"date": 0, "time": 0, "datetime": 0, "julianday": 0, "unixepoch": 0, "strftime": 1}
@@ -62,7 +62,7 @@ class Chance:
 
     def _dice(self) -> random.Random:
         if self._random is None:
-            seed = b"%d %d %s" % (self._transform, self._clock, orjson.dumps(self._document))
+            seed = b"%d %d %s" % (self._transform, self._clock, dump_exact(self._document))
             self._random = random.Random(seed)
         return self._random
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 import apsw
-import orjson
 
 from connectors.derive_sqlite.program import Program, Step
+from derive.document.exact import dump_exact
 from derive.errors import LambdaError
 from derive.protocol.specs import Document
 
@@ -42,7 +42,7 @@ def explain(
         if found:
             step, reason = found
     step = step or _find_failing(cursor, program, document, published, exc)
-    shown = orjson.dumps(document).decode()
+    shown = dump_exact(document).decode()
     if len(shown) > _SHOWN_CHARACTERS:
         shown = f"{shown[:_SHOWN_CHARACTERS]}…"
     script = program.transform.script

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from typing import Any, TypeAlias
 
-import orjson
-
+from derive.document.exact import parse_exact
 from derive.document.pointer import JSON
 from derive.errors import LambdaError
 from derive.protocol.specs import Document, ProjectionSpec
@@ -64,16 +63,17 @@ def _json(value: bytes | float) -> JSON:
 def _parsed(text: str) -> JSON:
     if len(text) > 1 and _CLOSING[text[0]] == text[-1]:
         try:
-            return orjson.loads(text)
-        except orjson.JSONDecodeError:
+            return parse_exact(text.encode())
+        except ValueError:
             return text
     return text
 
 
 def _whole_document(row: Sequence[Any]) -> Document:
     try:
-        value = orjson.loads(row[0])
-    except (orjson.JSONDecodeError, TypeError):
+        text = row[0]
+        value = parse_exact(text.encode() if isinstance(text, str) else text)
+    except (ValueError, TypeError):
         value = None
     if not isinstance(value, dict):
         raise LambdaError(f"a column whose name begins with 'json' is the document, and this is no object: {row[0]!r}")

@@ -7,11 +7,11 @@ from operator import length_hint
 from typing import Any
 
 import apsw
-import orjson
 
 from connectors.derive_sqlite.block import first_issue, read_block
 from connectors.derive_sqlite.chance import Chance, calls_chance
 from connectors.derive_sqlite.program import compile_statement
+from derive.document.exact import dump_exact
 from derive.errors import Issue, LambdaError
 from derive.position import Position, Script
 from derive.protocol.derive import ReadBatch
@@ -97,7 +97,7 @@ class ComputedShuffle:
         raise self._failed(document, f"gave {value!r} for '{name}', and a component of type {kind} is needed")
 
     def _failed(self, document: Document, reason: str) -> LambdaError:
-        shown = orjson.dumps(document).decode()
+        shown = dump_exact(document).decode()
         shown = shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[:_SHOWN_CHARACTERS]}…"
         what = f"the shuffle of transform '{self._transform.name}'"
         return LambdaError(f"{what} {reason}; the document was {shown}", position=self._position)

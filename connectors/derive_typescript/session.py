@@ -13,6 +13,7 @@ from connectors.derive_typescript.pool import POOL
 from connectors.derive_typescript.process import HEAP_MEGABYTES, DenoProcess
 from connectors.derive_typescript.project import module_of
 from connectors.derive_typescript.types import method_of
+from derive.document.exact import dump_exact
 from derive.errors import LambdaError
 from derive.protocol.derive import ReadBatch
 from derive.protocol.specs import DerivationSpec, Document
@@ -137,7 +138,7 @@ def _send(process: DenoProcess, batch: ReadBatch) -> None:
     count = _FIRST_FRAME
     while begin < len(batch.documents):
         part = slice(begin, begin + count)
-        frame = orjson.dumps(
+        frame = dump_exact(
             {
                 "transforms": batch.transforms[part],
                 "clocks": batch.clocks[part],
@@ -154,5 +155,5 @@ def _send(process: DenoProcess, batch: ReadBatch) -> None:
 
 
 def _short(value: Any) -> str:
-    text: str = orjson.dumps(value).decode()
+    text = dump_exact(value).decode()
     return text if len(text) <= 500 else f"{text[:500]}…"

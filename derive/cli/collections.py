@@ -147,10 +147,9 @@ def _reduced(
 
 
 def _with_uuid(clock: int, seq: int, key: bytes, text: str) -> str:
-    import orjson
-
     from derive.document.clock import document_uuid
+    from derive.document.exact import dump_exact, parse_exact
 
-    document = orjson.loads(text)
+    document = parse_exact(text.encode())
     document["_meta"] = {**document.get("_meta", {}), "uuid": document_uuid(clock, seq, key)}
-    return orjson.dumps(document).decode()
+    return dump_exact(document).decode()

@@ -61,12 +61,12 @@ def command(source: Path, names: tuple[str, ...], output: str | None, *, strict:
 
 
 def _print_json(name: str, seconds: float, failure: Failure | None) -> None:
-    import orjson
+    from derive.document.exact import dump_exact
 
     row = {"test": name, "passed": failure is None, "seconds": round(seconds, 3)}
     if failure is not None:
         row |= {"step": failure.step, "what": failure.what, "failure": render_failure(failure)}
-    click.echo(orjson.dumps(row).decode())
+    click.echo(dump_exact(row).decode())
 
 
 def render_failure(failure: Failure) -> str:
@@ -82,20 +82,19 @@ def render_failure(failure: Failure) -> str:
 
 
 def _render_mismatch(mismatch: Mismatch) -> list[str]:
-    import orjson
-
+    from derive.document.exact import dump_exact
     from derive.document.pointer import MISSING
 
-    key = orjson.dumps(mismatch.key, default=repr).decode()
+    key = mismatch.key
     lines = []
     for each in mismatch.differences:
         if each.pointer == "" and MISSING in (each.expected, each.actual):
             missing = each.actual is MISSING
-            document = orjson.dumps(each.expected if missing else each.actual).decode()
+            document = dump_exact(each.expected if missing else each.actual).decode()
             lines.append(f"  {key}  {'is missing; expected' if missing else 'is not expected; there is'} {document}")
             continue
         shown = [
-            "nothing" if value is MISSING else orjson.dumps(value).decode() for value in (each.expected, each.actual)
+            "nothing" if value is MISSING else dump_exact(value).decode() for value in (each.expected, each.actual)
         ]
         lines.append(f"  {key}  {each.pointer}   expected  {shown[0]}")
         lines.append(f"  {' ' * len(key)}  {' ' * len(each.pointer)}   actual    {shown[1]}")

@@ -10,8 +10,7 @@ import struct
 from collections.abc import Callable, Sequence
 from operator import add
 
-import orjson
-
+from derive.document.exact import dump_exact
 from derive.document.pointer import JSON, MISSING, compile_pointer, parse_pointer
 
 _NULL, _BYTES, _STRING, _INT_ZERO, _DOUBLE, _FALSE, _TRUE = 0x00, 0x01, 0x02, 0x14, 0x21, 0x26, 0x27
@@ -36,7 +35,7 @@ def _pack(value: JSON) -> bytes:
         return b"\x27" if value else b"\x26"
     if kind is float:
         return _pack_float(value)
-    return b"\x01" + orjson.dumps(value).replace(b"\0", b"\0\xff") + b"\0"
+    return b"\x01" + dump_exact(value).replace(b"\0", b"\0\xff") + b"\0"
 
 
 def _pack_text(value: str) -> bytes:
@@ -110,6 +109,12 @@ def _unpack_int(packed: bytes, code: int, place: int) -> tuple[int, int]:
     if code < _INT_ZERO:
         number -= (1 << (8 * size)) - 1
     return number, place + size
+
+
+def show_key(packed: bytes) -> str:
+    """A packed key as JSON, for messages."""
+    values = [repr(each) if isinstance(each, bytes) else each for each in unpack(packed)]
+    return dump_exact(values).decode()
 
 
 def compile_key(pointers: Sequence[str], defaults: Sequence[JSON]) -> Callable[[JSON], bytes]:

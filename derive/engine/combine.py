@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from derive.engine.invoke import show_key
+from derive.document.key import show_key
 from derive.protocol.specs import DerivationSpec, Document
 from derive.reduce.combiner import Combiner, NotAssociative
 from derive.schema.validator import compile_validator

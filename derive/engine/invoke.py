@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import orjson
 import pyarrow as pa
 
-from derive.document.key import compile_keys, unpack
+from derive.document.exact import dump_exact
+from derive.document.key import compile_keys, show_key
 from derive.errors import SchemaViolation
 from derive.protocol.derive import DeriveSession, ReadBatch
 from derive.protocol.specs import DerivationSpec, Document
@@ -103,8 +103,8 @@ class Invoker:
                 violation = self._output.violation(document, key=show_key(self._keys([document])[0]))
                 raise SchemaViolation(
                     f"transform '{transform.name}' of '{self._spec.name}' published an invalid document:"
-                    f" {violation.message}; it is {orjson.dumps(document).decode()[:500]}, published for"
-                    f" {orjson.dumps(batch.documents[cause]).decode()[:500]}",
+                    f" {violation.message}; it is {dump_exact(document).decode()[:500]}, published for"
+                    f" {dump_exact(batch.documents[cause]).decode()[:500]}",
                     position=transform.script.position if transform.script else transform.position,
                     hint=violation.hint,
                 )
@@ -113,8 +113,3 @@ class Invoker:
 def _in_context(violation: SchemaViolation, context: str) -> SchemaViolation:
     message = f"{context} an invalid document: {violation.message}"
     return SchemaViolation(message, position=violation.position, hint=violation.hint)
-
-
-def show_key(packed: bytes) -> str:
-    """A packed key as JSON, for messages."""
-    return orjson.dumps(unpack(packed), default=repr).decode()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import orjson
 import pyarrow as pa
 
+from derive.document.exact import dump_exact
 from derive.document.pointer import MISSING
 from derive.engine.spark import SparkExecutor
 from derive.protocol.specs import CollectionSpec, Document
@@ -65,7 +65,7 @@ def _reduced(
     combiner: Combiner, place: tuple[int, int, bytes], documents: list[Document]
 ) -> list[tuple[int, int, bytes, bytes]]:
     value = combiner.full(documents)
-    return [] if value is MISSING else [(*place, orjson.dumps(value))]
+    return [] if value is MISSING else [(*place, dump_exact(value))]
 
 
 def _batch(rows: list[tuple[int, int, bytes, bytes]]) -> pa.RecordBatch:

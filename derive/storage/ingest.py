@@ -18,7 +18,8 @@ import orjson
 import pyarrow as pa
 
 from derive.document.clock import format_rfc3339, parse_rfc3339
-from derive.document.key import compile_keys, unpack
+from derive.document.exact import dump_exact, has_wide_integer, parse_exact
+from derive.document.key import compile_keys, show_key
 from derive.document.pointer import MISSING, compile_pointer
 from derive.errors import DocumentError, FrontierError, UsageError
 from derive.protocol.specs import JSON, CollectionSpec, Document
@@ -144,22 +145,21 @@ class Ingestion:
         numbers: list[int] = []
         documents: list[Document] = []
         is_valid = self._validator.is_valid
+        wide = has_wide_integer(b"\n".join(text for _, text in batch if isinstance(text, bytes)))
+        parse = parse_exact if wide else orjson.loads
         for number, text in batch:
             try:
-                document = orjson.loads(text) if isinstance(text, bytes) else text
-            except orjson.JSONDecodeError as exc:
+                document = parse(text) if isinstance(text, bytes) else text
+            except ValueError as exc:
                 problems.add(number, f"not JSON: {exc}")
                 continue
             if not is_valid(document):
-                key = self._show_key(document) if isinstance(document, dict) else ""
+                key = show_key(self._keys([document])[0]) if isinstance(document, dict) else ""
                 problems.add(number, self._validator.violation(document, key=key).message)
                 continue
             numbers.append(number)
             documents.append(document)
         return numbers, documents
-
-    def _show_key(self, document: Document) -> str:
-        return orjson.dumps(unpack(self._keys([document])[0]), default=repr).decode()
 
     def _stamp(
         self, numbers: list[int], documents: list[Document], history: _History, problems: _Problems
@@ -182,7 +182,7 @@ class Ingestion:
 
     def _parse_clock(self, value: JSON) -> int:
         if not isinstance(value, str):
-            found = "no value" if value is MISSING else orjson.dumps(value).decode()
+            found = "no value" if value is MISSING else dump_exact(value).decode()
             raise DocumentError(f"the clock {self._clock_pointer} must be an RFC 3339 time, and there is {found}")
         try:
             return parse_rfc3339(value)
@@ -275,8 +275,8 @@ def csv_lines(stream: Any, spec: CollectionSpec, name: str) -> Iterator[Line]:
 def _typed(cell: str, types: frozenset[str]) -> JSON:
     if types & {"integer", "fractional", "boolean", "object", "array"}:
         try:
-            value = orjson.loads(cell)
-        except orjson.JSONDecodeError:
+            value = parse_exact(cell.encode())
+        except ValueError:
             return cell
         return cell if isinstance(value, str) else value
     return cell

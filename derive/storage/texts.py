@@ -9,6 +9,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from derive.document.exact import dump_exact, parse_exact
 from derive.errors import DocumentError
 from derive.protocol.specs import Document
 
@@ -19,7 +20,7 @@ _MOST_BYTES = (1 << 31) - 1
 def parse_texts(column: pa.StringArray) -> list[Document]:
     """The documents of a column of JSON texts."""
     joined = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(column)], pa.int32()), column), ",")
-    documents: list[Document] = orjson.loads(f"[{joined[0].as_py()}]")
+    documents: list[Document] = parse_exact(b"[%b]" % joined[0].as_buffer().to_pybytes())
     return documents
 
 
@@ -35,7 +36,7 @@ def write_texts(documents: Sequence[Document]) -> pa.StringArray:
     # A line break cannot be inside a JSON text without spaces: in a string it is written as an escape.
     mixed: list[Document | orjson.Fragment] = [_BORDER] * (2 * count - 1)
     mixed[::2] = documents
-    texts = orjson.dumps(mixed)[1:-1].split(b",\n,")
+    texts = dump_exact(mixed)[1:-1].split(b",\n,")
     offsets = np.zeros(count + 1, dtype=np.int64)
     np.cumsum(np.fromiter(map(len, texts), np.int64, count), out=offsets[1:])
     if offsets[-1] > _MOST_BYTES:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from derive.document.key import compile_key, unpack
+from derive.document.key import compile_key, show_key
 from derive.document.pointer import MISSING
 from derive.engine.executor import InProcessExecutor
 from derive.engine.run import Run
@@ -37,11 +37,11 @@ class Mismatch:
     """One document of a verify step that is not as expected.
 
     Attributes:
-        key: the document's key values.
+        key: the document's key, as JSON.
         differences: where it differs; an expected or actual `MISSING` at the root says that it is missing as a whole.
     """
 
-    key: tuple[object, ...]
+    key: str
     differences: tuple[Difference, ...]
 
 
@@ -214,4 +214,4 @@ class _Driver:
         for key in sorted({*actual, *expected}):
             found = differences(expected.get(key, MISSING), actual.get(key, MISSING), strict=self._strict)
             if found:
-                yield Mismatch(tuple(unpack(key)), tuple(found))
+                yield Mismatch(show_key(key), tuple(found))

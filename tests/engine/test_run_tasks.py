@@ -176,3 +176,35 @@ def test_new_renamed_and_backfilled_transforms_read_from_the_start(
     times = [row[3] for row in changed.rows("r/whole")]
     # One document per tick and key; state is kept, so what is read again counts on.
     assert times == (['{"n":5,"times":3}'] if not begins else ['{"n":5,"times":3}', '{"n":5,"times":7}'])
+
+
+WIDE = """
+collections:
+  r/wide:
+    schema: &wide
+      type: object
+      required: [k, n]
+      reduce: {strategy: merge}
+      properties: {k: {type: string}, n: {type: integer, reduce: {strategy: sum}}}
+    key: [/k]
+  r/sums:
+    schema: *wide
+    key: [/k]
+    derive:
+      using: {sqlite: {}}
+      transforms:
+        - {name: all, source: r/wide, shuffle: {key: [/k]}, lambda: SELECT $flow_document AS json;}
+"""
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_integers_beyond_64_bits_are_exact_from_end_to_end(tmp_path: Path, shards: int) -> None:
+    world = world_of(tmp_path, WIDE)
+    world.ingest("r/wide", [{"k": "a", "n": 2**70 + 1}, {"k": "a", "n": 2**64}, {"k": "b", "n": -(2**90)}], clock=None)
+    world.wall += 10_000_000
+    world.step(shards=shards)
+
+    assert [row[3] for row in world.rows("r/sums")] == [
+        f'{{"k":"a","n":{2**70 + 1 + 2**64}}}',
+        f'{{"k":"b","n":{-(2**90)}}}',
+    ]
