@@ -32,8 +32,8 @@ MAX_DOCUMENTS = 2_000_000
 SLICE_DOCUMENTS = 250_000
 """About how many documents one slice covers at most: enough for what a Spark task costs not to matter."""
 
-SMALL_DOCUMENTS = 20_000
-"""About how many documents are not worth a second slice."""
+SMALL_DOCUMENTS, SMALL_BYTES = 20_000, 8 << 20
+"""About how many documents, of how many bytes as they are stored, are not worth a second task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,8 @@ class Plan:
         clamp: the output's `upper`: published clocks are not below it.
         end: adjusted clock at which the transaction ends, a tick boundary.
         reads: what to read, one entry per transform that takes part.
-        slices: for the shape `slices`, ascending borders in adjusted time, first and last included.
+        slices: for the shapes that are read in slices, ascending borders in adjusted time, first and last included.
+        is_small: there is too little to read for more than one task to be worth its while.
     """
 
     spec: DerivationSpec
@@ -65,6 +66,12 @@ class Plan:
     end: int
     reads: tuple[SourceRead, ...]
     slices: tuple[int, ...] = ()
+    is_small: bool = False
+
+    @property
+    def tasks(self) -> int:
+        """Into how many tasks that need nothing of one another it can be cut."""
+        return len(self.slices) - 1 if self.shape == "slices" else 1
 
 
 def offset_of(spec: DerivationSpec, transform: TransformSpec) -> int:
@@ -182,14 +189,19 @@ def choose_end(sources: Sources, positions: Mapping[int, int], bound: int) -> in
     return min(bound, tick_end(low, sources.spec.tick))
 
 
-def _documents(reads: Sequence[SourceRead]) -> int:
-    """About how many documents these reads hold, taking clocks within a segment as evenly spread."""
+def is_small(reads: Sequence[SourceRead]) -> bool:
+    """Whether there is too little to read for more than one task to be worth its while."""
+    return _documents(reads) <= SMALL_DOCUMENTS and _documents(reads, lambda segment: segment.bytes) <= SMALL_BYTES
+
+
+def _documents(reads: Sequence[SourceRead], size: Callable[[Segment], int] = lambda segment: segment.documents) -> int:
+    """About how many documents (or what `size` says) these reads hold, taking a segment's clocks as evenly spread."""
     total = 0
     for read in reads:
         for segment in read.segments:
             span = segment.clock_max - segment.clock_min + 1
             covered = min(segment.clock_max + 1, read.clock_end) - max(segment.clock_min, read.clock_begin)
-            total += segment.documents * max(0, min(span, covered)) // span
+            total += size(segment) * max(0, min(span, covered)) // span
     return total
 
 
@@ -216,7 +228,7 @@ def slice_borders(reads: Sequence[SourceRead], end: int, tick: int, clamp: int, 
     first, last = tick_begin(min(begins), tick), min(end, tick_end(max(ends) - 1, tick))
     total = _documents(reads)
     rounds = -(-total // (SLICE_DOCUMENTS * abreast))
-    count = 1 if total <= SMALL_DOCUMENTS else rounds * abreast
+    count = 1 if is_small(reads) else rounds * abreast
     borders = [first]
     # Borders at equal counts: the clock below which the wanted share of documents lies, by bisection.
     for number in range(1, count):

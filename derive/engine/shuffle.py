@@ -15,6 +15,7 @@ from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from derive.document.key import compile_keys, pack
 from derive.engine.plan import Plan, offset_of
@@ -118,6 +119,13 @@ def pack_rows(rows: pa.RecordBatch, owners: Any, place: Callable[[pa.RecordBatch
 def pack_message(owner: int, text: str) -> pa.RecordBatch:
     """A packet with a message."""
     return pa.RecordBatch.from_pylist([{"owner": owner, "place": MESSAGE, "content": text.encode()}], schema=PACKETS)
+
+
+def deliver(packets: list[pa.RecordBatch], owner: int) -> Iterator[pa.RecordBatch]:
+    """What a shuffle does, in memory: one owner's packets in order of place, without the owner's number."""
+    table = pa.Table.from_batches(packets, schema=PACKETS)
+    owned = table.filter(pc.equal(table.column("owner"), owner)).sort_by("place")
+    return iter(owned.select(["place", "content"]).to_batches())
 
 
 def unpack_rows(

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from derive.engine.java import ensure_java, java_options
 from derive.engine.plan import Plan, Progress
-from derive.engine.worker import Message, progress_folder, run_combine, run_lambdas, run_shuffle, run_single, run_slice
+from derive.engine.worker import Message, progress_folder, run_alone, run_combine, run_lambdas, run_shuffle
 from derive.errors import DiskFullError, LostError, TaskError
 
 if TYPE_CHECKING:
@@ -138,14 +138,12 @@ class SparkExecutor:
 
     def _run(self, session: SparkSession, plan: Plan) -> list[Message]:
         # A task's number is its partition's; only packets are shuffled.
-        count = 1 if plan.shape == "single" else len(plan.slices) - 1
-        numbers = session.range(0, count, 1, max(count, 1))
-        if plan.shape == "sharded":
-            owned = _delivered(numbers.mapInArrow(_shuffle(plan), _PACKETS), plan)
-            published = _delivered(owned.mapInArrow(_lambdas(plan), _PACKETS), plan)
-            messages = published.mapInArrow(_combine(plan), _MESSAGES)
+        if plan.shape == "sharded" and not plan.is_small:
+            packets = _numbers(session, len(plan.slices) - 1).mapInArrow(_shuffle(plan), _PACKETS)
+            published = _delivered(packets, plan).mapInArrow(_lambdas(plan), _PACKETS)
+            messages = _delivered(published, plan).mapInArrow(_combine(plan), _MESSAGES)
         else:
-            messages = numbers.mapInArrow(_alone(plan), _MESSAGES)
+            messages = _numbers(session, plan.tasks).mapInArrow(_alone(plan), _MESSAGES)
         return [Message.from_json(row.message) for row in messages.collect()]
 
     def close(self) -> None:
@@ -162,6 +160,11 @@ def _cause(text: str) -> str:
     return (telling[-1] if telling else lines[0] if lines else "no message")[:500]
 
 
+def _numbers(session: SparkSession, count: int) -> DataFrame:
+    """The numbers below `count`, one in each partition."""
+    return session.range(0, count, 1, max(count, 1))
+
+
 def _delivered(packets: DataFrame, plan: Plan) -> DataFrame:
     """Packets with their owners, in order of place."""
     owned = packets.repartitionById(plan.shards, "owner")
@@ -172,8 +175,7 @@ def _alone(plan: Plan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Recor
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                message = run_single(plan) if plan.shape == "single" else run_slice(plan, number)
-                yield pa.RecordBatch.from_pydict({"message": [message.to_json()]})
+                yield pa.RecordBatch.from_pydict({"message": [each.to_json() for each in run_alone(plan, number)]})
 
     return run
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import orjson
 
 from derive.engine.executor import Executor
-from derive.engine.plan import Plan, Shape, Sources, choose_end, shape_of, slice_borders
+from derive.engine.plan import Plan, Shape, Sources, choose_end, is_small, shape_of, slice_borders
 from derive.engine.state import write_epoch
 from derive.engine.worker import Message
 from derive.errors import DiskFullError, FlowError
@@ -178,6 +178,7 @@ class Task:
             end=end,
             reads=reads,
             slices=slices,
+            is_small=is_small(reads),
         )
 
     @staticmethod

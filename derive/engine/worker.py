@@ -23,7 +23,15 @@ from derive.engine.combine import LAMBDA_ROWS, TickCombiner, combine_ticks
 from derive.engine.feedback import run_ticks
 from derive.engine.invoke import Invoker
 from derive.engine.plan import Plan, offset_of
-from derive.engine.shuffle import merge_ticks, owners_of_keys, pack_message, pack_rows, source_owners, unpack_rows
+from derive.engine.shuffle import (
+    deliver,
+    merge_ticks,
+    owners_of_keys,
+    pack_message,
+    pack_rows,
+    source_owners,
+    unpack_rows,
+)
 from derive.engine.state import open_scratch, open_state, shard_folder
 from derive.errors import FlowError
 from derive.protocol.derive import DeriveSession, find_connector
@@ -97,6 +105,18 @@ def _failed(error: FlowError) -> Message:
     return Message(error=error.to_json())
 
 
+def run_alone(plan: Plan, number: int) -> list[Message]:
+    """Run what needs nothing of other workers: a slice, or a whole transaction.
+
+    Args:
+        plan: the transaction.
+        number: below `plan.tasks`.
+    """
+    if plan.shape == "slices":
+        return [run_slice(plan, number)]
+    return [run_single(plan)] if plan.shape == "single" else run_whole(plan)
+
+
 def run_slice(plan: Plan, number: int) -> Message:
     """Run one slice of a stateless transaction, from its segments to new segments."""
     begin, end = plan.slices[number], plan.slices[number + 1]
@@ -154,6 +174,17 @@ def _run_batches(plan: Plan, span: tuple[int, int], invoker: Invoker, writer: Se
 def _write(writer: SegmentWriter, rows: pa.RecordBatch | None) -> None:
     if rows is not None:
         writer.write(rows)
+
+
+def run_whole(plan: Plan) -> list[Message]:
+    """Run a whole transaction of a task with several shards in this process, one shard after the other.
+
+    Packets are held in memory.
+    """
+    shards = range(plan.shards)
+    owned = [packets for number in range(len(plan.slices) - 1) for packets in run_shuffle(plan, number)]
+    published = [packets for number in shards for packets in run_lambdas(plan, number, deliver(owned, number))]
+    return [message for number in shards for message in run_combine(plan, number, deliver(published, number))]
 
 
 def run_shuffle(plan: Plan, number: int) -> Iterator[pa.RecordBatch]:

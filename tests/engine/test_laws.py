@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from derive.catalog import load
 from derive.document.clock import format_rfc3339, parse_rfc3339
+from derive.engine import plan
 from derive.engine.spark import SparkExecutor
 
 BASE = 1_700_000_000_000_000
@@ -274,10 +276,13 @@ def _spark_agrees(spark: SparkExecutor, text: str, documents: list[dict[str, obj
         oracle = world_of(folder, "oracle", text)
         oracle.ingest("t/source", documents)
         oracle.step(shards=1)
-        for shards in counts:
-            world = world_of(folder, f"spark-{shards}", text)
+        # Once through the shuffles, however little it is; and once as it comes, in one task while it is little.
+        for shards, small in product(counts, [-1, plan.SMALL_DOCUMENTS]):
+            world = world_of(folder, f"spark-{shards}-{small}", text)
             world.ingest("t/source", documents)
-            world.step(spark, shards=shards)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(plan, "SMALL_DOCUMENTS", small)
+                world.step(spark, shards=shards)
             assert world.digest() == oracle.digest()
             world.store.close()
         oracle.store.close()
