@@ -21,6 +21,7 @@ _COMMANDS = {
     "ingest": "Load documents into a collection.",
     "reset": "Start a derivation over.",
     "run": "Run derivations on Spark.",
+    "split": "Double the shards of a derivation.",
     "status": "Show how far each task is, and why it stopped.",
     "test": "Run the catalog's tests.",
 }

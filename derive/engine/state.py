@@ -24,6 +24,7 @@ from derive.errors import FencedError, StorageError
 from derive.storage.metadata import translated
 from derive.storage.partition import collection_folder
 
+_DATABASE = "state.db"
 _LOCK_SECONDS = 60.0
 _CACHE_KIB = 128 * 1024
 
@@ -75,21 +76,41 @@ def open_state(folder: Path, *, epoch: int, committed: str | None, token: str) -
         FencedError: a newer run has taken over.
         StorageError: the database is not at the committed token.
     """
-    with translated(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder):
-            if _epoch(folder.parent) != epoch:
-                raise FencedError(f"another flowctl has taken over '{folder.parent.name}', or has reset it")
-            db = _at_committed(folder / "state.db", committed)
-            try:
-                db.execute("BEGIN IMMEDIATE")
-                _prepare_table(db)
-                yield db
-                db.execute("UPDATE flow_shard SET token = ?", (token,))
-                db.execute("COMMIT")
-            finally:
-                # An error leaves the transaction open; closing rolls it back, and the log stays as it was.
-                db.close(True)
+    with translated(folder), _owned(folder, epoch):
+        db = _at_committed(folder / _DATABASE, committed)
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            _prepare_table(db)
+            yield db
+            db.execute("UPDATE flow_shard SET token = ?", (token,))
+            db.execute("COMMIT")
+        finally:
+            # An error leaves the transaction open; closing rolls it back, and the log stays as it was.
+            db.close(True)
+
+
+def fold(folder: Path, *, epoch: int, committed: str) -> Path:
+    """Bring a shard's database file to the committed token, with no log beside it; returns its path.
+
+    Raises:
+        FencedError: a newer run has taken over.
+        StorageError: the database is not at the committed token.
+    """
+    with translated(folder), _owned(folder, epoch):
+        path = folder / _DATABASE
+        _at_committed(path, committed).close(True)
+        Path(f"{path}-wal").unlink(missing_ok=True)
+    return path
+
+
+@contextmanager
+def _owned(folder: Path, epoch: int) -> Iterator[None]:
+    """Hold the lock of a shard's folder, for the current run of its task."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with _locked(folder):
+        if _epoch(folder.parent) != epoch:
+            raise FencedError(f"another flowctl has taken over '{folder.parent.name}', or has reset it")
+        yield
 
 
 @contextmanager

@@ -331,6 +331,24 @@ class Store:
         assert state is not None
         return state
 
+    def set_shards(self, capability: WriteCapability, shards: int, tokens: Mapping[int, str]) -> None:
+        """Give a task another number of shards.
+
+        Args:
+            capability: the exclusive right to write the task's collection.
+            shards: how many.
+            tokens: by number, the token that each shard's state is at; those without state have none.
+
+        Raises:
+            FencedError: the capability is no longer valid.
+        """
+        name = capability.collection
+        with self._metadata.transaction() as db:
+            self._check(db, capability)
+            db.execute("UPDATE task SET shards = ? WHERE name = ?", (shards, name))
+            db.execute("DELETE FROM shard WHERE task = ?", (name,))
+            db.executemany("INSERT INTO shard VALUES (?, ?, ?)", [(name, *each) for each in tokens.items()])
+
     def set_error(self, name: str, error: str | None) -> None:
         """Record, as JSON, why a task stopped; None once it goes on."""
         with self._metadata.transaction() as db:

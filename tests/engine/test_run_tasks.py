@@ -15,9 +15,10 @@ from derive.engine.executor import InProcessExecutor
 from derive.engine.plan import Plan, Progress
 from derive.engine.reset import reset
 from derive.engine.run import Run
+from derive.engine.split import split
 from derive.engine.state import task_folder
 from derive.engine.worker import Message
-from derive.errors import DiskFullError, UsageError
+from derive.errors import DiskFullError, TaskError, UsageError
 
 CATALOG = """
 collections:
@@ -150,6 +151,39 @@ def test_a_run_that_is_under_way_is_fenced_by_a_reset(tmp_path: Path) -> None:
 
     with pytest.raises(FencedError, match="another flowctl has taken over 'whole', or has reset it"):
         run.step()
+
+
+def test_a_split_task_has_twice_the_shards_and_goes_on_as_if_it_always_had(tmp_path: Path) -> None:
+    world = world_of(tmp_path)
+    documents = [{"id": place, "n": place % 7} for place in range(40)]
+    world.ingest("r/numbers", documents, clock=None)
+    world.wall += 10_000_000
+    world.step(shards=2)
+    before = sorted(each.name for each in task_folder(world.root, "r/whole").iterdir())
+
+    assert split(world.store, "r/whole") == 4
+    assert before == ["00000000-7fffffff", "80000000-ffffffff", "epoch"]
+    after = sorted(each.name for each in task_folder(world.root, "r/whole").iterdir())
+    assert after == ["00000000-3fffffff", "40000000-7fffffff", "80000000-bfffffff", "c0000000-ffffffff", "epoch"]
+
+    world.ingest("r/numbers", [{"id": 100 + each["id"], "n": each["n"]} for each in documents], clock=None)
+    world.wall += 10_000_000
+    world.step()
+    state = world.store.task("r/whole")
+    assert state is not None
+    assert (state.shards, sorted(state.tokens)) == (4, [0, 1, 2, 3])
+    counts = {row[3] for row in world.rows("r/whole")[-7:]}
+    # 40 documents are 5 or 6 of each number; those of the second half count on from there.
+    assert counts == {
+        f'{{"n":{n},"times":{sum(range(first + 1, 2 * first + 1))}}}' for n, first in enumerate([6] * 5 + [5] * 2)
+    }
+
+
+def test_only_a_task_that_has_run_can_be_split(tmp_path: Path) -> None:
+    world = world_of(tmp_path)
+
+    with pytest.raises(TaskError, match=r"'r/whole' has never run \(say with how many shards it starts"):
+        split(world.store, "r/whole")
 
 
 @pytest.mark.parametrize(

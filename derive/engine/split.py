@@ -1,0 +1,65 @@
+"""Splitting: twice as many shards, each beginning with a copy of the state it is split from.
+
+A shard owns a range of hashes, and its two successors own the halves of it. Both get all of its state; what belongs to
+the other's keys is never asked for again. Nothing is read anew, so a split costs a copy of the state databases.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from derive.engine.state import fold, shard_folder, write_epoch
+from derive.errors import TaskError
+from derive.storage.metadata import translated
+from derive.storage.store import Store
+
+_MOST_SHARDS = 1024
+
+
+def split(store: Store, name: str) -> int:
+    """Double the shards of a task; a run that is under way is fenced by it.
+
+    Until the metadata commit the task has the shards it had, and copies made for a split that never came to that are
+    made again.
+
+    Returns:
+        How many shards it has now.
+
+    Raises:
+        TaskError: it has never run, or has very many shards already.
+    """
+    state = store.task(name)
+    if state is None:
+        raise TaskError(f"'{name}' has never run", hint="say with how many shards it starts: flowctl run --shards N")
+    count = 2 * state.shards
+    if count > _MOST_SHARDS:
+        raise TaskError(f"'{name}' has {state.shards} shards already")
+    capability = store.acquire_exclusive(name)
+    write_epoch(store.root, name, capability.epoch)
+    tokens = {}
+    old = [shard_folder(store.root, name, number, state.shards) for number in state.tokens]
+    for (number, token), folder in zip(state.tokens.items(), old, strict=True):
+        database = fold(folder, epoch=capability.epoch, committed=token)
+        for successor in (2 * number, 2 * number + 1):
+            _copy(database, shard_folder(store.root, name, successor, count))
+            tokens[successor] = token
+    store.set_shards(capability, count, tokens)
+    store.drop(capability)
+    for folder in old:
+        shutil.rmtree(folder, ignore_errors=True)
+    return count
+
+
+def _copy(database: Path, folder: Path) -> None:
+    """Copy a folded database, durably."""
+    with translated(folder):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        copy = folder / database.name
+        shutil.copyfile(database, copy)
+        for each in (copy, folder, folder.parent):
+            descriptor = os.open(each, os.O_RDONLY)
+            os.fsync(descriptor)
+            os.close(descriptor)
