@@ -18,6 +18,7 @@ from derive.suggest import suggest
 _COMMANDS = {
     "check": "Find everything that is wrong in a catalog.",
     "collections": "List collections, and read their documents.",
+    "compact": "Merge small files of collections into larger ones.",
     "ingest": "Load documents into a collection.",
     "reset": "Start a derivation over.",
     "run": "Run derivations on Spark.",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from derive.storage.store import Store
 
 _POLL_SECONDS = 0.1
+_TIDY_SECONDS = 60.0
 
 
 @click.command()
@@ -84,8 +85,12 @@ def _forever(run: Run, tasks: int) -> None:
     from derive.cli.console import note
 
     note(f"running {tasks} derivation{'' if tasks == 1 else 's'}; stop with Ctrl-C")
+    tidied = time.monotonic()
     while True:
         run.step()
+        if time.monotonic() - tidied > _TIDY_SECONDS:
+            run.tidy()
+            tidied = time.monotonic()
         time.sleep(_POLL_SECONDS)
 
 

@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from derive.engine.executor import Executor
 from derive.engine.plan import Sources, default_shards, feeds_back_in_memory, offset_of
 from derive.engine.task import Task, Waiting
-from derive.errors import FencedError, FlowError, UsageError
+from derive.errors import DiskFullError, FencedError, FlowError, UsageError
 from derive.protocol.specs import CatalogSpec, TransformSpec
+from derive.storage.compaction import compact
 from derive.storage.frontier import tick_end
 from derive.storage.store import Store
+
+_WORTH_COMPACTING = 32
+"""How many small segments in a row a continuous run merges."""
 
 _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 1.0, 60.0
 
@@ -77,6 +82,7 @@ class Run:
         cores: int = 1,
         observer: Observer | None = None,
     ) -> None:
+        self._catalog = catalog
         self._store = store
         self._executor = executor
         self._observer = observer or Silent()
@@ -197,6 +203,12 @@ class Run:
     def _is_due(self, waiting: Waiting, start: int) -> bool:
         """Whether these documents are part of the work: due by `start`, or waiting for nothing but a tick to end."""
         return waiting.due < start or waiting.delay == 0
+
+    def tidy(self) -> None:
+        """Merge the small segments that many small transactions leave behind."""
+        for spec in self._catalog.collections.values():
+            with suppress(DiskFullError):  # there is nothing to lose, and the transactions will tell
+                compact(self._store, spec, fewest=_WORTH_COMPACTING)
 
     def close(self) -> None:
         """Give up the right to write."""

@@ -20,8 +20,9 @@ from derive.engine.worker import Message
 from derive.errors import DiskFullError, FlowError
 from derive.protocol.specs import DerivationSpec, TransformSpec
 from derive.storage.capability import WriteCapability
+from derive.storage.descriptions import TaskCommit
 from derive.storage.frontier import BEGINNING, tick_begin
-from derive.storage.store import Store, TaskCommit
+from derive.storage.store import Store
 
 
 @dataclass(frozen=True, slots=True)

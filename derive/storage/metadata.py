@@ -14,7 +14,7 @@ import apsw
 
 from derive.errors import DiskFullError, StorageError
 
-FORMAT = 1
+FORMAT = 2
 """Version of the tables below."""
 
 _TABLES = """
@@ -69,6 +69,17 @@ CREATE TABLE shard (
 ) WITHOUT ROWID;
 """
 
+_GARBAGE = """
+CREATE TABLE replaced (
+    path TEXT PRIMARY KEY,              -- of a segment that compaction replaced; relative to the data folder
+    collection TEXT NOT NULL REFERENCES collection,
+    at INTEGER NOT NULL                 -- when, microseconds since the Unix epoch
+) WITHOUT ROWID;
+"""
+
+_UPGRADES = {1: _GARBAGE}
+"""From each older version of the tables, what makes the next one of it."""
+
 
 @contextmanager
 def translated(path: Path | str) -> Iterator[None]:
@@ -106,7 +117,10 @@ class Metadata:
             with self.transaction() as db:
                 if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'format'").get:
                     db.execute(_TABLES)
-                    db.execute("INSERT INTO format VALUES (?)", (FORMAT,))
+                    db.execute("INSERT INTO format VALUES (1)")
+                while (version := db.execute("SELECT version FROM format").get) in _UPGRADES:
+                    db.execute(_UPGRADES[version])
+                    db.execute("UPDATE format SET version = ?", (version + 1,))
         version = self._db.execute("SELECT version FROM format").get
         if version != FORMAT:
             raise StorageError(f"{path} has format {version}, and this flowctl reads format {FORMAT}")

@@ -44,6 +44,9 @@ ROWS = pa.schema(
 NO_PARTITION = "[]"
 """The `partition` of every document of a collection without logical partitions."""
 
+COMPACTED = "compact-"
+"""Begins the names of files that compaction wrote."""
+
 _ROW_GROUP = 16_384
 _FILE_ROWS = 2_000_000
 _OPEN_FILES = 64

@@ -10,7 +10,7 @@ import os
 import socket
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,78 +20,12 @@ import orjson
 from derive.errors import FencedError, FrontierError, StorageError
 from derive.protocol.specs import CollectionSpec, SelectorSpec
 from derive.storage.capability import LEASE, WriteCapability
+from derive.storage.descriptions import Collection, TaskCommit, TaskState
 from derive.storage.frontier import BEGINNING
 from derive.storage.metadata import Metadata, translated
 from derive.storage.partition import collection_folder
-from derive.storage.segment import Segment
+from derive.storage.segment import COMPACTED, Segment
 from derive.storage.timeline import Timeline, wall_clock
-
-
-@dataclass(frozen=True, slots=True)
-class Collection:
-    """What the metadata knows of a collection.
-
-    Attributes:
-        name: its name.
-        since: contents are exact from here on.
-        upper: everything below is final.
-        documents: updates in all its segments.
-        segments: how many files.
-        bytes: their size.
-    """
-
-    name: str
-    since: int
-    upper: int
-    documents: int
-    segments: int
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class TaskState:
-    """What the metadata knows of a task.
-
-    Attributes:
-        name: its name.
-        shards: how many shards it has.
-        positions: for each transform (by state key), the adjusted clock below which it is processed.
-        tokens: by shard number, the token of the last committed transaction that shard took part in.
-        error: JSON of the error that stopped it, or None.
-        documents_in: documents processed so far.
-        documents_out: documents published so far.
-        transactions: how many transactions that had documents.
-    """
-
-    name: str
-    shards: int
-    positions: Mapping[str, int]
-    tokens: Mapping[int, str]
-    error: str | None = None
-    documents_in: int = 0
-    documents_out: int = 0
-    transactions: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class TaskCommit:
-    """A task's side of a transaction: what commits together with its documents (law L2).
-
-    Attributes:
-        task: name of the task.
-        positions: new positions of its transforms.
-        token: the attempt's token.
-        shards: numbers of the shards that took part.
-        documents_in: documents processed in this transaction.
-        documents_out: documents published in it.
-    """
-
-    task: str
-    positions: Mapping[str, int]
-    token: str
-    shards: Sequence[int]
-    documents_in: int
-    documents_out: int
 
 
 class Store:
@@ -273,14 +207,7 @@ class Store:
             last = db.execute("SELECT max(clock_max) FROM segment WHERE collection = ?", (name,)).get
             if ascending and segments and last is not None and low <= last:
                 raise FrontierError(f"documents from {low} on are not later than those '{name}' already holds")
-            db.executemany(
-                "INSERT INTO segment (collection, path, partition, clock_min, clock_max, documents, bytes)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?)",
-                [
-                    (name, s.path, orjson.dumps(s.partition).decode(), s.clock_min, s.clock_max, s.documents, s.bytes)
-                    for s in segments
-                ],
-            )
+            _insert_segments(db, name, segments)
             db.execute("UPDATE capability SET frontier = ? WHERE id = ?", (frontier, capability.id))
             self._advance_upper(db, name, frontier)
             if task:
@@ -364,25 +291,69 @@ class Store:
                 )
                 db.execute("DELETE FROM capability WHERE collection = ?", (name,))
                 db.execute("DELETE FROM segment WHERE collection = ?", (name,))
+                db.execute("DELETE FROM replaced WHERE collection = ?", (name,))
                 db.execute("DELETE FROM shard WHERE task = ?", (name,))
                 db.execute("DELETE FROM task WHERE name = ?", (name,))
 
     # Housekeeping
+
+    def known_files(self, name: str) -> set[str]:
+        """Paths, relative to the data folder, of a collection's segments and of those that compaction replaced."""
+        with self._metadata.snapshot() as db:
+            rows: list[Any] = db.execute(
+                "SELECT path FROM segment WHERE collection = ?1 UNION SELECT path FROM replaced WHERE collection = ?1",
+                (name,),
+            ).fetchall()
+        return {row[0] for row in rows}
+
+    def replace_segments(self, name: str, old: Sequence[Segment], new: Sequence[Segment]) -> bool:
+        """Replace segments by others that hold the same updates; False if some of the old ones are not there any more.
+
+        The old files stay until `remove_replaced`.
+        """
+        paths = [(each.path,) for each in old]
+        with self._metadata.transaction() as db:
+            there: list[Any] = db.execute("SELECT path FROM segment WHERE collection = ?", (name,)).fetchall()
+            if not {each[0] for each in there}.issuperset(each[0] for each in paths):
+                return False
+            db.executemany("DELETE FROM segment WHERE path = ?", paths)
+            db.executemany("INSERT INTO replaced VALUES (?, ?, ?)", [(*each, name, wall_clock()) for each in paths])
+            _insert_segments(db, name, new)
+        return True
+
+    def remove_replaced(self, before: int) -> int:
+        """Remove files that were replaced before this wall-clock time, microseconds; returns how many."""
+        with self._metadata.snapshot() as db:
+            rows: list[Any] = db.execute("SELECT path FROM replaced WHERE at < ?", (before,)).fetchall()
+        for row in rows:
+            (self.root / row[0]).unlink(missing_ok=True)
+        with self._metadata.transaction() as db:
+            db.executemany("DELETE FROM replaced WHERE path = ?", rows)
+        return len(rows)
 
     def collect_garbage(self, name: str) -> int:
         """Remove files of a collection that no committed row names; returns how many.
 
         Only its exclusive writer may call this: files of a transaction under way would be taken for garbage.
         """
-        with self._metadata.snapshot() as db:
-            rows = db.execute("SELECT path FROM segment WHERE collection = ?", (name,)).fetchall()
-        named = {row[0] for row in rows}
+        known = self.known_files(name)
         removed = 0
         for file in (self.root / collection_folder(name)).rglob("*.parquet"):
-            if str(file.relative_to(self.root)) not in named:
+            if str(file.relative_to(self.root)) not in known and not file.name.startswith(COMPACTED):
                 file.unlink(missing_ok=True)
                 removed += 1
         return removed
+
+
+def _insert_segments(db: apsw.Connection, name: str, segments: Sequence[Segment]) -> None:
+    db.executemany(
+        "INSERT INTO segment (collection, path, partition, clock_min, clock_max, documents, bytes)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [
+            (name, s.path, orjson.dumps(s.partition).decode(), s.clock_min, s.clock_max, s.documents, s.bytes)
+            for s in segments
+        ],
+    )
 
 
 def _commit_task(db: apsw.Connection, task: TaskCommit) -> None:

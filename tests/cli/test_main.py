@@ -45,16 +45,8 @@ def test_help_lists_every_command(folder: Path) -> None:
 
     assert (status, err) == (0, "")
     listed = out[out.index("Commands:") :].splitlines()[1:]
-    assert [line.split()[0] for line in listed] == [
-        "check",
-        "collections",
-        "ingest",
-        "reset",
-        "run",
-        "split",
-        "status",
-        "test",
-    ]
+    commands = "check collections compact ingest reset run split status test"
+    assert [line.split()[0] for line in listed] == commands.split()
 
 
 def test_help_loads_nothing_heavy() -> None:
@@ -71,7 +63,9 @@ def test_help_loads_nothing_heavy() -> None:
     assert done.stderr == "[]\n"
 
 
-@pytest.mark.parametrize("command", ["check", "collections", "ingest", "reset", "run", "split", "status", "test"])
+@pytest.mark.parametrize(
+    "command", ["check", "collections", "compact", "ingest", "reset", "run", "split", "status", "test"]
+)
 def test_every_command_has_help(folder: Path, command: str) -> None:
     status, out, err = flowctl(folder, command, "--help")
 

@@ -16,6 +16,7 @@ from derive.document.clock import format_rfc3339, parse_rfc3339
 from derive.engine import plan
 from derive.engine.spark import SparkExecutor
 from derive.engine.split import split
+from derive.storage.compaction import compact
 
 BASE = 1_700_000_000_000_000
 SECOND = 1_000_000
@@ -217,7 +218,7 @@ def test_l1_any_number_of_shards_and_any_batching_give_the_same_bytes(
         three.step(shards=3)
         assert three.digest() == whole.digest()
 
-        # Live: documents arrive piece by piece, time passes between them, and shards are split.
+        # Live: documents arrive piece by piece, time passes between them, shards are split and segments merged.
         live = world_of(folder, "live", text)
         begin = 0
         while begin < len(documents):
@@ -234,6 +235,8 @@ def test_l1_any_number_of_shards_and_any_batching_give_the_same_bytes(
             for name in data.draw(st.sets(st.sampled_from(sorted(live.catalog.derivations)), max_size=1)):
                 if live.store.task(name).shards < 16:
                     split(live.store, name)
+            for name in data.draw(st.sets(st.sampled_from(sorted(live.catalog.collections)), max_size=1)):
+                compact(live.store, live.catalog.collections[name], grace=0)
         live.wall = LATER
         live.step(shards=2)
         assert live.digest() == whole.digest()

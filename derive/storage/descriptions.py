@@ -1,0 +1,73 @@
+"""What the metadata database knows of collections and tasks, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """What the metadata knows of a collection.
+
+    Attributes:
+        name: its name.
+        since: contents are exact from here on.
+        upper: everything below is final.
+        documents: updates in all its segments.
+        segments: how many files.
+        bytes: their size.
+    """
+
+    name: str
+    since: int
+    upper: int
+    documents: int
+    segments: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskState:
+    """What the metadata knows of a task.
+
+    Attributes:
+        name: its name.
+        shards: how many shards it has.
+        positions: for each transform (by state key), the adjusted clock below which it is processed.
+        tokens: by shard number, the token of the last committed transaction that shard took part in.
+        error: JSON of the error that stopped it, or None.
+        documents_in: documents processed so far.
+        documents_out: documents published so far.
+        transactions: how many transactions that had documents.
+    """
+
+    name: str
+    shards: int
+    positions: Mapping[str, int]
+    tokens: Mapping[int, str]
+    error: str | None = None
+    documents_in: int = 0
+    documents_out: int = 0
+    transactions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCommit:
+    """A task's side of a transaction: what commits together with its documents (law L2).
+
+    Attributes:
+        task: name of the task.
+        positions: new positions of its transforms.
+        token: the attempt's token.
+        shards: numbers of the shards that took part.
+        documents_in: documents processed in this transaction.
+        documents_out: documents published in it.
+    """
+
+    task: str
+    positions: Mapping[str, int]
+    token: str
+    shards: Sequence[int]
+    documents_in: int
+    documents_out: int

@@ -1,0 +1,154 @@
+"""Compaction: fewer files, and the same collection at every time."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import apsw
+import pytest
+from conftest import LATER, World, write_catalog
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from derive.catalog import load
+from derive.document.clock import format_rfc3339
+from derive.errors import StorageError
+from derive.protocol.specs import SelectorSpec
+from derive.storage import compaction
+from derive.storage.compaction import Compaction, choose, compact
+from derive.storage.contents import ReadOptions, read_rows
+from derive.storage.metadata import FORMAT
+from derive.storage.segment import Segment
+from derive.storage.store import Store
+
+CATALOG = """
+collections:
+  c/events:
+    schema: {type: object, required: [id, at], properties: {id: {type: integer}, group: {type: string}, at: {type: string}}}
+    key: [/id]
+    projections: {group: {location: /group, partition: true}}
+"""
+
+
+def world_of(folder: Path) -> World:
+    return World(folder / "data", load(write_catalog(folder, CATALOG)))
+
+
+def ingest(world: World, first: int, count: int) -> None:
+    documents = [
+        {"id": number, "group": "ab"[number % 2], "at": format_rfc3339(1_000_000 * number)}
+        for number in range(first, first + count)
+    ]
+    world.ingest("c/events", documents)
+
+
+def files(world: World) -> list[str]:
+    return sorted(each.name.partition("-")[0] for each in world.root.rglob("*.parquet"))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 5), st.booleans()), min_size=1, max_size=8), st.integers(0, 40))
+def test_contents_stay_what_they_are_at_every_time(batches: list[tuple[int, bool]], as_of: int) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        (Path(name) / "plain").mkdir()
+        (Path(name) / "compacted").mkdir()
+        plain, compacted = world_of(Path(name) / "plain"), world_of(Path(name) / "compacted")
+        spec = plain.catalog.collections["c/events"]
+        first = 0
+        for count, merge in batches:
+            for world in (plain, compacted):
+                ingest(world, first, count)
+            first += count
+            if merge:
+                compact(compacted.store, spec, grace=0)
+        for world in (plain, compacted):
+            world.store.seal(["c/events"], LATER)
+
+        assert compacted.rows("c/events") == plain.rows("c/events")
+        for options in (
+            ReadOptions(as_of=as_of * 1_000_000),
+            ReadOptions(since=as_of * 1_000_000, selector=SelectorSpec(include={"group": ("a",)})),
+        ):
+            found = [
+                [row for batch in read_rows(world.store, spec, options) for row in batch.to_pylist()]
+                for world in (plain, compacted)
+            ]
+            assert found[0] == found[1]
+
+
+def test_one_segment_is_left_of_each_logical_partition_and_old_files_go_after_a_while(tmp_path: Path) -> None:
+    world = world_of(tmp_path)
+    spec = world.catalog.collections["c/events"]
+    for first in (0, 10, 20):
+        ingest(world, first, 10)
+
+    assert compact(world.store, spec) == Compaction("c/events", 6, 2)
+    assert files(world) == ["compact"] * 2 + ["ingest"] * 6
+    assert compact(world.store, spec, grace=0) == Compaction("c/events", 2, 2)
+    assert files(world) == ["compact"] * 2
+
+
+def test_what_an_unfinished_compaction_left_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = world_of(tmp_path)
+    spec = world.catalog.collections["c/events"]
+    ingest(world, 0, 2)
+    ingest(world, 2, 2)
+
+    def killed(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "replace_segments", killed)
+        with pytest.raises(KeyboardInterrupt):
+            compact(world.store, spec)
+    before = world.rows("c/events")
+    assert "compact" in files(world)
+    compact(world.store, spec, grace=0)
+
+    assert files(world) == ["compact"] * 2
+    assert world.rows("c/events") == before
+
+
+def test_a_collection_that_was_reset_meanwhile_stays_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = world_of(tmp_path)
+    spec = world.catalog.collections["c/events"]
+    ingest(world, 0, 2)
+    ingest(world, 2, 2)
+    read = compaction.read_sorted
+
+    def reset_first(*arguments: object) -> object:
+        world.store.reset(["c/events"])
+        return read(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(compaction, "read_sorted", reset_first)
+
+    assert compact(world.store, spec).after == 0
+    assert files(world) == ["ingest"] * 4
+
+
+def test_what_is_large_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "_SMALL_DOCUMENTS", 10)
+    monkeypatch.setattr(compaction, "_LARGE_DOCUMENTS", 15)
+    segments = [
+        Segment(str(place), (), place, place, size, 1) for place, size in enumerate([5, 5, 9, 9, 10, 1, 20, 1, 1, 1])
+    ]
+
+    assert [[each.path for each in group] for group in choose(segments, 2)] == [["0", "1", "2"], ["7", "8", "9"]]
+    assert choose(segments, 4) == []
+
+
+def test_older_metadata_is_upgraded_and_newer_is_refused(tmp_path: Path) -> None:
+    Store(tmp_path).close()
+    db = apsw.Connection(str(tmp_path / "metadata.db"))
+    db.execute("DROP TABLE replaced; UPDATE format SET version = 1")
+    db.close()
+
+    store = Store(tmp_path)
+    assert store.remove_replaced(0) == 0
+    store.close()
+    db = apsw.Connection(str(tmp_path / "metadata.db"))
+    db.execute("UPDATE format SET version = ?", (FORMAT + 1,))
+    db.close()
+    with pytest.raises(StorageError, match=f"has format {FORMAT + 1}, and this flowctl reads format {FORMAT}"):
+        Store(tmp_path)
