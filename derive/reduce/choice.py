@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from derive.document.pointer import JSON, MISSING
-from derive.errors import SchemaError
 from derive.reduce.applied import Condition, Part
-from derive.reduce.reducer import NotAssociative, Reduce, ReductionFailed
+from derive.reduce.reducer import NotAssociative, Reduce
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,20 +59,14 @@ def compile_choice(
         return found
 
     def reduce(left: JSON, right: JSON, full: bool) -> JSON:
-        try:
-            chosen = chosen_for(right)
-        except SchemaError as exc:
-            raise ReductionFailed(exc.message, left, right) from None
+        chosen = chosen_for(right)
         reduced = chosen.reduce(left, right, full)
         if not full and left is not MISSING and not chosen.takes_right:
             check(left, chosen, reduced)
         return reduced
 
     def check(left: JSON, chosen: Chosen, reduced: JSON) -> None:
-        try:
-            before, after = chosen_for(left), chosen_for(reduced)
-        except SchemaError:
-            raise NotAssociative from None
+        before, after = chosen_for(left), chosen_for(reduced)
         same = chosen.nature == after.nature and (chosen.nature == before.nature or chosen.deletes)
         if not same and (full_differs or not (before.replaces and after.replaces)):
             raise NotAssociative

@@ -21,7 +21,7 @@ def compile_extreme(sign: int) -> Reduce:
     return reduce
 
 
-def compile_keyed_extreme(sign: int, order: KeyOrder, merge: Reduce, *, full_differs: bool) -> Reduce:
+def compile_keyed_extreme(sign: int, order: KeyOrder, merge: Reduce) -> Reduce:
     """The reducer that keeps the value of the greater key, and merges values of equal keys.
 
     A value that is taken in a full reduction becomes what merging it gives, or it would depend on how documents were
@@ -31,7 +31,6 @@ def compile_keyed_extreme(sign: int, order: KeyOrder, merge: Reduce, *, full_dif
         sign: 1 to keep the greater, -1 to keep the lesser.
         order: of the values' keys.
         merge: reduces values of equal keys.
-        full_differs: whether a full reduction below may give another value than a partial one.
     """
 
     def reduce(left: JSON, right: JSON, full: bool) -> JSON:
@@ -41,7 +40,7 @@ def compile_keyed_extreme(sign: int, order: KeyOrder, merge: Reduce, *, full_dif
         if type(right) is not dict and type(right) is not list:
             return right
         if found < 0:
-            return merge(MISSING, right, True) if full and full_differs else right
+            return merge(MISSING, right, True) if full else right
         reduced = merge(left, right, full)
         if not full and order(reduced, right):  # a strategy below has changed the key itself
             raise NotAssociative

@@ -79,15 +79,15 @@ class _Compiler:
         cell = self._done.setdefault((location, annotation), [])
         if not cell:
             cell.append(_later(cell))  # until this one is known, which may contain itself
-            cell[0] = self._make(location, annotation)
+            cell[0] = _conflict(location.conflict) if location.conflict else self._make(location, annotation)
         return cell[0]
 
     def _chosen(self, plan: Plan, instead: Annotation | None) -> Chosen:
         annotation = instead or plan.annotation or _LAST
         return Chosen(
             reduce=self.compile(plan, instead),
-            nature=(annotation, plan if annotation.strategy in _CONTAINERS else None),
-            takes_right=annotation.strategy == "lastWriteWins",
+            nature=(annotation, plan if plan.conflict or annotation.strategy in _CONTAINERS else None),
+            takes_right=annotation.strategy == "lastWriteWins" and not plan.conflict,
             deletes=annotation.delete,
         )
 
@@ -110,8 +110,7 @@ class _Compiler:
     def _extreme(self, plan: Plan, annotation: Annotation, sign: int) -> Reduce:
         if not annotation.key:
             return compile_extreme(sign)
-        merge = self.compile(plan, _MERGE)
-        return compile_keyed_extreme(sign, order_by(annotation.key), merge, full_differs=self._full_differs)
+        return compile_keyed_extreme(sign, order_by(annotation.key), self.compile(plan, _MERGE))
 
     def _merge(self, plan: Plan, annotation: Annotation) -> Reduce:
         merge_objects = self._objects(plan)
@@ -205,6 +204,13 @@ def _later(cell: list[Reduce]) -> Reduce:
 
     def reduce(left: JSON, right: JSON, full: bool) -> JSON:
         return cell[0](left, right, full)
+
+    return reduce
+
+
+def _conflict(reason: str) -> Reduce:
+    def reduce(left: JSON, right: JSON, full: bool) -> JSON:
+        raise ReductionFailed(reason, left, right)
 
     return reduce
 

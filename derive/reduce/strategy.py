@@ -24,6 +24,7 @@ class Plan:
 
     Attributes:
         annotation: of the location; None for none.
+        conflict: what is wrong, if annotations that differ apply.
         properties: plans of named properties.
         patterns: for each pattern of `patternProperties`, whether a name matches it.
         others: the plan of all other properties, by which of `patterns` their name matches.
@@ -32,6 +33,7 @@ class Plan:
     """
 
     annotation: Annotation | None = None
+    conflict: str | None = None
     properties: dict[str, Location] = field(default_factory=dict)
     patterns: tuple[Callable[[str], bool], ...] = ()
     others: Callable[[tuple[bool, ...]], Location] = field(init=False)
@@ -71,6 +73,7 @@ class PlanBuilder:
         self._parts = SchemaParts(schema, name)
         self._choices: dict[frozenset[int], Choice] = {}
         self._plans: dict[frozenset[int], Plan] = {}
+        self._built = False
 
     @property
     def full_differs(self) -> bool:
@@ -78,8 +81,15 @@ class PlanBuilder:
         return self._parts.full_differs
 
     def build(self) -> Location:
-        """What to do at the root."""
-        return self._location([self._parts.root])
+        """What to do at the root.
+
+        Raises:
+            SchemaError: annotations conflict wherever they apply. Some do only for values that meet several conditions,
+                which are found as such values are.
+        """
+        root = self._location([self._parts.root])
+        self._built = True
+        return root
 
     def _location(self, schemas: list[JSON]) -> Location:
         """What is known of a location to which all these schemas apply."""
@@ -102,16 +112,10 @@ class PlanBuilder:
         identity = frozenset(map(id, unique))
         if identity in self._plans:
             return self._plans[identity]
-        known = len(self._plans)
         plan = self._plans[identity] = Plan()
-        try:
-            self._annotate(plan, unique)
-            self._add_properties(plan, unique)
-            self._add_items(plan, unique)
-        except SchemaError:
-            while len(self._plans) > known:  # the last ones, which may lead here
-                self._plans.popitem()
-            raise
+        self._annotate(plan, unique)
+        self._add_properties(plan, unique)
+        self._add_items(plan, unique)
         return plan
 
     def _annotate(self, plan: Plan, parts: list[Part]) -> None:
@@ -121,11 +125,13 @@ class PlanBuilder:
             if annotation is None:
                 continue
             if first and plan.annotation and annotation != plan.annotation:
-                raise SchemaError(
+                plan.conflict = (
                     f"the schema of '{self._parts.name}' has conflicting reductions at one location:"
                     f" '{plan.annotation.strategy}' at '{self._parts.where(first)}' and"
                     f" '{annotation.strategy}' at '{self._parts.where(part)}'"
                 )
+                if not self._built:
+                    raise SchemaError(plan.conflict)
             first, plan.annotation = part, annotation
 
     def _add_properties(self, plan: Plan, parts: list[Part]) -> None:

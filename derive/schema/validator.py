@@ -20,7 +20,7 @@ _FORMATS: dict[str, Callable[[Any], bool]] = {
     "number": lambda value: not isinstance(value, str) or _is_number(value),
 }
 _SHOWN = 200
-_WHOLE = "urn:derive:schema"
+_WHOLE = "schema://derive/"  # has a path, so that a relative `$id` resolves
 
 
 def _is_number(text: str) -> bool:
@@ -103,9 +103,9 @@ def compile_part(schema: JSON, pointer: str, *, name: str) -> Callable[[JSON], b
     Raises:
         SchemaError: it is not a JSON Schema.
     """
-    registry = jsonschema_rs.Registry([(_WHOLE, schema)])
     reference = {"$ref": f"{_WHOLE}#{quote(pointer, safe='/~')}"}
     try:
+        registry = jsonschema_rs.Registry([(_WHOLE, schema)])
         part = jsonschema_rs.Draft202012Validator(reference, formats=_FORMATS, validate_formats=True, registry=registry)
     except (ValueError, jsonschema_rs.ValidationError) as exc:
         raise SchemaError(f"the schema of '{name}' is not a JSON Schema: {_reason(exc)}") from exc

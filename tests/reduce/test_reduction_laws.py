@@ -1,0 +1,67 @@
+"""Law L6 over random schemas, and every value against the oracle."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from naive_reducer import GONE, Misfit, fold
+from random_schemas import histories
+
+from derive.document.pointer import MISSING
+from derive.errors import FlowError, ReductionError, SchemaError
+from derive.reduce.combiner import Combiner
+
+PATIENT = settings(
+    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+
+
+def text(value: Any) -> str:
+    """Equal for equal values only: 1 is neither 1.0 nor true."""
+    return "" if value is MISSING or value is GONE else json.dumps(value, sort_keys=True)
+
+
+def oracle(schema: Any, documents: list[Any]) -> str | None:
+    try:
+        return text(fold(schema, documents))
+    except Misfit:
+        return None
+
+
+@PATIENT
+@given(histories(fitting=True), st.data())
+def test_l6_any_partial_reductions_in_order_give_what_one_fold_gives(
+    history: tuple[Any, list[Any]], data: st.DataObject
+) -> None:
+    schema, documents = history
+    expected = oracle(schema, documents)
+    if expected is None:
+        return
+    combiner = Combiner(schema)
+    copies = json.dumps(documents)
+
+    partial = documents
+    for _ in range(2):
+        cut = sorted(data.draw(st.sets(st.integers(1, len(partial)))) | {0, len(partial)})
+        partial = [each for begin, end in pairwise(cut) for each in combiner.partial(partial[begin:end])]
+
+    assert text(combiner.full(documents)) == expected
+    assert text(combiner.full(partial)) == expected
+    assert json.dumps(documents) == copies
+
+
+@PATIENT
+@given(histories(fitting=False))
+def test_a_fold_of_anything_is_what_the_definition_says(history: tuple[Any, list[Any]]) -> None:
+    schema, documents = history
+    expected = oracle(schema, documents)
+    try:
+        found = text(Combiner(schema).full(documents))
+    except (ReductionError, SchemaError):
+        found = None
+
+    assert found == expected
