@@ -13,7 +13,7 @@ from typing import Any
 
 from derive.document.pointer import JSON, MISSING
 from derive.reduce.applied import Condition, Part
-from derive.reduce.reducer import NotAssociative, Reduce
+from derive.reduce.reducer import NotAssociative, Reduce, ReductionFailed
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +60,22 @@ def compile_choice(
 
     def reduce(left: JSON, right: JSON, full: bool) -> JSON:
         chosen = chosen_for(right)
-        reduced = chosen.reduce(left, right, full)
-        if not full and left is not MISSING and not chosen.takes_right:
-            check(left, chosen, reduced)
-        return reduced
-
-    def check(left: JSON, chosen: Chosen, reduced: JSON) -> None:
-        before, after = chosen_for(left), chosen_for(reduced)
-        same = chosen.nature == after.nature and (chosen.nature == before.nature or chosen.deletes)
-        if not same and (full_differs or not (before.replaces and after.replaces)):
+        if full or left is MISSING or chosen.takes_right:
+            return chosen.reduce(left, right, full)
+        before = chosen_for(left)
+        same = chosen.nature == before.nature
+        try:
+            reduced = chosen.reduce(left, right, full)
+        except ReductionFailed:
+            if same:
+                raise
+            raise NotAssociative from None  # the earlier value may be gone by then
+        after = chosen_for(reduced)
+        if after.nature == chosen.nature and (same or chosen.deletes):
+            return reduced
+        if full_differs or not (before.replaces and after.replaces):
             raise NotAssociative
+        return reduced
 
     return reduce
 

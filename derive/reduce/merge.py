@@ -125,8 +125,9 @@ class _Compiler:
                 if not full:
                     raise NotAssociative
                 left = MISSING
-            reduced = merge_objects(left, right, full) if kind is dict else merge_arrays(left, right, full)
-            return MISSING if full and delete else reduced
+            if full and delete:
+                return MISSING
+            return merge_objects(left, right, full) if kind is dict else merge_arrays(left, right, full)
 
         return merge
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 from jsonschema import Draft202012Validator
@@ -38,7 +39,7 @@ def at(value: Any, pointer: str) -> Any:
     return value
 
 
-def rank(value: Any) -> tuple[Any, ...]:
+def rank(value: Any) -> tuple[Any, ...]:  # noqa: PLR0911
     """Sorts as document order does."""
     if value is GONE:
         return (0,)
@@ -106,11 +107,13 @@ class Naive:
         return right if left is GONE else left
 
     def jsonSchemaMerge(self, parts: list[Any], annotation: Any, left: Any, right: Any) -> Any:  # noqa: N802
-        """Of schemas that are nothing but a list of types."""
-        if not isinstance(right, dict) or left is not GONE and not isinstance(left, dict):
+        """Of schemas that have no keyword but `type`."""
+        if not isinstance(right, dict) or (left is not GONE and not isinstance(left, dict)):
             raise Misfit
         if left is GONE:
             return right
+        if "type" not in left or "type" not in right:
+            return {}
         types = set()
         for each in (left["type"], right["type"]):
             types |= set(each if isinstance(each, list) else [each])
@@ -133,6 +136,8 @@ class Naive:
     def merge(self, parts: list[Any], annotation: Any, left: Any, right: Any) -> Any:
         if not isinstance(right, dict | list):
             raise Misfit
+        if annotation["delete"]:
+            return GONE
         if not isinstance(left, type(right)):
             left = type(right)()
         if isinstance(right, dict):
@@ -148,7 +153,7 @@ class Naive:
                 for place, value in enumerate(right)
             ]
             merged = [each for each in merged + left[len(right) :] if each is not GONE]
-        return GONE if annotation["delete"] else merged
+        return merged
 
     def merge_by_key(self, parts: list[Any], key: list[str], left: list[Any], right: list[Any]) -> list[Any]:
         befores, afters = self.by_key(key, left), self.by_key(key, right)
@@ -160,7 +165,7 @@ class Naive:
 
     def by_key(self, key: list[str], values: list[Any]) -> list[tuple[Any, Any]]:
         keyed = [([rank(at(value, each)) for each in key], value) for value in values]
-        if any(before[0] >= after[0] for before, after in zip(keyed, keyed[1:], strict=False)):
+        if any(before[0] >= after[0] for before, after in pairwise(keyed)):
             raise Misfit
         return keyed
 

@@ -12,7 +12,7 @@ from naive_reducer import GONE, Misfit, fold
 from random_schemas import histories
 
 from derive.document.pointer import MISSING
-from derive.errors import FlowError, ReductionError, SchemaError
+from derive.errors import ReductionError, SchemaError
 from derive.reduce.combiner import Combiner
 
 PATIENT = settings(
