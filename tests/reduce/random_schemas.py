@@ -182,6 +182,22 @@ LOCATIONS = st.recursive(
 )
 
 
+ASSOCIATIVE = st.recursive(
+    LEAVES.filter(
+        lambda drawn: "$ref" not in drawn.schema and drawn.schema != annotated("lastWriteWins", associative=False)
+    ),
+    lambda below: st.one_of(objects(below), sets(below)),
+    max_leaves=5,
+)
+
+
+@st.composite
+def associative_histories(draw: st.DrawFn) -> tuple[Any, list[Any]]:
+    """A schema of which any two values can become one, and the documents of one key."""
+    drawn = draw(ASSOCIATIVE)
+    return drawn.schema, draw(st.lists(drawn.values, min_size=1, max_size=5))
+
+
 @st.composite
 def histories(draw: st.DrawFn, *, fitting: bool) -> tuple[Any, list[Any]]:
     """A schema and the documents of one key; all fit, or some do not."""

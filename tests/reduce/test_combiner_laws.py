@@ -34,6 +34,7 @@ def schema_of(**strategies: dict[str, Any]) -> dict[str, Any]:
         ({"strategy": "firstWriteWins"}, [None, 1], None),
         ({"strategy": "lastWriteWins"}, [1, None], None),
         ({"strategy": "append"}, [[1], [], [2, 3]], [1, 2, 3]),
+        ({"strategy": "append"}, [None, [1]], None),  # what begins as null stays null
         ({"strategy": "merge"}, [{"a": 1}, {"b": 2}, {"a": 3}], {"a": 3, "b": 2}),
         ({"strategy": "merge"}, [[1, 2, 3], [4]], [4, 2, 3]),  # by index; the longer tail stays
         ({"strategy": "merge", "key": ["/k"]}, [[{"k": 1}, {"k": 3}], [{"k": 2}]], [{"k": 1}, {"k": 2}, {"k": 3}]),

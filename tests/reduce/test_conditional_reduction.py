@@ -151,6 +151,18 @@ def test_values_that_do_not_fit_their_own_strategy_fail_in_part_too() -> None:
         ({"dependentSchemas": {"m": {"reduce": {"strategy": "merge"}}}}, [{"a": 1}, {"m": 1}], {"a": 1, "m": 1}),
         ({"dependentSchemas": {"m": {"reduce": {"strategy": "merge"}}}}, [{"a": 1}, {"b": 1}], {"b": 1}),
         ({"dependentSchemas": {"m": {"reduce": {"strategy": "merge"}}}}, [{"a": 1}, ["m"]], ["m"]),
+        # conditions on which no annotation depends, one of them recursive
+        ({"reduce": {"strategy": "sum"}, "if": {"minimum": 0}, "then": {"maximum": 9}}, [5, 2], 7),
+        ({"reduce": {"strategy": "sum"}, "dependentSchemas": {"a": {"minProperties": 2}}}, [5, 2], 7),
+        (
+            {
+                "oneOf": [{"$ref": "#/$defs/s"}],
+                "reduce": {"strategy": "sum"},
+                "$defs": {"s": {"items": {"$ref": "#/$defs/s"}}},
+            },
+            [5, 2],
+            7,
+        ),
         (  # a condition of a condition
             {"if": {"minimum": 0}, "then": {"oneOf": [{"maximum": 9, "reduce": {"strategy": "sum"}}, {"minimum": 10}]}},
             [5, 2, 3, 10, 1],

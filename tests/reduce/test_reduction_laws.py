@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from naive_reducer import GONE, Misfit, fold
-from random_schemas import histories
+from random_schemas import associative_histories, histories
 
 from derive.document.pointer import MISSING
 from derive.errors import ReductionError, SchemaError
@@ -52,6 +52,16 @@ def test_l6_any_partial_reductions_in_order_give_what_one_fold_gives(
     assert text(combiner.full(documents)) == expected
     assert text(combiner.full(partial)) == expected
     assert json.dumps(documents) == copies
+
+
+@given(associative_histories())
+def test_what_is_associative_becomes_one_document(history: tuple[Any, list[Any]]) -> None:
+    schema, documents = history
+    combiner = Combiner(schema)
+    partial = combiner.partial(documents)
+
+    assert len(partial) == 1
+    assert text(combiner.full(partial)) == oracle(schema, documents)
 
 
 @PATIENT
