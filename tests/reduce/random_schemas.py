@@ -175,19 +175,21 @@ def conditional(draw: st.DrawFn, below: st.SearchStrategy[Drawn]) -> Drawn:
     )
 
 
-LOCATIONS = st.recursive(
-    LEAVES,
-    lambda below: st.one_of(objects(below), arrays(below), sets(below), conditional(below)),
-    max_leaves=5,
-)
+def nested(leaves: st.SearchStrategy[Drawn], *kinds: Any) -> st.SearchStrategy[Drawn]:
+    """Locations of these kinds, up to three deep; more often deep than not."""
+    below = leaves
+    for _ in range(2):
+        below = leaves | st.one_of([kind(below) for kind in kinds])
+    return st.one_of([kind(below) for kind in kinds])
 
 
-ASSOCIATIVE = st.recursive(
+LOCATIONS = LEAVES | nested(LEAVES, objects, arrays, sets, conditional)
+ASSOCIATIVE = nested(
     LEAVES.filter(
         lambda drawn: "$ref" not in drawn.schema and drawn.schema != annotated("lastWriteWins", associative=False)
     ),
-    lambda below: st.one_of(objects(below), sets(below)),
-    max_leaves=5,
+    objects,
+    sets,
 )
 
 
@@ -203,4 +205,4 @@ def histories(draw: st.DrawFn, *, fitting: bool) -> tuple[Any, list[Any]]:
     """A schema and the documents of one key; all fit, or some do not."""
     drawn = draw(LOCATIONS)
     values = drawn.values if fitting else drawn.values | VALUES
-    return {**drawn.schema, "$defs": {"patch": PATCH}}, draw(st.lists(values, min_size=1, max_size=5))
+    return {**drawn.schema, "$defs": {"patch": PATCH}}, draw(st.lists(values, min_size=2, max_size=4))

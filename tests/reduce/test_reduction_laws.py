@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
@@ -44,12 +44,14 @@ def test_l6_any_partial_reductions_in_order_give_what_one_fold_gives(
     combiner = Combiner(schema)
     copies = json.dumps(documents)
 
+    assert text(combiner.full(documents)) == expected
+    for begin, end in combinations(range(len(documents) + 1), 2):
+        part = combiner.partial(documents[begin:end])
+        assert text(combiner.full([*documents[:begin], *part, *documents[end:]])) == expected
     partial = documents
-    for _ in range(2):
+    for _ in range(2):  # and parts of parts
         cut = sorted(data.draw(st.sets(st.integers(1, len(partial)))) | {0, len(partial)})
         partial = [each for begin, end in pairwise(cut) for each in combiner.partial(partial[begin:end])]
-
-    assert text(combiner.full(documents)) == expected
     assert text(combiner.full(partial)) == expected
     assert json.dumps(documents) == copies
 
