@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import reduce
 from typing import Any
+from urllib.parse import unquote
 
 from derive.document.pointer import JSON, unescape
-from derive.schema.shape import ALL, ANYTHING, NOTHING, Shape, Types, annotate, intersect, union
+from derive.schema.evaluated import unevaluated
+from derive.schema.pattern import matches
+from derive.schema.shape import ALL, ANYTHING, NOTHING, NUMBER, Shape, Types, intersect, settle, union
+from derive.schema.values import Values, common, distinct
+from derive.schema.values import type_of as type_of  # noqa: PLC0414 (offered from here)
 
-_NUMBER: Types = frozenset({"integer", "fractional"})
+_MOST = 20_000
+"""Schemas that are looked at for one shape: those that refer to one another in many ways have no end worth reaching."""
 
 
 def infer(schema: JSON) -> Shape:
     """The shape of a self-contained JSON Schema.
 
-    A recursive `$ref` says nothing, and neither do `not` and an `if` without both `then` and `else`.
+    A recursive `$ref` says nothing, and neither do `not`, `$dynamicRef` and an `if` without both `then` and `else`.
     """
     return _Inference(schema).shape(schema, ())
 
@@ -23,15 +31,21 @@ class _Inference:
     def __init__(self, root: JSON) -> None:
         self._root = root
         self._anchors: dict[str, JSON] = {}
+        self._is_one_resource = True
+        self._looked_at = 0
         self._find_anchors(root)
 
-    def _find_anchors(self, value: JSON) -> None:
-        pending = [value]
+    def _find_anchors(self, root: JSON) -> None:
+        pending = [root]
         while pending:
             each = pending.pop()
             if isinstance(each, dict):
-                if isinstance(each.get("$anchor"), str):
-                    self._anchors[each["$anchor"]] = each
+                name = each.get("$anchor")
+                if isinstance(name, str):
+                    # Two of one name belong to different documents: which is meant is not known here.
+                    self._anchors[name] = True if name in self._anchors else each
+                if each is not root and isinstance(each.get("$id"), str):
+                    self._is_one_resource = False
                 pending += each.values()
             elif isinstance(each, list):
                 pending += each
@@ -39,7 +53,8 @@ class _Inference:
     def shape(self, schema: JSON, references: tuple[str, ...]) -> Shape:
         if schema is False:
             return NOTHING
-        if not isinstance(schema, dict):
+        self._looked_at += 1
+        if not isinstance(schema, dict) or self._looked_at > _MOST:
             return ANYTHING
         shape = self._own(schema, references)
         for part in schema.get("allOf", ()):
@@ -54,10 +69,15 @@ class _Inference:
         reference = schema.get("$ref")
         if isinstance(reference, str) and reference not in references:
             shape = intersect(shape, self.shape(self._resolve(reference), (*references, reference)))
-        return annotate(shape, schema)
+        if "unevaluatedProperties" in schema or "unevaluatedItems" in schema:
+            left = unevaluated(schema, lambda part: self.shape(part, references), self._resolve)
+            shape = intersect(shape, left)
+        return _annotate(shape, schema)
 
     def _resolve(self, reference: str) -> JSON:
-        fragment = reference.partition("#")[2]
+        if not reference.startswith("#") or not self._is_one_resource:
+            return True
+        fragment = unquote(reference[1:])
         if fragment and not fragment.startswith("/"):
             return self._anchors.get(fragment, True)
         target = self._root
@@ -70,61 +90,78 @@ class _Inference:
         return target
 
     def _own(self, schema: dict[str, Any], references: tuple[str, ...]) -> Shape:
-        properties = {name: self.shape(each, references) for name, each in schema.get("properties", {}).items()}
-        required = frozenset(schema.get("required", ()))
-        properties.update(dict.fromkeys(sorted(required - set(properties)), ANYTHING))
-        additional = schema.get("additionalProperties", schema.get("unevaluatedProperties"))
-        if additional is not None or schema.get("patternProperties"):
-            patterns = [self.shape(each, references) for each in schema.get("patternProperties", {}).values()]
-            rest = ANYTHING if additional is None else self.shape(additional, references)
-            others: Shape | None = reduce(union, patterns, rest)
-        else:
-            others = None
+        types, values = _types(schema)
         prefix, items = self._items(schema, references)
-        return Shape(
-            _types(schema),
-            properties,
-            required,
-            others,
-            prefix,
-            items,
-            schema.get("minItems", 0),
-            schema.get("maxItems"),
-            format=schema.get("format"),
-            content_encoding=schema.get("contentEncoding"),
+        return settle(
+            Shape(
+                types,
+                **self._properties(schema, references),
+                prefix=prefix,
+                items=items,
+                min_items=int(schema.get("minItems", 0)),
+                max_items=_whole(schema.get("maxItems")),
+                format=schema.get("format"),
+                content_encoding=schema.get("contentEncoding"),
+                content_type=schema.get("contentMediaType"),
+                values=values,
+                min_length=int(schema.get("minLength", 0)),
+                max_length=_whole(schema.get("maxLength")),
+                minimum=max(_bounds(schema, "minimum", "exclusiveMinimum"), default=None),
+                maximum=min(_bounds(schema, "maximum", "exclusiveMaximum"), default=None),
+            )
         )
+
+    def _properties(self, schema: dict[str, Any], references: tuple[str, ...]) -> dict[str, Any]:
+        named = {name: self.shape(each, references) for name, each in schema.get("properties", {}).items()}
+        patterns = {name: self.shape(each, references) for name, each in schema.get("patternProperties", {}).items()}
+        rest = self.shape(schema["additionalProperties"], references) if "additionalProperties" in schema else None
+        for pattern, each in patterns.items():
+            named = {name: intersect(own, each) if matches(pattern, name) else own for name, own in named.items()}
+        required = frozenset(schema.get("required", ()))
+        unnamed = Shape(patterns=patterns, rest=rest)
+        named.update({name: unnamed.member(name) or ANYTHING for name in sorted(required - set(named))})
+        return {"properties": named, "patterns": patterns, "required": required, "rest": rest}
 
     def _items(self, schema: dict[str, Any], references: tuple[str, ...]) -> tuple[tuple[Shape, ...], Shape | None]:
         items = schema.get("items")
-        if isinstance(items, list):
-            rest = schema.get("additionalItems", schema.get("unevaluatedItems"))
-            first = items
-        else:
-            first = schema.get("prefixItems", [])
-            rest = items if items is not None else schema.get("unevaluatedItems")
+        first, rest = schema.get("prefixItems", []), items
+        if isinstance(items, list):  # as draft 2019-09 spells it
+            first, rest = items, schema.get("additionalItems")
         prefix = tuple(self.shape(each, references) for each in first)
         return prefix, None if rest is None else self.shape(rest, references)
 
 
-def _types(schema: dict[str, Any]) -> Types:
+def _types(schema: dict[str, Any]) -> tuple[Types, Values | None]:
     types = ALL
     if "type" in schema:
         named = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
-        types = frozenset().union(*(_NUMBER if each == "number" else {each} for each in named))
-    values = [schema["const"]] if "const" in schema else schema.get("enum")
-    if values is not None:
-        types &= frozenset(map(type_of, values))
-    return types
+        types = frozenset().union(*(NUMBER if each == "number" else {each} for each in named))
+    values = None
+    for listed in ([schema["const"]] if "const" in schema else None, schema.get("enum")):
+        if listed is not None:
+            found = distinct(listed)
+            values = found if values is None else common(values, found)
+    return types, values
 
 
-def type_of(value: JSON) -> str:
-    """The JSON type of a value; 1.0 is an integer."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, int | float):
-        return "integer" if isinstance(value, int) or value.is_integer() else "fractional"
-    if isinstance(value, str):
-        return "string"
-    return "array" if isinstance(value, list) else "object"
+def _whole(value: JSON) -> int | None:
+    return None if value is None else int(value)
+
+
+def _bounds(schema: Mapping[str, JSON], *keywords: str) -> list[int | float]:
+    return [schema[keyword] for keyword in keywords if keyword in schema]
+
+
+def _annotate(shape: Shape, schema: Mapping[str, JSON]) -> Shape:
+    """The shape with a schema's own annotations, which come before those it refers to."""
+    if not shape.types:
+        return shape
+    secret = schema.get("secret", schema.get("airbyte_secret", shape.secret))
+    return replace(
+        shape,
+        default=(schema["default"],) if "default" in schema else shape.default,
+        title=schema.get("title", shape.title),
+        description=schema.get("description", shape.description),
+        secret=secret,
+        reduction=schema.get("reduce", shape.reduction),
+    )

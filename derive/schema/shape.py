@@ -6,11 +6,14 @@ shapes allows, `intersect` what both do.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from functools import reduce
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from derive.document.pointer import JSON
+from derive.schema.pattern import matches
+from derive.schema.values import Values, common, distinct, equal, type_of
 
 Exists: TypeAlias = Literal["must", "may", "implicit", "cannot"]
 """Whether a location is in every valid document, in some, unknown to the schema, or in none."""
@@ -20,17 +23,21 @@ Types: TypeAlias = frozenset[str]
 
 ALL: Types = frozenset({"array", "boolean", "fractional", "integer", "null", "object", "string"})
 NONE: Types = frozenset()
+NUMBER: Types = frozenset({"fractional", "integer"})
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
     """What is known of a location.
 
+    What belongs to one type (`format` to strings, `items` to arrays) is said of values of that type only, and is unset
+    where the type is impossible.
+
     Attributes:
         types: which JSON types are possible.
         properties: shapes of named properties.
         required: names of properties that must exist.
-        additional: shape of other properties; None if the schema is silent.
+        rest: shape of properties that are neither named nor match a pattern; None if the schema is silent.
         prefix: shapes of the first items.
         items: shape of other items; None if the schema is silent.
         min_items: least number of items.
@@ -40,12 +47,21 @@ class Shape:
         content_encoding: the `contentEncoding` of strings.
         title: annotation.
         description: annotation.
+        patterns: by regular expression, shapes of properties whose name matches and that are not named.
+        values: the only possible values, if the schema lists them.
+        content_type: the `contentMediaType` of strings.
+        min_length: least number of characters.
+        max_length: greatest number of characters, if bounded.
+        minimum: no number is less, if bounded.
+        maximum: no number is greater, if bounded.
+        secret: the `secret` annotation.
+        reduction: the `reduce` annotation, or `MULTIPLE`.
     """
 
     types: Types = ALL
     properties: Mapping[str, Shape] = field(default_factory=dict)
     required: frozenset[str] = frozenset()
-    additional: Shape | None = None
+    rest: Shape | None = None
     prefix: tuple[Shape, ...] = ()
     items: Shape | None = None
     min_items: int = 0
@@ -55,110 +71,228 @@ class Shape:
     content_encoding: str | None = None
     title: str | None = None
     description: str | None = None
+    patterns: Mapping[str, Shape] = field(default_factory=dict)
+    values: Values | None = None
+    content_type: str | None = None
+    min_length: int = 0
+    max_length: int | None = None
+    minimum: int | float | None = None
+    maximum: int | float | None = None
+    secret: bool | None = None
+    reduction: Mapping[str, JSON] | None = None
+
+    @property
+    def additional(self) -> Shape | None:
+        """The shape of a property that is not named, whatever its name; None if the schema is silent."""
+        if not self.patterns:
+            return self.rest
+        return reduce(union, self.patterns.values(), self.rest or ANYTHING)
+
+    def member(self, name: str) -> Shape | None:
+        """The shape of a property: as it is named, else as patterns say, else as any other; None if nothing is said."""
+        if name in self.properties:
+            return self.properties[name]
+        found = [each for pattern, each in self.patterns.items() if matches(pattern, name)]
+        return reduce(intersect, found) if found else self.rest
+
+    def item(self, place: int) -> Shape | None:
+        """The shape of an item; None if nothing is said."""
+        return self.prefix[place] if place < len(self.prefix) else self.items
 
 
 ANYTHING = Shape()
 NOTHING = Shape(types=NONE)
+MULTIPLE: Mapping[str, JSON] = {"strategy": "multiple"}
+"""The reduction of a location where alternatives ask for different ones."""
+
+_OBJECT, _ARRAY, _STRING = frozenset({"object"}), frozenset({"array"}), frozenset({"string"})
+_FACETS: Mapping[Types, tuple[str, ...]] = {
+    _OBJECT: ("properties", "required", "rest", "patterns"),
+    _ARRAY: ("prefix", "items", "min_items", "max_items"),
+    _STRING: ("format", "content_encoding", "content_type", "min_length", "max_length"),
+    NUMBER: ("minimum", "maximum"),
+}
+"""Attributes that say something of values of some types only."""
+
+_T = TypeVar("_T")
+
+
+def settle(shape: Shape) -> Shape:
+    """The same shape without what cannot matter, so that equal knowledge is equal."""
+    types, values = shape.types, shape.values
+    if values is not None:
+        values = tuple(each for each in values if type_of(each) in types)
+        types &= frozenset(map(type_of, values))
+    if not types:
+        return NOTHING
+    unset: dict[str, Any] = {}
+    for kinds, names in _FACETS.items():
+        if not types & kinds:
+            unset.update({name: getattr(ANYTHING, name) for name in names})
+    return replace(shape, types=types, values=values, **unset)
 
 
 def union(left: Shape, right: Shape) -> Shape:
     """What one or the other allows."""
     if not left.types or not right.types:
         return right if not left.types else left
-    # A side that cannot be an object (or array) says nothing about properties (or items).
-    objects = arrays = None
-    if "object" not in left.types or "object" not in right.types:
-        objects = left if "object" in left.types else right
-    if "array" not in left.types or "array" not in right.types:
-        arrays = left if "array" in left.types else right
-    objects = objects or _union_objects(left, right)
-    arrays = arrays or _union_arrays(left, right)
+    facets: dict[str, Any] = {}
+    for kinds, unite in _UNITE.items():
+        # A side that can be no object (or array, …) says nothing about properties (or items, …).
+        if left.types & kinds and right.types & kinds:
+            facets.update(unite(left, right))
+        else:
+            side = left if left.types & kinds else right
+            facets.update({name: getattr(side, name) for name in _FACETS[kinds]})
     return Shape(
         left.types | right.types,
-        objects.properties,
-        objects.required,
-        objects.additional,
-        arrays.prefix,
-        arrays.items,
-        arrays.min_items,
-        arrays.max_items,
-        default=left.default if left.default == right.default else (),
-        format=_same_format(left.format, right.format),
-        content_encoding=_same(left.content_encoding, right.content_encoding),
+        default=left.default if equal(left.default, right.default) else (),
         title=_same(left.title, right.title),
         description=_same(left.description, right.description),
+        values=_unite_values(left, right),
+        secret=_same(left.secret, right.secret),
+        reduction=_unite_reductions(left.reduction, right.reduction),
+        **facets,
     )
 
 
-def _same(left: str | None, right: str | None) -> str | None:
+def _same(left: _T | None, right: _T | None) -> _T | None:
     return left if left == right else None
 
 
-def _same_format(left: str | None, right: str | None) -> str | None:
-    return "number" if {left, right} == {"integer", "number"} else _same(left, right)
+def _loosest(choose: Callable[[Any, Any], _T], left: _T | None, right: _T | None) -> _T | None:
+    return None if left is None or right is None else choose(left, right)
 
 
-def _union_objects(left: Shape, right: Shape) -> Shape:
+def _tightest(choose: Callable[[Any, Any], _T], left: _T | None, right: _T | None) -> _T | None:
+    return choose(left, right) if left is not None and right is not None else right if left is None else left
+
+
+def _unite_values(left: Shape, right: Shape) -> Values | None:
+    if left.values is None and right.values is None:
+        return None
+    sides = [_listed(left), _listed(right)]
+    return None if sides[0] is None or sides[1] is None else distinct((*sides[0], *sides[1]))
+
+
+def _listed(shape: Shape) -> Values | None:
+    # There is but one null, and two booleans: a nullable enumeration is still one.
+    if shape.values is None and shape.types <= {"null", "boolean"}:
+        return ((None,) if "null" in shape.types else ()) + ((False, True) if "boolean" in shape.types else ())
+    return shape.values
+
+
+def _unite_reductions(left: Mapping[str, JSON] | None, right: Mapping[str, JSON] | None) -> Mapping[str, JSON] | None:
+    if left is None or right is None:
+        return None
+    return left if equal((left,), (right,)) else MULTIPLE
+
+
+def _unite_strings(left: Shape, right: Shape) -> dict[str, Any]:
+    numeric = {left.format, right.format} == {"integer", "number"}
+    return {
+        "format": "number" if numeric else _same(left.format, right.format),
+        "content_encoding": _same(left.content_encoding, right.content_encoding),
+        "content_type": _same(left.content_type, right.content_type),
+        "min_length": min(left.min_length, right.min_length),
+        "max_length": _loosest(max, left.max_length, right.max_length),
+    }
+
+
+def _unite_numbers(left: Shape, right: Shape) -> dict[str, Any]:
+    return {
+        "minimum": _loosest(min, left.minimum, right.minimum),
+        "maximum": _loosest(max, left.maximum, right.maximum),
+    }
+
+
+def _unite_objects(left: Shape, right: Shape) -> dict[str, Any]:
     properties = {}
     for name in sorted({*left.properties, *right.properties}):
-        sides = [side.properties.get(name, side.additional) for side in (left, right)]
-        if sides[0] is not None and sides[1] is not None:
-            properties[name] = union(sides[0], sides[1])
-    additional = None
-    if left.additional is not None and right.additional is not None:
-        additional = union(left.additional, right.additional)
-    return Shape(properties=properties, required=left.required & right.required, additional=additional)
+        both = _loosest(union, left.member(name), right.member(name))
+        if both is not None:
+            properties[name] = both
+    patterns = {}
+    for pattern in sorted({*left.patterns, *right.patterns}):
+        both = _loosest(union, _bound(left, pattern), _bound(right, pattern))
+        if both is not None:
+            patterns[pattern] = both
+    return {
+        "properties": properties,
+        "required": left.required & right.required,
+        "rest": _loosest(union, left.rest, right.rest),
+        "patterns": patterns,
+    }
 
 
-def _union_arrays(left: Shape, right: Shape) -> Shape:
+def _bound(shape: Shape, pattern: str) -> Shape | None:
+    """What a shape says of unnamed properties that match a pattern, which may be none of its own."""
+    if pattern in shape.patterns:
+        return shape.patterns[pattern]
+    if shape.rest is None:
+        return None
+    # They may match any of its patterns, or none.
+    return reduce(union, shape.patterns.values(), shape.rest)
+
+
+def _unite_arrays(left: Shape, right: Shape) -> dict[str, Any]:
     length = max(len(left.prefix), len(right.prefix))
     prefix = []
     for place in range(length):
-        sides = [side.prefix[place] if place < len(side.prefix) else side.items for side in (left, right)]
-        if sides[0] is None or sides[1] is None:
+        both = _loosest(union, left.item(place), right.item(place))
+        if both is None:
             break
-        prefix.append(union(sides[0], sides[1]))
-    items = None
-    if left.items is not None and right.items is not None and len(prefix) == length:
-        items = union(left.items, right.items)
-    bounded = left.max_items is not None and right.max_items is not None
-    most = max(left.max_items or 0, right.max_items or 0) if bounded else None
-    return Shape(prefix=tuple(prefix), items=items, min_items=min(left.min_items, right.min_items), max_items=most)
+        prefix.append(both)
+    return {
+        "prefix": tuple(prefix),
+        "items": _loosest(union, left.items, right.items) if len(prefix) == length else None,
+        "min_items": min(left.min_items, right.min_items),
+        "max_items": _loosest(max, left.max_items, right.max_items),
+    }
+
+
+_UNITE: Mapping[Types, Callable[[Shape, Shape], dict[str, Any]]] = {
+    _OBJECT: _unite_objects,
+    _ARRAY: _unite_arrays,
+    _STRING: _unite_strings,
+    NUMBER: _unite_numbers,
+}
 
 
 def intersect(left: Shape, right: Shape) -> Shape:
     """What both allow; annotations of the left count first."""
-    properties = {}
-    for name in sorted({*left.properties, *right.properties}):
-        sides = [side.properties.get(name, side.additional) for side in (left, right)]
-        properties[name] = _both(sides[0], sides[1]) or ANYTHING
+    names = sorted({*left.properties, *right.properties})
+    patterns = sorted({*left.patterns, *right.patterns})
     length = max(len(left.prefix), len(right.prefix))
-    prefix = []
-    for place in range(length):
-        sides = [side.prefix[place] if place < len(side.prefix) else side.items for side in (left, right)]
-        prefix.append(_both(sides[0], sides[1]) or ANYTHING)
-    bounds = [each for each in (left.max_items, right.max_items) if each is not None]
-    return Shape(
-        left.types & right.types,
-        properties,
-        left.required | right.required,
-        _both(left.additional, right.additional),
-        tuple(prefix),
-        _both(left.items, right.items),
-        max(left.min_items, right.min_items),
-        min(bounds, default=None),
-        default=left.default or right.default,
-        format=left.format or right.format,
-        content_encoding=left.content_encoding or right.content_encoding,
-        title=left.title or right.title,
-        description=left.description or right.description,
+    both = _tightest(common, left.values, right.values)
+    return settle(
+        Shape(
+            left.types & right.types,
+            {name: _tightest(intersect, left.member(name), right.member(name)) or ANYTHING for name in names},
+            left.required | right.required,
+            _tightest(intersect, left.rest, right.rest),
+            tuple(_tightest(intersect, left.item(at), right.item(at)) or ANYTHING for at in range(length)),
+            _tightest(intersect, left.items, right.items),
+            max(left.min_items, right.min_items),
+            _tightest(min, left.max_items, right.max_items),
+            default=left.default or right.default,
+            format=left.format or right.format,
+            content_encoding=left.content_encoding or right.content_encoding,
+            title=left.title or right.title,
+            description=left.description or right.description,
+            patterns={
+                each: _tightest(intersect, _bound(left, each), _bound(right, each)) or ANYTHING for each in patterns
+            },
+            values=both,
+            content_type=left.content_type or right.content_type,
+            min_length=max(left.min_length, right.min_length),
+            max_length=_tightest(min, left.max_length, right.max_length),
+            minimum=_tightest(max, left.minimum, right.minimum),
+            maximum=_tightest(min, left.maximum, right.maximum),
+            secret=right.secret if left.secret is None else left.secret,
+            reduction=left.reduction or right.reduction,
+        )
     )
-
-
-def _both(left: Shape | None, right: Shape | None) -> Shape | None:
-    if left is None or right is None:
-        return right if left is None else left
-    return intersect(left, right)
 
 
 def locate(shape: Shape, tokens: tuple[str, ...]) -> tuple[Shape, Exists]:
@@ -166,8 +300,7 @@ def locate(shape: Shape, tokens: tuple[str, ...]) -> tuple[Shape, Exists]:
     exists: Exists = "must"
     order: tuple[Exists, ...] = ("must", "may", "implicit", "cannot")
     for token in tokens:
-        found, step = _step(shape, token)
-        shape = found
+        shape, step = _step(shape, token)
         exists = max(exists, step, key=order.index)
     return (NOTHING if exists == "cannot" else shape), exists
 
@@ -175,44 +308,22 @@ def locate(shape: Shape, tokens: tuple[str, ...]) -> tuple[Shape, Exists]:
 def _step(shape: Shape, token: str) -> tuple[Shape, Exists]:
     candidates: list[tuple[Shape, Exists]] = []
     if "object" in shape.types:
-        candidates.append(_property(shape, token))
-    if "array" in shape.types and token.isascii() and token.isdigit():
-        candidates.append(_item(shape, int(token)))
+        must = token in shape.required and shape.types == _OBJECT
+        candidates.append(_known(shape.member(token), must))
+    if "array" in shape.types and token.isascii() and token.isdigit() and (token == "0" or token[0] != "0"):
+        place = int(token[:19])  # no array is that long, and `int` refuses thousands of digits
+        beyond = shape.max_items is not None and place >= shape.max_items
+        must = place < shape.min_items and shape.types == _ARRAY
+        candidates.append(_known(NOTHING if beyond else shape.item(place), must))
     candidates = [each for each in candidates if each[1] != "cannot"]
-    if not candidates:
-        return NOTHING, "cannot"
-    if len(candidates) == 1:
-        return candidates[0]
-    return union(candidates[0][0], candidates[1][0]), "may"
+    if len(candidates) == 2:
+        return union(candidates[0][0], candidates[1][0]), "may"
+    return candidates[0] if candidates else (NOTHING, "cannot")
 
 
-def _property(shape: Shape, name: str) -> tuple[Shape, Exists]:
-    must = name in shape.required and shape.types == {"object"}
-    found = shape.properties.get(name, shape.additional)
+def _known(found: Shape | None, must: bool) -> tuple[Shape, Exists]:
     if found is None:
         return ANYTHING, "must" if must else "implicit"
     if not found.types:
         return NOTHING, "cannot"
     return found, "must" if must else "may"
-
-
-def _item(shape: Shape, place: int) -> tuple[Shape, Exists]:
-    if shape.max_items is not None and place >= shape.max_items:
-        return NOTHING, "cannot"
-    must = place < shape.min_items and shape.types == {"array"}
-    found = shape.prefix[place] if place < len(shape.prefix) else shape.items
-    if found is None:
-        return ANYTHING, "must" if must else "implicit"
-    if not found.types:
-        return NOTHING, "cannot"
-    return found, "must" if must else "may"
-
-
-def annotate(shape: Shape, schema: Mapping[str, JSON]) -> Shape:
-    """The shape with a schema's own annotations, which come before those it refers to."""
-    return replace(
-        shape,
-        default=(schema["default"],) if "default" in schema else shape.default,
-        title=schema.get("title", shape.title),
-        description=schema.get("description", shape.description),
-    )

@@ -1,0 +1,67 @@
+"""What the parts of a schema evaluate, which is what its `unevaluatedProperties` and `unevaluatedItems` leave out.
+
+Which parts succeed depends on the document. So everything that any of them may evaluate counts as evaluated: what is
+left is unevaluated in every document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from derive.document.pointer import JSON
+from derive.schema.shape import ANYTHING, Shape
+
+Resolve = Callable[[str], JSON]
+"""The schema that a reference leads to."""
+
+
+def unevaluated(schema: dict[str, Any], infer: Callable[[JSON], Shape], resolve: Resolve) -> Shape:
+    """The bound that a schema's `unevaluatedProperties` and `unevaluatedItems` put on a document."""
+    names: set[str] = set()
+    patterns: set[str] = set()
+    length = 0
+    rest = schema.get("unevaluatedProperties")
+    items = schema.get("unevaluatedItems")
+    for part in _parts(schema, resolve):
+        names.update(part.get("properties", ()))
+        patterns.update(part.get("patternProperties", ()))
+        length = max(length, len(part.get("prefixItems", ())))
+        own = part is schema
+        if "additionalProperties" in part or "$dynamicRef" in part or ("unevaluatedProperties" in part and not own):
+            rest = None
+        if {"items", "contains", "$dynamicRef"} & set(part) or ("unevaluatedItems" in part and not own):
+            items = None
+    shape = Shape()
+    if rest is not None:
+        shape = Shape(
+            properties=dict.fromkeys(sorted(names), ANYTHING),
+            patterns=dict.fromkeys(sorted(patterns), ANYTHING),
+            rest=infer(rest),
+        )
+    if items is None:
+        return shape
+    return Shape(
+        properties=shape.properties,
+        patterns=shape.patterns,
+        rest=shape.rest,
+        prefix=(ANYTHING,) * length,
+        items=infer(items),
+    )
+
+
+def _parts(schema: JSON, resolve: Resolve) -> Iterator[dict[str, Any]]:
+    """The schema and all that apply to the same location as it does."""
+    pending, seen = [schema], set()
+    while pending:
+        part = pending.pop()
+        if not isinstance(part, dict) or id(part) in seen:
+            continue
+        seen.add(id(part))
+        yield part
+        for keyword in ("allOf", "anyOf", "oneOf"):
+            pending += part.get(keyword, ())
+        pending += [part[keyword] for keyword in ("if", "then", "else") if keyword in part]
+        pending += part.get("dependentSchemas", {}).values()
+        if isinstance(part.get("$ref"), str):
+            pending.append(resolve(part["$ref"]))

@@ -1,0 +1,44 @@
+"""Values that a schema lists: their types, and sets of them, in document order as they cannot be hashed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from derive.document.order import compare, order_key
+from derive.document.pointer import JSON
+
+Values: TypeAlias = tuple[JSON, ...]
+"""Values in document order, each once; 1 and 1.0 are one value, 1 and true are two."""
+
+
+def type_of(value: JSON) -> str:
+    """The JSON type of a value; 1.0 is an integer."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int | float):
+        return "integer" if isinstance(value, int) or value.is_integer() else "fractional"
+    if isinstance(value, str):
+        return "string"
+    return "array" if isinstance(value, list) else "object"
+
+
+def distinct(values: Iterable[JSON]) -> Values:
+    """Values in document order, each once."""
+    found: list[JSON] = []
+    for each in sorted(values, key=order_key):
+        if not found or compare(found[-1], each):
+            found.append(each)
+    return tuple(found)
+
+
+def common(left: Values, right: Values) -> Values:
+    """The values on both sides."""
+    return tuple(each for each in left if any(compare(each, other) == 0 for other in right))
+
+
+def equal(left: Values, right: Values) -> bool:
+    """Whether both sides are the same values."""
+    return compare(list(left), list(right)) == 0
