@@ -1,21 +1,57 @@
-"""Bundling: a schema that refers to other files becomes one that refers only to itself."""
+"""Bundling: a schema that refers to other files becomes one that refers only to itself.
+
+Whatever finds its way by references afterwards (validation, inference, reduction) needs to know one kind: a JSON
+pointer into the one document. Names of schemas (`$id`, `$anchor`) are resolved here, and are gone from the result.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urljoin
+from urllib.parse import quote, unquote, urldefrag, urljoin
 
-from derive.document.pointer import JSON, escape
+from derive.document.pointer import JSON, escape, parse_pointer
+from derive.errors import SchemaError
+from derive.schema.dialect import KEYWORDS, NAMED, VALUES, subschemas
 
 Load = Callable[[str], JSON]
 """Loads a schema document by its absolute URL or path."""
 
-_VALUES = ("enum", "const", "default", "examples")
-_NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+_NAMES = ("$id", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$schema")
+
+_META_SCHEMAS = "https://json-schema.org/draft/"
+"""URLs that need no loading: the validator knows the schemas of schemas."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A schema that refers only to itself.
+
+    Attributes:
+        schema: the schema, in the spelling of draft 2020-12.
+        documents: by JSON pointer into the schema, the URL and content of each document that became part of it.
+    """
+
+    schema: JSON
+    documents: Mapping[str, tuple[str, JSON]]
+
+    def origin(self, pointer: str) -> tuple[str, str]:
+        """Where a location of the schema was written: the URL of a document, and the JSON pointer inside it."""
+        prefix = max((each for each in self.documents if f"{pointer}/".startswith(f"{each}/")), key=len)
+        url, content = self.documents[prefix]
+        tokens = parse_pointer(pointer[len(prefix) :])
+        return url, "".join(f"/{escape(each)}" for each in _respell(content, tokens, _FORMER))
 
 
 def bundle(schema: JSON, base: str, load: Load) -> JSON:
+    """The schema of `bundle_documents`."""
+    return bundle_documents(schema, base, load).schema
+
+
+def bundle_documents(schema: JSON, base: str, load: Load) -> Bundle:
     """A self-contained copy of a schema.
 
     Every document it refers to is embedded under `$defs`, and every `$ref` is rewritten to point there.
@@ -24,61 +60,182 @@ def bundle(schema: JSON, base: str, load: Load) -> JSON:
         schema: the schema, or a reference to one (`{"$ref": …}`).
         base: where it is written; relative references start here.
         load: loads what it refers to.
+
+    Raises:
+        SchemaError: a `$dynamicRef` depends on the path it is reached by.
     """
-    return _Bundle(load).run(schema, base)
+    # A document that is nothing but a reference to a whole other one is that one.
+    while isinstance(schema, dict) and set(schema) == {"$ref"} and "#" not in schema["$ref"]:
+        base = urljoin(base, schema["$ref"])
+        schema = load(base)
+    return _Bundling(load).run(schema, base)
 
 
-class _Bundle:
+_NOW, _FORMER = (
+    {"items": "prefixItems", "additionalItems": "items"},
+    {"prefixItems": "items", "items": "additionalItems"},
+)
+"""Draft 2019-09 says `items` and `additionalItems` where 2020-12 says `prefixItems` and `items`."""
+
+
+def _respell(document: JSON, tokens: tuple[str, ...], spelling: Mapping[str, str]) -> list[str]:
+    """Tokens of a pointer through a document, respelt where it spells tuples as draft 2019-09 does."""
+    respelt = []
+    value = document
+    for token in tokens:
+        is_tuple = isinstance(value, dict) and isinstance(value.get("items"), list)
+        other = spelling.get(token, token) if is_tuple else token
+        respelt.append(other)
+        step = other if spelling is _FORMER else token
+        if isinstance(value, dict):
+            value = value.get(step)
+        elif isinstance(value, list) and step.isdigit() and int(step) < len(value):
+            value = value[int(step)]
+        else:
+            value = None
+    return respelt
+
+
+class _Bundling:
     def __init__(self, load: Load) -> None:
         self._load = load
-        self._names: dict[str, str] = {}
-        self._embedded: dict[str, JSON] = {}
+        self._documents: dict[str, tuple[str, JSON]] = {}
+        self._resources: dict[str, tuple[str, str]] = {}  # URL to a document's pointer, and the pointer inside it
+        self._anchors: dict[tuple[str, str], str] = {}
+        self._dynamic: dict[str, set[str]] = {}
+        self._followed: set[str] = set()
 
-    def run(self, schema: JSON, base: str) -> JSON:
-        # A document that is nothing but a reference to a whole other one is that one.
-        if isinstance(schema, dict) and set(schema) == {"$ref"} and "#" not in schema["$ref"]:
-            url = urljoin(base, schema["$ref"])
-            return self.run(self._load(url), url)
-        root = self._rewrite(schema, base, "")
-        if self._embedded:
-            root["$defs"] = {**root.get("$defs", {}), **self._embedded}
-        return root
+    def run(self, schema: JSON, base: str) -> Bundle:
+        self._add(schema, base, "")
+        root = self._rewrite(schema, base, base)
+        embedded: dict[str, JSON] = {}
+        pending = 1
+        while pending < len(self._documents):  # rewriting finds more of them
+            pointer, (url, content) = list(self._documents.items())[pending]
+            embedded[pointer.removeprefix("/$defs/")] = self._rewrite(content, url, url)
+            pending += 1
+        for name in self._followed:
+            if len(self._dynamic.get(name, ())) > 1:
+                raise SchemaError(
+                    f"a dynamic reference to '{name}' leads to one of {len(self._dynamic[name])} schemas, depending on"
+                    " the path it is reached by, which is not supported",
+                    hint="refer to the one that is meant by $ref",
+                )
+        if embedded:
+            root["$defs"] = {**root.get("$defs", {}), **embedded}
+        return Bundle(root, self._documents)
 
-    def _rewrite(self, value: JSON, base: str, prefix: str) -> JSON:
+    def _add(self, content: JSON, url: str, prefix: str) -> None:
+        """Make a document, and every schema that is named inside it, known."""
+        self._documents[prefix] = (url, content)
+        self._resources[url] = (prefix, "")
+        bases = [("", url)]
+        for pointer, each in subschemas(content):
+            while not f"{pointer}/".startswith(f"{bases[-1][0]}/"):
+                bases.pop()
+            if isinstance(each.get("$id"), str):
+                bases.append((pointer, _join(bases[-1][1], each["$id"])))
+                self._resources.setdefault(bases[-1][1], (prefix, pointer))
+            base = bases[-1][1]
+            place = self._place(prefix, pointer)
+            for keyword in ("$anchor", "$dynamicAnchor"):
+                if isinstance(each.get(keyword), str):
+                    self._anchors[base, each[keyword]] = place
+            dynamic = "#" if each.get("$recursiveAnchor") is True else each.get("$dynamicAnchor")
+            if isinstance(dynamic, str):
+                self._dynamic.setdefault(dynamic, set()).add(place)
+
+    def _place(self, prefix: str, pointer: str) -> str:
+        tokens = _respell(self._documents[prefix][1], parse_pointer(pointer), _NOW)
+        return prefix + "".join(f"/{escape(each)}" for each in tokens)
+
+    def _rewrite(self, value: JSON, base: str, url: str, *, named: bool = True) -> JSON:
+        """A copy of a schema (or array of them) whose references are pointers.
+
+        Args:
+            value: the schema.
+            base: what its references are relative to.
+            url: of the document it is in.
+            named: whether an `$id` in it names it: not behind an unknown keyword.
+        """
         if isinstance(value, list):
-            return [self._rewrite(each, base, prefix) for each in value]
+            return [self._rewrite(each, base, url, named=named) for each in value]
         if not isinstance(value, dict):
             return value
+        if named and isinstance(value.get("$id"), str):
+            base = _join(base, value["$id"])
+        is_tuple = isinstance(value.get("items"), list)
         copied: dict[str, Any] = {}
         for name, each in value.items():
-            if name == "$ref" and isinstance(each, str):
-                copied[name] = self._reference(each, base, prefix)
-            elif name in _VALUES:
+            if name in _REFERENCES and isinstance(each, str):
+                self._refer(copied, name, each, self._target(each, base, url))
+            elif name in _NAMES:
+                continue
+            elif name in VALUES:
                 copied[name] = each
-            elif name in _NAMED and isinstance(each, dict):  # its property names are not keywords
-                copied[name] = {key: self._rewrite(child, base, prefix) for key, child in each.items()}
-            elif name not in ("$id", "$schema") or not isinstance(each, str):
-                copied[name] = self._rewrite(each, base, prefix)
+            elif name in NAMED and isinstance(each, dict):  # its property names are not keywords
+                copied[name] = {key: self._rewrite(child, base, url, named=named) for key, child in each.items()}
+            else:
+                spelt = _NOW[name] if is_tuple and name in _NOW else name
+                copied[spelt] = self._rewrite(each, base, url, named=named and name in KEYWORDS)
         return copied
 
-    def _reference(self, reference: str, base: str, prefix: str) -> str:
+    def _refer(self, schema: dict[str, Any], keyword: str, reference: str, target: str) -> None:
+        """Add a reference to a schema. A dynamic one becomes a plain one, which it is where there is no choice."""
+        if keyword != "$ref":
+            name = "#" if keyword == "$recursiveRef" else reference.partition("#")[2]
+            if target.removeprefix("#") in self._dynamic.get(name, ()):
+                self._followed.add(name)
+        if "$ref" in schema:
+            schema["allOf"] = [*schema.get("allOf", ()), {"$ref": target}]
+        else:
+            schema["$ref"] = target
+
+    def _target(self, reference: str, base: str, url: str) -> str:
+        """The reference, inside the bundle, to what a reference leads to."""
         target, _, fragment = reference.partition("#")
-        if not target:
-            return f"#{prefix}{fragment}" if not fragment or fragment.startswith("/") else f"#{fragment}"
-        url = urljoin(base, target)
-        if url not in self._names:
-            name = self._names[url] = self._free_name(url)
-            self._embedded[name] = True  # until it is loaded, so that cycles end
-            self._embedded[name] = self._rewrite(self._load(url), url, f"/$defs/{escape(name)}")
+        whole = _join(base, target) if target else base
+        if whole.startswith(_META_SCHEMAS) and whole not in self._resources:
+            return f"{whole}#{fragment}" if fragment else whole
+        if whole not in self._resources:
+            self._fetch(whole, urljoin(url, target))
+        prefix, inside = self._resources[whole]
         if fragment and not fragment.startswith("/"):
-            return f"#{fragment}"
-        return f"#/$defs/{escape(self._names[url])}{fragment}"
+            # An unknown anchor stays, for the validator to name it.
+            found = self._anchors.get((whole, unquote(fragment)))
+            return f"#{fragment}" if found is None else _fragment(found)
+        return _fragment(self._place(prefix, inside + unquote(fragment)))
+
+    def _fetch(self, url: str, beside: str) -> None:
+        """Embed a document: by its URL, or else, where an `$id` only names its place, by the file's."""
+        if beside in self._resources:
+            self._resources[url] = self._resources[beside]
+            return
+        prefix = f"/$defs/{self._free_name(url)}"
+        try:
+            content = self._load(url)
+        except OSError:
+            if beside == url:
+                raise
+            content = self._load(beside)
+            self._resources[url] = (prefix, "")
+            url = beside
+        self._add(content, url, prefix)
 
     def _free_name(self, url: str) -> str:
-        name = url.rsplit("/", 1)[-1]
-        taken = set(self._names.values())
-        number = 2
+        # Of letters that no pointer, and no URL, escapes.
+        stem = re.sub(r"[^\w.-]", "_", url.rstrip("/").rsplit("/", 1)[-1], flags=re.ASCII)
+        root = self._documents[""][1]
+        taken = {each.removeprefix("/$defs/") for each in self._documents} | set(root.get("$defs", ()))
+        name, number = stem, 2
         while name in taken:
-            name = f"{url.rsplit('/', 1)[-1]}-{number}"
-            number += 1
+            name, number = f"{stem}-{number}", number + 1
         return name
+
+
+def _join(base: str, reference: str) -> str:
+    return urldefrag(urljoin(base, reference))[0]
+
+
+def _fragment(pointer: str) -> str:
+    return "#" + quote(pointer, safe="/~!$&'()*+,;=:@")

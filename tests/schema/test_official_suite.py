@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import lzma
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 from derive.document.pointer import JSON
 from derive.errors import SchemaError
+from derive.schema.index import bundle
 from derive.schema.validator import Validator
 
 SUITE = json.loads(
@@ -47,6 +49,20 @@ def wrong(file: str, schema: JSON, case: dict[str, Any]) -> list[tuple[str, str,
     ]
 
 
+# A bundle is one schema of one draft: a part of another draft is read as if it were of this one.
+MIXED = (
+    "optional/cross-draft",
+    "refs to historic drafts are processed as historic drafts",
+    "first item not a string is valid",
+)
+
+
+def load(url: str) -> JSON:
+    if url not in SUITE["remotes"]:
+        raise FileNotFoundError(url)
+    return SUITE["remotes"][url]
+
+
 def refers_elsewhere(schema: JSON) -> bool:
     """Whether a schema needs another document, which a collection's bundled schema never does."""
     try:
@@ -66,6 +82,35 @@ def test_the_official_suite(file: str) -> None:
     ]
 
     assert set(found) == {each for each in DIFFERENT if each[0] == file}
+
+
+@pytest.mark.parametrize("file", sorted(TESTS))
+def test_the_official_suite_bundled(file: str) -> None:
+    cases = [case for case in TESTS[file] if not is_dynamic(case["schema"])]
+    bundled = [(bundle(case["schema"], "http://localhost:1234/root.json", load), case) for case in cases]
+    found = [each for schema, case in bundled for each in wrong(file, schema, case)]
+
+    assert set(found) == {each for each in {*DIFFERENT, MIXED} if each[0] == file}
+
+
+def test_what_cannot_be_bundled() -> None:
+    refused = Counter(file for file, cases in TESTS.items() for case in cases if is_dynamic(case["schema"]))
+
+    assert refused == {
+        "dynamicRef": 10,
+        "optional/dynamicRef": 1,
+        "unevaluatedItems": 1,
+        "unevaluatedProperties": 1,
+    }
+
+
+def is_dynamic(schema: JSON) -> bool:
+    """Whether a schema has a dynamic reference with a choice, which cannot be bundled."""
+    try:
+        bundle(schema, "http://localhost:1234/root.json", load)
+    except SchemaError as exc:
+        return "depending on the path it is reached by" in str(exc)
+    return False
 
 
 def test_how_much_of_it_there_is() -> None:

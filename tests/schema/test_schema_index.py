@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from derive.document.pointer import JSON
-from derive.schema.index import bundle
+from derive.errors import SchemaError
+from derive.schema.index import bundle, bundle_documents
 from derive.schema.validator import compile_validator
 
 FILES = {
@@ -53,3 +56,136 @@ def test_values_are_not_schemas() -> None:
     found = bundled({"const": {"$ref": "gone.yaml"}, "default": {"$ref": "gone.yaml"}})
 
     assert found == {"const": {"$ref": "gone.yaml"}, "default": {"$ref": "gone.yaml"}}
+
+
+@pytest.mark.parametrize(
+    "reference", ["#/$defs/a b", "#/$defs/a%20b", "#named", "inner.json", "/c/inner.json", "inner.json#named"]
+)
+def test_a_schema_may_be_named_in_many_ways(reference: str) -> None:
+    found = bundled(
+        {
+            "properties": {"x": {"$ref": reference}},
+            "$defs": {
+                "a b": {"$anchor": "named", "type": "string"},
+                "in": {"$id": "inner.json", "$anchor": "named", "type": "string"},
+            },
+        }
+    )
+    validator = compile_validator(found, name="x")
+
+    assert (validator.is_valid({"x": "text"}), validator.is_valid({"x": 1})) == (True, False)
+    assert "$id" not in found["$defs"]["in"]
+
+
+def test_tuples_of_the_draft_before() -> None:
+    found = bundled(
+        {
+            "items": [{"type": "string"}, {"$ref": "#/items/0"}],
+            "additionalItems": {
+                "$ref": "#/additionalItems/properties/x/items/1",
+                "properties": {"x": {"items": [True, {"type": "null"}]}},
+            },
+        }
+    )
+
+    assert found == {
+        "prefixItems": [{"type": "string"}, {"$ref": "#/prefixItems/0"}],
+        "items": {
+            "$ref": "#/items/properties/x/prefixItems/1",
+            "properties": {"x": {"prefixItems": [True, {"type": "null"}]}},
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("pointer", "origin"),
+    [
+        ("", ("/c/flow.yaml", "")),
+        ("/properties/x/$ref", ("/c/flow.yaml", "/properties/x/$ref")),
+        ("/$defs/bank.yaml", ("/c/bank.yaml", "")),
+        ("/$defs/bank.yaml/properties/next", ("/c/bank.yaml", "/properties/next")),
+        ("/$defs/bank.yaml2", ("/c/flow.yaml", "/$defs/bank.yaml2")),
+        ("/properties/y/prefixItems/0/type", ("/c/flow.yaml", "/properties/y/items/0/type")),
+        ("/properties/y/items/type", ("/c/flow.yaml", "/properties/y/additionalItems/type")),
+    ],
+)
+def test_where_a_part_of_a_bundle_was_written(pointer: str, origin: tuple[str, str]) -> None:
+    schema = {
+        "properties": {
+            "x": {"$ref": "bank.yaml"},
+            "y": {"items": [{"type": "null"}], "additionalItems": {"type": "string"}},
+        }
+    }
+
+    assert bundle_documents(schema, "/c/flow.yaml", FILES.__getitem__).origin(pointer) == origin
+
+
+def test_files_are_found_beside_the_file_where_an_id_names_no_place() -> None:
+    files = {"/c/a.yaml": {"type": "integer"}}
+    asked = []
+
+    def load(url: str) -> JSON:
+        asked.append(url)
+        if url not in files:
+            raise FileNotFoundError(url)
+        return files[url]
+
+    schema = {"$id": "https://example.com/root.json", "properties": {name: {"$ref": "a.yaml"} for name in "xy"}}
+    found = bundle(schema, "/c/flow.yaml", load)
+
+    assert found["properties"] == {"x": {"$ref": "#/$defs/a.yaml"}, "y": {"$ref": "#/$defs/a.yaml"}}
+    assert asked == ["https://example.com/a.yaml", "/c/a.yaml"]
+    with pytest.raises(FileNotFoundError, match="gone"):
+        bundle({"properties": {"x": {"$ref": "gone.yaml"}}}, "/c/flow.yaml", load)
+
+
+def test_a_file_known_by_its_place_is_not_loaded_by_an_id() -> None:
+    schema = {
+        "properties": {
+            "x": {"$ref": "bank.yaml"},
+            "y": {"$id": "https://example.com/y.json", "allOf": [{"$ref": "bank.yaml"}]},
+        }
+    }
+
+    found = bundle(schema, "/c/flow.yaml", FILES.__getitem__)
+
+    assert found["properties"]["y"] == {"allOf": [{"$ref": "#/$defs/bank.yaml"}]}
+
+
+def test_files_of_one_name_are_told_apart() -> None:
+    files = {"/c/a/x y.yaml": {"type": "integer"}, "/c/b/x y.yaml": {"type": "string"}}
+    schema = {"properties": {"p": {"$ref": "a/x y.yaml"}, "q": {"$ref": "b/x y.yaml"}}, "$defs": {"x_y.yaml": True}}
+
+    found = bundle(schema, "/c/flow.yaml", files.__getitem__)
+
+    assert found["properties"] == {"p": {"$ref": "#/$defs/x_y.yaml-2"}, "q": {"$ref": "#/$defs/x_y.yaml-3"}}
+    assert (found["$defs"]["x_y.yaml-2"], found["$defs"]["x_y.yaml"]) == ({"type": "integer"}, True)
+
+
+def test_two_references_at_one_location_both_count() -> None:
+    schema = {"$ref": "#/$defs/a", "$recursiveRef": "#/$defs/b", "$defs": {"a": {"minimum": 1}, "b": {"maximum": 2}}}
+
+    found = bundled(schema)
+
+    assert (found["$ref"], found["allOf"]) == ("#/$defs/a", [{"$ref": "#/$defs/b"}])
+
+
+def test_a_dynamic_reference_with_a_choice_is_refused() -> None:
+    tree = {"$id": "tree", "$recursiveAnchor": True, "properties": {"children": {"items": {"$recursiveRef": "#"}}}}
+
+    assert bundled(tree)["properties"]["children"]["items"] == {"$ref": "#"}
+    with pytest.raises(SchemaError, match="leads to one of 2 schemas, depending on the path it is reached by"):
+        bundled({"$recursiveAnchor": True, "$ref": "tree", "$defs": {"tree": tree}})
+
+
+def test_the_schema_of_schemas_needs_no_loading() -> None:
+    meta = "https://json-schema.org/draft/2020-12/schema"
+    found = bundled({"properties": {"schema": {"$ref": meta}, "type": {"$ref": f"{meta}#/$defs/x"}}})
+
+    assert found["properties"] == {"schema": {"$ref": meta}, "type": {"$ref": f"{meta}#/$defs/x"}}
+
+
+def test_names_behind_unknown_keywords_are_none() -> None:
+    found = bundled({"x-y": {"$id": "/d/other.json", "properties": {"x": {"$ref": "bank.yaml"}}}})
+
+    assert found["x-y"]["properties"]["x"] == {"$ref": "#/$defs/bank.yaml"}

@@ -1,0 +1,95 @@
+"""Keywords of the dialect: which hold schemas, which hold values, and which are known at all.
+
+The dialect is draft 2020-12 with spellings of 2019-09 and this project's annotations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from derive.document.pointer import JSON, escape
+from derive.suggest import suggest
+
+VALUES = frozenset({"enum", "const", "default", "examples"})
+"""Keywords whose values are documents, not schemas."""
+
+NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"})
+"""Keywords that hold an object of schemas by name."""
+
+LISTED = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
+"""Keywords that hold an array of schemas."""
+
+SINGLE = frozenset(
+    {
+        "additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if", "items", "not",
+        "propertyNames", "then", "unevaluatedItems", "unevaluatedProperties",
+    }
+)  # fmt: skip
+"""Keywords that hold one schema (`items` of draft 2019-09 also an array)."""
+
+_ASSERTED = frozenset(
+    {
+        "type", "const", "enum", "multipleOf", "maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum",
+        "maxLength", "minLength", "pattern", "maxItems", "minItems", "uniqueItems", "maxContains", "minContains",
+        "maxProperties", "minProperties", "required", "dependentRequired", "format",
+    }
+)  # fmt: skip
+_CORE = frozenset(
+    {
+        "$schema", "$id", "$ref", "$anchor", "$dynamicRef", "$dynamicAnchor", "$vocabulary", "$comment",
+        "$recursiveRef", "$recursiveAnchor",
+    }
+)  # fmt: skip
+_ANNOTATIONS = frozenset(
+    {
+        "title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "contentEncoding",
+        "contentMediaType", "reduce", "redact", "secret", "airbyte_secret", "multiline", "advanced", "order",
+        "discriminator",
+    }
+)  # fmt: skip
+KEYWORDS = VALUES | NAMED | LISTED | SINGLE | _ASSERTED | _CORE | _ANNOTATIONS
+"""Every keyword that means something; those that begin with `x-` are anyone's."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownKeyword:
+    """A keyword that means nothing, and so is probably misspelt.
+
+    Attributes:
+        pointer: JSON pointer of it in the schema.
+        keyword: as it is written.
+        guess: what was probably meant, if anything is near.
+    """
+
+    pointer: str
+    keyword: str
+    guess: str | None
+
+
+def unknown_keywords(schema: JSON) -> list[UnknownKeyword]:
+    """Keywords of a schema that mean nothing, in its order."""
+    found = []
+    for pointer, each in subschemas(schema):
+        for keyword in each:
+            if keyword not in KEYWORDS and not keyword.startswith(("x-", "X-")):
+                guess = suggest(keyword, sorted(KEYWORDS))
+                found.append(UnknownKeyword(f"{pointer}/{escape(keyword)}", keyword, guess))
+    return found
+
+
+def subschemas(schema: JSON, pointer: str = "") -> Iterator[tuple[str, dict[str, JSON]]]:
+    """A schema and all schemas inside it, parents first, each with its JSON pointer; booleans are left out."""
+    if not isinstance(schema, dict):
+        return
+    yield pointer, schema
+    for keyword, value in schema.items():
+        below = f"{pointer}/{escape(keyword)}"
+        if keyword in NAMED and isinstance(value, dict):
+            for name, each in value.items():
+                yield from subschemas(each, f"{below}/{escape(name)}")
+        elif keyword in LISTED | {"items"} and isinstance(value, list):
+            for place, each in enumerate(value):
+                yield from subschemas(each, f"{below}/{place}")
+        elif keyword in SINGLE:
+            yield from subschemas(value, below)
