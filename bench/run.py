@@ -57,7 +57,7 @@ class Loop:
         db = apsw.Connection(str(self.folder / f"{name}.db"))
         db.execute(
             "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA cache_size=-131072; PRAGMA wal_autocheckpoint=0"
-        )
+        ).fetchall()
         derive: Callable[..., Iterator[Any]] = getattr(self, name.replace("-", "_"))
         begun = time.perf_counter()
         with (self.folder / f"{name}.jsonl").open("wb") as output:

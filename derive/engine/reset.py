@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from derive.engine.state import task_folder
 from derive.errors import UsageError
+from derive.failpoint import reach
 from derive.protocol.specs import CatalogSpec
 from derive.storage.store import Store
 
@@ -59,6 +60,7 @@ def reset(catalog: CatalogSpec, store: Store, names: Sequence[str], *, cascade: 
         )
     chosen = [*names, *readers]
     store.reset(chosen)
+    reach("reset.committed")
     for name in chosen:
         shutil.rmtree(task_folder(store.root, name), ignore_errors=True)
         store.collect_garbage(name)

@@ -6,12 +6,13 @@ the other's keys is never asked for again. Nothing is read anew, so a split cost
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
 from derive.engine.state import fold, shard_folder, write_epoch
 from derive.errors import TaskError
+from derive.failpoint import reach
+from derive.storage.durable import sync
 from derive.storage.metadata import translated
 from derive.storage.store import Store
 
@@ -45,7 +46,9 @@ def split(store: Store, name: str) -> int:
         for successor in (2 * number, 2 * number + 1):
             _copy(database, shard_folder(store.root, name, successor, count))
             tokens[successor] = token
+            reach("split.copied")
     store.set_shards(capability, count, tokens)
+    reach("split.committed")
     store.drop(capability)
     for folder in old:
         shutil.rmtree(folder, ignore_errors=True)
@@ -60,6 +63,4 @@ def _copy(database: Path, folder: Path) -> None:
         copy = folder / database.name
         shutil.copyfile(database, copy)
         for each in (copy, folder, folder.parent):
-            descriptor = os.open(each, os.O_RDONLY)
-            os.fsync(descriptor)
-            os.close(descriptor)
+            sync(each)

@@ -21,6 +21,8 @@ from pathlib import Path
 import apsw
 
 from derive.errors import FencedError, StorageError
+from derive.failpoint import reach
+from derive.storage.durable import sync
 from derive.storage.metadata import translated
 from derive.storage.partition import collection_folder
 
@@ -48,10 +50,10 @@ def write_epoch(root: Path, task: str, epoch: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         temporary = folder / f"epoch.{os.getpid()}"
         temporary.write_text(str(epoch))
-        descriptor = os.open(temporary, os.O_RDONLY)
-        os.fsync(descriptor)
-        os.close(descriptor)
+        sync(temporary)
+        reach("epoch.written")
         temporary.replace(folder / "epoch")
+        reach("epoch.renamed")
 
 
 def _epoch(folder: Path) -> int | None:
@@ -83,7 +85,9 @@ def open_state(folder: Path, *, epoch: int, committed: str | None, token: str) -
             _prepare_table(db)
             yield db
             db.execute("UPDATE flow_shard SET token = ?", (token,))
+            reach("state.committing")
             db.execute("COMMIT")
+            reach("state.committed")
         finally:
             # An error leaves the transaction open; closing rolls it back, and the log stays as it was.
             db.close(True)
@@ -137,13 +141,18 @@ def _at_committed(path: Path, committed: str | None) -> apsw.Connection:
         # Nothing was ever committed, so whatever is here was left behind by attempts that failed.
         for suffix in ("", "-wal"):
             Path(f"{path}{suffix}").unlink(missing_ok=True)
+            reach("state.forgotten")
         return _open(path)
     db = _open(path)
     if _token(db) == committed:
+        reach("state.folding")
         db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        reach("state.folded")
         return db
     db.close(True)
+    reach("state.discarding")
     Path(f"{path}-wal").unlink(missing_ok=True)
+    reach("state.discarded")
     db = _open(path)
     if _token(db) != committed:
         db.close(True)
@@ -154,10 +163,11 @@ def _at_committed(path: Path, committed: str | None) -> apsw.Connection:
 def _open(path: Path) -> apsw.Connection:
     db = apsw.Connection(str(path), statementcachesize=200)
     db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    # All rows are fetched, because only then is the last of several statements run.
     db.execute(
         "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL; PRAGMA wal_autocheckpoint=0;"
         f"PRAGMA synchronous=FULL; PRAGMA cache_size=-{_CACHE_KIB}; PRAGMA temp_store=MEMORY"
-    )
+    ).fetchall()
     return db
 
 

@@ -17,6 +17,7 @@ import orjson
 import pyarrow as pa
 
 from derive.errors import FlowError
+from derive.failpoint import reach
 from derive.protocol.specs import CollectionSpec, SelectorSpec
 from derive.storage.frontier import BEGINNING, END_OF_TIME
 from derive.storage.metadata import translated
@@ -104,8 +105,11 @@ def _merge(store: Store, spec: CollectionSpec, group: Sequence[Segment]) -> None
             adjusted, _, seq, key, doc = batch.columns
             columns = [adjusted, seq, key, doc, pa.repeat(label, batch.num_rows)]
             writer.write(pa.RecordBatch.from_arrays(columns, schema=ROWS))
-        if not store.replace_segments(spec.name, group, writer.close()):
+        written = writer.close()
+        reach("compaction.written")
+        if not store.replace_segments(spec.name, group, written):
             writer.abort()  # the collection was reset meanwhile
+        reach("compaction.replaced")
     except FlowError:
         writer.abort()
         raise

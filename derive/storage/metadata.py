@@ -13,6 +13,7 @@ from pathlib import Path
 import apsw
 
 from derive.errors import DiskFullError, StorageError
+from derive.failpoint import reach
 
 FORMAT = 2
 """Version of the tables below."""
@@ -113,7 +114,10 @@ class Metadata:
             self._db = apsw.Connection(str(path))
             self._db.set_busy_timeout(60_000)
             synchronous = "FULL" if durable else "OFF"
-            self._db.execute(f"PRAGMA journal_mode=WAL; PRAGMA synchronous={synchronous}; PRAGMA foreign_keys=ON")
+            # All rows are fetched, because only then is the last of several statements run.
+            self._db.execute(
+                f"PRAGMA journal_mode=WAL; PRAGMA synchronous={synchronous}; PRAGMA foreign_keys=ON"
+            ).fetchall()
             with self.transaction() as db:
                 if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'format'").get:
                     db.execute(_TABLES)
@@ -135,12 +139,14 @@ class Metadata:
             except BaseException:
                 self._db.execute("ROLLBACK")
                 raise
+            reach("metadata.committing")
             try:
                 self._db.execute("COMMIT")
             except BaseException:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
                 raise
+            reach("metadata.committed")
 
     @contextmanager
     def snapshot(self) -> Iterator[apsw.Connection]:

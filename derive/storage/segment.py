@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
@@ -15,7 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from derive.failpoint import reach
 from derive.protocol.specs import CollectionSpec
+from derive.storage.durable import sync
 from derive.storage.metadata import translated
 from derive.storage.partition import collection_folder, partition_folder
 
@@ -115,10 +116,13 @@ class _OpenFile:
 
     def close(self) -> Segment:
         self.flush()
+        reach("segment.closing")
         self.writer.close()
+        reach("segment.closed")
         full = self.root / self.path
-        _sync(full)
-        _sync(full.parent)
+        sync(full)
+        sync(full.parent)
+        reach("segment.synced")
         assert self.last is not None
         return Segment(self.path, self.partition, self.clock_min, self.last[0], self.rows, full.stat().st_size)
 
@@ -212,12 +216,4 @@ def _make_folders(folder: Path) -> None:
         return
     _make_folders(folder.parent)
     folder.mkdir(exist_ok=True)
-    _sync(folder.parent)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync(folder.parent)

@@ -1,0 +1,48 @@
+"""Failpoints: places at which a test can end the process as a crash would.
+
+Around every write that must not be torn from another there are two of them. `FLOW_FAILPOINT=name` kills the process
+where that name is reached, `name:3` where it is reached for the third time. Spark's workers inherit it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+FAILPOINTS = frozenset(
+    {
+        "compaction.replaced",
+        "compaction.written",
+        "epoch.renamed",
+        "epoch.written",
+        "metadata.committed",
+        "metadata.committing",
+        "reset.committed",
+        "segment.closed",
+        "segment.closing",
+        "segment.synced",
+        "split.committed",
+        "split.copied",
+        "state.committed",
+        "state.committing",
+        "state.discarded",
+        "state.discarding",
+        "state.folded",
+        "state.folding",
+        "state.forgotten",
+    }
+)
+"""Every name there is."""
+
+_name, _, _times = os.environ.get("FLOW_FAILPOINT", "").partition(":")
+_left = int(_times or 1)
+
+
+def reach(name: str) -> None:
+    """Be at a failpoint."""
+    global _left  # noqa: PLW0603 (it counts for the whole process)
+    assert name in FAILPOINTS
+    if name == _name:
+        _left -= 1
+        if _left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)

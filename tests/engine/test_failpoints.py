@@ -1,0 +1,131 @@
+"""Crashes at every step: wherever a process is killed, going on gives the bytes of a history without a crash (law L2)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from conftest import World, write_catalog
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from derive.catalog import load
+from derive.failpoint import FAILPOINTS
+
+CATALOG = """
+collections:
+  x/source:
+    schema:
+      type: object
+      required: [id, k, v, at]
+      properties: {id: {type: integer}, k: {type: string}, v: {type: integer}, at: {type: string}}
+    key: [/id]
+  x/counts:
+    schema:
+      type: object
+      required: [k, n]
+      reduce: {strategy: merge}
+      properties: {k: {type: string}, n: {type: integer}, sum: {type: integer, reduce: {strategy: sum}}}
+    key: [/k]
+    derive:
+      using: {sqlite: {migrations: ["CREATE TABLE seen (k TEXT PRIMARY KEY, n INTEGER NOT NULL);"]}}
+      transforms:
+        - name: count
+          source: x/source
+          shuffle: {key: [/k]}
+          lambda: INSERT INTO seen VALUES ($k, 1) ON CONFLICT DO UPDATE SET n = n + 1 RETURNING 'all' AS k, n, $v AS sum;
+        - name: forget
+          source: x/source
+          shuffle: {key: [/k]}
+          readDelay: 2s
+          lambda: UPDATE seen SET n = n - 1 WHERE k = $k;
+  x/large:
+    schema: {type: object, required: [n], properties: {n: {type: integer}, sum: {type: integer}}}
+    key: [/n]
+    derive:
+      using: {sqlite: {migrations: ["CREATE TABLE last (n INTEGER PRIMARY KEY);"]}}
+      transforms:
+        - {name: keep, source: x/counts, shuffle: {key: [/n]}, lambda: "INSERT INTO last VALUES ($n) ON CONFLICT DO NOTHING RETURNING n, $sum;"}
+"""
+
+SCRIPT = Path(__file__).with_name("crash_script.py")
+
+
+def go(folder: Path, failpoint: str | None = None) -> int:
+    """Do the history, or the rest of it, in a process of its own; its exit status."""
+    environment = {key: value for key, value in os.environ.items() if key != "FLOW_FAILPOINT"}
+    if failpoint:
+        environment["FLOW_FAILPOINT"] = failpoint
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), str(folder.parent / "flow.yaml"), str(folder)],
+        env=environment,
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr
+    return done.returncode
+
+
+def digest(folder: Path) -> dict[str, str]:
+    world = World(folder, load(folder.parent / "flow.yaml"))
+    try:
+        return world.digest()
+    finally:
+        world.store.close()
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("failpoints")
+    write_catalog(folder, CATALOG)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def expected(home: Path) -> dict[str, str]:
+    assert go(home / "undisturbed") == 0
+    found = digest(home / "undisturbed")
+    assert len(set(found.values())) == 2
+    return found
+
+
+# Nothing is discarded unless a crash has left something behind.
+AFTER_A_CRASH = {"state.discarded", "state.discarding"}
+
+
+@pytest.mark.parametrize("failpoint", sorted(FAILPOINTS))
+def test_l2_a_crash_at_any_step_changes_nothing(failpoint: str, home: Path, expected: dict[str, str]) -> None:
+    data = home / failpoint
+    if failpoint in AFTER_A_CRASH:
+        assert go(data, "state.committed:6") == -signal.SIGKILL
+
+    assert go(data, failpoint) == -signal.SIGKILL
+    assert go(data) == 0
+    assert digest(data) == expected
+    left = {path.name for path in data.rglob("*.parquet")}
+    world = World(data, load(home / "flow.yaml"))
+    known = {Path(each).name for name in world.catalog.collections for each in world.store.known_files(name)}
+    world.store.close()
+    assert {each for each in left if not each.startswith("ingest")} <= known  # no orphans
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(crashes=st.lists(st.tuples(st.sampled_from(sorted(FAILPOINTS)), st.integers(1, 12)), min_size=1, max_size=5))
+def test_l2_crashes_upon_crashes_change_nothing(
+    crashes: list[tuple[str, int]], home: Path, expected: dict[str, str]
+) -> None:
+    data = Path(tempfile.mkdtemp(dir=home)) / "data"
+    shutil.copy(home / "flow.yaml", data.parent)
+    for name, times in crashes:
+        go(data, f"{name}:{times}")
+
+    assert go(data) == 0
+    assert digest(data) == expected
