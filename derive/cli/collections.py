@@ -89,15 +89,9 @@ def read_command(
     from derive.errors import UsageError
     from derive.storage.contents import ReadOptions, selector_of
     from derive.storage.store import Store
-    from derive.suggest import suggest
 
     catalog = load(source)
-    spec = catalog.collections.get(collection)
-    if spec is None:
-        guess = suggest(collection, catalog.collections)
-        raise UsageError(
-            f"the catalog has no collection '{collection}'", hint=f"did you mean '{guess}'?" if guess else None
-        )
+    spec = catalog.find_collection(collection)
     try:
         selection = orjson.loads(partitions) if partitions else {}
     except orjson.JSONDecodeError as exc:

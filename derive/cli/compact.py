@@ -37,17 +37,10 @@ def command(source: Path, data: Path | None, output: str | None, names: tuple[st
     except ValueError as exc:
         raise UsageError(f"--grace: {exc}") from exc
     catalog = load(source)
-    unknown = [name for name in names if name not in catalog.collections]
-    if unknown:
-        known = ", ".join(catalog.collections) or "none"
-        raise UsageError(f"the catalog has no collection '{unknown[0]}'", hint=f"it has: {known}")
+    collections = [catalog.find_collection(name) for name in names] or list(catalog.collections.values())
     store = Store(data_folder(source, data))
     try:
-        found = [
-            compact(store, catalog.collections[name], grace=kept)
-            for name in names or catalog.collections
-            if store.collection(name) is not None
-        ]
+        found = [compact(store, each, grace=kept) for each in collections if store.collection(each.name) is not None]
     finally:
         store.close()
     rows = [

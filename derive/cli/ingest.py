@@ -49,14 +49,9 @@ def command(
     from derive.errors import UsageError
     from derive.storage.ingest import Ingestion
     from derive.storage.store import Store
-    from derive.suggest import suggest
 
     catalog = load(source)
-    spec = catalog.collections.get(collection)
-    if spec is None:
-        guess = suggest(collection, catalog.collections)
-        hint = f"did you mean '{guess}'?" if guess else f"it has: {', '.join(catalog.collections) or 'none'}"
-        raise UsageError(f"the catalog has no collection '{collection}'", hint=hint)
+    spec = catalog.find_collection(collection)
     if collection in catalog.derivations:
         raise UsageError(f"'{collection}' is derived, so nothing can be ingested into it")
     if clock is not None and not is_pointer(clock):

@@ -24,17 +24,13 @@ def command(source: Path, data: Path | None, tasks: tuple[str, ...]) -> None:
     from derive.catalog import load
     from derive.cli.console import note
     from derive.engine.split import split
-    from derive.errors import UsageError
     from derive.storage.store import Store
 
     catalog = load(source)
-    unknown = [name for name in tasks if name not in catalog.derivations]
-    if unknown:
-        known = ", ".join(catalog.derivations) or "none"
-        raise UsageError(f"the catalog has no derivation '{unknown[0]}'", hint=f"it has: {known}")
+    names = [catalog.find_derivation(name).name for name in tasks]
     store = Store(data_folder(source, data))
     try:
-        for name in tasks:
+        for name in names:
             note(f"{name} has {split(store, name)} shards")
     finally:
         store.close()

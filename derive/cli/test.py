@@ -29,16 +29,13 @@ def command(source: Path, names: tuple[str, ...], output: str | None, *, strict:
     """
     from derive.catalog import load
     from derive.catalog.check import check
-    from derive.errors import CatalogError, UsageError
-    from derive.suggest import suggest
+    from derive.errors import CatalogError
     from derive.testing.driver import run_tests
 
     begun = time.perf_counter()
     spec = load(source)
     for name in names:
-        if name not in spec.tests:
-            guess = suggest(name, spec.tests)
-            raise UsageError(f"the catalog has no test '{name}'", hint=f"did you mean '{guess}'?" if guess else None)
+        spec.find_test(name)
     issues = check(spec)
     if issues:
         raise CatalogError(issues)

@@ -48,9 +48,7 @@ def reset(catalog: CatalogSpec, store: Store, names: Sequence[str], *, cascade: 
         UsageError: a name is no derivation, or one that is read by another which is not reset.
     """
     for name in names:
-        if name not in catalog.derivations:
-            known = ", ".join(catalog.derivations) or "none"
-            raise UsageError(f"the catalog has no derivation '{name}'", hint=f"it has: {known}")
+        catalog.find_derivation(name)
     readers = readers_of(catalog, store, names)
     if readers and not cascade:
         raise UsageError(

@@ -14,7 +14,7 @@ from typing import Protocol
 from derive.engine.executor import Executor
 from derive.engine.plan import Sources, default_shards, feeds_back_in_memory, offset_of
 from derive.engine.task import Task, Waiting
-from derive.errors import DiskFullError, FencedError, FlowError, UsageError
+from derive.errors import DiskFullError, FencedError, FlowError
 from derive.protocol.specs import CatalogSpec, TransformSpec
 from derive.storage.compaction import compact
 from derive.storage.frontier import tick_end
@@ -93,9 +93,7 @@ class Run:
             store.create(collection)
         self._sealable = [name for name in catalog.collections if name not in catalog.derivations]
         for name in tasks or ():
-            if name not in catalog.derivations:
-                known = ", ".join(catalog.derivations) or "none"
-                raise UsageError(f"the catalog has no derivation '{name}'", hint=f"it has: {known}")
+            catalog.find_derivation(name)
         for cycle in catalog.cycles:
             chosen = tuple(
                 name for name in cycle if (tasks is None or name in tasks) and not catalog.derivations[name].disabled

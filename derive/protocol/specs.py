@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
+from derive.errors import UsageError
 from derive.position import Position, Script
 from derive.schema.projection import ProjectionSpec as ProjectionSpec  # noqa: PLC0414 (offered from here)
+from derive.suggest import suggest
+
+_Spec = TypeVar("_Spec")
 
 JSON: TypeAlias = Any
 """A JSON value: None, bool, int, float, str, list or dict with string keys."""
@@ -213,3 +217,41 @@ class CatalogSpec:
     derivations: Mapping[str, DerivationSpec]
     cycles: tuple[tuple[str, ...], ...]
     tests: Mapping[str, TestSpec]
+
+    def find_collection(self, name: str) -> CollectionSpec:
+        """The collection of a name that a person gave.
+
+        Raises:
+            UsageError: there is none.
+        """
+        return _find("collection", name, self.collections)
+
+    def find_derivation(self, name: str) -> DerivationSpec:
+        """The derivation of a name that a person gave.
+
+        Raises:
+            UsageError: there is none.
+        """
+        return _find("derivation", name, self.derivations)
+
+    def find_test(self, name: str) -> TestSpec:
+        """The test of a name that a person gave.
+
+        Raises:
+            UsageError: there is none.
+        """
+        return _find("test", name, self.tests)
+
+
+_SHOWN_NAMES = 12
+
+
+def _find(kind: str, name: str, known: Mapping[str, _Spec]) -> _Spec:
+    found = known.get(name)
+    if found is None:
+        guess = suggest(name, known)
+        listed = ", ".join(list(known)[:_SHOWN_NAMES]) or "none"
+        more = ", …" if len(known) > _SHOWN_NAMES else ""
+        hint = f"did you mean '{guess}'?" if guess else f"it has: {listed}{more}"
+        raise UsageError(f"the catalog has no {kind} '{name}'", hint=hint)
+    return found
