@@ -22,7 +22,7 @@ _OVERFLOW = "'sum' resulted in numeric overflow"
 
 
 def reduce_sum(left: JSON, right: JSON, full: bool) -> JSON:
-    """The sum of two numbers; a missing one is 0.
+    """The sum of two numbers; the later one as it is, if there is no earlier one.
 
     Two integers give an integer of any size; an integer and a floating-point number a floating-point number. A string
     that is a decimal number (`"10.25"`, `"-3e2"`) makes the result one, with all digits of both. Its exponent may be
@@ -32,7 +32,8 @@ def reduce_sum(left: JSON, right: JSON, full: bool) -> JSON:
         ReductionFailed: a value is not a number, or the sum is beyond what can be held.
     """
     if left is MISSING:
-        left = 0
+        reduce_sum(0, right, full)
+        return right
     kinds = type(left), type(right)
     if kinds == (int, int):
         return left + right
@@ -58,7 +59,7 @@ def _exact_sum(left: JSON, right: JSON) -> str:
         for term in terms:
             if abs(term.adjusted()) > _GREATEST_EXPONENT or abs(int(term.as_tuple().exponent)) > _GREATEST_EXPONENT:
                 raise ReductionFailed(_OVERFLOW, left, right)
-        # Begins at 0, as every whole history does: no sum has a positive exponent, or is a negative zero.
+        # With 0 between them no sum has a positive exponent or is a negative zero, in whatever order they are added.
         return format(_EXACT.add(_EXACT.add(terms[0], decimal.Decimal(0)), terms[1]), "f")
     except (decimal.DecimalException, ValueError):
         raise ReductionFailed(_OVERFLOW, left, right) from None

@@ -87,6 +87,13 @@ def test_json_merge_patch(original: Any, patch: Any, expected: Any) -> None:
     assert Combiner(MERGE_PATCH).full([original, patch]) == expected
 
 
+def test_a_schema_may_have_a_name_of_its_own() -> None:
+    for name in ("patch", "http://example.com/patch", "urn:example:patch"):
+        assert Combiner({"$id": name, **MERGE_PATCH}).full([{"a": {"b": 1, "c": 2}}, {"a": {"b": None}}]) == {
+            "a": {"c": 2}
+        }
+
+
 def test_patches_are_combined_before_there_is_what_they_patch() -> None:
     combiner = Combiner(MERGE_PATCH)
 
