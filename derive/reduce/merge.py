@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
@@ -19,6 +20,7 @@ from derive.reduce.strategy import Choice, Location, Plan, PlanBuilder
 from derive.reduce.sum import reduce_sum
 
 _NAMES = 4096
+_SHOWN = 200
 _LAST = Annotation("lastWriteWins")
 _MERGE = Annotation("merge")
 _CONTAINERS = ("maximize", "merge", "minimize", "set")
@@ -52,7 +54,8 @@ def compile_schema(schema: JSON, name: str) -> Reduce:
 
 
 def _show(value: JSON) -> str:
-    return repr(value)[:200]
+    shown = "nothing" if value is MISSING else json.dumps(value, ensure_ascii=False)
+    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
 
 
 class _Compiler:

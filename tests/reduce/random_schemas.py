@@ -57,6 +57,11 @@ LEAVES: st.SearchStrategy[Drawn] = st.sampled_from(
         Drawn({"$ref": "#/$defs/patch"}, VALUES),
     ]
 )
+NUMBERS: st.SearchStrategy[Drawn] = st.sampled_from(
+    ["firstWriteWins", "lastWriteWins", "maximize", "minimize", "sum"]
+).map(lambda strategy: Drawn(annotated(strategy), st.integers(0, 3)))
+"""So that what one condition asks for fits what another does."""
+
 PATCH = {
     "oneOf": [
         {"type": "object", **annotated("merge"), "additionalProperties": {"$ref": "#/$defs/patch"}},
@@ -109,6 +114,15 @@ def arrays(draw: st.DrawFn, below: st.SearchStrategy[Drawn]) -> Drawn:
 
 
 @st.composite
+def mixed(draw: st.DrawFn, below: st.SearchStrategy[Drawn]) -> Drawn:
+    """Merged, sometimes an object and sometimes an array."""
+    property_, item = draw(below), draw(below)
+    schema = {**annotated("merge"), "properties": {"a": property_.schema}, "items": item.schema}
+    values = st.fixed_dictionaries({}, optional={"a": property_.values, "b": VALUES})
+    return Drawn(schema, values | st.lists(item.values, max_size=2))
+
+
+@st.composite
 def sets(draw: st.DrawFn, below: st.SearchStrategy[Drawn]) -> Drawn:
     """Of scalars, of keyed items, or of properties."""
     member = draw(below)
@@ -130,7 +144,8 @@ def sets(draw: st.DrawFn, below: st.SearchStrategy[Drawn]) -> Drawn:
 @st.composite
 def conditional(draw: st.DrawFn, below: st.SearchStrategy[Drawn]) -> Drawn:
     """Annotations that depend on the value, by each keyword that can do so."""
-    one, two = draw(below), draw(below)
+    branches = draw(st.sampled_from([NUMBERS, below]))
+    one, two = draw(branches), draw(branches)
     strategies = st.sampled_from(
         [
             annotated("merge"),
@@ -183,7 +198,7 @@ def nested(leaves: st.SearchStrategy[Drawn], *kinds: Any) -> st.SearchStrategy[D
     return st.one_of([kind(below) for kind in kinds])
 
 
-LOCATIONS = LEAVES | nested(LEAVES, objects, arrays, sets, conditional)
+LOCATIONS = LEAVES | nested(LEAVES, objects, arrays, mixed, sets, conditional, conditional)
 ASSOCIATIVE = nested(
     LEAVES.filter(
         lambda drawn: "$ref" not in drawn.schema and drawn.schema != annotated("lastWriteWins", associative=False)

@@ -58,6 +58,13 @@ def test_delete_removes_in_full_and_stays_a_tombstone_in_part() -> None:
     assert Combiner({"reduce": {"strategy": "lastWriteWins", "delete": True}}).full([{"a": 1}]) is MISSING
 
 
+def test_merging_onto_another_kind_takes_the_later_value() -> None:
+    combiner = Combiner({"reduce": {"strategy": "merge"}})
+
+    assert combiner.full([{"a": 1}, [1], [2, 3], {"b": 1}]) == {"b": 1}
+    assert combiner.partial([{"a": 1}, [1], [2, 3], {"b": 1}]) == [{"a": 1}, [2, 3], {"b": 1}]
+
+
 def test_what_is_not_associative_stays_separate_in_part() -> None:
     combiner = Combiner({"reduce": {"strategy": "lastWriteWins", "associative": False}})
 

@@ -68,7 +68,9 @@ def test_a_missing_key_comes_before_null() -> None:
 
 @pytest.mark.parametrize("items", [[{"k": 2, "l": 1}, {"k": 1, "l": 1}], [{"k": 1, "l": 1}, {"k": 1, "l": 1}]])
 def test_arrays_that_are_not_sorted_and_unique(items: list[Any]) -> None:
-    with pytest.raises(ReductionError, match="while reducing '': 'merge' strategy with a key expects arrays sorted"):
+    with pytest.raises(
+        ReductionError, match="while reducing '': 'merge' strategy with a key expects arrays sorted .* LHS: nothing"
+    ):
         BY_TWO.full([items])
 
 

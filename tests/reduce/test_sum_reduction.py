@@ -45,8 +45,9 @@ def test_sums(values: list[Any], expected: Any) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ([1, None], "'sum' strategy expects numbers, having values LHS: 1, RHS: None"),
-        ([True], "expects numbers"),
+        ([1, None], "'sum' strategy expects numbers, having values LHS: 1, RHS: null"),
+        ([True], "expects numbers, having values LHS: 0, RHS: true"),
+        (["x" * 300], 'RHS: "x{199}…$'),
         (["one"], "expects numbers"),
         (["1", "0x1"], "expects numbers"),
         (["NaN"], "expects numbers"),  # of the format `number`, but not to be added
