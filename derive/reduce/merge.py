@@ -39,7 +39,8 @@ def compile_schema(schema: JSON, name: str) -> Reduce:
         SchemaError: the annotations make no sense.
     """
     builder = PlanBuilder(schema, name)
-    inner = _Compiler(full_differs=builder.full_differs).compile(builder.build())
+    root = builder.build()
+    inner = _Compiler(full_differs=builder.full_differs).compile(root)
 
     def reduce(left: JSON, right: JSON, full: bool) -> JSON:
         try:

@@ -77,7 +77,7 @@ class PlanBuilder:
 
     @property
     def full_differs(self) -> bool:
-        """Whether some value means something else in a whole history than in a part of one."""
+        """Whether some value means something else in a whole history than in a part of one; known when it is built."""
         return self._parts.full_differs
 
     def build(self) -> Location:

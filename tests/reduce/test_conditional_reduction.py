@@ -120,6 +120,18 @@ def test_what_would_choose_another_strategy_once_reduced_stays_apart() -> None:
     assert combiner.partial([1, 1, 1]) == [1, 1, 1]  # 2 would replace what came before it
 
 
+def test_a_reset_keeps_what_is_to_be_deleted_or_removed_later_apart() -> None:
+    schema = {
+        "if": {"required": ["reset"]},
+        "else": {"reduce": {"strategy": "merge"}, "properties": {"a": {"$ref": "#/x-gone"}}},
+        "x-gone": {"reduce": {"strategy": "lastWriteWins", "delete": True}},
+    }
+    documents = [{"b": 1}, {"reset": 1}, {"a": 1}]
+
+    assert Combiner(schema).full(documents) == {"reset": 1}
+    assert Combiner(schema).partial(documents) == [{"reset": 1}, {"a": 1}]  # as one, a would be there in full
+
+
 def test_what_was_deleted_does_not_have_to_fit() -> None:
     schema = {
         "oneOf": [
