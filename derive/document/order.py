@@ -16,6 +16,9 @@ def compare(left: JSON, right: JSON) -> int:
     Numbers compare by value, whether integers or not; strings by code points; arrays item by item; objects as their
     sorted (name, value) pairs.
     """
+    kind = type(left)
+    if kind is type(right) and (kind is int or kind is str or kind is float):  # by far the most
+        return (left > right) - (left < right)
     rank_left, rank_right = _rank(left), _rank(right)
     if rank_left != rank_right:
         return -1 if rank_left < rank_right else 1

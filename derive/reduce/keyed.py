@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
@@ -31,9 +32,25 @@ def order_by(pointers: tuple[str, ...]) -> KeyOrder:
     return order
 
 
-def is_sorted(values: list[JSON], order: KeyOrder) -> bool:
-    """Whether the values ascend by key, each key once."""
-    return all(order(before, after) < 0 for before, after in itertools.pairwise(values))
+def sorted_by(pointers: tuple[str, ...]) -> Callable[[list[JSON]], bool]:
+    """Whether values ascend by what is at these pointers, each key once."""
+    order = order_by(pointers)
+
+    def is_sorted(values: list[JSON]) -> bool:
+        return all(order(before, after) < 0 for before, after in itertools.pairwise(values))
+
+    if len(pointers) != 1:
+        return is_sorted
+    get = compile_pointer(pointers[0])
+
+    def is_sorted_by_one(values: list[JSON]) -> bool:
+        keys = [get(each) for each in values]
+        kinds = set(map(type, keys))
+        if kinds in ({int}, {str}):  # whose own order is document order
+            return all(map(operator.lt, keys, keys[1:]))
+        return is_sorted(values)
+
+    return is_sorted_by_one
 
 
 def join(

@@ -13,7 +13,7 @@ from derive.reduce.annotation import Annotation
 from derive.reduce.choice import Chosen, compile_choice
 from derive.reduce.extreme import compile_extreme, compile_keyed_extreme
 from derive.reduce.json_schema import merge_json_schemas
-from derive.reduce.keyed import is_sorted, join, order_by
+from derive.reduce.keyed import join, order_by, sorted_by
 from derive.reduce.reducer import NotAssociative, Reduce, ReductionFailed, reduce_at, take_right
 from derive.reduce.set import compile_set
 from derive.reduce.strategy import Choice, Location, Plan, PlanBuilder
@@ -190,12 +190,12 @@ class _Compiler:
 
     def _keyed(self, plan: Plan, key: tuple[str, ...]) -> Reduce:
         item = self._item(plan)
-        order = order_by(key)
+        order, is_sorted = order_by(key), sorted_by(key)
         by_place = bool(plan.prefix)
 
         def merge(left: JSON, right: JSON, full: bool) -> JSON:
             before = [] if left is MISSING else left
-            if not is_sorted(before, order) or not is_sorted(right, order):
+            if not is_sorted(before) or not is_sorted(right):
                 raise ReductionFailed("'merge' strategy with a key expects arrays sorted and unique by it", left, right)
             if by_place and before and not full:
                 raise NotAssociative  # items change their places

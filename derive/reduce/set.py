@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from derive.document.pointer import JSON, MISSING
-from derive.reduce.keyed import is_sorted, join, order_by, select
+from derive.reduce.keyed import join, order_by, select, sorted_by
 from derive.reduce.reducer import Reduce, ReductionFailed, reduce_at, take_right
 
 _EXPECTED = (
@@ -28,7 +28,7 @@ def compile_set(key: tuple[str, ...], union: Reduce) -> Reduce:
         key: of items, if terms are arrays.
         union: the reducer of `add`.
     """
-    order = order_by(key)
+    order, is_sorted = order_by(key), sorted_by(key)
 
     def select_items(values: JSON, others: JSON, inside: bool) -> JSON:
         if type(values) is list:
@@ -47,7 +47,7 @@ def compile_set(key: tuple[str, ...], union: Reduce) -> Reduce:
         kinds = {type(value) for side in (before, right) if type(side) is dict for value in side.values()}
         if not (_has_terms(before) and _has_terms(right)) or len(kinds) > 1 or not kinds <= {list, dict}:
             raise ReductionFailed(_EXPECTED, left, right)
-        if kinds == {list} and not all(is_sorted(each, order) for side in (before, right) for each in side.values()):
+        if kinds == {list} and not all(is_sorted(each) for side in (before, right) for each in side.values()):
             raise ReductionFailed(_EXPECTED, left, right)
         reduced = {}
         kept = terms_of.kept(before, right)
