@@ -18,7 +18,7 @@ def compare(left: JSON, right: JSON) -> int:
     """
     kind = type(left)
     if kind is type(right) and (kind is int or kind is str or kind is float):  # by far the most
-        return (left > right) - (left < right)
+        return int(left > right) - int(left < right)
     rank_left, rank_right = _rank(left), _rank(right)
     if rank_left != rank_right:
         return -1 if rank_left < rank_right else 1
