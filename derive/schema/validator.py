@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import NoReturn
 from urllib.parse import quote
 
 import jsonschema_rs
-import orjson
 
+from derive.document.exact import dump_exact
 from derive.document.pointer import JSON, escape
 from derive.errors import SchemaError, SchemaViolation
+from derive.position import Position
+from derive.schema.formats import FORMATS, KEYWORD_OF, KEYWORDS, standard
 
-_INTEGER = re.compile(r"-?\d+", re.ASCII)
-_NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
-_FORMATS: dict[str, Callable[[Any], bool]] = {
-    "integer": lambda value: not isinstance(value, str) or _INTEGER.fullmatch(value) is not None,
-    "number": lambda value: not isinstance(value, str) or _is_number(value),
-}
 _SHOWN = 200
 _WHOLE = "schema://derive/"  # has a path, so that a relative `$id` resolves
-
-
-def _is_number(text: str) -> bool:
-    return text in ("NaN", "Infinity", "-Infinity") or _NUMBER.fullmatch(text) is not None
+_QUOTE_NULL = 'in YAML, the name of the type must be quoted: "null"'
 
 
 class Validator:
-    """A compiled JSON Schema (draft 2020-12; formats are asserted, unknown keywords are annotations).
+    """A compiled JSON Schema of draft 2020-12 and `derive.schema.formats`.
+
+    Formats are asserted, and unknown keywords are annotations (`derive.schema.dialect` finds the misspelt ones).
 
     Attributes:
         is_valid: whether a document is valid; the Rust function itself, as this is called for every document.
@@ -38,38 +32,77 @@ class Validator:
 
     def __init__(self, schema: JSON, name: str) -> None:
         self._name = name
-        try:
-            self._validator = jsonschema_rs.Draft202012Validator(schema, formats=_FORMATS, validate_formats=True)
-        except (ValueError, jsonschema_rs.ValidationError) as exc:
-            raise SchemaError(f"the schema of '{name}' is not a JSON Schema: {_reason(exc)}") from exc
+        self._validator = _compile(schema, name)
         self.is_valid: Callable[[JSON], bool] = self._validator.is_valid
 
-    def violation(self, document: JSON, *, key: str = "") -> SchemaViolation:
-        """The error for an invalid document.
+    def violation(
+        self, document: JSON, *, key: str = "", positions: Mapping[str, Position] | None = None
+    ) -> SchemaViolation:
+        """The error for an invalid document: the one nearest to the document's root, of those there are.
 
         Args:
             document: fails the schema.
             key: its key, as JSON text, for the message.
+            positions: where parts of the schema are written, by their JSON pointer: the error has the position of the
+                keyword that failed, or of the nearest part around it.
         """
-        error = min(self._validator.iter_errors(document), key=lambda each: len(list(each.instance_path)), default=None)
+        error = min(self._validator.iter_errors(document), key=lambda each: len(each.instance_path), default=None)
         named = f" {key}" if key else ""
         if error is None:
             return SchemaViolation(f"document{named} of '{self._name}' is not valid")
-        location = "".join(f"/{escape(str(token))}" for token in error.instance_path)
-        keyword = "/".join(str(each) for each in error.schema_path)
+        keyword = _pointer(KEYWORD_OF.get(str(token), token) for token in error.schema_path)
         message = str(error.message)
         shown = message if len(message) <= _SHOWN else message[:_SHOWN] + "…"
         return SchemaViolation(
-            f"document{named} of '{self._name}' fails its schema at '{location}': {shown} (keyword /{keyword})"
+            f"document{named} of '{self._name}' fails its schema at '{_pointer(error.instance_path)}': {shown} (keyword"
+            f" {keyword})",
+            position=_nearest(keyword, positions or {}),
         )
+
+
+def _pointer(tokens: Iterable[str | int]) -> str:
+    return "".join(f"/{escape(str(token))}" for token in tokens)
+
+
+def _nearest(pointer: str, positions: Mapping[str, Position]) -> Position | None:
+    while pointer and pointer not in positions:
+        pointer = pointer.rpartition("/")[0]
+    return positions.get(pointer)
+
+
+def _compile(
+    schema: JSON, name: str, registry: jsonschema_rs.Registry | None = None
+) -> jsonschema_rs.Draft202012Validator:
+    try:
+        return jsonschema_rs.Draft202012Validator(
+            standard(schema),
+            formats=FORMATS,
+            validate_formats=True,
+            keywords=KEYWORDS,
+            registry=registry,
+            retriever=_refuse,
+        )
+    except (ValueError, jsonschema_rs.ValidationError) as exc:
+        hint = _QUOTE_NULL if _has_bare_null(exc) else None
+        raise SchemaError(f"the schema of '{name}' is not a JSON Schema: {_reason(exc)}", hint=hint) from exc
+
+
+def _refuse(url: str) -> NoReturn:
+    raise ValueError(f"nothing is fetched from {url} to validate documents")
 
 
 def _reason(exc: Exception) -> str:
     """What is wrong with a schema, in one line, with its place."""
+    message = getattr(exc, "message", str(exc)).partition("\n")[0]
     if not isinstance(exc, jsonschema_rs.ValidationError):
-        return str(exc)
-    place = "".join(f"/{escape(str(token))}" for token in exc.instance_path)
-    return f"at '{place}', {exc.message}"
+        return message
+    return f"at '{_pointer(exc.instance_path)}', {message}"
+
+
+def _has_bare_null(exc: Exception) -> bool:
+    if not isinstance(exc, jsonschema_rs.ValidationError) or exc.instance_path[-1:] != ["type"]:
+        return False
+    return exc.instance is None or (isinstance(exc.instance, list) and None in exc.instance)
 
 
 _compiled: dict[tuple[str, bytes], Validator] = {}
@@ -85,7 +118,7 @@ def compile_validator(schema: JSON, *, name: str) -> Validator:
     Raises:
         SchemaError: it is not a JSON Schema.
     """
-    identity = (name, orjson.dumps(schema))
+    identity = (name, dump_exact(schema))
     found = _compiled.get(identity)
     if found is None:
         found = _compiled[identity] = Validator(schema, name)
@@ -103,10 +136,8 @@ def compile_part(schema: JSON, pointer: str, *, name: str) -> Callable[[JSON], b
     Raises:
         SchemaError: it is not a JSON Schema.
     """
-    reference = {"$ref": f"{_WHOLE}#{quote(pointer, safe='/~')}"}
     try:
-        registry = jsonschema_rs.Registry([(_WHOLE, schema)])
-        part = jsonschema_rs.Draft202012Validator(reference, formats=_FORMATS, validate_formats=True, registry=registry)
-    except (ValueError, jsonschema_rs.ValidationError) as exc:
+        registry = jsonschema_rs.Registry([(_WHOLE, standard(schema))])
+    except (ValueError, jsonschema_rs.ReferencingError) as exc:
         raise SchemaError(f"the schema of '{name}' is not a JSON Schema: {_reason(exc)}") from exc
-    return part.is_valid
+    return _compile({"$ref": f"{_WHOLE}#{quote(pointer, safe='/~')}"}, name, registry).is_valid

@@ -1,0 +1,112 @@
+"""What is asserted beyond JSON Schema: formats and bounds of numbers as text, and `type: fractional`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from copy import deepcopy
+from decimal import Decimal
+from typing import Any
+
+from derive.document.pointer import JSON
+from derive.schema.dialect import subschemas
+from derive.schema.values import type_of
+
+_INTEGER = re.compile(r"-?\d+", re.ASCII)
+_NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
+_FRACTIONAL = "x-derive-fractional"
+
+
+def is_number(text: str) -> bool:
+    """Whether text is a number, of any size and precision; `NaN`, `Infinity` and `-Infinity` are."""
+    return text in ("NaN", "Infinity", "-Infinity") or _NUMBER.fullmatch(text) is not None
+
+
+FORMATS: dict[str, Callable[[Any], bool]] = {
+    "integer": lambda value: not isinstance(value, str) or _INTEGER.fullmatch(value) is not None,
+    "number": lambda value: not isinstance(value, str) or is_number(value),
+}
+"""By name, whether a value is of the format; the draft's own are the validator's."""
+
+
+class Fractional:
+    """The keyword that stands for `type: fractional`: numbers that are not integers."""
+
+    def __init__(self, _schema: JSON, _value: JSON, _path: list[str | int]) -> None: ...
+
+    def validate(self, instance: JSON) -> None:
+        """Refuse an integer, whether written 1 or 1.0.
+
+        Raises:
+            ValueError: it is one.
+        """
+        if type_of(instance) == "integer":
+            raise ValueError(f'{instance} is not of type "fractional"')
+
+
+class _TextBound:
+    """A bound of numbers that are written as text; other values are in no bounds."""
+
+    sign = 0
+    fault = ""
+
+    def __init__(self, _schema: JSON, value: JSON, _path: list[str | int]) -> None:
+        text = str(value)
+        if isinstance(value, bool) or not is_number(text) or text == "NaN":
+            raise ValueError(f"{value!r} is not a number")
+        self._bound = Decimal(text)
+
+    def validate(self, instance: JSON) -> None:
+        """Refuse a text that is a number beyond the bound.
+
+        Raises:
+            ValueError: it is one.
+        """
+        if not isinstance(instance, str) or not is_number(instance) or instance == "NaN":
+            return
+        if self.sign * Decimal(instance).compare(self._bound) > 0:
+            raise ValueError(f'"{instance}" is {self.fault} {self._bound}')
+
+
+class TextMinimum(_TextBound):
+    """`x-str-minimum`: no numeric text is less."""
+
+    sign = -1
+    fault = "less than the minimum of"
+
+
+class TextMaximum(_TextBound):
+    """`x-str-maximum`: no numeric text is greater."""
+
+    sign = 1
+    fault = "greater than the maximum of"
+
+
+KEYWORDS: dict[str, type[Any]] = {
+    _FRACTIONAL: Fractional,
+    "x-str-minimum": TextMinimum,
+    "x-str-maximum": TextMaximum,
+}
+"""By name, keywords that the validator is taught."""
+
+KEYWORD_OF = {_FRACTIONAL: "type"}
+"""By keyword the validator is taught, the one that a person wrote for it."""
+
+
+def standard(schema: JSON) -> JSON:
+    """The schema without `type: fractional`, which no meta-schema knows; the schema itself if it has none."""
+    if not any("fractional" in _types(each) for _, each in subschemas(schema)):
+        return schema
+    copied = deepcopy(schema)
+    for _, each in list(subschemas(copied)):
+        types = _types(each)
+        if "fractional" in types:
+            each["type"] = [*(kind for kind in types if kind not in ("fractional", "integer", "number")), "number"]
+            if "integer" not in types and "number" not in types:
+                each[_FRACTIONAL] = True
+    return copied
+
+
+def _types(schema: dict[str, JSON]) -> list[JSON]:
+    named = schema.get("type")
+    return named if isinstance(named, list) else [named]
