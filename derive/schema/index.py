@@ -62,11 +62,11 @@ def bundle_documents(schema: JSON, base: str, load: Load) -> Bundle:
         load: loads what it refers to.
 
     Raises:
-        SchemaError: a `$dynamicRef` depends on the path it is reached by.
+        SchemaError: a reference is no URL, or a `$dynamicRef` depends on the path it is reached by.
     """
     # A document that is nothing but a reference to a whole other one is that one.
     while isinstance(schema, dict) and set(schema) == {"$ref"} and "#" not in schema["$ref"]:
-        base = urljoin(base, schema["$ref"])
+        base = _join(base, schema["$ref"])
         schema = load(base)
     return _Bundling(load).run(schema, base)
 
@@ -198,7 +198,7 @@ class _Bundling:
         if whole.startswith(_META_SCHEMAS) and whole not in self._resources:
             return f"{whole}#{fragment}" if fragment else whole
         if whole not in self._resources:
-            self._fetch(whole, urljoin(url, target))
+            self._fetch(whole, _join(url, target))
         prefix, inside = self._resources[whole]
         if fragment and not fragment.startswith("/"):
             # An unknown anchor stays, for the validator to name it.
@@ -234,7 +234,10 @@ class _Bundling:
 
 
 def _join(base: str, reference: str) -> str:
-    return urldefrag(urljoin(base, reference))[0]
+    try:
+        return urldefrag(urljoin(base, reference))[0]
+    except ValueError as exc:
+        raise SchemaError(f"'{reference}' is not a URL: {exc}") from exc
 
 
 def _fragment(pointer: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from derive.document.pointer import JSON, escape, parse_pointer
-from derive.schema.shape import Exists, Shape, locate
+from derive.schema.shape import ALL, Exists, Shape, locate
 
 DOCUMENT = "flow_document"
 PUBLISHED_AT = "flow_published_at"
@@ -30,6 +30,14 @@ class ProjectionSpec:
         is_key: one of the collection's key locations.
         title: the schema's title.
         description: the schema's description.
+        secret: the schema marks it as secret.
+        content_type: the `contentMediaType` of a string.
+        max_length: most characters of a string, if bounded.
+        minimum: no number is less, if bounded.
+        maximum: no number is greater, if bounded.
+        min_items: least number of items of an array.
+        max_items: greatest number of items, if bounded.
+        item_types: JSON types of an array's items; empty if it can have none.
     """
 
     field: str
@@ -44,6 +52,14 @@ class ProjectionSpec:
     is_key: bool = False
     title: str | None = None
     description: str | None = None
+    secret: bool = False
+    content_type: str | None = None
+    max_length: int | None = None
+    minimum: int | float | None = None
+    maximum: int | float | None = None
+    min_items: int = 0
+    max_items: int | None = None
+    item_types: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +113,22 @@ def _projection(
         is_key=pointer in key,
         title=located.title,
         description=located.description,
+        secret=located.secret is True,
+        content_type=located.content_type,
+        max_length=located.max_length,
+        minimum=located.minimum,
+        maximum=located.maximum,
+        min_items=located.min_items,
+        max_items=located.max_items,
+        item_types=_item_types(located),
     )
+
+
+def _item_types(shape: Shape) -> frozenset[str]:
+    if "array" not in shape.types:
+        return frozenset()
+    rest = ALL if shape.items is None else shape.items.types
+    return rest.union(*(each.types for each in shape.prefix))
 
 
 def _locations(shape: Shape, pointer: str = "") -> Iterator[str]:

@@ -137,3 +137,9 @@ def test_what_is_no_json_value(value: object) -> None:
 def test_a_float_is_never_written_as_an_integer() -> None:
     assert math.isclose(parse_exact(dump_exact([WIDE, 1e300]))[1], 1e300)
     assert type(parse_exact(b"[1e30, 18446744073709551616]")[0]) is float
+
+
+@pytest.mark.parametrize("text", ["[9223372036854775809, Infinity]", "[-Infinity, 18446744073709551616]"])
+def test_python_s_own_constants_are_not_json(text: str) -> None:
+    with pytest.raises(ValueError, match="expected a JSON value|unexpected"):
+        parse_exact(text.encode())

@@ -87,3 +87,20 @@ def test_keys_of_many_documents_are_those_of_each(documents: list[dict[str, obje
 
 def _integral(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def test_an_integer_too_wide_for_a_key() -> None:
+    with pytest.raises(ValueError, match="more than 255 bytes"):
+        pack([1 << 255 * 8])
+
+
+@pytest.mark.parametrize("packed", [b"\x30", b"\x02a\x00\xfe", b"\x0a"])
+def test_what_is_no_packed_key(packed: bytes) -> None:
+    with pytest.raises(ValueError, match="not a packed key: code 0x"):
+        unpack(packed)
+
+
+def test_everything_packed_is_unpacked() -> None:
+    values = (None, "a\0b", "\0", 1.5, -1.5, 2**200, -(2**200), True, False, b"[1]")
+
+    assert unpack(pack(values[:-1]) + pack([[1]])) == values

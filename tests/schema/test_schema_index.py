@@ -189,3 +189,9 @@ def test_names_behind_unknown_keywords_are_none() -> None:
     found = bundled({"x-y": {"$id": "/d/other.json", "properties": {"x": {"$ref": "bank.yaml"}}}})
 
     assert found["x-y"]["properties"]["x"] == {"$ref": "#/$defs/bank.yaml"}
+
+
+@pytest.mark.parametrize("schema", [{"$ref": "http://[x"}, {"not": {"$ref": "http://[x"}}, {"$id": "http://[x"}])
+def test_what_is_no_url(schema: JSON) -> None:
+    with pytest.raises(SchemaError, match="'http://\\[x' is not a URL: Invalid IPv6 URL"):
+        bundled(schema)

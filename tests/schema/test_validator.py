@@ -148,6 +148,8 @@ def test_a_part_of_no_schema() -> None:
         compile_part({"$defs": {"a": True}}, "/$defs/gone", name="a/b")
     with pytest.raises(SchemaError, match="the schema of 'a/b' is not a JSON Schema"):
         compile_part(3, "", name="a/b")
+    with pytest.raises(SchemaError, match="the schema of 'a/b' is not a JSON Schema: Unknown meta-schema: 'urn:x'"):
+        compile_part({"$schema": "urn:x"}, "", name="a/b")
 
 
 @pytest.mark.parametrize(
