@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import NoReturn
 
 import orjson
 
@@ -40,7 +39,7 @@ def parse_exact(text: bytes) -> JSON:
     # Python's parser lets more pass than JSON: lone surrogates, for one. A run of digits is as valid as a digit.
     orjson.loads(_RUN.sub(b"0", text))
     try:
-        return json.loads(text, parse_float=_finite, parse_constant=_refuse)
+        return json.loads(text, parse_float=_finite)
     except RecursionError:
         raise ValueError("JSON is nested too deeply") from None
 
@@ -103,10 +102,6 @@ def _finite(text: str) -> float:
     if math.isinf(number):
         raise ValueError(f"number is beyond a double's range: {text[:40]}")
     return number
-
-
-def _refuse(text: str) -> NoReturn:
-    raise ValueError(f"not a JSON value: {text}")
 
 
 def _writable(value: JSON) -> JSON:

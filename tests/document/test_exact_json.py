@@ -101,6 +101,7 @@ def test_which_texts_have_a_wide_integer(text: bytes, wide: bool, length: int) -
         (b'[18446744073709551616, "\\ud800"]', "lone|surrogate"),
         (b'[18446744073709551616, "\xff"]', "utf-8|UTF-8"),
         (b"[18446744073709551616, NaN]", "expected a JSON value"),
+        (b"[-Infinity, 18446744073709551616]", "no digit after sign"),
         (b"[18446744073709551616, 1e400]", "infinity"),
         (b"[18446744073709551616, 1e99999999999999999999]", "beyond a double's range: 1e99999999999999999999"),
         (b"[" * 990 + b"18446744073709551616" + b"]" * 990, "nested too deeply"),
@@ -137,9 +138,3 @@ def test_what_is_no_json_value(value: object) -> None:
 def test_a_float_is_never_written_as_an_integer() -> None:
     assert math.isclose(parse_exact(dump_exact([WIDE, 1e300]))[1], 1e300)
     assert type(parse_exact(b"[1e30, 18446744073709551616]")[0]) is float
-
-
-@pytest.mark.parametrize("text", ["[9223372036854775809, Infinity]", "[-Infinity, 18446744073709551616]"])
-def test_python_s_own_constants_are_not_json(text: str) -> None:
-    with pytest.raises(ValueError, match="expected a JSON value|unexpected"):
-        parse_exact(text.encode())

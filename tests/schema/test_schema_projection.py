@@ -251,6 +251,7 @@ def test_a_declared_publication_time_replaces_the_inferred_one() -> None:
 def test_other_properties_are_those_of_patterns_and_the_rest() -> None:
     patterns = {"patternProperties": {"^a": {"type": "null"}}}
 
+    assert infer({}).additional is None
     assert infer(patterns).additional == ANYTHING
     closed = infer({**patterns, "additionalProperties": False}).additional
     assert closed is not None

@@ -277,3 +277,54 @@ def test_a_string_stays_what_it_is_where_it_is_not_the_only_type(other: JSON, or
         9,
     )
     assert {"string", "null"} <= found.types
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "values"),
+    [
+        ({"enum": ["b", "a"]}, {"const": "c"}, ("a", "b", "c")),  # in document order
+        ({"enum": [1, True]}, {"enum": [1.0, False]}, (False, True, 1)),  # 1.0 is 1, and true is not
+        ({"enum": ["a"]}, {"type": "null"}, (None, "a")),  # there is but one null
+        ({"type": ["boolean", "null"]}, {"enum": ["a"]}, (None, False, True, "a")),
+        ({"type": "null"}, {"type": "boolean"}, None),  # nobody listed any
+        ({"enum": ["a"]}, {"type": "string"}, None),
+    ],
+)
+def test_values_of_a_union(left: JSON, right: JSON, values: tuple[JSON, ...] | None) -> None:
+    assert infer({"anyOf": [left, right]}).values == values
+
+
+@pytest.mark.parametrize(
+    ("schema", "facets"),
+    [
+        ({"minLength": 1, "maxLength": 3}, {"min_length": 1, "max_length": 3}),
+        (
+            {"allOf": [{"minLength": 1, "maxLength": 3}, {"minLength": 2, "maxLength": 4}]},
+            {"min_length": 2, "max_length": 3},
+        ),
+        (
+            {"anyOf": [{"minLength": 1, "maxLength": 3}, {"minLength": 2, "maxLength": 4}]},
+            {"min_length": 1, "max_length": 4},
+        ),
+        ({"anyOf": [{"maxLength": 3}, {"minLength": 2}]}, {"min_length": 0, "max_length": None}),
+        ({"minimum": 1, "exclusiveMinimum": 2, "maximum": 9, "exclusiveMaximum": 8.5}, {"minimum": 2, "maximum": 8.5}),
+        ({"anyOf": [{"minimum": 1, "maximum": 2}, {"minimum": 3, "maximum": 4}]}, {"minimum": 1, "maximum": 4}),
+        ({"anyOf": [{"minimum": 1}, {"type": "string"}]}, {"minimum": 1}),  # of numbers, and strings are none
+        (
+            {"type": "string", "minimum": 1, "items": True, "required": ["a"]},
+            {"minimum": None, "items": None, "required": frozenset()},
+        ),
+        ({"type": "null", "format": "date", "maxLength": 3}, {"format": None, "max_length": None}),
+        ({"minItems": 2.0, "maxItems": 3.0}, {"min_items": 2, "max_items": 3}),  # integers by value
+        (
+            {"allOf": [{"reduce": {"strategy": "sum"}}], "reduce": {"strategy": "minimize"}},
+            {"reduction": {"strategy": "minimize"}},
+        ),
+        ({"airbyte_secret": True}, {"secret": True}),
+        ({"type": ["string"], "const": 1, "title": "none"}, {"title": None, "types": frozenset()}),  # impossible
+    ],
+)
+def test_facets(schema: JSON, facets: dict[str, Any]) -> None:
+    found = infer(schema)
+
+    assert {name: getattr(found, name) for name in facets} == facets
