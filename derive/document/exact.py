@@ -22,6 +22,7 @@ _DIGITS = bytes(ord("0") if chr(byte) in "0123456789" else byte for byte in rang
 _LONG, _LONG_NEGATIVE = b"0" * 20, b"-" + b"0" * 19
 _SHORT_TEXT = 8192
 _STRIDE = 4
+_FEW = 256
 _INTEGER = re.compile(rb"[\[,:\s](-?\d{19,})(?![^\],}\s])")
 _RUN = re.compile(rb"\d{19,}")
 
@@ -85,13 +86,17 @@ def _has_long_run_in_many(text: bytes) -> bool:
     import numpy as np
 
     characters = np.frombuffer(text, np.uint8)
-    # As above: every fourth character, and only where four of them are digits those between.
     quarter = characters[::_STRIDE] - np.uint8(48) < 10
     pairs = quarter[:-1] & quarter[1:]
     places = np.flatnonzero(pairs[:-2] & pairs[2:]) * _STRIDE
-    for between in (1, 2, 3, 5, 6, 7, 9, 10, 11):
-        places = places[characters[places + between] - np.uint8(48) < 10]
-    if not places.size:
+    # Where four are digits (in UUIDs, now and then), the characters between are looked at; where long numbers are
+    # usual, the first places show it.
+    for some in (places[:_FEW], places[_FEW:]):
+        for between in (1, 2, 3, 5, 6, 7, 9, 10, 11):
+            some = some[characters[some + between] - np.uint8(48) < 10]  # noqa: PLW2901 (ever fewer of them)
+        if some.size:
+            break
+    else:
         return False
     run = characters - np.uint8(48) < 10
     for step in (1, 2, 4, 8):
