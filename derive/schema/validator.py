@@ -16,6 +16,8 @@ from derive.schema.formats import FORMATS, KEYWORD_OF, KEYWORDS, standard
 
 _SHOWN = 200
 _WHOLE = "schema://derive/"  # has a path, so that a relative `$id` resolves
+_AnyOf, _OneOf = jsonschema_rs.ValidationErrorKind.AnyOf, jsonschema_rs.ValidationErrorKind.OneOfNotValid
+_Type = jsonschema_rs.ValidationErrorKind.Type
 _QUOTE_NULL = 'in YAML, the name of the type must be quoted: "null"'
 
 
@@ -46,10 +48,11 @@ class Validator:
             positions: where parts of the schema are written, by their JSON pointer: the error has the position of the
                 keyword that failed, or of the nearest part around it.
         """
-        error = min(self._validator.iter_errors(document), key=lambda each: len(each.instance_path), default=None)
+        errors = list(self._validator.iter_errors(document))
         named = f" {key}" if key else ""
-        if error is None:
+        if not errors:
             return SchemaViolation(f"document{named} of '{self._name}' is not valid")
+        error = _cause(_first(errors))
         keyword = _pointer(KEYWORD_OF.get(str(token), token) for token in error.schema_path)
         message = str(error.message)
         shown = message if len(message) <= _SHOWN else message[:_SHOWN] + "…"
@@ -58,6 +61,25 @@ class Validator:
             f" {keyword})",
             position=_nearest(keyword, positions or {}),
         )
+
+
+def _first(errors: list[jsonschema_rs.ValidationError]) -> jsonschema_rs.ValidationError:
+    return min(errors, key=lambda each: len(each.instance_path))
+
+
+def _cause(error: jsonschema_rs.ValidationError) -> jsonschema_rs.ValidationError:
+    """Why the alternative that was meant failed: where but one of several is of the value's type, it is that one."""
+    while isinstance(error.kind, _AnyOf | _OneOf):
+        place = error.instance_path
+        fitting = [
+            errors
+            for errors in error.kind.context
+            if not any(isinstance(each.kind, _Type) and each.instance_path == place for each in errors)
+        ]
+        if len(fitting) != 1:
+            break
+        error = _first(fitting[0])
+    return error
 
 
 def _pointer(tokens: Iterable[str | int]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import uuid
 
 import orjson
 import pytest
@@ -133,6 +134,16 @@ def test_texts(value: JSON, text: bytes) -> None:
 def test_what_is_no_json_value(value: object) -> None:
     with pytest.raises(TypeError, match="not JSON serializable|must be str"):
         dump_exact(value)
+
+
+@pytest.mark.parametrize("wide", [0, 1])
+def test_a_wide_integer_behind_many_uuids(wide: int) -> None:
+    # Whose digits are scattered enough to be looked at twice.
+    many = [{"id": str(uuid.UUID(int=number * 0x1234567890ABCDEF1234567))} for number in range(3000)]
+    text = dump_exact([many, NARROW + wide, "12345678901234567"])
+
+    assert has_wide_integer(text) is bool(wide)
+    assert parse_exact(text) == [many, NARROW + wide, "12345678901234567"]
 
 
 def test_a_float_is_never_written_as_an_integer() -> None:

@@ -87,6 +87,30 @@ def test_a_violation_has_the_position_of_what_failed() -> None:
     assert violation({"c": 1}).position is None
 
 
+NULLABLE = {"anyOf": [{"type": "string", "format": "date"}, {"type": "null"}]}
+KINDS = {"oneOf": [{"type": "object", "required": ["a"]}, {"type": "object", "required": ["b"]}]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "document", "where"),
+    [
+        (NULLABLE, "soon", 'at \'\': "soon" is not a "date" (keyword /anyOf/0/format)'),
+        (NULLABLE, 1, "at '': 1 is not valid under any of the schemas listed in the 'anyOf' keyword (keyword /anyOf)"),
+        (KINDS, {}, "at '': {} is not valid under any of the schemas listed in the 'oneOf' keyword (keyword /oneOf)"),
+        (KINDS, {"a": 1, "b": 2}, "listed in the 'oneOf' keyword (keyword /oneOf)"),  # of both
+        (
+            {"oneOf": [{"type": "array", "items": NULLABLE}, {"type": "null"}]},  # one inside the other
+            [None, "soon"],
+            'at \'/1\': "soon" is not a "date" (keyword /oneOf/0/items/anyOf/0/format)',
+        ),
+    ],
+)
+def test_a_violation_of_alternatives_is_that_of_the_one_that_was_meant(
+    schema: object, document: object, where: str
+) -> None:
+    assert str(compile_validator(schema, name="a/b").violation(document)).endswith(where)
+
+
 def test_a_valid_document_has_no_violation_to_tell_of() -> None:
     assert str(compile_validator(True, name="a/b").violation({}, key="[1]")) == "document [1] of 'a/b' is not valid"
 
