@@ -11,37 +11,6 @@ from derive.protocol.specs import JSON
 
 
 @dataclass(frozen=True, slots=True)
-class Fields:
-    """The properties one kind of object may have, and of those the ones it must have."""
-
-    known: frozenset[str]
-    required: frozenset[str] = frozenset()
-
-
-def _fields(known: str, required: str = "") -> Fields:
-    return Fields(frozenset(known.split()) | frozenset(required.split()), frozenset(required.split()))
-
-
-CATALOG = _fields("$schema import captures collections materializations tests")
-COLLECTION = _fields("schema readSchema writeSchema projections journals derive expectPubId delete reset", "key")
-PROJECTION = _fields("partition", "location")
-DERIVE = _fields("shuffleKeyTypes shards redactSalt", "using transforms")
-USING = _fields("sqlite typescript")
-SQLITE = _fields("migrations")
-TYPESCRIPT = _fields("", "module")
-TRANSFORM = _fields("shuffle lambda priority readDelay disable backfill", "name source")
-SOURCE = _fields("partitions notBefore notAfter", "name")
-SELECTOR = _fields("include exclude")
-SHUFFLE = _fields("key lambda")
-SHARDS = _fields("disable minTxnDuration maxTxnDuration hotStandbys ringBufferSize readChannelSize logLevel")
-TEST = _fields("description expectPubId delete", "steps")
-STEP = _fields("ingest verify")
-INGEST = _fields("description", "collection documents")
-VERIFY = _fields("description partitions", "collection documents")
-VERIFY_SOURCE = _fields("partitions", "name")
-
-
-@dataclass(frozen=True, slots=True)
 class SourceDef:
     """A reference to a collection, with what of it is wanted."""
 
@@ -118,8 +87,18 @@ class TestDef:
 
 @dataclass(frozen=True, slots=True)
 class CatalogDef:
-    """All files of a catalog together."""
+    """All files of a catalog together.
+
+    Attributes:
+        source: path of the root file.
+        collections: by name.
+        tests: by name.
+        captures: what is written about each, by name; its structure has been checked.
+        materializations: the same.
+    """
 
     source: str
     collections: Mapping[str, CollectionDef] = field(default_factory=dict)
     tests: Mapping[str, TestDef] = field(default_factory=dict)
+    captures: Mapping[str, Located] = field(default_factory=dict)
+    materializations: Mapping[str, Located] = field(default_factory=dict)

@@ -3,38 +3,50 @@
 from __future__ import annotations
 
 import os
+import time
+from http.client import HTTPException
 from pathlib import Path
-from urllib.error import URLError
-from urllib.parse import urljoin, urlsplit
+from urllib.error import HTTPError, URLError
+from urllib.parse import unquote, urljoin, urlsplit
 from urllib.request import urlopen
 
 from derive.catalog.yaml import YamlFile, parse_yaml
+from derive.errors import CatalogError
 from derive.protocol.specs import JSON
 
 _SECONDS = 10.0
+_BLOCK = 1 << 16
 
 
 class Resources:
     """Loads what a catalog is made of.
 
     A resource is known by its URL: an absolute path, or an http(s) address.
+
+    Attributes:
+        seconds: how long an http(s) address may take to give all of its content.
     """
 
-    def __init__(self) -> None:
-        self._texts: dict[str, str] = {}
-        self._parsed: dict[str, YamlFile] = {}
+    def __init__(self, seconds: float = _SECONDS) -> None:
+        self.seconds = seconds
+        self._texts: dict[str, str | OSError] = {}
+        self._parsed: dict[str, YamlFile | CatalogError] = {}
 
     @staticmethod
     def resolve(base: str, reference: str) -> str:
         """The URL of a reference written in the resource `base`."""
-        if urlsplit(reference).scheme in ("http", "https") or urlsplit(base).scheme in ("http", "https"):
-            return urljoin(base, reference)
-        return os.path.normpath(Path(base).parent / reference)
+        if _is_remote(reference) or _is_remote(base):
+            try:
+                return urljoin(base, reference)
+            except ValueError:  # no URL at all, which loading will say
+                return reference
+        path = unquote(reference[7:]) if reference.startswith("file://") else reference
+        return os.path.normpath(Path(base).parent / path)
 
     @staticmethod
     def show(url: str) -> str:
         """How a URL is written in messages: a path below the working directory is relative to it."""
-        if urlsplit(url).scheme in ("http", "https"):
+        if _is_remote(url):
             return url
         relative = os.path.relpath(url)
         return url if relative.startswith("..") else relative
@@ -43,19 +55,17 @@ class Resources:
         """The text of a resource.
 
         Raises:
-            OSError: it cannot be loaded.
+            OSError: it cannot be loaded, now or when it was first asked for.
         """
         if url not in self._texts:
-            if urlsplit(url).scheme in ("http", "https"):
-                with urlopen(url, timeout=_SECONDS) as response:  # http(s) only: the scheme is checked above
-                    content: bytes = response.read()
-            else:
-                content = Path(url).read_bytes()
             try:
-                self._texts[url] = content.decode()
-            except UnicodeDecodeError as exc:
-                raise OSError(f"it is not UTF-8 text (byte {exc.start})") from exc
-        return self._texts[url]
+                self._texts[url] = self._load(url)
+            except OSError as exc:
+                self._texts[url] = exc
+        found = self._texts[url]
+        if isinstance(found, OSError):
+            raise found
+        return found
 
     def document(self, url: str) -> YamlFile:
         """A YAML or JSON resource, parsed.
@@ -65,16 +75,58 @@ class Resources:
             CatalogError: it cannot be parsed.
         """
         if url not in self._parsed:
-            self._parsed[url] = parse_yaml(self.text(url), self.show(url))
-        return self._parsed[url]
+            try:
+                self._parsed[url] = parse_yaml(self.text(url), self.show(url))
+            except CatalogError as exc:
+                self._parsed[url] = exc
+        found = self._parsed[url]
+        if isinstance(found, CatalogError):
+            raise found
+        return found
 
     def value(self, url: str) -> JSON:
         """What a YAML or JSON resource holds."""
         return self.document(url).value
 
+    def _load(self, url: str) -> str:
+        try:
+            content = self._fetch(url) if _is_remote(url) else Path(url.removeprefix("file://")).read_bytes()
+            return content.decode("utf-8-sig")
+        except UnicodeDecodeError as exc:
+            raise OSError(f"it is not UTF-8 text (byte {exc.start})") from exc
+        except HTTPException as exc:
+            raise OSError(f"no sensible answer: {type(exc).__name__}") from exc
+        except HTTPError as exc:
+            exc.close()
+            raise OSError(f"HTTP {exc.code} {exc.reason}") from exc
+        except ValueError as exc:
+            raise OSError(str(exc)) from exc
+
+    def _fetch(self, url: str) -> bytes:
+        """The content of an http(s) address; one that gives it byte by byte has no more time than any other."""
+        end = time.monotonic() + self.seconds
+        blocks = []
+        with urlopen(url, timeout=self.seconds) as response:  # http(s) only: the scheme has been looked at
+            while block := response.read1(_BLOCK):
+                blocks.append(block)
+                if time.monotonic() > end:
+                    raise TimeoutError("timed out")
+        content = b"".join(blocks)
+        expected = response.headers.get("Content-Length")
+        if expected is not None and expected.isdigit() and len(content) < int(expected):
+            raise OSError(f"the answer ends after {len(content)} of {expected} bytes")
+        return content
+
+
+def _is_remote(url: str) -> bool:
+    try:
+        return urlsplit(url).scheme in ("http", "https")
+    except ValueError:
+        return url.startswith(("http:", "https:"))
+
 
 def why(exc: OSError) -> str:
     """An error of loading, in a few words."""
     if isinstance(exc, URLError):
-        return str(exc.reason)
+        return why(exc.reason) if isinstance(exc.reason, OSError) else str(exc.reason)
     return exc.strerror or str(exc)

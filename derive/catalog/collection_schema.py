@@ -1,0 +1,154 @@
+"""Schemas of collections: in the catalog, in files, and those that a read schema makes of the write schema.
+
+A read schema may refer to `flow://write-schema`, to `flow://relaxed-write-schema` (the same without what documents from
+outside often break), and to `flow://inferred-schema`, which stands for what has been seen in the documents so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from urllib.parse import urljoin
+
+from derive.catalog.resource import Resources, why
+from derive.catalog.yaml import Located
+from derive.errors import CatalogError, Issue, SchemaError
+from derive.protocol.specs import JSON
+from derive.schema.index import bundle
+from derive.suggest import suggest
+
+WRITE, RELAXED, INFERRED = "flow://write-schema", "flow://relaxed-write-schema", "flow://inferred-schema"
+
+_NOT_INFERRED: JSON = {
+    "title": "Schema that is not inferred yet",
+    "description": "No document passes until documents have been seen and a schema has been inferred from them.",
+    "type": "object",
+    "required": ["_meta"],
+    "properties": {
+        "_meta": {
+            "type": "object",
+            "required": ["inferredSchemaIsNotAvailable"],
+            "properties": {"inferredSchemaIsNotAvailable": {"const": True}},
+        }
+    },
+}
+_RELAXED = ("type", "required", "format")
+_VALUES = ("enum", "const", "default", "examples", "required")
+_NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_KNOWN_ELSEWHERE = "https://json-schema.org/draft/"
+
+
+def relax(schema: JSON) -> JSON:
+    """A schema without `type`, `required` and `format`, here and in what it is made of."""
+    if not isinstance(schema, dict):
+        return schema
+    relaxed: dict[str, JSON] = {}
+    for name, each in schema.items():
+        if name in ("$defs", "definitions", "properties") and isinstance(each, dict):
+            relaxed[name] = {key: relax(child) for key, child in each.items()}
+        elif name in ("allOf", "items", "prefixItems") and isinstance(each, list):
+            relaxed[name] = [relax(child) for child in each]
+        elif name in ("items", "additionalItems", "additionalProperties"):
+            relaxed[name] = relax(each)
+        elif name not in _RELAXED:
+            relaxed[name] = each
+    return relaxed
+
+
+class SchemaLoader:
+    """Loads schemas, each with all it refers to, as one document.
+
+    Attributes:
+        issues: everything found wrong so far.
+    """
+
+    def __init__(self, resources: Resources, issues: list[Issue]) -> None:
+        self.issues = issues
+        self._resources = resources
+        self._good: dict[str, bool] = {}
+
+    def load(self, at: Located, url: str, write: JSON = None) -> JSON:
+        """The schema written at `at` (in the file `url`), or None if it is wrong.
+
+        Args:
+            at: an object, or the name of a file.
+            url: where relative references start.
+            write: the write schema, if a read schema is loaded.
+        """
+        flow: dict[str, JSON] = {}
+        if write is not None:
+            flow = {WRITE: write, RELAXED: relax(write), INFERRED: _NOT_INFERRED}
+        if not (self._follow(at, url, at.value, flow) if isinstance(at.value, str) else self._look(at, url, flow)):
+            return None
+        schema = {"$ref": at.value} if isinstance(at.value, str) else at.value
+        try:
+            return bundle(schema, url, lambda each: flow[each] if each in flow else self._resources.value(each))
+        except OSError as exc:
+            self._issue("E003", f"cannot load a schema it refers to: {why(exc)}", at)
+        except SchemaError as exc:
+            self._issue("E403", exc.message, at, exc.hint)
+        except CatalogError as exc:
+            self.issues += exc.issues
+        return None
+
+    def _issue(self, code: str, message: str, at: Located, hint: str | None = None) -> None:
+        self.issues.append(Issue(code, message, at.position, hint))
+
+    def _look(self, at: Located, url: str, flow: Mapping[str, JSON]) -> bool:
+        """Whether all files can be loaded that a schema refers to, and no type of it is a bare null."""
+        good = True
+        named = any("$id" in each.value for each in _subschemas(at))
+        for each in _subschemas(at):
+            types = each.value.get("type")
+            if isinstance(types, list) and None in types:
+                null = each["type"][types.index(None)]
+                self._issue("E403", "a bare null is no type: write it in quotes", null, 'write "null"')
+                good = False
+            reference = each.value.get("$ref")
+            if isinstance(reference, str) and reference[:1] != "#" and not named:
+                good = self._follow(each["$ref"], url, reference, flow) and good
+        return good
+
+    def _follow(self, at: Located, base: str, reference: str, flow: Mapping[str, JSON]) -> bool:
+        url = urljoin(base, reference.partition("#")[0])
+        if url.startswith("flow://"):
+            return self._is_flow(at, url, flow)
+        if url in self._good or url.startswith(_KNOWN_ELSEWHERE):
+            return self._good.get(url, True)
+        self._good[url] = True  # until it is looked at, so that cycles end
+        try:
+            file = self._resources.document(url)
+        except OSError as exc:
+            self._issue("E003", f"cannot load schema {Resources.show(url)}: {why(exc)}", at)
+            self._good[url] = False
+        except CatalogError as exc:
+            self.issues += exc.issues
+            self._good[url] = False
+        else:
+            self._good[url] = self._look(Located(file, (), file.value), url, flow)
+        return self._good[url]
+
+    def _is_flow(self, at: Located, url: str, flow: Mapping[str, JSON]) -> bool:
+        if url in flow:
+            return True
+        if url in (WRITE, RELAXED, INFERRED):
+            self._issue("E003", f"only a 'readSchema' may refer to {url}", at)
+        else:
+            guess = suggest(url, (WRITE, RELAXED, INFERRED))
+            self._issue("E003", f"there is no schema {url}", at, f"did you mean '{guess}'?" if guess else None)
+        return False
+
+
+def _subschemas(at: Located) -> Iterator[Located]:
+    """A schema and all schemas it is made of, as far as they are objects."""
+    if isinstance(at.value, list):
+        for each in at.elements():
+            yield from _subschemas(each)
+    if not isinstance(at.value, dict):
+        return
+    yield at
+    for name, each in at.items():
+        if name in _NAMED and isinstance(each.value, dict):
+            for _, child in each.items():
+                yield from _subschemas(child)
+        elif name not in _VALUES:
+            yield from _subschemas(each)

@@ -1,0 +1,141 @@
+"""What the JSON Schema of a catalog is put together from: closed objects, arrays, maps of names, kinds of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+Schema: TypeAlias = dict[str, Any]
+"""A JSON Schema."""
+
+TOKEN = r"[^\x00-,/:-@\[-\^`{-\x7f\s]+"
+"""Of ASCII just letters, digits, `-`, `_` and `.`, in the regular expressions that all languages share; building looks
+closer at the rest of Unicode."""
+
+_NAME = rf"^{TOKEN}(/{TOKEN})*$"
+_SPACE = r"[ \t\n\r\f\v]*"
+_UNIT = (
+    "(?:u(?:s|secs?)|microseconds?|m(?:s|secs?)|milliseconds?|s(?:ecs?)?|seconds?|m(?:ins?)?|minutes?"
+    "|h(?:rs?)?|hours?|d(?:ays?)?|w(?:ks?)?|weeks?)"
+)
+_PERIOD = rf"(?:{_SPACE}[0-9]+{_SPACE}{_UNIT}{_SPACE})+$"
+_RFC3339 = (
+    r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt](?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?"
+    r"(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])$"
+)
+STRATEGIES = (
+    "append",
+    "firstWriteWins",
+    "jsonSchemaMerge",
+    "lastWriteWins",
+    "maximize",
+    "merge",
+    "minimize",
+    "set",
+    "sum",
+)
+"""Names of the reduction strategies, as editors offer them."""
+
+BOOLEAN: Schema = {"type": "boolean"}
+U32: Schema = {"type": "integer", "minimum": 0, "maximum": 2**32 - 1}
+POINTER: Schema = {"type": "string", "format": "json-pointer", "pattern": "^(/([^/~]|~[01])+)*$"}
+TIME: Schema = {"type": "string", "format": "date-time", "pattern": _RFC3339}
+DURATION: Schema = {"type": "string", "pattern": f"^{_PERIOD}"}
+_TICK: Schema = {"type": "string", "pattern": f"^(?=[^1-9]*[1-9]){_PERIOD}"}
+
+EXPECT_PUB_ID: Schema = {"type": "string", "description": "Accepted, and of no effect here."}
+DELETE: Schema = {"type": "boolean", "description": "Accepted, and of no effect here.", "default": False}
+RESET: Schema = DELETE
+
+
+def ref(name: str) -> Schema:
+    """A reference to a definition."""
+    return {"$ref": f"#/$defs/{name}"}
+
+
+def text(description: str, **keywords: Any) -> Schema:
+    """A string."""
+    return {"type": "string", "description": description, **keywords}
+
+
+def array(description: str, items: Schema, types: Sequence[str] = ("array",), **keywords: Any) -> Schema:
+    """An array (or one of the other `types`)."""
+    return {"type": _type(types), "description": description, "items": items, **keywords}
+
+
+def record(
+    title: str,
+    description: str,
+    properties: Mapping[str, Schema],
+    required: Sequence[str] = (),
+    *,
+    types: Sequence[str] = ("object",),
+    **keywords: Any,
+) -> Schema:
+    """An object (or one of the other `types`) of these properties only; those that begin with `x-` are the author's.
+
+    `patternProperties={}` leaves the author none.
+    """
+    return {
+        "title": title,
+        "description": description,
+        "type": _type(types),
+        "properties": dict(properties),
+        "patternProperties": {"^x-": True},
+        "additionalProperties": False,
+        **({"required": list(required)} if required else {}),
+        **keywords,
+    }
+
+
+def only_one(properties: Mapping[str, Schema], code: str, message: str, **keywords: Any) -> Schema:
+    """An object of exactly one of these properties; `code` and `message` tell if it is not."""
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "additionalProperties": False,
+        "minProperties": 1,
+        "maxProperties": 1,
+        "errorMessage": message,
+        "x-code": code,
+        **keywords,
+    }
+
+
+def entries(description: str, values: Schema, *, types: Sequence[str] = ("object",), names: bool = False) -> Schema:
+    """A map of names, each to a value; with `names`, they are those of collections and their like."""
+    return {
+        "description": description,
+        "type": _type(types),
+        "additionalProperties": values,
+        **({"propertyNames": {"pattern": _NAME}} if names else {}),
+    }
+
+
+def shards(tick: str) -> Schema:
+    """Settings of a task's shards, whose transactions end after `tick` unless told otherwise."""
+    return record(
+        "Shards",
+        "How the task runs.",
+        {
+            "disable": {**BOOLEAN, "description": "Do not run the task.", "default": False},
+            "maxTxnDuration": {
+                **_TICK,
+                "description": "The tick: the grain of time in which documents combine, such as `1s`.",
+                "default": tick,
+            },
+            "minTxnDuration": {**DURATION, "description": "Accepted, and of no effect here.", "default": "0s"},
+            "hotStandbys": {**U32, "description": "Accepted, and of no effect here.", "default": 0},
+            "ringBufferSize": {**U32, "description": "Accepted, and of no effect here.", "default": 65536},
+            "readChannelSize": {**U32, "description": "Accepted, and of no effect here.", "default": 4096},
+            "logLevel": {
+                "description": "How much is logged.",
+                "enum": ["error", "warn", "info", "debug", "trace"],
+                "default": "info",
+            },
+        },
+    )
+
+
+def _type(types: Sequence[str]) -> str | list[str]:
+    return types[0] if len(types) == 1 else list(types)

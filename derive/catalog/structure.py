@@ -1,0 +1,170 @@
+"""Structure: whether a file says what a catalog may say, by the one JSON Schema that editors use too.
+
+What the schema finds is told in our words, at its line and column, with what was probably meant. It also says which
+parts of the file are to be passed over, so that the rest is loaded and one run reports everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from derive.catalog.json_schema import catalog_schema
+from derive.catalog.schema_parts import Schema
+from derive.catalog.yaml import Located, Path, YamlFile
+from derive.errors import Issue
+from derive.suggest import suggest
+
+_KINDS = {
+    "object": "an object",
+    "array": "an array",
+    "string": "a string",
+    "integer": "an integer",
+    "boolean": "a boolean",
+}
+_LEFT_TO_BUILDING = ("pattern", "minItems", "propertyNames")
+_ENTITIES = ("collections", "tests", "captures", "materializations")
+_DEPTHS = {
+    ("collections", "key"): 3,
+    ("collections", "projections"): 3,
+    ("collections", "derive", "transforms"): 5,
+    ("collections", "derive", "shards"): 4,
+    ("collections", "derive", "shuffleKeyTypes"): 4,
+    ("tests", "steps"): 4,
+}
+"""How much of a path names what is passed over, by where the path leads; otherwise it is the whole entity."""
+
+
+def check_structure(file: YamlFile) -> tuple[list[Issue], frozenset[Path]]:
+    """Issues of a file's structure, and the paths of what is so wrong that it cannot be loaded.
+
+    Everything at a path that is not on the list, or below one that is, has the form that the schema gives it.
+    """
+    faults = list(_validator().iter_errors({} if file.value is None else file.value))
+    if not faults:
+        return [], frozenset()
+    checker = _Checker(file)
+    for fault in sorted(faults, key=lambda each: each.kind.name != "additionalProperties"):
+        checker.take(fault)
+    return checker.issues, frozenset(checker.bad)
+
+
+@cache
+def _validator() -> Any:
+    import jsonschema_rs
+
+    return jsonschema_rs.validator_for(catalog_schema())
+
+
+class _Checker:
+    def __init__(self, file: YamlFile) -> None:
+        self.issues: list[Issue] = []
+        self.bad: set[Path] = set()
+        self._file = file
+        self._guesses: dict[Path, set[str | None]] = {}
+
+    def take(self, fault: Any) -> None:
+        """Tell one fault."""
+        path, keyword = tuple(fault.instance_path), fault.kind.name
+        part, schema = _part(fault.schema_path[:-1])
+        at = _locate(self._file, path)
+        if keyword == "additionalProperties":
+            self._unknown(at, fault.kind.unexpected, part, schema)
+            return
+        if (keyword in _LEFT_TO_BUILDING and "x-code" not in schema) or "format" in schema:
+            return
+        self.bad.add(_unit(path))
+        if self._is_meant(path, fault, schema):
+            return
+        if keyword == "required":
+            message = f"{_noun(path, part, schema)} needs a property '{fault.kind.property}'"
+            self.issues.append(Issue("E012", message, at.position))
+        elif "x-code" in schema:
+            position = at.key_position if keyword == "oneOf" else at.position
+            self.issues.append(Issue(schema["x-code"], _message(path, schema), position))
+        else:
+            self.issues.append(Issue("E010", f"{_noun(path, part, schema)} must be {_wanted(schema)}", at.position))
+
+    def _unknown(self, at: Located, names: list[str], part: list[str], schema: Schema) -> None:
+        known = schema["properties"]
+        for name in names:
+            guess = suggest(name, known)
+            hint = f"did you mean '{guess}'?" if guess else f"it has: {', '.join(sorted(known))}"
+            message = f"{_noun(at.path, part, schema)} has no property '{name}'"
+            self.issues.append(Issue("E011", message, at[name].key_position, hint))
+            self._guesses.setdefault(at.path, set()).add(guess)
+        if not schema.get("patternProperties"):
+            self.bad.add(_unit(at.path))
+
+    def _is_meant(self, path: Path, fault: Any, schema: Schema) -> bool:
+        """Whether what is missing is there, but misspelt: that has been said."""
+        guesses = self._guesses.get(path, set())
+        if fault.kind.name == "required":
+            return fault.kind.property in guesses
+        return any(name in guesses for each in schema.get("oneOf", ()) for name in each["required"])
+
+
+def _part(schema_path: list[Any]) -> tuple[list[str], Schema]:
+    """The steps to the part of the schema that a fault broke, and that part."""
+    steps = [str(each) for each in schema_path]
+    schema: Any = catalog_schema()
+    for step in schema_path:
+        schema = schema[step]
+    return steps, schema
+
+
+def _locate(file: YamlFile, path: Path) -> Located:
+    at = Located(file, (), {} if file.value is None else file.value)
+    for step in path:
+        at = at[step]
+    return at
+
+
+def _unit(path: Path) -> Path:
+    """What is passed over for a fault at a path: the smallest thing that loading can do without."""
+    if path[:1] == ("import",) or len(path) <= 2:
+        return path[:2]
+    names = tuple(str(each) for place, each in enumerate(path) if place != 1 and isinstance(each, str))
+    if path[0] == "tests" and isinstance(path[2], int):
+        return path[:3]
+    for length in range(len(names), 1, -1):
+        if names[:length] in _DEPTHS:
+            depth = _DEPTHS[names[:length]]
+            return path[:depth] if len(path) >= depth else path[:2]
+    return path[:2]
+
+
+def _noun(path: Path, part: list[str], schema: Schema) -> str:
+    """What a value is called."""
+    title = str(schema.get("title", "")).lower()
+    an = "an" if title[:1] in tuple("aeiou") else "a"
+    if not path:
+        return "a catalog"
+    if (len(path) == 2 and path[0] in _ENTITIES) or title == "projection":
+        return f"{title} '{path[-1]}'"
+    if path[-1] == "derive":
+        return f"'derive' of '{path[1]}'"
+    if isinstance(path[-1], int) or (part[:1] == ["$defs"] and len(part) == 2):
+        return f"{an} {title or 'value'}"
+    return f"'{path[-1]}'"
+
+
+def _message(path: Path, schema: Schema) -> str:
+    message: str = schema["errorMessage"]
+    return message.replace("a collection", f"collection '{path[-1]}'", 1) if len(path) == 2 else message
+
+
+def _wanted(schema: Schema) -> str:
+    """What a value must be."""
+    if "enum" in schema:
+        return f"one of: {', '.join(schema['enum'])}"
+    if "maximum" in schema:
+        return f"an integer from {schema['minimum']} to {schema['maximum']}"
+    return " or ".join(_told(schema["type"]))
+
+
+def _told(types: str | list[str]) -> Iterator[str]:
+    for each in [types] if isinstance(types, str) else types:
+        if each != "null":
+            yield _KINDS[each]
