@@ -35,7 +35,13 @@ _ENDPOINT = only_one(
             "Local connector",
             "A connector that is a program on this machine.",
             {
-                "command": array("The program and its arguments.", text("An argument."), minItems=1),
+                "command": array(
+                    "The program and its arguments.",
+                    text("An argument."),
+                    minItems=1,
+                    errorMessage="a command is an array of the program and its arguments",
+                    **{"x-code": "E010"},
+                ),
                 "config": _CONFIG,
                 "env": entries("Environment variables of the program.", text("The value.")),
                 "protobuf": {**BOOLEAN, "description": "It speaks protobuf, and JSON otherwise.", "default": False},

@@ -5,7 +5,7 @@ than the other. It is written so that a fault fails at its own place: a definiti
 `type: [string, object]` and constrains each, where `oneOf` could only tell that neither fits.
 
 Two keywords of ours carry what a fault is called: `errorMessage`, which editors show too, and `x-code`. A `pattern`,
-`format`, `minItems` or `propertyNames` without them is for editors: loading and building say those faults better.
+`minItems` or `propertyNames` without them, and a `format`, is for editors: building says those faults better.
 
 Source: JSON Schema draft 2020-12.
 """
@@ -129,7 +129,7 @@ _USING = only_one(
             {
                 "migrations": array(
                     "SQL that builds the tables, run once each and in order. Add to the end; never edit one.",
-                    {**text(f"SQL statements. {_FILE}"), "title": "Migration"},
+                    text(f"SQL statements. {_FILE}", title="Migration"),
                 )
             },
             types=("object", "null"),
@@ -302,7 +302,7 @@ def catalog_schema() -> Schema:
             "$schema": text("The schema that editors check this file with."),
             "import": array(
                 "Other files of the catalog, by path (relative to this file) or http(s) URL.",
-                {**text("A file to load too.", pattern=r"^[^\s]+$"), "title": "Import"},
+                text("A file to load too.", title="Import"),
             ),
             "collections": entries("Collections, by name.", ref("collection"), names=True, types=maps),
             "captures": entries(

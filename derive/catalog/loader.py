@@ -116,15 +116,6 @@ class Loader:
         loaded = [self._script(each, base, what) for each in self._elements(at)]
         return tuple(each for each in loaded if each)
 
-    def _micros(self, at: Located | None, what: str, default: int) -> int:
-        if at is None:
-            return default
-        try:
-            return parse_duration(at.value)
-        except ValueError as exc:
-            self.issue("E013", f"{what} is {exc}", at.position)
-            return default
-
     # Files
 
     def _file(self, root: Located, url: str) -> list[tuple[str, Position]]:
@@ -203,15 +194,9 @@ class Loader:
             module=module,
             transforms=tuple(each for each in transforms if each),
             shuffle_key_types=fields.get("shuffleKeyTypes"),
-            tick=self._tick(shards.get("maxTxnDuration")),
+            tick=parse_duration(shards["maxTxnDuration"].value) if "maxTxnDuration" in shards else _TICK,
             disabled="disable" in shards and shards["disable"].value,
         )
-
-    def _tick(self, at: Located | None) -> int:
-        tick = self._micros(at, "'maxTxnDuration'", _TICK)
-        if tick == 0 and at is not None:
-            self.issue("E013", "'maxTxnDuration' must be longer than 0s", at.position)
-        return tick or _TICK
 
     def _transform(self, at: Located, url: str) -> TransformDef | None:
         """The definition; None if the transform is disabled, or wrong."""
@@ -228,7 +213,7 @@ class Loader:
             shuffle_script = self._script(shuffle["lambda"], url, "the shuffle lambda")
             if shuffle_script is None:
                 return None
-        delay = self._micros(fields.get("readDelay"), "'readDelay'", 0)
+        delay = parse_duration(fields["readDelay"].value) if "readDelay" in fields else 0
         return TransformDef(
             name=fields["name"],
             source=self._source(fields["source"]),

@@ -18,7 +18,7 @@ _UNIT = (
     "(?:u(?:s|secs?)|microseconds?|m(?:s|secs?)|milliseconds?|s(?:ecs?)?|seconds?|m(?:ins?)?|minutes?"
     "|h(?:rs?)?|hours?|d(?:ays?)?|w(?:ks?)?|weeks?)"
 )
-_PERIOD = rf"(?:{_SPACE}[0-9]+{_SPACE}{_UNIT}{_SPACE})+$"
+_PERIOD = rf"(?:{_SPACE}[0-9]{{1,18}}{_SPACE}{_UNIT}{_SPACE})+$"
 _RFC3339 = (
     r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt](?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?"
     r"(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])$"
@@ -38,10 +38,32 @@ STRATEGIES = (
 
 BOOLEAN: Schema = {"type": "boolean"}
 U32: Schema = {"type": "integer", "minimum": 0, "maximum": 2**32 - 1}
-POINTER: Schema = {"type": "string", "format": "json-pointer", "pattern": "^(/([^/~]|~[01])+)*$"}
-TIME: Schema = {"type": "string", "format": "date-time", "pattern": _RFC3339}
-DURATION: Schema = {"type": "string", "pattern": f"^{_PERIOD}"}
-_TICK: Schema = {"type": "string", "pattern": f"^(?=[^1-9]*[1-9]){_PERIOD}"}
+POINTER: Schema = {
+    "type": "string",
+    "format": "json-pointer",
+    "pattern": "^(/([^/~]|~[01])+)*$",
+    "errorMessage": "this is no JSON pointer such as '/id'",
+    "x-code": "E302",
+}
+TIME: Schema = {
+    "type": "string",
+    "format": "date-time",
+    "pattern": _RFC3339,
+    "errorMessage": "this is no time such as 2023-01-23T01:00:00Z",
+    "x-code": "E502",
+}
+DURATION: Schema = {
+    "type": "string",
+    "pattern": f"^{_PERIOD}",
+    "errorMessage": "not a duration such as '15m', '24h' or '1h 30s'",
+    "x-code": "E013",
+}
+TICK: Schema = {
+    "type": "string",
+    "pattern": f"^(?=[^1-9]*[1-9]){_PERIOD}",
+    "errorMessage": "not a duration longer than 0s, such as '1s' or '5m'",
+    "x-code": "E013",
+}
 
 EXPECT_PUB_ID: Schema = {"type": "string", "description": "Accepted, and of no effect here."}
 DELETE: Schema = {"type": "boolean", "description": "Accepted, and of no effect here.", "default": False}
@@ -120,7 +142,7 @@ def shards(tick: str) -> Schema:
         {
             "disable": {**BOOLEAN, "description": "Do not run the task.", "default": False},
             "maxTxnDuration": {
-                **_TICK,
+                **TICK,
                 "description": "The tick: the grain of time in which documents combine, such as `1s`.",
                 "default": tick,
             },

@@ -24,6 +24,7 @@ _KINDS = {
     "boolean": "a boolean",
 }
 _LEFT_TO_BUILDING = ("pattern", "minItems", "propertyNames")
+_BUILT = ("collections", "tests")
 _ENTITIES = ("collections", "tests", "captures", "materializations")
 _DEPTHS = {
     ("collections", "key"): 3,
@@ -72,7 +73,7 @@ class _Checker:
         if keyword == "additionalProperties":
             self._unknown(at, fault.kind.unexpected, part, schema)
             return
-        if (keyword in _LEFT_TO_BUILDING and "x-code" not in schema) or "format" in schema:
+        if (keyword in _LEFT_TO_BUILDING and "x-code" not in schema) or ("format" in schema and path[0] in _BUILT):
             return
         self.bad.add(_unit(path))
         if self._is_meant(path, fault, schema):
@@ -82,7 +83,7 @@ class _Checker:
             self.issues.append(Issue("E012", message, at.position))
         elif "x-code" in schema:
             position = at.key_position if keyword == "oneOf" else at.position
-            self.issues.append(Issue(schema["x-code"], _message(path, schema), position))
+            self.issues.append(Issue(schema["x-code"], _message(at, schema), position))
         else:
             self.issues.append(Issue("E010", f"{_noun(path, part, schema)} must be {_wanted(schema)}", at.position))
 
@@ -150,9 +151,11 @@ def _noun(path: Path, part: list[str], schema: Schema) -> str:
     return f"'{path[-1]}'"
 
 
-def _message(path: Path, schema: Schema) -> str:
+def _message(at: Located, schema: Schema) -> str:
     message: str = schema["errorMessage"]
-    return message.replace("a collection", f"collection '{path[-1]}'", 1) if len(path) == 2 else message
+    if schema["x-code"] == "E013":
+        return f"'{at.path[-1]}' is {message}: {at.value!r}"
+    return message.replace("a collection", f"collection '{at.path[-1]}'", 1) if len(at.path) == 2 else message
 
 
 def _wanted(schema: Schema) -> str:

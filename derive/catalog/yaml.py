@@ -6,6 +6,8 @@ counts), `yes` and `on` are strings, and a time is a string. Merge keys are appl
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,8 +22,11 @@ from derive.protocol.specs import JSON
 Path: TypeAlias = tuple[str | int, ...]
 """Property names and indexes from the root of a document."""
 
+_HALVES = re.compile(r"(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})")
 _INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_TAG = "tag:yaml.org,2002:"
+_DEEPEST = 200
 _CONSTANTS: dict[str, JSON] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
     **dict.fromkeys(("true", "True", "TRUE"), True),
@@ -113,7 +118,8 @@ def parse_yaml(text: str, name: str) -> YamlFile:
     Raises:
         CatalogError: it is not YAML, repeats a property name, or refers to an anchor it does not have.
     """
-    composer = _Composer(text, name)
+    plain = _as_yaml(text) if name.lower().endswith(".json") else text
+    composer = _Composer(plain, name)
     try:
         value = composer.document()
     except yaml.MarkedYAMLError as exc:
@@ -124,7 +130,12 @@ def parse_yaml(text: str, name: str) -> YamlFile:
         raise CatalogError([Issue("E001", f"not YAML: {exc.problem or exc.context}", where)]) from exc
     except yaml.YAMLError as exc:
         raise CatalogError([Issue("E001", f"not YAML: {exc}", Position(name))]) from exc
-    return YamlFile(name, text, value, composer.spans, composer.keys)
+    return YamlFile(name, plain, value, composer.spans, composer.keys)
+
+
+def _as_yaml(text: str) -> str:
+    """JSON as YAML has it: without tabs, and with a character beyond the first 65,536 as itself, not as two halves."""
+    return _HALVES.sub(lambda found: json.loads(f'"{found[0]}"'), text.replace("\t", " "))
 
 
 class _Composer:
@@ -157,9 +168,16 @@ class _Composer:
         start, end = event.start_mark, event.end_mark
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event, path)
+        if len(path) > _DEEPEST:
+            self._fail("E001", f"this lies within more than {_DEEPEST} others", event)
+        if event.tag and event.tag != "!" and not event.tag.startswith(_TAG):
+            self._fail("E001", f"the tag '{event.tag}' means nothing in a catalog", event)
         if isinstance(event, yaml.ScalarEvent):
             self.spans[path] = Span(start.line, start.column, start.index, end.index)
-            value: JSON = _scalar(event)
+            try:
+                value: JSON = _scalar(event)
+            except ValueError:
+                self._fail("E001", "this number is too large", event)
         elif isinstance(event, yaml.SequenceStartEvent):
             value = self._sequence(path)
             self.spans[path] = Span(start.line, start.column, start.index, start.index)
@@ -200,6 +218,8 @@ class _Composer:
                     merged += [((*path, "<<", place), each) for place, each in enumerate(found)]
                 else:
                     merged.append(((*path, "<<"), found))
+                if not all(isinstance(each, dict) for _, each in merged):
+                    self._fail("E001", "what is merged by '<<' must be an object, or an array of objects", event)
                 continue
             if name in values:
                 self._fail("E002", f"property '{name}' is here a second time", event)
@@ -207,7 +227,7 @@ class _Composer:
             self.keys[(*path, name)] = Span(start.line, start.column, start.index, end.index)
             values[name] = self._value(next(self._events), (*path, name))
         for origin, each in merged:
-            for name, value in each.items() if isinstance(each, dict) else ():
+            for name, value in each.items():
                 if name not in values:
                     values[name] = value
                     self._copy_places((*origin, name), (*path, name))
@@ -221,6 +241,7 @@ class _Composer:
 
 
 def _scalar(event: Any) -> JSON:
+    """The value of a scalar; a ValueError if it is a number that is too large."""
     text: str = event.value
     if not event.implicit[0] or event.style:
         return text
@@ -229,5 +250,8 @@ def _scalar(event: Any) -> JSON:
     if _INT.fullmatch(text):
         return int(text, 0) if text[1:2] in ("o", "x") else int(text)
     if _FLOAT.fullmatch(text):
-        return float(text)
+        number = float(text)
+        if math.isinf(number):
+            raise ValueError("no float is this large")
+        return number
     return text

@@ -20,6 +20,7 @@ _COMMANDS = {
     "collections": "List collections, and read their documents.",
     "compact": "Merge small files of collections into larger ones.",
     "ingest": "Load documents into a collection.",
+    "json-schema": "Print the JSON Schema of flow.yaml, for editors.",
     "reset": "Start a derivation over.",
     "run": "Run derivations on Spark.",
     "split": "Double the shards of a derivation.",
@@ -39,7 +40,7 @@ class LazyGroup(click.Group):
         """The command of this name."""
         if cmd_name not in _COMMANDS:
             return None
-        command: click.Command = import_module(f"derive.cli.{cmd_name}").command
+        command: click.Command = import_module(f"derive.cli.{cmd_name.replace('-', '_')}").command
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:

@@ -20,6 +20,8 @@ tests:
     - verify: {collection: a/b, documents: [{id: y}]}
 """
 
+COMMANDS = "check collections compact ingest json-schema reset run split status test".split()
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -45,8 +47,7 @@ def test_help_lists_every_command(folder: Path) -> None:
 
     assert (status, err) == (0, "")
     listed = out[out.index("Commands:") :].splitlines()[1:]
-    commands = "check collections compact ingest reset run split status test"
-    assert [line.split()[0] for line in listed] == commands.split()
+    assert [line.split()[0] for line in listed] == COMMANDS
 
 
 def test_help_loads_nothing_heavy() -> None:
@@ -63,9 +64,7 @@ def test_help_loads_nothing_heavy() -> None:
     assert done.stderr == "[]\n"
 
 
-@pytest.mark.parametrize(
-    "command", ["check", "collections", "compact", "ingest", "reset", "run", "split", "status", "test"]
-)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help(folder: Path, command: str) -> None:
     status, out, err = flowctl(folder, command, "--help")
 
