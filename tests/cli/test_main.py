@@ -20,7 +20,7 @@ tests:
     - verify: {collection: a/b, documents: [{id: y}]}
 """
 
-COMMANDS = "check collections compact ingest json-schema reset run split status test".split()
+COMMANDS = ["check", "collections", "compact", "ingest", "json-schema", "reset", "run", "split", "status", "test"]
 
 
 @pytest.fixture
