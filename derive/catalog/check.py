@@ -1,12 +1,28 @@
-"""Checking the code in a catalog: each connector looks at its derivations."""
+"""Checking: everything that is wrong with a catalog, its code included, in one go."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from derive.catalog.build import Build, build
 from derive.errors import Issue
 from derive.protocol.derive import find_connector
 from derive.protocol.specs import CatalogSpec
 
 
 def check(spec: CatalogSpec) -> list[Issue]:
-    """Everything wrong with the lambdas, migrations and modules of a catalog that builds."""
-    return [issue for each in spec.derivations.values() for issue in find_connector(each.connector).check(each)]
+    """Everything wrong with the lambdas, migrations and modules of a catalog; disabled derivations are left alone."""
+    enabled = [each for each in spec.derivations.values() if not each.disabled]
+    return [issue for each in enabled for issue in find_connector(each.connector).check(each)]
+
+
+def check_catalog(source: str | Path) -> Build:
+    """Everything wrong with a catalog.
+
+    The code of a derivation is looked at if nothing else is wrong with it, whatever is wrong with others.
+
+    Args:
+        source: path of its root file.
+    """
+    built = build(source)
+    return Build(built.spec, (*built.issues, *check(built.spec)))

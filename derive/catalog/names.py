@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
 _TOKEN = r"(?:[^\W_]|[-_.])+"
 _NAME = re.compile(rf"{_TOKEN}(/{_TOKEN})*")
@@ -22,6 +22,11 @@ def is_token(text: str) -> bool:
     return _TRANSFORM.fullmatch(text) is not None
 
 
+def is_field(text: str) -> bool:
+    """Whether a text can name a projection: a JSON pointer without its first slash."""
+    return bool(text) and is_pointer(f"/{text}")
+
+
 def is_pointer(text: str) -> bool:
     """Whether a text is a JSON pointer without empty tokens."""
     return _POINTER.fullmatch(text) is not None
@@ -32,20 +37,20 @@ def fold(name: str) -> str:
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFD", name).casefold())
 
 
-def collisions(names: Iterable[str]) -> Iterator[tuple[str, str, str]]:
-    """Pairs of names that may not stand side by side: `(name, other, how)`.
+def collisions(names: Sequence[str]) -> Iterator[tuple[int, int, str]]:
+    """Pairs of names that may not stand side by side, by their places in `names`: `(name, other, how)`.
 
     Two are equal once folded ("collides with"), or one is a folder of the other ("is a prohibited prefix of").
     """
-    ordered = sorted((fold(name), name) for name in names)
-    folded: dict[str, str] = {}
-    for form, name in ordered:
+    folded: dict[str, int] = {}
+    forms = [fold(name) for name in names]
+    for place, form in enumerate(forms):
         if form in folded:
-            yield name, folded[form], "collides with"
-        folded.setdefault(form, name)
-    for form, name in ordered:
+            yield place, folded[form], "collides with"
+        folded.setdefault(form, place)
+    for place, form in sorted(zip(folded.values(), folded, strict=True)):
         parts = form.split("/")
         for length in range(1, len(parts)):
             prefix = folded.get("/".join(parts[:length]))
             if prefix is not None:
-                yield prefix, name, "is a prohibited prefix of"
+                yield prefix, place, "is a prohibited prefix of"

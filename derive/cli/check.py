@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from derive.cli.options import output_option, source_option
+
+if TYPE_CHECKING:
+    from derive.errors import Issue
+
+_COLUMNS = ("code", "message", "file", "line", "column", "length", "hint")
 
 
 @click.command()
@@ -15,34 +22,40 @@ from derive.cli.options import output_option, source_option
 def command(source: Path, output: str | None) -> None:
     """Find everything that is wrong in a catalog: its structure, references, keys, SQL and TypeScript.
 
+    With -o json, each error is an object on a line of its own, in file order: code ("E" and three digits), message,
+    file, line and column (from 1), length (characters to underline), and hint (or null).
+
+    \b
+    Exit codes: 0 if nothing is wrong, 1 if something is, 2 if the command line makes no sense.
+
     \b
     Example:
       flowctl check --source examples/flow.yaml -o json
     """
-    from derive.catalog import load
-    from derive.catalog.check import check
+    from derive.catalog.check import check_catalog
     from derive.cli.console import note, print_rows
-    from derive.errors import CatalogError, Issue
+    from derive.errors import CatalogError
 
-    issues: list[Issue]
-    try:
-        spec = load(source)
-        issues = check(spec)
-    except CatalogError as error:
-        issues = list(error.issues)
+    built = check_catalog(source)
+    error = CatalogError(built.issues)
     if output == "json":
-        rows = [
-            {
-                "code": each.code,
-                "message": each.message,
-                "file": each.position.file,
-                "line": each.position.line,
-                "column": each.position.column,
-                "hint": each.hint,
-            }
-            for each in issues
-        ]
-        print_rows(("code", "message", "file", "line", "column", "hint"), rows, "json")
-    if issues:
-        raise CatalogError(issues) if output != "json" else click.exceptions.Exit(1)
+        print_rows(_COLUMNS, _rows(error.issues), "json")
+    if error.issues:
+        raise error if output != "json" else click.exceptions.Exit(1)
+    spec = built.spec
     note(f"{source}: {len(spec.collections)} collections, {len(spec.derivations)} derivations, no errors")
+
+
+def _rows(issues: Sequence[Issue]) -> list[dict[str, Any]]:
+    return [
+        {
+            "code": each.code,
+            "message": each.message,
+            "file": each.position.file,
+            "line": each.position.line,
+            "column": each.position.column,
+            "length": each.position.length,
+            "hint": each.hint,
+        }
+        for each in issues
+    ]

@@ -96,7 +96,7 @@ def test_a_failing_check_as_json_is_still_a_failure(folder: Path) -> None:
     assert (status, err) == (1, "")
     assert out == (
         '{"code":"E303","message":"a key \'/idd\' is not mentioned in the schema",'
-        '"file":"bad.yaml","line":4,"column":11,"hint":"did you mean \'/id\'?"}\n'
+        '"file":"bad.yaml","line":4,"column":11,"length":4,"hint":"did you mean \'/id\'?"}\n'
     )
 
 

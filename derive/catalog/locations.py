@@ -1,0 +1,166 @@
+"""Locations: what keys, logical partitions, shuffle keys and projections may point at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from derive.catalog.model import CollectionDef
+from derive.catalog.names import collisions, is_field, is_pointer, is_token
+from derive.catalog.report import Report
+from derive.catalog.schemas import Examined
+from derive.catalog.yaml import Located
+from derive.document.pointer import parse_pointer
+from derive.schema.projection import Declared, project
+from derive.schema.shape import Shape, locate
+from derive.suggest import suggest
+
+_SCALARS = ("boolean", "integer", "string")
+
+
+def check_pointer(at: Located, what: str, report: Report) -> bool:
+    """Whether a value is a JSON pointer; an issue if not."""
+    pointer = at.value
+    if isinstance(pointer, str) and is_pointer(pointer):
+        return True
+    hint = f"did you mean '/{pointer}'?" if isinstance(pointer, str) and is_pointer(f"/{pointer}") else None
+    report.add("E302", f"{what} must be a JSON pointer, and is {pointer!r}", at, hint)
+    return False
+
+
+def check_known(at: Located, shape: Shape, what: str, report: Report, schema: str = "the schema") -> Shape | None:
+    """What a pointer points at; None, and an issue, if that cannot exist or the schema does not mention it."""
+    located, exists = locate(shape, parse_pointer(at.value))
+    if exists not in ("cannot", "implicit"):
+        return located
+    fault = "cannot exist" if exists == "cannot" else "is not mentioned"
+    known = [each.pointer for each in project(shape, (), {}) if each.pointer]
+    guess = suggest(at.value, known)
+    report.add("E303", f"{what} '{at.value}' {fault} in {schema}", at, f"did you mean '{guess}'?" if guess else None)
+    return None
+
+
+def scalar_type(at: Located, shape: Shape, what: str, report: Report, schema: str = "the schema") -> str | None:
+    """The one scalar type of the location a pointer names; None, and an issue, if it has none."""
+    if not check_pointer(at, what, report):
+        return None
+    located = check_known(at, shape, what, report, schema)
+    if located is None:
+        return None
+    types = sorted(located.types - {"null"})
+    if len(types) == 1 and types[0] in _SCALARS:
+        return types[0]
+    found = ", ".join(sorted(located.types)) if len(located.types) < 7 else "anything"
+    where = "" if schema == "the schema" else f" in {schema}"
+    message = f"{what} '{at.value}' must be a boolean, integer or string, and may be {found}{where}"
+    report.add("E304", message, at)
+    return None
+
+
+class CollectionLocations:
+    """The locations one collection names: its key, its logical partitions, its other projections.
+
+    Args:
+        definition: the collection.
+        read: its read schema.
+        write: its write schema; the same object if there is one schema.
+        report: told of what is wrong.
+    """
+
+    def __init__(self, definition: CollectionDef, read: Examined, write: Examined, report: Report) -> None:
+        self._definition = definition
+        self._read = read.shape
+        self._write = write.shape
+        self._schemas = (read,) if read is write else (read, write)
+        self._fields = read.fields
+        self._report = report
+
+    def key(self) -> tuple[str, ...]:
+        """The key's pointers."""
+        at = self._definition.key
+        if at is None:
+            return ()
+        if not at.value:
+            self._report.add("E301", f"the key of '{self._definition.name}' is empty", at)
+        for each in at.elements():
+            if self._keyed(each, "a key"):
+                self._check_reduction(each)
+        return tuple(map(str, at.value))
+
+    def projections(self) -> dict[str, Declared]:
+        """The declared projections that make sense."""
+        at = self._definition.projections
+        declared: dict[str, Declared] = {}
+        if at is None or not at.value:
+            return declared
+        for field, each in at.items():
+            location = each if isinstance(each.value, str) else each["location"] if "location" in each.value else None
+            if location is None or not isinstance(location.value, str) or not is_pointer(location.value):
+                self._report.add("E302", f"projection '{field}' needs a JSON pointer as its location", each)
+                continue
+            partition = isinstance(each.value, dict) and each.value.get("partition") is True
+            self._check_field(field, each, partition=partition)
+            if partition:
+                self._keyed(location, f"the logical partition '{field}' at")
+            elif not location.value.startswith("/_meta/"):
+                check_known(location, self._read, f"projection '{field}' at", self._report)
+            elsewhere = self._fields.get(field, location.value)
+            if elsewhere != location.value:
+                taken = f"'{elsewhere}'" if elsewhere else "the whole document"
+                message = f"projection '{field}' is at '{location.value}', and the field of that name is {taken}"
+                self._report.add("E305", message, location, "give the projection another name")
+            declared[field] = Declared(location.value, partition)
+        self._check_collisions(at)
+        return declared
+
+    def _keyed(self, at: Located, what: str) -> bool:
+        """Whether both schemas have one scalar type at a location, and the same."""
+        report = self._report
+        if self._write is self._read:
+            return scalar_type(at, self._read, what, report) is not None
+        read = scalar_type(at, self._read, what, report, "the read schema")
+        if not isinstance(at.value, str) or not is_pointer(at.value):
+            return False
+        write = scalar_type(at, self._write, what, report, "the write schema")
+        if read is None or write is None:
+            return False
+        if read != write:
+            message = f"{what} '{at.value}' is {_a(read)} in the read schema, and {_a(write)} in the write schema"
+            report.add("E307", message, at)
+        return read == write
+
+    def _check_reduction(self, at: Located) -> None:
+        location = parse_pointer(at.value)
+        for each in (found for schema in self._schemas for found in schema.strategies.get(location, ())):
+            strategy = each.value.get("strategy") if isinstance(each.value, dict) else None
+            if strategy not in (None, "lastWriteWins"):
+                message = f"a key '{at.value}' has the strategy '{strategy}', and a key stays as it is"
+                self._report.add("E308", message, at, f"the strategy is at {each.position}")
+
+    def _check_field(self, field: str, at: Located, *, partition: bool) -> None:
+        if partition and not is_token(field):
+            hint = "letters, numbers, '-', '_' and '.'"
+            self._report.add("E101", f"'{field}' cannot name a logical partition", at.key_position, hint)
+        elif not is_field(field):
+            hint = "write it like a JSON pointer without its first slash"
+            self._report.add("E101", f"'{field}' cannot name a projection", at.key_position, hint)
+
+    def _check_collisions(self, at: Located) -> None:
+        fields = list(at.value)
+        for place, other, how in collisions(fields):
+            message = f"projection '{fields[place]}' {how} projection '{fields[other]}'"
+            self._report.add("E104", message, at[fields[place]].key_position)
+
+
+def _a(kind: str) -> str:
+    return f"an {kind}" if kind[0] in "aio" else f"a {kind}"
+
+
+def defaults(shape: Shape, key: Sequence[str]) -> tuple[object, ...]:
+    """For each pointer of a key, the value where a document lacks it."""
+    return tuple(_default(shape, key))
+
+
+def _default(shape: Shape, key: Sequence[str]) -> Iterator[object]:
+    for each in key:
+        found = locate(shape, parse_pointer(each))[0].default if is_pointer(each) else ()
+        yield found[0] if found else None

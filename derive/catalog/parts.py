@@ -1,0 +1,169 @@
+"""Parts of a schema: every subschema, where it is written, and which location of a document it describes.
+
+Inference says what a schema allows; it forgets who said so. An inspection must say where its finding is written, so it
+looks at the files themselves, following references from one to the next.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+from urllib.parse import urlsplit
+
+from derive.catalog.report import Report
+from derive.catalog.resource import Resources
+from derive.catalog.yaml import Located
+from derive.document.pointer import escape, unescape
+from derive.errors import CatalogError
+from derive.suggest import suggest
+
+Location: TypeAlias = tuple[str, ...]
+"""Property names and indexes (as text) from the root of a document; `OTHERS`, `ITEMS` and `MATCHING` stand for many."""
+
+OTHERS, ITEMS, MATCHING = "\0*", "\0-", "\0~"
+"""What `additionalProperties`, `items` and `patternProperties` describe."""
+
+_IN_PLACE = ("oneOf", "anyOf")
+_BRANCHES = ("then", "else")
+_REST = {"additionalProperties": OTHERS, "unevaluatedProperties": OTHERS, "unevaluatedItems": ITEMS}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A subschema, as it applies to one location.
+
+    Attributes:
+        location: what it describes.
+        at: where it is written.
+        root: the schema document that its references start from.
+        conditional: it applies to some documents only.
+    """
+
+    location: Location
+    at: Located
+    root: Located
+    conditional: bool
+
+
+def show_location(location: Location) -> str:
+    """A location as a JSON pointer; `*` stands for all other properties or items."""
+    return "".join(f"/{'*' if token.startswith(chr(0)) else escape(token)}" for token in location)
+
+
+def parts_of(at: Located, resources: Resources, report: Report) -> list[Part]:
+    """Every part of a schema.
+
+    Args:
+        at: the schema, or the string that names its file.
+        resources: has loaded its files.
+        report: told of references that lead nowhere.
+    """
+    walk = _Walk(resources, report)
+    if isinstance(at.value, str):
+        target = walk.follow(at, at, at.value)
+        return list(walk.parts(*target, (), frozenset(), conditional=False)) if target else []
+    return list(walk.parts(at, at, (), frozenset(), conditional=False))
+
+
+class _Walk:
+    def __init__(self, resources: Resources, report: Report) -> None:
+        self._resources = resources
+        self._report = report
+
+    def parts(
+        self, at: Located, root: Located, location: Location, followed: frozenset[object], *, conditional: bool
+    ) -> Iterator[Part]:
+        """The parts at and below one subschema; `followed` are the references on the way to it."""
+        yield Part(location, at, root, conditional)
+        schema = at.value
+        if not isinstance(schema, dict):
+            return
+        reference = schema.get("$ref")
+        if isinstance(reference, str):
+            target = self.follow(at["$ref"], root, reference)
+            identity = (target[0].file.name, target[0].path) if target else None
+            if target and identity not in followed:
+                yield from self.parts(*target, location, followed | {identity}, conditional=conditional)
+        for child, where, sometimes in _children(at, location):
+            yield from self.parts(child, root, where, followed, conditional=conditional or sometimes)
+
+    def follow(self, at: Located, root: Located, reference: str) -> tuple[Located, Located] | None:
+        """What a reference names, and the root of the document it is in; None (and an issue) if there is no such."""
+        name, _, fragment = reference.partition("#")
+        if name:
+            try:
+                file = self._resources.document(Resources.resolve(url_of(at), name))
+            except (OSError, CatalogError):
+                return None  # the loader has said so
+            root = Located(file, (), file.value)
+        found = _anchor(root, fragment) if fragment and fragment[0] != "/" else _step(root, fragment)
+        if found is None:
+            self._report.add("E404", f"'$ref: {reference}' names nothing", at, _guess(root, fragment))
+            return None
+        return found, root
+
+
+def _children(at: Located, location: Location) -> Iterator[tuple[Located, Location, bool]]:
+    """Subschemas directly below one: each with the location it describes, and whether it applies at times only."""
+    schema = at.value
+    if isinstance(schema.get("allOf"), list):
+        yield from ((each, location, False) for each in at["allOf"].elements())
+    for keyword in _IN_PLACE:
+        if isinstance(schema.get(keyword), list):
+            yield from ((each, location, True) for each in at[keyword].elements())
+    yield from ((at[keyword], location, True) for keyword in _BRANCHES if keyword in schema)
+    if isinstance(schema.get("dependentSchemas"), dict):
+        yield from ((each, location, True) for _, each in at["dependentSchemas"].items())
+    if isinstance(schema.get("properties"), dict):
+        yield from ((each, (*location, name), False) for name, each in at["properties"].items())
+    if isinstance(schema.get("patternProperties"), dict):
+        yield from ((each, (*location, f"{MATCHING}{name}"), False) for name, each in at["patternProperties"].items())
+    for keyword in ("prefixItems", "items"):
+        if isinstance(schema.get(keyword), list):
+            yield from ((each, (*location, str(place)), False) for place, each in enumerate(at[keyword].elements()))
+        elif keyword == "items" and keyword in schema:
+            yield at[keyword], (*location, ITEMS), False
+    if "additionalItems" in schema and isinstance(schema.get("items"), list):
+        yield at["additionalItems"], (*location, ITEMS), False
+    yield from ((at[keyword], (*location, token), False) for keyword, token in _REST.items() if keyword in schema)
+
+
+def url_of(at: Located) -> str:
+    """Where the file of a value was loaded from."""
+    name = at.file.name
+    return name if urlsplit(name).scheme in ("http", "https") else os.path.abspath(name)
+
+
+def _step(root: Located, fragment: str) -> Located | None:
+    found = root
+    for token in map(unescape, fragment.split("/")[1:]):
+        value = found.value
+        if isinstance(value, dict) and token in value:
+            found = found[token]
+        elif isinstance(value, list) and token.isascii() and token.isdigit() and int(token) < len(value):
+            found = found[int(token)]
+        else:
+            return None
+    return found
+
+
+def _anchor(root: Located, name: str) -> Located | None:
+    pending = [root]
+    while pending:
+        each = pending.pop()
+        if isinstance(each.value, dict):
+            if each.value.get("$anchor") == name:
+                return each
+            pending += [child for _, child in each.items()]
+        elif isinstance(each.value, list):
+            pending += each.elements()
+    return None
+
+
+def _guess(root: Located, fragment: str) -> str | None:
+    defined = root.value.get("$defs") if isinstance(root.value, dict) else None
+    known = [f"/$defs/{escape(name)}" for name in defined] if isinstance(defined, dict) else []
+    guess = suggest(fragment, known)
+    return f"did you mean '#{guess}'?" if guess else None

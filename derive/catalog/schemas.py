@@ -1,0 +1,94 @@
+"""Schemas: each one of a catalog is examined once, however many collections share it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from derive.catalog.inspection import inspect, inspect_keywords, reductions
+from derive.catalog.parts import Location, parts_of, url_of
+from derive.catalog.report import Report
+from derive.catalog.resource import Resources
+from derive.catalog.yaml import Located
+from derive.document.pointer import JSON
+from derive.errors import FlowError
+from derive.reduce.combiner import Combiner
+from derive.schema.infer import infer
+from derive.schema.projection import project
+from derive.schema.shape import Shape
+from derive.schema.validator import compile_validator
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """What is known of a schema.
+
+    Attributes:
+        shape: what it allows.
+        strategies: the `reduce` annotations of each location.
+        fields: the pointer of each field that is inferred from it.
+    """
+
+    shape: Shape
+    strategies: Mapping[Location, Sequence[Located]]
+    fields: Mapping[str, str]
+
+
+class Schemas:
+    """Examines schemas.
+
+    Args:
+        resources: has loaded their files.
+        report: told of what is wrong with them.
+    """
+
+    def __init__(self, resources: Resources, report: Report) -> None:
+        self._resources = resources
+        self._report = report
+        self._good: dict[str, Examined] = {}
+
+    def examine(self, at: Located, schema: JSON, name: str) -> Examined | None:
+        """What is known of a schema; None if it is none.
+
+        Args:
+            at: where it is written: an object, or the name of its file.
+            schema: the same, self-contained.
+            name: of its collection.
+        """
+        shared = Resources.resolve(url_of(at), at.value) if isinstance(at.value, str) else None
+        if shared in self._good:
+            return self._good[shared]
+        before = self._report.count
+        examined = self._examine(at, schema, name)
+        if examined is not None and shared is not None and self._report.count == before:
+            self._good[shared] = examined
+        return examined
+
+    def _examine(self, at: Located, schema: JSON, name: str) -> Examined | None:
+        before = self._report.count
+        parts = parts_of(at, self._resources, self._report)
+        if self._report.count > before:
+            return None
+        inspect_keywords(parts, self._report)
+        if not self._compiles(lambda: compile_validator(schema, name=name), at, before):
+            return None
+        shape = infer(schema)
+        if shape.types != {"object"}:
+            found = ", ".join(sorted(shape.types)) if len(shape.types) < 7 else "anything"
+            message = f"the schema of '{name}' must be of type object, and allows {found or 'nothing'}"
+            self._report.add("E402", message, at, "add 'type: object'")
+        inspect(parts, shape, self._resources, self._report)
+        if not self._compiles(lambda: Combiner(schema, name=name), at, before):
+            return None
+        fields = {each.field: each.pointer for each in project(shape, (), {})}
+        return Examined(shape, reductions(parts), fields)
+
+    def _compiles(self, compiled: Callable[[], object], at: Located, before: int) -> bool:
+        """Whether a schema compiles; an issue if not, unless its inspection has said why, and where."""
+        try:
+            compiled()
+        except FlowError as exc:
+            if self._report.count == before:
+                self._report.add("E403", exc.message, at, exc.hint)
+            return False
+        return True

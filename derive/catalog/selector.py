@@ -1,0 +1,59 @@
+"""Selectors: which logical partitions of a collection are read, and whether it has them."""
+
+from __future__ import annotations
+
+from derive.catalog.report import Report
+from derive.catalog.yaml import Located
+from derive.protocol.specs import JSON, CollectionSpec, ProjectionSpec, SelectorSpec
+from derive.schema.infer import type_of
+from derive.suggest import suggest
+
+
+def build_selector(at: Located | None, source: CollectionSpec, report: Report) -> SelectorSpec:
+    """The selector a person wrote.
+
+    Args:
+        at: an object with `include` and `exclude`, or None for everything.
+        source: the collection it selects from.
+        report: told of fields that are no logical partitions, and of values they cannot have.
+    """
+    if at is None or not at.value:
+        return SelectorSpec()
+    projections = {each.field: each for each in source.projections}
+    sides: dict[str, dict[str, tuple[JSON, ...]]] = {"include": {}, "exclude": {}}
+    for side, fields in at.items():
+        for field, values in fields.items():
+            listed = list(values.elements()) if isinstance(values.value, list) else [values]
+            if _is_partition(source, projections, field, values, report):
+                for each in listed:
+                    _check_value(projections[field], each, report)
+            sides[side][field] = tuple(each.value for each in listed)
+    return SelectorSpec(sides["include"], sides["exclude"])
+
+
+def _is_partition(
+    source: CollectionSpec, projections: dict[str, ProjectionSpec], field: str, values: Located, report: Report
+) -> bool:
+    known = [each.field for each in source.partitions]
+    if field in known:
+        return True
+    guess = suggest(field, known)
+    listed = f"it has: {', '.join(known) or 'none'}"
+    if field in projections:
+        message = f"'{field}' is not a logical partition of '{source.name}'"
+        pointer = projections[field].pointer
+        hint = f"declare it there: 'projections: {{{field}: {{location: {pointer}, partition: true}}}}'"
+        report.add("E306", message, values.key_position, hint)
+    else:
+        hint = f"did you mean '{guess}'?" if guess else listed
+        report.add("E309", f"'{source.name}' has no field '{field}'", values.key_position, hint)
+    return False
+
+
+def _check_value(partition: ProjectionSpec, at: Located, report: Report) -> None:
+    kind = type_of(at.value)
+    if kind not in partition.types:
+        allowed = ", ".join(sorted(partition.types))
+        report.add("E310", f"the logical partition '{partition.field}' cannot be {at.value!r}: it is {allowed}", at)
+    elif at.value == "":
+        report.add("E311", f"the logical partition '{partition.field}' cannot be selected by an empty string", at)

@@ -1,0 +1,76 @@
+"""Steps of tests: what they ingest must be valid, and what they verify must come in key order."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import pairwise
+from urllib.parse import urlsplit
+
+from derive.catalog.model import StepDef
+from derive.catalog.report import Report
+from derive.catalog.resource import Resources
+from derive.catalog.selector import build_selector
+from derive.catalog.yaml import Located
+from derive.document.key import compile_key
+from derive.errors import CatalogError
+from derive.protocol.specs import CollectionSpec, IngestStep, VerifyStep
+from derive.schema.validator import compile_validator
+
+
+class StepBuilder:
+    """Builds the steps of tests.
+
+    Args:
+        resources: has loaded the files that documents are in.
+        report: told of what is wrong.
+    """
+
+    def __init__(self, resources: Resources, report: Report) -> None:
+        self._resources = resources
+        self._report = report
+
+    def build(self, definition: StepDef, collection: CollectionSpec) -> IngestStep | VerifyStep:
+        """The step, on its collection."""
+        position = definition.at.key_position
+        if definition.kind == "ingest":
+            self._check_documents(definition, collection)
+            return IngestStep(collection.name, definition.documents, definition.description, position)
+        self._check_order(definition, collection)
+        selector = build_selector(definition.source.partitions, collection, self._report)
+        return VerifyStep(collection.name, selector, definition.documents, definition.description, position)
+
+    def _check_documents(self, definition: StepDef, collection: CollectionSpec) -> None:
+        schemas = {"write schema": collection.write_schema, "read schema": collection.read_schema}
+        if collection.write_schema is collection.read_schema:
+            schemas = {"schema": collection.read_schema}
+        validators = {which: compile_validator(each, name=collection.name) for which, each in schemas.items()}
+        for at in self._documents(definition):
+            for which, validator in validators.items():
+                if not validator.is_valid(at.value):
+                    said = validator.violation(at.value).message.replace("fails its schema", f"fails its {which}")
+                    self._report.add("E604", said, at)
+
+    def _check_order(self, definition: StepDef, collection: CollectionSpec) -> None:
+        pack = compile_key(collection.key, collection.key_defaults)
+        keys = [pack(each) for each in definition.documents]
+        documents = self._documents(definition)
+        next(documents, None)
+        for (before, key), at in zip(pairwise(keys), documents, strict=True):
+            if key < before:
+                message = f"documents to verify are not in the order of the key of '{collection.name}'"
+                self._report.add("E602", message, at, "this one belongs further up")
+                return
+
+    def _documents(self, definition: StepDef) -> Iterator[Located]:
+        """Each document, where it is written."""
+        at = definition.documents_at
+        if isinstance(at.value, str):
+            name = at.file.name
+            base = name if urlsplit(name).scheme in ("http", "https") else os.path.abspath(name)
+            try:
+                file = self._resources.document(Resources.resolve(base, at.value))
+            except (OSError, CatalogError):  # it was there when the loader read it
+                return
+            at = Located(file, (), file.value)
+        yield from at.elements()

@@ -1,0 +1,144 @@
+"""Transforms: what one derivation reads, when, and how its documents find their shard."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from derive.catalog.locations import defaults, scalar_type
+from derive.catalog.model import CollectionDef, TransformDef
+from derive.catalog.names import collisions, is_token
+from derive.catalog.report import Report
+from derive.catalog.selector import build_selector
+from derive.catalog.yaml import Located
+from derive.document.clock import parse_rfc3339
+from derive.document.pointer import parse_pointer
+from derive.protocol.specs import CollectionSpec, ShuffleSpec, TransformSpec
+from derive.schema.shape import Shape, locate
+
+_TOKEN_HINT = "letters, numbers, '-', '_' and '.'"
+
+
+def check_transform_names(definition: CollectionDef, transforms: Sequence[TransformDef], report: Report) -> None:
+    """Names are tokens, and no two are alike."""
+    for each in transforms:
+        if not is_token(each.name.value):
+            report.add("E101", f"'{each.name.value}' cannot name a transform", each.name, _TOKEN_HINT)
+    for place, other, how in collisions([each.name.value for each in transforms]):
+        name, first = transforms[place].name, transforms[other].name
+        message = f"transform '{name.value}' of '{definition.name}' {how} transform '{first.value}'"
+        if name.value == first.value:
+            message = (
+                f"transform '{name.value}' of '{definition.name}' is defined a second time; first at {first.position}"
+            )
+        report.add("E103", message, name)
+
+
+class TransformBuilder:
+    """Builds the transforms of derivations.
+
+    Args:
+        shapes: what the read schema of each collection allows.
+        report: told of what is wrong.
+    """
+
+    def __init__(self, shapes: Mapping[str, Shape], report: Report) -> None:
+        self._shapes = shapes
+        self._report = report
+
+    def build(self, definition: TransformDef, index: int, source: CollectionSpec, *, feedback: bool) -> TransformSpec:
+        """The transform.
+
+        Args:
+            definition: what a person wrote.
+            index: its place among the derivation's transforms.
+            source: what it reads.
+            feedback: the source lies on a cycle with the derivation.
+        """
+        not_before = self._clock(definition.source.not_before)
+        not_after = self._clock(definition.source.not_after)
+        if not_before is not None and not_after is not None and not_before >= not_after:
+            assert definition.source.not_before is not None
+            self._report.add("E501", "'notBefore' must come before 'notAfter'", definition.source.not_before)
+        return TransformSpec(
+            name=definition.name.value,
+            index=index,
+            source=source.name,
+            selector=build_selector(definition.source.partitions, source, self._report),
+            not_before=not_before,
+            not_after=not_after,
+            shuffle=self._shuffle(definition, source),
+            script=definition.script,
+            priority=definition.priority,
+            read_delay=definition.read_delay,
+            backfill=definition.backfill,
+            feedback=feedback,
+            position=definition.name.position,
+        )
+
+    def aligned(
+        self, definition: CollectionDef, written: Sequence[TransformDef], built: Sequence[TransformSpec]
+    ) -> list[TransformSpec]:
+        """The transforms of a derivation, with keys of the same length and types, which computed ones are told."""
+        assert definition.derive is not None
+        keyed = [each for each in built if each.shuffle.kind == "key"]
+        explicit = definition.derive.shuffle_key_types
+        places = {each.name.value: each for each in written}
+        if explicit is not None:
+            wanted, reason = tuple(explicit.value or ()), "'shuffleKeyTypes' says"
+        elif keyed:
+            wanted, reason = keyed[-1].shuffle.key_types, f"'{keyed[-1].name}' has"
+        else:
+            self._check_inferred(written)
+            return list(built)
+        for each in keyed:
+            if each.shuffle.key_types != wanted:
+                at = places[each.name].shuffle or places[each.name].name
+                message = (
+                    f"the shuffle key of '{each.name}' has types [{', '.join(each.shuffle.key_types)}],"
+                    f" and {reason} [{', '.join(map(str, wanted))}]"
+                )
+                self._report.add("E504", message, at)
+        return [
+            replace(each, shuffle=replace(each.shuffle, key_types=wanted)) if each.shuffle.kind == "lambda" else each
+            for each in built
+        ]
+
+    def _check_inferred(self, written: Sequence[TransformDef]) -> None:
+        # A transform whose key is wrong would have given the types.
+        if any(each.shuffle is not None and "key" in each.shuffle.value for each in written):
+            return
+        for each in written:
+            if each.shuffle_script is not None and each.shuffle is not None:
+                message = f"the types of the key that the shuffle lambda of '{each.name.value}' computes are not known"
+                hint = "add 'shuffleKeyTypes', such as [string], to 'derive'"
+                self._report.add("E506", message, each.shuffle["lambda"], hint)
+
+    def _clock(self, at: Located | None) -> int | None:
+        if at is None:
+            return None
+        try:
+            return parse_rfc3339(at.value)
+        except (ValueError, TypeError):
+            self._report.add("E502", f"{at.value!r} is not a time such as 2023-01-23T01:00:00Z", at)
+            return None
+
+    def _shuffle(self, definition: TransformDef, source: CollectionSpec) -> ShuffleSpec:
+        at = definition.shuffle
+        if definition.shuffle_script is not None:
+            return ShuffleSpec("lambda", script=definition.shuffle_script)
+        if at is not None and at.value == "any":
+            return ShuffleSpec("any")
+        shape = self._shapes[source.name]
+        if at is None:
+            types = [sorted(locate(shape, parse_pointer(each))[0].types - {"null"})[0] for each in source.key]
+            return ShuffleSpec("key", source.key, source.key_defaults, tuple(types))
+        key_at = at["key"]
+        if not isinstance(key_at.value, list) or not key_at.value:
+            self._report.add("E503", "a shuffle key is an array of at least one JSON pointer", key_at)
+            return ShuffleSpec("any")
+        found = [scalar_type(each, shape, "a shuffle key", self._report) for each in key_at.elements()]
+        if None in found:
+            return ShuffleSpec("any")
+        key = tuple(key_at.value)
+        return ShuffleSpec("key", key, defaults(shape, key), tuple(each for each in found if each))
