@@ -14,7 +14,8 @@ from derive.schema.projection import Declared, project
 from derive.schema.shape import Shape, locate
 from derive.suggest import suggest
 
-_SCALARS = ("boolean", "integer", "string")
+SCALARS = ("boolean", "integer", "string")
+"""Types that a component of a key may have, beside null."""
 
 
 def check_pointer(at: Located, what: str, report: Report) -> bool:
@@ -47,7 +48,7 @@ def scalar_type(at: Located, shape: Shape, what: str, report: Report, schema: st
     if located is None:
         return None
     types = sorted(located.types - {"null"})
-    if len(types) == 1 and types[0] in _SCALARS:
+    if len(types) == 1 and types[0] in SCALARS:
         return types[0]
     found = ", ".join(sorted(located.types)) if len(located.types) < 7 else "anything"
     where = "" if schema == "the schema" else f" in {schema}"

@@ -63,8 +63,8 @@ def parts_of(at: Located, resources: Resources, report: Report) -> list[Part]:
     walk = _Walk(resources, report)
     if isinstance(at.value, str):
         target = walk.follow(at, at, at.value)
-        return list(walk.parts(*target, (), frozenset(), conditional=False)) if target else []
-    return list(walk.parts(at, at, (), frozenset(), conditional=False))
+        return list(walk.parts(*target, (), frozenset([_identity(target[0])]), conditional=False)) if target else []
+    return list(walk.parts(at, at, (), frozenset([_identity(at)]), conditional=False))
 
 
 class _Walk:
@@ -83,9 +83,8 @@ class _Walk:
         reference = schema.get("$ref")
         if isinstance(reference, str):
             target = self.follow(at["$ref"], root, reference)
-            identity = (target[0].file.name, target[0].path) if target else None
-            if target and identity not in followed:
-                yield from self.parts(*target, location, followed | {identity}, conditional=conditional)
+            if target and _identity(target[0]) not in followed:
+                yield from self.parts(*target, location, followed | {_identity(target[0])}, conditional=conditional)
         for child, where, sometimes in _children(at, location):
             yield from self.parts(child, root, where, followed, conditional=conditional or sometimes)
 
@@ -128,6 +127,10 @@ def _children(at: Located, location: Location) -> Iterator[tuple[Located, Locati
     if "additionalItems" in schema and isinstance(schema.get("items"), list):
         yield at["additionalItems"], (*location, ITEMS), False
     yield from ((at[keyword], (*location, token), False) for keyword, token in _REST.items() if keyword in schema)
+
+
+def _identity(at: Located) -> object:
+    return at.file.name, at.path
 
 
 def url_of(at: Located) -> str:

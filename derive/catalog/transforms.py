@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from derive.catalog.locations import defaults, scalar_type
+from derive.catalog.locations import SCALARS, defaults, scalar_type
 from derive.catalog.model import CollectionDef, TransformDef
 from derive.catalog.names import collisions, is_token
 from derive.catalog.report import Report
@@ -85,6 +85,8 @@ class TransformBuilder:
         explicit = definition.derive.shuffle_key_types
         places = {each.name.value: each for each in written}
         if explicit is not None:
+            if not isinstance(explicit.value, list) or not set(map(str, explicit.value)) <= set(SCALARS):
+                return  # which the loader has said
             wanted, reason = tuple(explicit.value or ()), "'shuffleKeyTypes' says"
         elif keyed:
             wanted, reason = keyed[-1].shuffle.key_types, f"'{keyed[-1].name}' has"

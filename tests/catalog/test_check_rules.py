@@ -1,0 +1,273 @@
+"""Every rule of a catalog: the least that breaks it, what is said and where, and what is said of its good twin: nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from conftest import write_catalog
+
+from derive.catalog.check import check_catalog
+
+BASE = """\
+collections:
+  a/source:
+    schema:
+      type: object
+      required: [id]
+      reduce: {strategy: merge}
+      properties:
+        id: {type: integer}
+        who: {type: string}
+        deep: {type: object, properties: {x: {type: string}}}
+    key: [/id]
+    projections:
+      part: {location: /who, partition: true}
+  a/derived:
+    schema: {type: object, properties: {id: {type: integer}}}
+    key: [/id]
+    derive:
+      using: {sqlite: {}}
+      transforms:
+        - name: first
+          source: {name: a/source, partitions: {include: {part: [x]}}}
+          shuffle: {key: [/id]}
+          lambda: SELECT $id;
+        - name: second
+          source: a/source
+          shuffle: any
+          lambda: SELECT $id;
+tests:
+  t/test:
+    - ingest: {collection: a/source, documents: [{id: 1}]}
+    - verify: {collection: a/derived, documents: [{id: 1}, {id: 2}]}
+"""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What of BASE is replaced, by what that is wrong (its issue: code, line, column, message) and by what is right."""
+
+    name: str
+    old: str
+    bad: str
+    good: str
+    issue: tuple[str, int, int, str]
+    hint: str | None = None
+
+
+PROPERTIES = "      properties:\n        id: {type: integer}\n        who: {type: string}"
+DEFINED = (
+    "      $defs: {who: {$anchor: anchor, type: string}}\n      properties:\n        id: {type: integer}\n        "
+)
+WHO = "who: {type: string}"
+SPLIT = "schema: {type: object, properties: {id: {type: integer}}}\n    key: [/id]\n    derive"
+FIRST = "shuffle: {key: [/id]}"
+SECOND = "shuffle: any"
+BOTH = f"{FIRST}\n          lambda: SELECT $id;\n        - name: second\n          source: a/source\n          {SECOND}"
+DOCUMENTS = "documents: [{id: 1}]"
+
+
+def split(write: str, read: str, key: str = "/id") -> str:
+    schemas = (
+        f"{name}: {{type: object, properties: {{id: {{type: {kind}}}}}}}"
+        for name, kind in (("writeSchema", write), ("readSchema", read))
+    )
+    return "\n    ".join(schemas) + f"\n    key: [{key}]\n    derive"
+
+
+RULES = [
+    # Names
+    Rule("a name is tokens between slashes", "t/test:", "t//test:", "t/x-y_z.1:", ("E101", 29, 3, "'t//test' cannot name a test")),
+    Rule("a name is not empty", "t/test:", "'':", "été:", ("E101", 29, 3, "'' cannot name a test")),
+    Rule("captures have names, too", "tests:", "captures: {a b: {}}\ntests:", "captures: {a/b: {}}\ntests:", ("E101", 28, 12, "'a b' cannot name a capture")),
+    Rule("materializations have names, too", "tests:", "materializations: {a//b: {}}\ntests:", "materializations: {a/b: {}}\ntests:", ("E101", 28, 20, "'a//b' cannot name a materialization")),
+    Rule("a transform's name is one token", "name: second", "name: sec/ond", "name: sec-ond", ("E101", 24, 17, "'sec/ond' cannot name a transform")),
+    Rule("a partition's name is one token", "part: {location", "'p t': {location", "part: {location", ("E101", 13, 7, "'p t' cannot name a logical partition")),
+    Rule("a projection's name is a pointer's", "part: {location", "x~y: /who\n      part: {location", "x y!: /who\n      part: {location", ("E101", 13, 7, "'x~y' cannot name a projection")),
+    Rule("names differ by more than case", "t/test:", "A/Source:", "A/Sources:", ("E102", 29, 3, "test 'A/Source' collides with collection 'a/source'")),
+    Rule("one name is one thing", "tests:", "captures: {a/source: {}}\ntests:", "captures: {a/other: {}}\ntests:", ("E102", 2, 3, "collection 'a/source' collides with capture 'a/source'")),
+    Rule("names differ by more than their composition", "t/test:", "t/fi: []\n  t/\ufb01:", "t/fi: []\n  t/f:", ("E102", 30, 3, "test 't/\ufb01' collides with test 't/fi'")),
+    Rule("no name is a folder of another", "tests:", "materializations: {a/source/x: {}}\ntests:", "materializations: {a/sources/x: {}}\ntests:", ("E102", 2, 3, "collection 'a/source' is a prohibited prefix of materialization 'a/source/x'")),
+    Rule("transforms have names of their own", "name: second", "name: first", "name: third", ("E103", 24, 17, "transform 'first' of 'a/derived' is defined a second time; first at flow.yaml:20:17")),
+    Rule("transforms differ by more than case", "name: second", "name: First", "name: third", ("E103", 24, 17, "transform 'First' of 'a/derived' collides with transform 'first'")),
+    Rule("projections differ by more than case", "part: {location", "PART: /who\n      part: {location", "PARTS: /who\n      part: {location", ("E104", 14, 7, "projection 'part' collides with projection 'PART'")),
+    # References
+    Rule("a source is defined", "source: a/source", "source: a/sourse", "source: a/derived", ("E201", 25, 19, "collection 'a/sourse', referenced by transform 'second' of 'a/derived', is not defined"), "did you mean 'a/source'? (flow.yaml:2:3)"),
+    Rule("a tested collection is defined", "collection: a/derived", "collection: b/nothing-like-it", "collection: a/derived", ("E201", 31, 28, "collection 'b/nothing-like-it', referenced by test 't/test', is not defined")),
+    Rule("what is no collection is no source", "source: a/source\n", "source: t/test\n", "source: a/derived\n", ("E201", 25, 19, "collection 't/test', referenced by transform 'second' of 'a/derived', is not defined")),
+    # Keys
+    Rule("a key is not empty", "key: [/id]\n    proj", "key: []\n    proj", "key: [/id, /who]\n    proj", ("E301", 11, 10, "the key of 'a/source' is empty")),
+    Rule("a key is of pointers", "key: [/id]\n    proj", "key: [id]\n    proj", "key: [/deep/x]\n    proj", ("E302", 11, 11, "a key must be a JSON pointer, and is 'id'"), "did you mean '/id'?"),
+    Rule("a pointer has no empty token", "key: [/id]\n    proj", "key: [/deep//x]\n    proj", "key: [/deep/x]\n    proj", ("E302", 11, 11, "a key must be a JSON pointer, and is '/deep//x'")),
+    Rule("a key is known to the schema, deep down, too", "key: [/id]\n    proj", "key: [/deep/xx]\n    proj", "key: [/deep/x]\n    proj", ("E303", 11, 11, "a key '/deep/xx' is not mentioned in the schema"), "did you mean '/deep/x'?"),
+    Rule("a key can exist", "key: [/id]\n    proj", "key: [/id/x]\n    proj", "key: [/id]\n    proj", ("E303", 11, 11, "a key '/id/x' cannot exist in the schema")),
+    Rule("a key is a scalar", "key: [/id]\n    proj", "key: [/deep]\n    proj", "key: [/id]\n    proj", ("E304", 11, 11, "a key '/deep' must be a boolean, integer or string, and may be object")),
+    Rule("a key has one type", "id: {type: integer}\n", "id: {type: [integer, string]}\n", "id: {type: [integer, 'null']}\n", ("E304", 11, 11, "a key '/id' must be a boolean, integer or string, and may be integer, string")),
+    Rule("a key is no float", "id: {type: integer}\n", "id: {type: number}\n", "id: {type: integer}\n", ("E304", 11, 11, "a key '/id' must be a boolean, integer or string, and may be fractional, integer")),
+    Rule("a key has one type in both schemas", SPLIT, split("string", "integer"), split("[integer, 'null']", "integer"), ("E307", 17, 11, "a key '/id' is an integer in the read schema, and a string in the write schema")),
+    Rule("a key is known to the write schema", SPLIT, split("integer", "integer").replace("id", "no", 1), split("integer", "integer"), ("E303", 17, 11, "a key '/id' is not mentioned in the write schema")),
+    Rule("a key is not reduced", "id: {type: integer}\n", "id: {type: integer, reduce: {strategy: sum}}\n", "id: {type: integer, reduce: {strategy: lastWriteWins}}\n", ("E308", 11, 11, "a key '/id' has the strategy 'sum', and a key stays as it is"), "the strategy is at flow.yaml:8:37"),
+    # Projections and logical partitions
+    Rule("a partition is a scalar", "part: {location: /who", "part: {location: /deep", "part: {location: /deep/x", ("E304", 13, 24, "the logical partition 'part' at '/deep' must be a boolean, integer or string, and may be object")),
+    Rule("a projection has a pointer", "part: {location", "p: who\n      part: {location", "p: /who\n      part: {location", ("E302", 13, 10, "projection 'p' needs a JSON pointer as its location")),
+    Rule("a projection's location is known", "part: {location", "p: /deep/y\n      part: {location", "p: /deep/x\n      part: {location", ("E303", 13, 10, "projection 'p' at '/deep/y' is not mentioned in the schema"), "did you mean '/deep/x'?"),
+    Rule("a projection leaves a field where it is", "part: {location", "id: /who\n      part: {location", "id: /id\n      part: {location", ("E305", 13, 11, "projection 'id' is at '/who', and the field of that name is '/id'")),
+    Rule("a projection leaves a nested field where it is", "part: {location", "deep/x: /who\n      part: {location", "deep/x: /deep/x\n      part: {location", ("E305", 13, 15, "projection 'deep/x' is at '/who', and the field of that name is '/deep/x'")),
+    Rule("a projection leaves flow_document where it is", "part: {location", "flow_document: /who\n      part: {location", "flow_document: ''\n      part: {location", ("E305", 13, 22, "projection 'flow_document' is at '/who', and the field of that name is the whole document")),
+    # Selectors
+    Rule("a selected field is a partition", "include: {part: [x]}", "include: {who: [x]}", "exclude: {part: [x]}", ("E306", 21, 59, "'who' is not a logical partition of 'a/source'"), "declare it there: 'projections: {who: {location: /who, partition: true}}'"),
+    Rule("a selected field exists", "include: {part: [x]}", "include: {parts: [x]}", "include: {part: []}", ("E309", 21, 59, "'a/source' has no field 'parts'"), "did you mean 'part'?"),
+    Rule("a selected value has the field's type", "include: {part: [x]}", "include: {part: [x, 5]}", "include: {part: [x, '5']}", ("E310", 21, 69, "the logical partition 'part' cannot be 5: it is string")),
+    Rule("a selected value is not empty", "include: {part: [x]}", "exclude: {part: ['']}", "exclude: {part: [' ']}", ("E311", 21, 66, "the logical partition 'part' cannot be selected by an empty string")),
+    Rule("a verified selection is checked, too", "collection: a/derived,", "collection: {name: a/derived, partitions: {include: {id: [1]}}},", "collection: {name: a/derived, partitions: {}},", ("E306", 31, 69, "'id' is not a logical partition of 'a/derived'")),
+    # Schemas
+    Rule("a collection has one schema or two", SPLIT, SPLIT.replace("schema", "writeSchema", 1), split("integer", "integer"), ("E401", 14, 3, "collection 'a/derived' needs either 'schema', or both 'readSchema' and 'writeSchema'")),
+    Rule("documents are objects", "      type: object\n      required", "      type: [object, array]\n      required", "      type: object\n      required", ("E402", 4, 7, "the schema of 'a/source' must be of type object, and allows array, object"), "add 'type: object'"),
+    Rule("a schema is a JSON Schema", "{type: object, properties: {x", "{type: object, minProperties: x, properties: {x", "{type: object, minProperties: 1, properties: {x", ("E403", 4, 7, "the schema of 'a/source' is not a JSON Schema: at '/properties/deep/minProperties', \"x\" is not of type \"integer\"")),
+    Rule("a reference names something", PROPERTIES, DEFINED + "who: {$ref: '#/$defs/wo'}", DEFINED + "who: {$ref: '#/$defs/who'}", ("E404", 10, 21, "'$ref: #/$defs/wo' names nothing"), "did you mean '#/$defs/who'?"),
+    Rule("an anchor exists", PROPERTIES, DEFINED + "who: {$ref: '#wo'}", DEFINED + "who: {$ref: '#anchor'}", ("E404", 10, 21, "'$ref: #wo' names nothing")),
+    Rule("a keyword is known", WHO, "who: {type: string, fromat: date}", "who: {type: string, format: date, x-mine: 1}", ("E405", 9, 29, "JSON Schema has no keyword 'fromat'"), "did you mean 'format'?"),
+    Rule("a strategy is known", WHO, "who: {type: string, reduce: {strategy: apend}}", "who: {type: string, reduce: {strategy: firstWriteWins}}", ("E406", 9, 48, "there is no strategy 'apend'"), "did you mean 'append'?"),
+    Rule("a reduction has a strategy", WHO, "who: {type: string, reduce: sum}", "who: {type: string, reduce: {strategy: maximize}}", ("E406", 9, 37, "'reduce' needs a strategy, and is 'sum'"), "write 'reduce: {strategy: sum}'"),
+    Rule("a strategy's parent has one", "{x: {type: string}}", "{x: {type: string, reduce: {strategy: minimize}}}", "{x: {type: string}}, reduce: {strategy: minimize}", ("E411", 10, 69, "'/deep/x' has the strategy 'minimize', and '/deep' above it has none, so it would never apply"), "add 'reduce: {strategy: merge}' there"),
+    Rule("a sum is of numbers", WHO, "who: {type: string, reduce: {strategy: sum}}", "who: {type: string}\n        n: {type: number, reduce: {strategy: sum}}", ("E412", 9, 48, "'sum' needs a number at '/who', and the schema allows string")),
+    Rule("objects and arrays merge", WHO, "who: {type: string, reduce: {strategy: merge}}", "who: {type: string}\n        n: {type: array, reduce: {strategy: merge}}", ("E413", 9, 48, "'merge' needs an object or an array at '/who', and the schema allows string")),
+    Rule("a set is an object", WHO, "who: {type: string, reduce: {strategy: set}}", "who: {type: string, reduce: {strategy: append}}", ("E414", 9, 48, "'set' needs an object at '/who', and the schema allows string")),
+    Rule("a set has three properties", WHO, "who: {type: string}\n        s: {type: object, properties: {ad: {type: array}}, reduce: {strategy: set}}", "who: {type: string}\n        s: {type: object, properties: {add: {type: array}}}", ("E415", 10, 79, "'set' at '/s' knows the properties 'add', 'intersect' and 'remove', and not 'ad'")),
+    Rule("a default is valid", WHO, "who: {type: string, default: 5}", "who: {type: string, default: '5'}", ("E416", 9, 38, "the default of '/who' is 5, which its own schema does not allow")),
+    Rule("a default is valid where it refers to", PROPERTIES, DEFINED + "who: {$ref: '#/$defs/who', default: 5}", DEFINED + "who: {$ref: '#/$defs/who', default: x}", ("E416", 10, 45, "the default of '/who' is 5, which its own schema does not allow")),
+    Rule("what must exist can", "required: [id]", "required: [id, never]\n      allOf: [{properties: {never: false}}]", "required: [id]\n      allOf: [{properties: {never: false}}]", ("E417", 6, 36, "'/never' must exist, and its schema allows no value there")),
+    # Derivations
+    Rule("notBefore comes first", "source: a/source\n", "source: {name: a/source, notBefore: 2024-01-01T00:00:00Z, notAfter: 2024-01-01T00:00:00Z}\n", "source: {name: a/source, notBefore: 2024-01-01T00:00:00Z, notAfter: 2024-01-01T00:00:01Z}\n", ("E501", 25, 47, "'notBefore' must come before 'notAfter'")),
+    Rule("notBefore is a time", "source: a/source\n", "source: {name: a/source, notBefore: today}\n", "source: {name: a/source, notBefore: 2024-01-01T00:00:00Z}\n", ("E502", 25, 47, "'today' is not a time such as 2023-01-23T01:00:00Z")),
+    Rule("a shuffle key is not empty", FIRST, "shuffle: {key: []}", "shuffle: {key: [/who]}", ("E503", 22, 26, "a shuffle key is an array of at least one JSON pointer")),
+    Rule("a shuffle key is of pointers", FIRST, "shuffle: {key: [id]}", FIRST, ("E302", 22, 27, "a shuffle key must be a JSON pointer, and is 'id'"), "did you mean '/id'?"),
+    Rule("a shuffle key is known", FIRST, "shuffle: {key: [/ident]}", FIRST, ("E303", 22, 27, "a shuffle key '/ident' is not mentioned in the schema")),
+    Rule("a shuffle key is a scalar", FIRST, "shuffle: {key: [/deep]}", "shuffle: {key: [/deep/x]}", ("E304", 22, 27, "a shuffle key '/deep' must be a boolean, integer or string, and may be object")),
+    Rule("shuffle keys have the same types", SECOND, "shuffle: {key: [/who]}", FIRST, ("E504", 22, 20, "the shuffle key of 'first' has types [integer], and 'second' has [string]")),
+    Rule("shuffle keys have the same length", SECOND, "shuffle: {key: [/id, /who]}", FIRST, ("E504", 22, 20, "the shuffle key of 'first' has types [integer], and 'second' has [integer, string]")),
+    Rule("an absent shuffle is by the source's key", BOTH, BOTH.replace("/id", "/who").replace(SECOND, "priority: 0"), BOTH.replace(SECOND, "priority: 0"), ("E504", 22, 20, "the shuffle key of 'first' has types [string], and 'second' has [integer]")),
+    Rule("shuffle keys have the types that are said", "      transforms:", "      shuffleKeyTypes: [string]\n      transforms:", "      shuffleKeyTypes: [integer]\n      transforms:", ("E504", 23, 20, "the shuffle key of 'first' has types [integer], and 'shuffleKeyTypes' says [string]")),
+    Rule("a type of a shuffle key is a scalar's", "      transforms:", "      shuffleKeyTypes: [integer, number]\n      transforms:", "      shuffleKeyTypes: [integer]\n      transforms:", ("E505", 19, 34, "the type of a shuffle key is 'boolean', 'integer' or 'string'")),
+    Rule("a computed shuffle key has known types", FIRST, "shuffle: {lambda: SELECT $id}", "shuffle: {lambda: SELECT $id}\n          lambda: SELECT 1\n        - name: third\n          source: a/source", ("E506", 22, 29, "the types of the key that the shuffle lambda of 'first' computes are not known"), "add 'shuffleKeyTypes', such as [string], to 'derive'"),
+    # Code
+    Rule("a migration applies", "{sqlite: {}}", "{sqlite: {migrations: [CREATE TABEL t (a)]}}", "{sqlite: {migrations: [CREATE TABLE t (a)]}}", ("E521", 18, 44, "migration 0 of 'a/derived' does not prepare: near \"TABEL\": syntax error")),
+    Rule("a lambda prepares", "shuffle: any\n          lambda: SELECT $id;", "shuffle: any\n          lambda: SELECT nope;", "shuffle: any\n          lambda: SELECT 1;", ("E522", 27, 26, "the lambda of transform 'second' does not prepare: no such column: nope")),
+    Rule("a parameter is a field", "shuffle: any\n          lambda: SELECT $id;", "shuffle: any\n          lambda: SELECT $deep$y;", "shuffle: any\n          lambda: SELECT $deep$x;", ("E523", 27, 26, "$deep$y is no field of 'a/source', which transform 'second' reads"), "did you mean $deep$x?"),
+    # Tests
+    Rule("documents are objects in tests", DOCUMENTS, "documents: [1]", DOCUMENTS, ("E601", 30, 49, "'documents' must be an array of objects")),
+    Rule("verified documents are in key order", "[{id: 1}, {id: 2}]", "[{id: 1}, {id: 3}, {id: 2}]", "[{id: 1}, {id: 2}, {id: 2}]", ("E602", 31, 69, "documents to verify are not in the order of the key of 'a/derived'")),
+    Rule("an ingested document is valid", DOCUMENTS, "documents: [{id: 1}, {id: x}]", "documents: [{id: 1}, {id: 2}]", ("E604", 30, 59, "document of 'a/source' fails its schema at '/id': \"x\" is not of type \"integer\" (keyword /properties/id/type)")),
+    Rule("a tested source has no times", "collection: a/derived,", "collection: {name: a/derived, notBefore: 2024-01-01T00:00:00Z},", "collection: {name: a/derived},", ("E011", 31, 46, "a source has no property 'notBefore'")),
+]  # fmt: skip
+
+
+def found(folder: Path, text: str) -> list[tuple[str, int, int, str, str | None]]:
+    issues = check_catalog(write_catalog(folder, text).name).issues
+    return [(each.code, each.position.line, each.position.column, each.message, each.hint) for each in issues]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_a_rule_finds_what_breaks_it(rule: Rule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert BASE.count(rule.old) == 1
+
+    issues = found(tmp_path, BASE.replace(rule.old, rule.bad))
+
+    assert [each[:4] for each in issues] == [rule.issue]
+    if rule.hint is not None:
+        assert issues[0][4] == rule.hint
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_a_rule_lets_its_good_twin_pass(rule: Rule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert found(tmp_path, BASE.replace(rule.old, rule.good)) == []
+
+
+def test_nothing_is_wrong_before_it_is_spoiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert found(tmp_path, BASE) == []
+
+
+def test_a_fault_in_a_shared_file_is_said_once_and_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shared.yaml").write_text(
+        "type: object\nproperties:\n  id: {type: integer}\n  n: {$ref: 'more.yaml#/$defs/n'}\n"
+    )
+    (tmp_path / "more.yaml").write_text("$defs:\n  n: {type: string, default: 5}\n")
+    text = "collections:\n" + "".join(f"  a/{name}: {{schema: shared.yaml, key: [/id]}}\n" for name in "xyz")
+
+    issues = check_catalog(write_catalog(tmp_path, text).name).issues
+
+    assert [(each.code, str(each.position), each.message) for each in issues] == [
+        ("E416", "more.yaml:2:30", "the default of '/n' is 5, which its own schema does not allow")
+    ]
+
+
+def test_references_to_nothing_in_other_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shared.yaml").write_text("$defs:\n  good: {type: object, properties: {id: {type: integer}}}\n")
+    text = "collections:\n  a/x: {schema: 'shared.yaml#/$defs/god', key: [/id]}\n  a/y: {schema: 'shared.yaml#/$defs/good', key: [/id]}\n"
+
+    assert found(tmp_path, text) == [
+        ("E404", 2, 17, "'$ref: shared.yaml#/$defs/god' names nothing", "did you mean '#/$defs/good'?")
+    ]
+
+
+def test_ingested_documents_are_valid_to_write_and_to_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "docs.yaml").write_text("- {id: 1}\n- {id: -1}\n- {id: 11}\n")
+    schemas = "writeSchema: {type: object, properties: {id: {type: integer, minimum: 0}}}, readSchema: {type: object, properties: {id: {type: integer, maximum: 9}}}"
+    text = f"collections: {{a/x: {{{schemas}, key: [/id]}}}}\ntests: {{t: [ingest: {{collection: a/x, documents: docs.yaml}}]}}\n"
+
+    issues = check_catalog(write_catalog(tmp_path, text).name).issues
+
+    assert [(each.code, str(each.position), each.message) for each in issues] == [
+        ("E604", "docs.yaml:2:3", "document of 'a/x' fails its write schema at '/id': -1 is less than the minimum of 0 (keyword /properties/id/minimum)"),
+        ("E604", "docs.yaml:3:3", "document of 'a/x' fails its read schema at '/id': 11 is greater than the maximum of 9 (keyword /properties/id/maximum)"),
+    ]  # fmt: skip
+
+
+def test_a_recursive_schema_and_one_that_is_chosen_are_inspected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    node = "{type: object, properties: {id: {type: integer}, next: {$ref: '#'}, list: {type: array, items: {type: string, default: 1}}}, patternProperties: {'^x': {default: 2, type: string}}}"
+    text = f"collections:\n  a/x: {{key: [/id], schema: {node}}}\n"
+
+    assert [each[:4] for each in found(tmp_path, text)] == [
+        ("E416", 2, 148, "the default of '/list/*' is 1, which its own schema does not allow"),
+        ("E416", 2, 190, "the default of '/*' is 2, which its own schema does not allow"),
+    ]
+
+
+def test_everything_is_said_in_one_run_but_nothing_of_code_that_depends_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = BASE.replace("[/id]\n    derive", "[/idd]\n    derive").replace("SELECT $id;", "SELECT nope;", 1)
+    text = text.replace(
+        "\ntests:",
+        """
+  b/derived:
+    schema: {type: object, properties: {id: {type: integer}}}
+    key: [/id]
+    derive:
+      using: {sqlite: {}}
+      transforms: [{name: first, source: a/source, lambda: SELECT nope;}]
+  b/disabled:
+    schema: {type: object, properties: {id: {type: integer}}}
+    key: [/id]
+    derive:
+      using: {sqlite: {}}
+      shards: {disable: true}
+      transforms: [{name: first, source: a/source, lambda: SELECT nope;}]
+tests:""",
+    )
+
+    assert [each[:3] for each in found(tmp_path, text)] == [("E303", 16, 11), ("E522", 33, 67)]
