@@ -226,7 +226,7 @@ _COLLECTION: Schema = {
 
 _DOCUMENTS = array(
     "Documents, in the file or in a YAML or JSON file that is named.",
-    {"type": "object"},
+    {"type": "object", "title": "Document"},
     types=("array", "string"),
     errorMessage="'documents' must be an array of objects",
     **{"x-code": "E601"},
