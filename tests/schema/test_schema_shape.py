@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import jsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from derive.document.order import compare
 from derive.document.pointer import JSON
+from derive.schema.index import bundle
 from derive.schema.infer import infer, type_of
 from derive.schema.pattern import matches
 from derive.schema.shape import ALL, ANYTHING, MULTIPLE, NOTHING, Shape, intersect, locate, union
@@ -328,3 +330,27 @@ def test_facets(schema: JSON, facets: dict[str, Any]) -> None:
     found = infer(schema)
 
     assert {name: getattr(found, name) for name in facets} == facets
+
+
+@given(SCHEMAS, st.lists(DOCUMENTS, min_size=1, max_size=4))
+def test_another_validator_agrees(schema: JSON, documents: list[JSON]) -> None:
+    assume("format" not in repr(schema))  # which that one only annotates
+    ours, other = compile_validator(schema, name="x"), jsonschema.Draft202012Validator(schema)
+
+    for document in documents:
+        try:
+            expected = other.is_valid(document)
+        except RecursionError:  # it follows a reference to itself for ever
+            return
+        assert ours.is_valid(document) is expected
+
+
+@given(SCHEMAS, st.lists(DOCUMENTS, min_size=1, max_size=4))
+def test_a_bundle_means_the_same(schema: JSON, documents: list[JSON]) -> None:
+    bundled = bundle(schema, "/flow.yaml", {}.__getitem__)
+
+    assert infer(bundled) == infer(schema)
+    for document in documents:
+        assert compile_validator(bundled, name="x").is_valid(document) is compile_validator(schema, name="x").is_valid(
+            document
+        )
