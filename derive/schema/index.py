@@ -14,10 +14,14 @@ from urllib.parse import quote, unquote, urldefrag, urljoin
 
 from derive.document.pointer import JSON, escape, parse_pointer
 from derive.errors import SchemaError
+from derive.position import Position
 from derive.schema.dialect import KEYWORDS, NAMED, VALUES, subschemas
 
 Load = Callable[[str], JSON]
 """Loads a schema document by its absolute URL or path."""
+
+Locate = Callable[[str, str], Position | None]
+"""Where a location, by its JSON pointer, of a document, by its URL, is written; None if that is not known."""
 
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _NAMES = ("$id", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$schema")
@@ -44,6 +48,20 @@ class Bundle:
         url, content = self.documents[prefix]
         tokens = parse_pointer(pointer[len(prefix) :])
         return url, "".join(f"/{escape(each)}" for each in _respell(content, tokens, _FORMER))
+
+    def positions(self, locate: Locate) -> dict[str, Position]:
+        """Where each schema and keyword is written, by its JSON pointer, as `Validator.violation` takes it.
+
+        Args:
+            locate: finds a location in the text of a document.
+        """
+        found = {}
+        for pointer, each in subschemas(self.schema):
+            for place in (pointer, *(f"{pointer}/{escape(keyword)}" for keyword in each)):
+                position = locate(*self.origin(place))
+                if position is not None:
+                    found[place] = position
+        return found
 
 
 def bundle(schema: JSON, base: str, load: Load) -> JSON:

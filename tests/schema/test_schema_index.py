@@ -6,6 +6,7 @@ import pytest
 
 from derive.document.pointer import JSON
 from derive.errors import SchemaError
+from derive.position import Position
 from derive.schema.index import bundle, bundle_documents
 from derive.schema.validator import compile_validator
 
@@ -195,3 +196,24 @@ def test_names_behind_unknown_keywords_are_none() -> None:
 def test_what_is_no_url(schema: JSON) -> None:
     with pytest.raises(SchemaError, match="'http://\\[x' is not a URL: Invalid IPv6 URL"):
         bundled(schema)
+
+
+def test_the_position_of_a_violation_is_in_the_file_of_the_keyword() -> None:
+    lines = {("/c/flow.yaml", "/properties/x"): 3, ("/c/bank.yaml", ""): 1, ("/c/bank.yaml", "/$defs/id/type"): 8}
+
+    def locate(url: str, pointer: str) -> Position | None:
+        return Position(url, lines[url, pointer]) if (url, pointer) in lines else None
+
+    found = bundle_documents({"properties": {"x": {"$ref": "bank.yaml#/$defs/id"}}}, "/c/flow.yaml", FILES.__getitem__)
+    positions = found.positions(locate)
+
+    assert positions == {
+        "/properties/x": Position("/c/flow.yaml", 3),
+        "/$defs/bank.yaml": Position("/c/bank.yaml", 1),
+        "/$defs/bank.yaml/$defs/id/type": Position("/c/bank.yaml", 8),
+    }
+    violation = compile_validator(found.schema, name="x").violation({"x": "text"}, positions=positions)
+    assert str(violation) == (
+        "/c/bank.yaml:8:1: document of 'x' fails its schema at '/x': \"text\" is not of type \"integer\""
+        " (keyword /$defs/bank.yaml/$defs/id/type)"
+    )
