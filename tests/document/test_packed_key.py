@@ -59,6 +59,7 @@ def test_a_documents_key(document: object, packed: bytes) -> None:
         (2**32, b"\x19\x01\x00\x00\x00\x00"),
         ("a\0b", b"\x02a\0\xffb\0"),
         ([1, "x"], b'\x01[1,"x"]\0'),  # arrays and objects go as their JSON text
+        ([2**64], b"\x01[18446744073709551616]\0"),  # whose integers are exact
     ],
 )
 def test_packed_values(value: object, packed: bytes) -> None:
