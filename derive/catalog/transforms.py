@@ -86,7 +86,7 @@ class TransformBuilder:
         places = {each.name.value: each for each in written}
         if explicit is not None:
             if not isinstance(explicit.value, list) or not set(map(str, explicit.value)) <= set(SCALARS):
-                return  # which the loader has said
+                return list(built)  # which the loader has said
             wanted, reason = tuple(explicit.value or ()), "'shuffleKeyTypes' says"
         elif keyed:
             wanted, reason = keyed[-1].shuffle.key_types, f"'{keyed[-1].name}' has"

@@ -1,0 +1,123 @@
+"""The catalog's data flow as a graph: what there is, what reads what, and how.
+
+The graph is plain data, separate from both running and drawing: a picture in any format is a function of it alone, and
+the same catalog always gives the same graph.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from derive.document.clock import format_duration, format_rfc3339
+from derive.protocol.specs import CatalogSpec, CollectionSpec, DerivationSpec, SelectorSpec, ShuffleSpec, TransformSpec
+
+Kind: TypeAlias = Literal["collection", "derivation", "capture", "materialization"]
+"""What a node is: a `derivation` is a derived collection, a `collection` any other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A collection, or a task that fills or drains one.
+
+    Attributes:
+        name: unique in the graph.
+        kind: what it is.
+        notes: short facts about it, most important first, such as `key /id`.
+    """
+
+    name: str
+    kind: Kind
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """Documents that go from one node to another.
+
+    Attributes:
+        source: name of the node they come from.
+        target: name of the node they go to.
+        label: the transform's name, or what a binding is called.
+        notes: how they are read, most important first, such as `delay 24h`.
+        feedback: the source lies on a cycle with the target, so they are read one tick later.
+    """
+
+    source: str
+    target: str
+    label: str
+    notes: tuple[str, ...] = ()
+    feedback: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FlowGraph:
+    """A data flow.
+
+    Attributes:
+        nodes: each before those that read it, except where a cycle forbids it.
+        flows: grouped by target, in the order of `nodes`; those of one target in the catalog's order.
+    """
+
+    nodes: tuple[Node, ...]
+    flows: tuple[Flow, ...]
+
+
+def flow_graph(catalog: CatalogSpec) -> FlowGraph:
+    """The data flow of a catalog: ingested collections by name, then derivations as the catalog orders them."""
+    ingested = [catalog.collections[name] for name in sorted(set(catalog.collections) - set(catalog.derivations))]
+    nodes = [Node(each.name, "collection", _collection_notes(each)) for each in ingested]
+    nodes += [Node(each.name, "derivation", _derivation_notes(each)) for each in catalog.derivations.values()]
+    flows = tuple(
+        Flow(each.source, derivation.name, each.name, _transform_notes(each), each.feedback)
+        for derivation in catalog.derivations.values()
+        for each in derivation.transforms
+    )
+    return FlowGraph(tuple(nodes), flows)
+
+
+def _collection_notes(spec: CollectionSpec) -> tuple[str, ...]:
+    notes = [f"key {' '.join(pointer or '(root)' for pointer in spec.key)}"]
+    if spec.partitions:
+        notes.append(f"partitioned by {', '.join(each.field for each in spec.partitions)}")
+    return tuple(notes)
+
+
+def _derivation_notes(spec: DerivationSpec) -> tuple[str, ...]:
+    disabled = ("disabled",) if spec.disabled else ()
+    return (spec.connector, *_collection_notes(spec.collection), *disabled)
+
+
+def _transform_notes(spec: TransformSpec) -> tuple[str, ...]:
+    notes = [f"shuffle {_shuffle(spec.shuffle)}"]
+    if spec.read_delay:
+        notes.append(f"delay {format_duration(spec.read_delay)}")
+    if spec.priority:
+        notes.append(f"priority {spec.priority}")
+    notes += _selector_notes(spec.selector)
+    if spec.not_before is not None:
+        notes.append(f"not before {format_rfc3339(spec.not_before)}")
+    if spec.not_after is not None:
+        notes.append(f"not after {format_rfc3339(spec.not_after)}")
+    if spec.backfill:
+        notes.append(f"backfill {spec.backfill}")
+    return tuple(notes)
+
+
+def _shuffle(spec: ShuffleSpec) -> str:
+    return " ".join(spec.key) if spec.kind == "key" else spec.kind
+
+
+def _selector_notes(spec: SelectorSpec) -> list[str]:
+    chosen = (("only", spec.include), ("without", spec.exclude))
+    return [
+        f"{word} {field} {' or '.join(_value(value) for value in values)}"
+        for word, fields in chosen
+        for field, values in fields.items()
+        if values
+    ]
+
+
+def _value(value: object) -> str:
+    return value if isinstance(value, str) and value.isalnum() else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,70 @@
+"""`flowctl graph`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from derive.cli.options import source_option
+
+if TYPE_CHECKING:
+    from derive.catalog.graph import FlowGraph
+
+_FORMS = ("text", "mermaid", "dot", "svg", "html", "json")
+_SUFFIXES = {".mmd": "mermaid", ".dot": "dot", ".gv": "dot", ".svg": "svg", ".html": "html", ".json": "json"}
+
+
+@click.command()
+@source_option
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(_FORMS),
+    help="Form of the picture.  [default: by the suffix of --output, else text]",
+)
+@click.option("--output", "file", type=click.Path(path_type=Path), help="Write here.  [default: standard output]")
+def command(source: Path, form: str | None, file: Path | None) -> None:
+    """Draw a catalog's data flow: its collections, what is derived from what, and how each transform reads.
+
+    SVG and HTML pictures need no other program and load nothing from the net.
+
+    \b
+    Examples:
+      flowctl graph
+      flowctl graph --output flow.html
+      flowctl graph --format dot | dot -Tpdf > flow.pdf
+    """
+    from derive.catalog import load
+    from derive.catalog.graph import flow_graph
+    from derive.cli.console import note
+    from derive.errors import FlowError
+
+    form = form or (_SUFFIXES.get(file.suffix.lower()) if file else None) or "text"
+    text = render(flow_graph(load(source)), form, title=str(source))
+    if file is None:
+        click.echo(text, nl=False)
+        return
+    try:
+        file.write_text(text, encoding="utf-8", newline="\n")
+    except OSError as exc:
+        raise FlowError(f"cannot write {file}: {exc.strerror or exc}") from exc
+    note(f"wrote {file}")
+
+
+def render(graph: FlowGraph, form: str, *, title: str) -> str:
+    """The picture of a graph in one of the formats; `title` heads those that have a heading."""
+    from derive.cli.picture.dot import render_dot, render_mermaid
+    from derive.cli.picture.html import render_html
+    from derive.cli.picture.plain import render_text
+    from derive.cli.picture.svg import render_svg
+
+    if form == "json":
+        import orjson
+
+        return orjson.dumps(graph, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
+    if form == "html":
+        return render_html(graph, title)
+    renderers = {"text": render_text, "mermaid": render_mermaid, "dot": render_dot, "svg": render_svg}
+    return renderers[form](graph)

@@ -1,0 +1,161 @@
+"""Which column each node of a picture stands in, and the order within a column.
+
+The layered method: a node stands to the right of all it reads (longest path), a flow that passes columns gets a stop in
+each, and every column is ordered by the mean place of what its items are linked with, so that few flows cross.
+
+Source: Sugiyama, Tagawa, Toda, "Methods for visual understanding of hierarchical system structures" (1981).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
+from typing import TypeAlias
+
+from derive.catalog.graph import Flow, FlowGraph
+
+Item: TypeAlias = str | tuple[int, int]
+"""What stands in a column: a node by its name, or the stop of a flow, by the flow's index and the column."""
+
+_SWEEPS = 8
+_LONE_COLUMNS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A piece of a flow from one column to the next.
+
+    Attributes:
+        left: where it begins.
+        right: where it ends.
+        entry: how far down `right` it enters, from 0 to 1.
+    """
+
+    left: Item
+    right: Item
+    entry: float = 0.5
+
+
+def components(graph: FlowGraph) -> list[FlowGraph]:
+    """The parts of a graph that nothing connects, by their first node; all nodes without flows are one part, the last.
+
+    A picture draws each part below the one before.
+    """
+    part = {node.name: number for number, node in enumerate(graph.nodes)}
+    members = {number: [name] for name, number in part.items()}
+    for flow in graph.flows:
+        kept, merged = sorted((part[flow.source], part[flow.target]))
+        if kept != merged:
+            for name in members[merged]:
+                part[name] = kept
+            members[kept] += members.pop(merged)
+    flowing = {name for flow in graph.flows for name in (flow.source, flow.target)}
+    numbers = sorted({part[name] for name in flowing})
+    parts = [_within(graph, set(members[number])) for number in numbers]
+    lone = {node.name for node in graph.nodes} - flowing
+    return [*parts, _within(graph, lone)] if lone else parts
+
+
+def _within(graph: FlowGraph, names: set[str]) -> FlowGraph:
+    nodes = tuple(node for node in graph.nodes if node.name in names)
+    return FlowGraph(nodes, tuple(flow for flow in graph.flows if flow.target in names))
+
+
+def columns(graph: FlowGraph) -> dict[str, int]:
+    """The column of each node, from 0 on the left.
+
+    Every flow from an earlier node of `graph.nodes` to a later one leads to the right; any other is a back flow.
+    Nodes that read nothing stand right before the first that reads them.
+    """
+    if not graph.flows:
+        return {node.name: number % _LONE_COLUMNS for number, node in enumerate(graph.nodes)}
+    place = {node.name: number for number, node in enumerate(graph.nodes)}
+    column = dict.fromkeys(place, 0)
+    forward = [flow for flow in graph.flows if place[flow.source] < place[flow.target]]
+    for flow in sorted(forward, key=lambda each: place[each.target]):
+        column[flow.target] = max(column[flow.target], column[flow.source] + 1)
+    reading = {flow.target for flow in forward}
+    for name in place:
+        readers = [column[flow.target] for flow in forward if flow.source == name]
+        if name not in reading and readers:
+            column[name] = min(readers) - 1
+    return column
+
+
+def is_back(flow: Flow, column: Mapping[str, int]) -> bool:
+    """Whether a flow does not lead to the right."""
+    return column[flow.source] >= column[flow.target]
+
+
+def links_of(graph: FlowGraph, column: Mapping[str, int]) -> list[Link]:
+    """The pieces of all flows that lead to the right, through their stops."""
+    rows: dict[str, int] = {}
+    total: dict[str, int] = {}
+    for flow in graph.flows:
+        total[flow.target] = total.get(flow.target, 0) + 1
+    links = []
+    for index, flow in enumerate(graph.flows):
+        row = rows[flow.target] = rows.get(flow.target, 0) + 1
+        if is_back(flow, column):
+            continue
+        between = range(column[flow.source] + 1, column[flow.target])
+        stops: list[Item] = [flow.source, *((index, each) for each in between), flow.target]
+        links += [Link(left, right) for left, right in pairwise(stops[:-1])]
+        links.append(Link(stops[-2], flow.target, row / (total[flow.target] + 1)))
+    return links
+
+
+def arrange(graph: FlowGraph, column: Mapping[str, int], links: Sequence[Link]) -> list[list[Item]]:
+    """The items of each column from top to bottom: of the orders that were tried, the one with the fewest crossings."""
+    order: list[list[Item]] = [[] for _ in range(max(column.values()) + 1)]
+    for node in graph.nodes:
+        order[column[node.name]].append(node.name)
+    for link in links:
+        if isinstance(link.right, tuple):
+            order[link.right[1]].append(link.right)
+    best, fewest = order, crossings(order, links)
+    for sweep in range(_SWEEPS):
+        if fewest == 0:
+            break
+        order = _swept(order, links, rightward=sweep % 2 == 0)
+        count = crossings(order, links)
+        if count < fewest:
+            best, fewest = order, count
+    return best
+
+
+def _swept(order: Sequence[Sequence[Item]], links: Sequence[Link], *, rightward: bool) -> list[list[Item]]:
+    place: dict[Item, float] = {item: index for items in order for index, item in enumerate(items)}
+    near: dict[Item, list[Link]] = {}
+    for link in links:
+        near.setdefault(link.right if rightward else link.left, []).append(link)
+    result = [list(items) for items in order]
+    for items in result if rightward else reversed(result):
+        mean = {
+            item: fmean(place[link.left] if rightward else place[link.right] + link.entry for link in near[item])
+            if item in near
+            else place[item]
+            for item in items
+        }
+        items.sort(key=mean.__getitem__)
+        place.update({item: index for index, item in enumerate(items)})
+    return result
+
+
+def crossings(order: Iterable[Sequence[Item]], links: Sequence[Link]) -> int:
+    """How many pairs of links cross."""
+    at = {item: (number, index) for number, items in enumerate(order) for index, item in enumerate(items)}
+    by_column: dict[int, list[tuple[float, float]]] = {}
+    for link in links:
+        number, left = at[link.left]
+        by_column.setdefault(number, []).append((left, at[link.right][1] + link.entry))
+    count = 0
+    for ends in by_column.values():
+        seen: list[float] = []
+        for _, right in sorted(ends):
+            count += len(seen) - bisect_right(seen, right)
+            insort(seen, right)
+    return count

@@ -1,0 +1,263 @@
+"""Where everything in a picture of a data flow goes, in pixels.
+
+A node is a box: a head with its name and notes, and one row for each flow that enters it. Flows enter at their rows, so
+what is said about them stands in the box and labels cannot overlap. Flows to the right pass between boxes; back flows
+run beneath them, each in a lane of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import TypeAlias
+from unicodedata import combining, east_asian_width
+
+from derive.catalog.graph import Flow, FlowGraph, Node
+from derive.cli.picture.layering import Item, Link, arrange, columns, components, is_back, links_of
+from derive.cli.picture.plain import visible
+
+Point: TypeAlias = tuple[float, float]
+"""x to the right and y down, in pixels."""
+
+NAME_SIZE, LABEL_SIZE, NOTE_SIZE = 13.0, 12.0, 11.0
+PAD = 12.0
+"""Pixels between a box's edge and its text."""
+
+_CELL = 0.61  # width of a character of a monospaced font, of its size; none that browsers choose is wider
+_NAME_CELLS, _LABEL_CELLS, _NOTE_CELLS = 44, 46, 52
+_LINE, _NAME_LINE = 15.0, 19.0
+_MARGIN, _BETWEEN, _GAP, _STOP = 24.0, 24.0, 72.0, 14.0
+_OUTSET, _LANE = 16.0, 9.0
+_SWEEPS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What a box says about one flow that enters it; `y` is its top, `port` the height at which the flow enters."""
+
+    flow: Flow
+    label: str
+    notes: tuple[str, ...]
+    y: float
+    port: float
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A node in a picture, with its upper left corner and the lines of its head."""
+
+    node: Node
+    name: str
+    notes: tuple[str, ...]
+    rows: tuple[Row, ...]
+    x: float
+    y: float
+    width: float
+    height: float
+    head: float
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """A flow in a picture: the points it passes.
+
+    Attributes:
+        flow: the flow.
+        points: corners of a line if `back`, else ends of curves (from even to odd places: straight pieces after them).
+        back: it leads to the left, beneath the boxes.
+    """
+
+    flow: Flow
+    points: tuple[Point, ...]
+    back: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A whole picture."""
+
+    boxes: tuple[Box, ...]
+    wires: tuple[Wire, ...]
+    width: float
+    height: float
+
+
+def cells(text: str) -> int:
+    """Columns a text takes in a monospaced font: wide characters take two, combining ones none."""
+    return sum(0 if combining(each) else 2 if east_asian_width(each) in "WF" else 1 for each in text)
+
+
+def shortened(text: str, most: int) -> str:
+    """The text, or as much of its beginning as fits into `most` columns with an ellipsis."""
+    text = visible(text)
+    if cells(text) <= most:
+        return text
+    while cells(text) > most - 1:
+        text = text[:-1]
+    return text + "…"
+
+
+def lay_out(graph: FlowGraph) -> Layout:
+    """Place a graph: its connected parts one below the other."""
+    boxes: list[Box] = []
+    wires: list[Wire] = []
+    width, top = 0.0, _MARGIN
+    for part in components(graph):
+        placed = _Part(part, top)
+        boxes += placed.boxes.values()
+        wires += placed.wires
+        width = max(width, placed.right)
+        top = placed.bottom + 2 * _BETWEEN
+    height = top - 2 * _BETWEEN if boxes else top
+    return Layout(tuple(boxes), tuple(wires), width + _MARGIN, height + _MARGIN)
+
+
+class _Part:
+    """Places one connected part of a graph, its top at `top`."""
+
+    def __init__(self, graph: FlowGraph, top: float) -> None:
+        self.column = columns(graph)
+        self._links = links_of(graph, self.column)
+        self._order = arrange(graph, self.column, self._links)
+        self._back = [flow for flow in graph.flows if is_back(flow, self.column)]
+        drafts = {
+            node.name: _draft(node, [each for each in graph.flows if each.target == node.name]) for node in graph.nodes
+        }
+        self._tops = self._place(drafts, top)
+        self.boxes = self._boxes(graph, drafts)
+        self.bottom = max(box.y + box.height + self._below(box.node.name) for box in self.boxes.values())
+        forward = [(index, flow) for index, flow in enumerate(graph.flows) if flow not in self._back]
+        self.wires = [self._forward(index, flow) for index, flow in forward]
+        self.wires += [self._backward(number, flow) for number, flow in enumerate(self._back)]
+        outset = _OUTSET + _LANE * len(self._back) if self._back else 0.0
+        self.right = max(box.x + box.width for box in self.boxes.values()) + outset
+
+    def _below(self, name: str) -> float:
+        """Pixels that the self-reads of a node need beneath its box."""
+        loops = sum(1 for flow in self._back if flow.source == flow.target == name)
+        return _LANE * (loops + 1) if loops else 0.0
+
+    def _place(self, drafts: Mapping[str, Box], top: float) -> dict[Item, float]:
+        """The top of each item: in turn, columns are moved as near to what they are linked with as order allows."""
+        height = {item: _STOP if isinstance(item, tuple) else 0.0 for items in self._order for item in items}
+        for name, box in drafts.items():
+            height[name] = box.height + _BETWEEN + self._below(name)
+        tops: dict[Item, float] = {}
+        for items in self._order:
+            y = 0.0
+            for item in items:
+                tops[item] = y
+                y += height[item]
+        pulls: dict[Item, list[tuple[Item, float]]] = {item: [] for item in height}
+        for link in self._links:
+            leave, enter = _ports(link, drafts)
+            pulls[link.right].append((link.left, leave - enter))
+            pulls[link.left].append((link.right, enter - leave))
+        for sweep in range(_SWEEPS):
+            for items in self._order if sweep % 2 == 0 else reversed(self._order):
+                wanted = [fmean([tops[near] + by for near, by in pulls[each]] or [tops[each]]) for each in items]
+                tops.update(zip(items, spread(wanted, [height[each] for each in items]), strict=True))
+        least = min(tops.values())
+        return {item: y - least + top for item, y in tops.items()}
+
+    def _boxes(self, graph: FlowGraph, drafts: Mapping[str, Box]) -> dict[str, Box]:
+        outset = _OUTSET + _LANE * len(self._back) if self._back else 0.0
+        self._x: list[float] = []
+        self._width: list[float] = []
+        x = _MARGIN + outset
+        for number in range(len(self._order)):
+            width = max(drafts[name].width for name, each in self.column.items() if each == number)
+            self._x.append(x)
+            self._width.append(width)
+            x += width + _GAP + 2 * outset
+        return {node.name: self._moved(drafts[node.name]) for node in graph.nodes}
+
+    def _moved(self, box: Box) -> Box:
+        number, y = self.column[box.node.name], self._tops[box.node.name]
+        rows = tuple(Row(row.flow, row.label, row.notes, row.y + y, row.port + y) for row in box.rows)
+        return Box(box.node, box.name, box.notes, rows, self._x[number], y, self._width[number], box.height, box.head)
+
+    def _entry(self, flow: Flow) -> Point:
+        box = self.boxes[flow.target]
+        return box.x, next(row.port for row in box.rows if row.flow is flow)
+
+    def _forward(self, index: int, flow: Flow) -> Wire:
+        source = self.boxes[flow.source]
+        points: list[Point] = [(source.x + source.width, source.y + source.head / 2)]
+        for number in range(self.column[flow.source] + 1, self.column[flow.target]):
+            y = self._tops[index, number] + _STOP / 2
+            points += [(self._x[number], y), (self._x[number] + self._width[number], y)]
+        return Wire(flow, (*points, self._entry(flow)), back=False)
+
+    def _backward(self, number: int, flow: Flow) -> Wire:
+        source, (x, y) = self.boxes[flow.source], self._entry(flow)
+        outset = _OUTSET + _LANE * number
+        if flow.source == flow.target:
+            loop = [each for each in self._back if each.source == each.target == flow.source].index(flow)
+            lane = source.y + source.height + _LANE * (loop + 1)
+        else:
+            self.bottom += _LANE
+            lane = self.bottom
+        right, leave = source.x + source.width, source.y + source.head / 2
+        corners = ((right, leave), (right + outset, leave), (right + outset, lane), (x - outset, lane), (x - outset, y))
+        return Wire(flow, (*corners, (x, y)), back=True)
+
+
+def _ports(link: Link, drafts: Mapping[str, Box]) -> tuple[float, float]:
+    """How far below the tops of its items a link leaves and enters."""
+    leave = _STOP / 2 if isinstance(link.left, tuple) else drafts[link.left].head / 2
+    if isinstance(link.right, tuple):
+        return leave, _STOP / 2
+    rows = drafts[link.right].rows
+    return leave, rows[round(link.entry * (len(rows) + 1)) - 1].port
+
+
+def spread(wanted: Sequence[float], heights: Sequence[float]) -> list[float]:
+    """Tops of things stacked in this order that are, by least squares, nearest to the wanted ones.
+
+    Source: pooling of adjacent violators, as for isotonic regression.
+    """
+    blocks: list[tuple[float, int]] = []
+    above = 0.0
+    for top, height in zip(wanted, heights, strict=True):
+        mean, count = top - above, 1
+        while blocks and blocks[-1][0] > mean:
+            before, size = blocks.pop()
+            mean, count = (before * size + mean * count) / (size + count), size + count
+        blocks.append((mean, count))
+        above += height
+    tops = []
+    above = 0.0
+    free = iter(heights)
+    for mean, count in blocks:
+        for _ in range(count):
+            tops.append(mean + above)
+            above += next(free)
+    return tops
+
+
+def _draft(node: Node, flows: Sequence[Flow]) -> Box:
+    """The box of a node at the origin, as wide as its text needs."""
+    name, notes = shortened(node.name, _NAME_CELLS), _note_lines(node.notes)
+    head = y = PAD + _NAME_LINE + _LINE * len(notes) + PAD / 2
+    rows = []
+    for flow in flows:
+        label, lines = shortened(flow.label, _LABEL_CELLS), _note_lines(flow.notes)
+        height = PAD / 2 + _LINE * (1 + len(lines)) + PAD / 2
+        rows.append(Row(flow, label, lines, y, y + PAD / 2 + _LINE / 2))
+        y += height
+    needed = [cells(name) * NAME_SIZE] + [cells(each) * NOTE_SIZE for each in notes]
+    for row in rows:
+        needed += [cells(row.label) * LABEL_SIZE, *(cells(each) * NOTE_SIZE for each in row.notes)]
+    return Box(node, name, notes, tuple(rows), 0.0, 0.0, max(needed) * _CELL + 2 * PAD, y, head)
+
+
+def _note_lines(notes: Sequence[str]) -> tuple[str, ...]:
+    lines: list[str] = []
+    for note in (shortened(each, _NOTE_CELLS) for each in notes):
+        if lines and cells(lines[-1]) + 3 + cells(note) <= _NOTE_CELLS:
+            lines[-1] += f" · {note}"
+        else:
+            lines.append(note)
+    return tuple(lines)

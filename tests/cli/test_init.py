@@ -1,0 +1,128 @@
+"""What `flowctl init` writes works, and it harms nothing that is there."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import orjson
+import pytest
+from conftest import World
+
+from derive.catalog import load
+from derive.catalog.check import check
+from derive.cli.init import write_files
+from derive.cli.starter import FILES
+from derive.errors import FlowError, UsageError
+from derive.storage.contents import ReadOptions, read_rows, reduce_in_memory
+from derive.storage.ingest import Ingestion, json_lines
+from derive.testing.driver import run_tests
+
+NAMES = ["flow.yaml", "orders.schema.yaml", "customers.sql", "orders.jsonl", "README.md"]
+
+
+def flowctl(folder: Path, *arguments: str) -> tuple[int, str, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "derive.cli.main", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={"PATH": "", "PYTHONPATH": str(Path(__file__).parents[2])},
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_it_says_what_it_wrote_and_what_to_do_next(tmp_path: Path) -> None:
+    status, out, err = flowctl(tmp_path, "init", "my shop")
+
+    assert status == 0
+    assert out.splitlines() == [f"my shop/{name}" for name in NAMES]
+    assert sorted(each.name for each in (tmp_path / "my shop").iterdir()) == sorted(NAMES)
+    assert err == (
+        "Next:\n"
+        "  cd 'my shop'\n"
+        "  flowctl check\n"
+        "  flowctl test\n"
+        "  flowctl ingest --collection shop/orders orders.jsonl\n"
+        "  flowctl run --until-idle\n"
+        "  flowctl collections read --collection shop/customers --reduce\n"
+    )
+
+
+def test_what_it_says_to_do_next_succeeds(tmp_path: Path) -> None:
+    assert flowctl(tmp_path, "init")[0] == 0
+
+    assert flowctl(tmp_path, "check") == (0, "", "flow.yaml: 2 collections, 1 derivations, no errors\n")
+    status, out, _ = flowctl(tmp_path, "test")
+    assert (status, out.splitlines()[-1][:8]) == (0, "1 passed")
+    status, _, err = flowctl(tmp_path, "ingest", "--collection", "shop/orders", "orders.jsonl")
+    assert (status, " ".join(err.split()[:3])) == (0, "orders.jsonl 5 documents")
+
+
+def test_its_sample_derives_what_its_readme_shows(tmp_path: Path) -> None:
+    write_files(tmp_path, FILES)
+    catalog = load(tmp_path / "flow.yaml")
+    world = World(tmp_path / "data", catalog)
+    with (tmp_path / "orders.jsonl").open("rb") as stream:
+        Ingestion(world.store, catalog.collections["shop/orders"]).load("orders.jsonl", json_lines(stream))
+
+    world.step()
+
+    spec = catalog.collections["shop/customers"]
+    batches = read_rows(world.store, spec, ReadOptions())
+    rows = [(row["key"], orjson.loads(row["doc"])) for batch in batches for row in batch.to_pylist()]
+    documents = [document for _, document in reduce_in_memory(spec, iter(rows))]
+    shown = [orjson.loads(line) for line in FILES["README.md"].splitlines() if line.startswith("{")]
+    assert documents == shown
+    assert [each["customer"] for each in documents] == ["ann", "ben"]
+
+
+def test_its_test_would_notice_a_wrong_lambda(tmp_path: Path) -> None:
+    write_files(tmp_path, {**FILES, "customers.sql": FILES["customers.sql"].replace("'placed'", "'cancelled'")})
+    catalog = load(tmp_path / "flow.yaml")
+
+    assert check(catalog) == []
+    assert [each.failure is None for each in run_tests(catalog)] == [False]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_is_written_where_a_file_of_this_name_exists(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("mine")
+
+    status, out, err = flowctl(tmp_path, "init", ".")
+
+    assert (status, out) == (2, "")
+    assert f"already has {name}" in err
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_text() == "mine"
+
+
+def test_a_dangling_link_counts_as_existing(tmp_path: Path) -> None:
+    (tmp_path / "flow.yaml").symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(UsageError, match="already has flow.yaml"):
+        write_files(tmp_path, FILES)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_other_files_stay(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+
+    assert flowctl(tmp_path, "init")[0] == 0
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("mine")
+
+    status, out, err = flowctl(tmp_path, "init", "taken")
+
+    assert (status, out) == (2, "")
+    assert "taken is a file, not a folder" in err
+
+
+def test_a_failure_half_way_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(FlowError, match="cannot write into"):
+        write_files(tmp_path, {"first.yaml": "{}", "no/such/folder.yaml": "{}"})
+
+    assert list(tmp_path.iterdir()) == []
