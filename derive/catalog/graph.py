@@ -97,12 +97,16 @@ def _transform_notes(spec: TransformSpec) -> tuple[str, ...]:
         notes.append(f"priority {spec.priority}")
     notes += _selector_notes(spec.selector)
     if spec.not_before is not None:
-        notes.append(f"not before {format_rfc3339(spec.not_before)}")
+        notes.append(f"not before {_time(spec.not_before)}")
     if spec.not_after is not None:
-        notes.append(f"not after {format_rfc3339(spec.not_after)}")
+        notes.append(f"not after {_time(spec.not_after)}")
     if spec.backfill:
         notes.append(f"backfill {spec.backfill}")
     return tuple(notes)
+
+
+def _time(clock: int) -> str:
+    return format_rfc3339(clock).replace(".000000Z", "Z")
 
 
 def _shuffle(spec: ShuffleSpec) -> str:

@@ -61,9 +61,10 @@ def render(graph: FlowGraph, form: str, *, title: str) -> str:
     from derive.cli.picture.svg import render_svg
 
     if form == "json":
-        import orjson
+        import json
+        from dataclasses import asdict
 
-        return orjson.dumps(graph, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode()
+        return json.dumps(asdict(graph), indent=2) + "\n"
     if form == "html":
         return render_html(graph, title)
     renderers = {"text": render_text, "mermaid": render_mermaid, "dot": render_dot, "svg": render_svg}

@@ -74,7 +74,7 @@ WHERE $status = 'placed';
 _DOCUMENTS = """\
 {"id": 1, "customer": "ann", "amount": 12.5, "status": "placed"}
 {"id": 2, "customer": "ben", "amount": 40, "status": "placed"}
-{"id": 3, "customer": "ann", "amount": 7.5, "status": "placed"}
+{"id": 3, "customer": "ann", "amount": 7.25, "status": "placed"}
 {"id": 4, "customer": "carol", "amount": 310, "status": "cancelled"}
 {"id": 5, "customer": "ben", "amount": 2.25, "status": "placed"}
 """
@@ -98,7 +98,7 @@ $ flowctl graph                                              # what flows where
 $ flowctl ingest --collection shop/orders orders.jsonl       # all of the file or nothing
 $ flowctl run --until-idle                                   # derive, on Spark
 $ flowctl collections read --collection shop/customers --reduce
-{"customer":"ann","first_order":1,"orders":2,"spent":20.0}
+{"customer":"ann","first_order":1,"orders":2,"spent":19.75}
 {"customer":"ben","first_order":2,"orders":2,"spent":42.25}
 ```
 

@@ -66,6 +66,7 @@ def test_its_sample_derives_what_its_readme_shows(tmp_path: Path) -> None:
     with (tmp_path / "orders.jsonl").open("rb") as stream:
         Ingestion(world.store, catalog.collections["shop/orders"]).load("orders.jsonl", json_lines(stream))
 
+    world.wall += 10_000_000  # so that the tick of the orders is over
     world.step()
 
     spec = catalog.collections["shop/customers"]

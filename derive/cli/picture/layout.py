@@ -126,8 +126,10 @@ class _Part:
         }
         self._tops = self._place(drafts, top)
         self.boxes = self._boxes(graph, drafts)
-        self.bottom = max(box.y + box.height + self._below(box.node.name) for box in self.boxes.values())
-        forward = [(index, flow) for index, flow in enumerate(graph.flows) if flow not in self._back]
+        ends = [box.y + box.height + self._below(box.node.name) for box in self.boxes.values()]
+        ends += [y + _STOP for item, y in self._tops.items() if isinstance(item, tuple)]
+        self.bottom = max(ends)
+        forward = [(index, flow) for index, flow in enumerate(graph.flows) if not is_back(flow, self.column)]
         self.wires = [self._forward(index, flow) for index, flow in forward]
         self.wires += [self._backward(number, flow) for number, flow in enumerate(self._back)]
         outset = _OUTSET + _LANE * len(self._back) if self._back else 0.0
