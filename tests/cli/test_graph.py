@@ -162,6 +162,18 @@ def test_pictures_follow_the_colour_scheme_and_load_nothing(form: str) -> None:
     assert set(re.findall(r"https?://[^\"' ]+", page)) == {"http://www.w3.org/2000/svg"}
 
 
+def test_only_the_lines_of_wires_are_coloured() -> None:
+    # What catches the pointer is as wide as a finger, and must stay invisible in either colour scheme.
+    style = re.search("<style>(.*?)</style>", render(SMALL, "svg", title=""), re.DOTALL)
+    assert style is not None
+    strokes = re.findall(r"^(\.flow \.wire.*) \{.*stroke: (\S+);", style[1], re.MULTILINE)
+
+    assert [(selector, colour) for selector, colour in strokes if not selector.endswith(" .line")] == [
+        (".flow .wire .hit", "transparent")
+    ]
+    assert len(strokes) == 5
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_a_graph_of_nothing_can_be_drawn(form: str) -> None:
     drawn = render(FlowGraph((), ()), form, title="x")

@@ -50,9 +50,10 @@ def test_boxes_do_not_overlap_and_lie_in_the_picture(graph: FlowGraph) -> None:
 def test_text_fits_its_box(graph: FlowGraph) -> None:
     for box in lay_out(graph).boxes:
         room = box.width - 2 * PAD + 1e-6
-        assert cells(box.name) * 13 * 0.61 <= room
+        assert cells(box.name) * 8 <= room
         for line in (*box.notes, *(note for row in box.rows for note in row.notes)):
-            assert cells(line) * 11 * 0.61 <= room
+            assert cells(line) * 7 <= room
+        assert all(cells(row.label) * 8 <= room for row in box.rows)
         tops = [row.y for row in box.rows]
         assert all(
             below - above >= 15 + 15 * len(row.notes)

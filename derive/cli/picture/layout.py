@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from statistics import fmean
 from typing import TypeAlias
 from unicodedata import combining, east_asian_width
@@ -24,7 +25,6 @@ NAME_SIZE, LABEL_SIZE, NOTE_SIZE = 13.0, 12.0, 11.0
 PAD = 12.0
 """Pixels between a box's edge and its text."""
 
-_CELL = 0.61  # width of a character of a monospaced font, of its size; none that browsers choose is wider
 _NAME_CELLS, _LABEL_CELLS, _NOTE_CELLS = 44, 46, 52
 _LINE, _NAME_LINE = 15.0, 19.0
 _MARGIN, _BETWEEN, _GAP, _STOP = 24.0, 24.0, 72.0, 14.0
@@ -86,6 +86,11 @@ class Layout:
 def cells(text: str) -> int:
     """Columns a text takes in a monospaced font: wide characters take two, combining ones none."""
     return sum(0 if combining(each) else 2 if east_asian_width(each) in "WF" else 1 for each in text)
+
+
+def text_width(text: str, size: float) -> float:
+    """Pixels a text takes at most: monospaced fonts are 0.6 of their size wide, rounded up where they are hinted."""
+    return cells(text) * ceil(size * 0.602)
 
 
 def shortened(text: str, most: int) -> str:
@@ -249,10 +254,10 @@ def _draft(node: Node, flows: Sequence[Flow]) -> Box:
         height = PAD / 2 + _LINE * (1 + len(lines)) + PAD / 2
         rows.append(Row(flow, label, lines, y, y + PAD / 2 + _LINE / 2))
         y += height
-    needed = [cells(name) * NAME_SIZE] + [cells(each) * NOTE_SIZE for each in notes]
+    needed = [text_width(name, NAME_SIZE), *(text_width(each, NOTE_SIZE) for each in notes)]
     for row in rows:
-        needed += [cells(row.label) * LABEL_SIZE, *(cells(each) * NOTE_SIZE for each in row.notes)]
-    return Box(node, name, notes, tuple(rows), 0.0, 0.0, max(needed) * _CELL + 2 * PAD, y, head)
+        needed += [text_width(row.label, LABEL_SIZE), *(text_width(each, NOTE_SIZE) for each in row.notes)]
+    return Box(node, name, notes, tuple(rows), 0.0, 0.0, max(needed) + 2 * PAD, y, head)
 
 
 def _note_lines(notes: Sequence[str]) -> tuple[str, ...]:

@@ -22,13 +22,14 @@ _STYLE = """\
 .flow .bar.derivation { fill: #1f8a5b; }
 .flow .bar.capture { fill: #b7791f; }
 .flow .bar.materialization { fill: #8250c4; }
-.flow .wire path { fill: none; stroke: #8a94a6; stroke-width: 1.5; }
+.flow .wire path { fill: none; }
+.flow .wire .hit { stroke: transparent; stroke-width: 12; }
+.flow .wire .line { stroke: #8a94a6; stroke-width: 1.5; }
 .flow .wire polygon { fill: #8a94a6; }
-.flow .wire.feedback path { stroke: #c2541b; stroke-dasharray: 5 4; }
+.flow .wire.feedback .line { stroke: #c2541b; stroke-dasharray: 5 4; }
 .flow .wire.feedback polygon { fill: #c2541b; }
 .flow .feedback.label { fill: #c2541b; }
-.flow .wire path.hit { stroke: transparent; stroke-width: 12; stroke-dasharray: none; }
-.flow .wire:hover path.line { stroke-width: 3; }
+.flow .wire:hover .line { stroke-width: 3; }
 .flow .node:hover .body { stroke: #3572c6; }
 @media (prefers-color-scheme: dark) {
 .flow { background: #14171c; }
@@ -40,9 +41,9 @@ _STYLE = """\
 .flow .bar.derivation { fill: #45b583; }
 .flow .bar.capture { fill: #d9a441; }
 .flow .bar.materialization { fill: #a983e6; }
-.flow .wire path { stroke: #75808f; }
+.flow .wire .line { stroke: #75808f; }
 .flow .wire polygon { fill: #75808f; }
-.flow .wire.feedback path { stroke: #f0884e; }
+.flow .wire.feedback .line { stroke: #f0884e; }
 .flow .wire.feedback polygon, .flow .feedback.label { fill: #f0884e; }
 }
 """
