@@ -186,10 +186,13 @@ _JOURNALS = record(
             "Fragments",
             "Accepted, and of no effect here.",
             {
-                "compressionCodec": {"enum": ["NONE", "GZIP", "GZIP_OFFLOAD_DECOMPRESSION", "SNAPPY", "ZSTANDARD"]},
-                "flushInterval": DURATION,
-                "length": U32,
-                "retention": DURATION,
+                "compressionCodec": {
+                    "description": "How files are compressed.",
+                    "enum": ["NONE", "GZIP", "GZIP_OFFLOAD_DECOMPRESSION", "SNAPPY", "ZSTANDARD"],
+                },
+                "flushInterval": {**DURATION, "description": "After how long a file is complete."},
+                "length": {**U32, "description": "Megabytes after which a file is complete."},
+                "retention": {**DURATION, "description": "How long files are kept."},
             },
         )
     },
