@@ -227,12 +227,12 @@ _COLLECTION: Schema = {
     },
 }
 
+_NO_DOCUMENTS: Schema = {"errorMessage": "'documents' must be an array of objects", "x-code": "E601"}
 _DOCUMENTS = array(
     "Documents, in the file or in a YAML or JSON file that is named.",
-    {"type": "object", "title": "Document"},
+    {"type": "object", **_NO_DOCUMENTS},
     types=("array", "string"),
-    errorMessage="'documents' must be an array of objects",
-    **{"x-code": "E601"},
+    **_NO_DOCUMENTS,
 )
 _STEP = only_one(
     {

@@ -81,6 +81,7 @@ class Loader:
                 self.incomplete = True
             else:
                 pending += self._file(Located(file, (), {} if file.value is None else file.value), url)
+        self.issues[:] = dict.fromkeys(self.issues)  # what is merged in several places is wrong in one
         return CatalogDef(str(source), self._collections, self._tests, self._captures, self._materializations)
 
     def issue(self, code: str, message: str, position: Position, hint: str | None = None) -> None:

@@ -20,7 +20,7 @@ tests:
     - verify: {collection: a/b, documents: [{id: y}]}
 """
 
-COMMANDS = ["check", "collections", "compact", "ingest", "json-schema", "reset", "run", "split", "status", "test"]
+COMMANDS = "check collections compact graph ingest init json-schema reset run split status test".split(" ")
 
 
 @pytest.fixture

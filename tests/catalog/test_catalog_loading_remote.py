@@ -1,0 +1,113 @@
+"""Resources at http(s) addresses: what is there is loaded, and what is not is said, soon."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from derive.catalog.loader import Loader
+from derive.catalog.resource import Resources
+from derive.errors import Issue
+
+PAGES = {
+    "/flow.yaml": b"import: [sub/more.yaml]\n",
+    "/sub/more.yaml": b"import: [../flow.yaml]\ncollections:\n  a/b: {schema: b.schema.yaml, key: [/id]}\n",
+    "/sub/b.schema.yaml": b"type: object\nproperties: {id: {type: integer}}\n",
+    "/latin": b"\xe9",
+}
+
+
+class Pages(BaseHTTPRequestHandler):
+    """Serves `PAGES`; `/silent` never answers, `/slow` drips, `/short` stops early, `/noise` is no HTTP."""
+
+    over = threading.Event()
+
+    def do_GET(self) -> None:
+        if self.path == "/silent":
+            self.over.wait(10)
+            return
+        if self.path == "/noise":
+            self.wfile.write(b"no HTTP at all\r\n\r\n")
+            return
+        page = PAGES.get(self.path)
+        if page is None and self.path not in ("/slow", "/short"):
+            self.send_error(404)
+            return
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(page or b"") or 1000))
+        self.end_headers()
+        self.wfile.write(page or b"a")
+        while self.path == "/slow" and not self.over.wait(0.05):
+            self.wfile.write(b"a")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: object) -> None:  # of clients that have gone away
+        pass
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    Pages.over.clear()
+    with Server(("127.0.0.1", 0), Pages) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        Pages.over.set()
+        server.shutdown()
+        thread.join()
+
+
+def issue_of(folder: Path, reference: str, seconds: float = 5) -> Issue:
+    (folder / "flow.yaml").write_text(f"import: ['{reference}']\n")
+    loader = Loader(Resources(seconds=seconds))
+    loader.load(folder / "flow.yaml")
+    [issue] = loader.issues
+    assert loader.incomplete
+    return issue
+
+
+def test_catalogs_and_what_they_refer_to_may_be_remote(tmp_path: Path, address: str) -> None:
+    (tmp_path / "flow.yaml").write_text(f"import: ['{address}/flow.yaml']\n")
+    loader = Loader()
+
+    catalog = loader.load(tmp_path / "flow.yaml")
+
+    assert loader.issues == []
+    assert catalog.collections["a/b"].write_schema == {"type": "object", "properties": {"id": {"type": "integer"}}}
+    assert catalog.collections["a/b"].at.position.file == f"{address}/sub/more.yaml"
+
+
+@pytest.mark.parametrize(
+    ("path", "seconds", "said"),
+    [
+        ("/gone.yaml", 5, "HTTP 404 Not Found"),
+        # no answer, and an answer that never ends, one byte at a time
+        ("/silent", 0.3, "timed out"),
+        ("/slow", 0.3, "timed out"),
+        ("/short", 5, "the answer ends after 1 of 1000 bytes"),
+        ("/noise", 5, "no sensible answer: BadStatusLine"),
+        ("/latin", 5, "it is not UTF-8 text (byte 0)"),
+    ],
+)
+def test_what_cannot_be_loaded(path: str, seconds: float, said: str, tmp_path: Path, address: str) -> None:
+    issue = issue_of(tmp_path, address + path, seconds)
+
+    assert (issue.code, issue.message) == ("E003", f"cannot load {address}{path}: {said}")
+    assert (issue.position.line, issue.position.column) == (1, 10)
+
+
+@pytest.mark.parametrize(
+    "reference", ["http://[::1/flow.yaml", "http://127.0.0.1:port/", "http://127.0.0.1:1/", "a\\0b"]
+)
+def test_what_is_no_address(reference: str, tmp_path: Path) -> None:
+    assert issue_of(tmp_path, reference).code == "E003"
