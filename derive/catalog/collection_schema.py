@@ -96,8 +96,9 @@ class SchemaLoader:
     def _look(self, at: Located, url: str, flow: Mapping[str, JSON]) -> bool:
         """Whether all files can be loaded that a schema refers to, and no type of it is a bare null."""
         good = True
-        named = any("$id" in each.value for each in _subschemas(at))
-        for each in _subschemas(at):
+        parts = list(_subschemas(at))
+        named = any("$id" in each.value for each in parts)
+        for each in parts:
             types = each.value.get("type")
             if isinstance(types, list) and None in types:
                 null = each["type"][types.index(None)]
@@ -143,12 +144,15 @@ def _subschemas(at: Located) -> Iterator[Located]:
     if isinstance(at.value, list):
         for each in at.elements():
             yield from _subschemas(each)
+        return
     if not isinstance(at.value, dict):
         return
     yield at
-    for name, each in at.items():
-        if name in _NAMED and isinstance(each.value, dict):
-            for _, child in each.items():
+    for name, value in at.value.items():
+        if not isinstance(value, (dict, list)) or name in _VALUES:
+            continue
+        if name in _NAMED and isinstance(value, dict):
+            for _, child in at[name].items():
                 yield from _subschemas(child)
-        elif name not in _VALUES:
-            yield from _subschemas(each)
+        else:
+            yield from _subschemas(at[name])
