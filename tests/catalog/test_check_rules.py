@@ -157,7 +157,7 @@ RULES = [
     Rule("a lambda prepares", "shuffle: any\n          lambda: SELECT $id;", "shuffle: any\n          lambda: SELECT nope;", "shuffle: any\n          lambda: SELECT 1;", ("E522", 27, 26, "the lambda of transform 'second' does not prepare: no such column: nope")),
     Rule("a parameter is a field", "shuffle: any\n          lambda: SELECT $id;", "shuffle: any\n          lambda: SELECT $deep$y;", "shuffle: any\n          lambda: SELECT $deep$x;", ("E523", 27, 26, "$deep$y is no field of 'a/source', which transform 'second' reads"), "did you mean $deep$x?"),
     # Tests
-    Rule("documents are objects in tests", DOCUMENTS, "documents: [1]", DOCUMENTS, ("E010", 30, 50, "a document must be an object")),
+    Rule("documents are objects in tests", DOCUMENTS, "documents: [1]", DOCUMENTS, ("E601", 30, 50, "'documents' must be an array of objects")),
     Rule("verified documents are in key order", "[{id: 1}, {id: 2}]", "[{id: 1}, {id: 3}, {id: 2}]", "[{id: 1}, {id: 2}, {id: 2}]", ("E602", 31, 69, "documents to verify are not in the order of the key of 'a/derived'")),
     Rule("an ingested document is valid", DOCUMENTS, "documents: [{id: 1}, {id: x}]", "documents: [{id: 1}, {id: 2}]", ("E604", 30, 59, "document of 'a/source' fails its schema at '/id': \"x\" is not of type \"integer\" (keyword /properties/id/type)")),
     Rule("a tested source has no times", "collection: a/derived,", "collection: {name: a/derived, notBefore: 2024-01-01T00:00:00Z},", "collection: {name: a/derived},", ("E011", 31, 46, "a source has no property 'notBefore'")),

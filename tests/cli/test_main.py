@@ -20,7 +20,20 @@ tests:
     - verify: {collection: a/b, documents: [{id: y}]}
 """
 
-COMMANDS = "check collections compact graph ingest init json-schema reset run split status test".split(" ")
+COMMANDS = [
+    "check",
+    "collections",
+    "compact",
+    "graph",
+    "ingest",
+    "init",
+    "json-schema",
+    "reset",
+    "run",
+    "split",
+    "status",
+    "test",
+]
 
 
 @pytest.fixture
