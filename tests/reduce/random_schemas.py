@@ -6,6 +6,9 @@ drawn as its schema and a strategy of its values. Keys are never themselves redu
 
 from __future__ import annotations
 
+import json
+import re
+
 from dataclasses import dataclass
 from typing import Any
 
@@ -199,13 +202,15 @@ def nested(leaves: st.SearchStrategy[Drawn], *kinds: Any) -> st.SearchStrategy[D
 
 
 LOCATIONS = LEAVES | nested(LEAVES, objects, arrays, mixed, sets, conditional, conditional)
+# What is deleted from a place of an array would move what comes after it, so such values stay apart.
+_DELETED_BY_PLACE = {"delete", "prefixItems"}
 ASSOCIATIVE = nested(
     LEAVES.filter(
         lambda drawn: "$ref" not in drawn.schema and drawn.schema != annotated("lastWriteWins", associative=False)
     ),
     objects,
     sets,
-)
+).filter(lambda drawn: not _DELETED_BY_PLACE <= set(re.findall(r"\w+", json.dumps(drawn.schema))))
 
 
 @st.composite
