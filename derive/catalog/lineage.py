@@ -16,13 +16,16 @@ def cycles(reads: Mapping[str, Sequence[str]]) -> tuple[tuple[str, ...], ...]:
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
+    stacked: set[str] = set()
     groups: list[tuple[str, ...]] = []
+    order = {name: place for place, name in enumerate(reads)}
     for root in reads:
         if root in index:
             continue
         work = [(root, iter(reads[root]))]
         index[root] = low[root] = len(index)
         stack.append(root)
+        stacked.add(root)
         while work:
             name, sources = work[-1]
             following = next((each for each in sources if each in reads), None)
@@ -30,8 +33,9 @@ def cycles(reads: Mapping[str, Sequence[str]]) -> tuple[tuple[str, ...], ...]:
                 if following not in index:
                     index[following] = low[following] = len(index)
                     stack.append(following)
+                    stacked.add(following)
                     work.append((following, iter(reads[following])))
-                elif following in stack:
+                elif following in stacked:
                     low[name] = min(low[name], index[following])
                 continue
             work.pop()
@@ -39,7 +43,8 @@ def cycles(reads: Mapping[str, Sequence[str]]) -> tuple[tuple[str, ...], ...]:
                 low[work[-1][0]] = min(low[work[-1][0]], low[name])
             if low[name] == index[name]:
                 place = stack.index(name)
-                group = set(stack[place:])
+                group = stack[place:]
                 del stack[place:]
-                groups.append(tuple(each for each in reads if each in group))
+                stacked.difference_update(group)
+                groups.append(tuple(sorted(group, key=order.__getitem__)))
     return tuple(groups)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from derive.catalog.inspection import inspect, inspect_keywords, reductions
 from derive.catalog.parts import Location, parts_of, url_of
@@ -19,19 +20,22 @@ from derive.schema.shape import Shape
 from derive.schema.validator import compile_validator
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, for the cached property
 class Examined:
     """What is known of a schema.
 
     Attributes:
         shape: what it allows.
         strategies: the `reduce` annotations of each location.
-        fields: the pointer of each field that is inferred from it.
     """
 
     shape: Shape
     strategies: Mapping[Location, Sequence[Located]]
-    fields: Mapping[str, str]
+
+    @cached_property
+    def fields(self) -> Mapping[str, str]:
+        """The pointer of each field that is inferred from the schema."""
+        return {each.field: each.pointer for each in project(self.shape, (), {})}
 
 
 class Schemas:
@@ -80,8 +84,7 @@ class Schemas:
         inspect(parts, shape, self._resources, self._report)
         if not self._compiles(lambda: Combiner(schema, name=name), at, before):
             return None
-        fields = {each.field: each.pointer for each in project(shape, (), {})}
-        return Examined(shape, reductions(parts), fields)
+        return Examined(shape, reductions(parts))
 
     def _compiles(self, compiled: Callable[[], object], at: Located, before: int) -> bool:
         """Whether a schema compiles; an issue if not, unless its inspection has said why, and where."""

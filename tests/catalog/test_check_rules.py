@@ -62,6 +62,7 @@ DEFINED = (
     "      $defs: {who: {$anchor: anchor, type: string}}\n      properties:\n        id: {type: integer}\n        "
 )
 WHO = "who: {type: string}"
+ENDPOINT = "{endpoint: {connector: {image: an/image, config: {}}}, bindings: []}"
 SPLIT = "schema: {type: object, properties: {id: {type: integer}}}\n    key: [/id]\n    derive"
 FIRST = "shuffle: {key: [/id]}"
 SECOND = "shuffle: any"
@@ -81,15 +82,15 @@ RULES = [
     # Names
     Rule("a name is tokens between slashes", "t/test:", "t//test:", "t/x-y_z.1:", ("E101", 29, 3, "'t//test' cannot name a test")),
     Rule("a name is not empty", "t/test:", "'':", "été:", ("E101", 29, 3, "'' cannot name a test")),
-    Rule("captures have names, too", "tests:", "captures: {a b: {endpoint: {connector: {image: i, config: {}}}, bindings: []}}\ntests:", "captures: {a/b: {endpoint: {connector: {image: i, config: {}}}, bindings: []}}\ntests:", ("E101", 28, 12, "'a b' cannot name a capture")),
-    Rule("materializations have names, too", "tests:", "materializations: {a//b: {endpoint: {connector: {image: i, config: {}}}, bindings: []}}\ntests:", "materializations: {a/b: {endpoint: {connector: {image: i, config: {}}}, bindings: []}}\ntests:", ("E101", 28, 20, "'a//b' cannot name a materialization")),
+    Rule("captures have names, too", "tests:", f"captures: {{a b: {ENDPOINT}}}\ntests:", f"captures: {{a/b: {ENDPOINT}}}\ntests:", ("E101", 28, 12, "'a b' cannot name a capture")),
+    Rule("materializations have names, too", "tests:", f"materializations: {{a//b: {ENDPOINT}}}\ntests:", f"materializations: {{a/b: {ENDPOINT}}}\ntests:", ("E101", 28, 20, "'a//b' cannot name a materialization")),
     Rule("a transform's name is one token", "name: second", "name: sec/ond", "name: sec-ond", ("E101", 24, 17, "'sec/ond' cannot name a transform")),
     Rule("a partition's name is one token", "part: {location", "'p t': {location", "part: {location", ("E101", 13, 7, "'p t' cannot name a logical partition")),
     Rule("a projection's name is a pointer's", "part: {location", "x~y: /who\n      part: {location", "x y!: /who\n      part: {location", ("E101", 13, 7, "'x~y' cannot name a projection")),
     Rule("names differ by more than case", "t/test:", "A/Source:", "A/Sources:", ("E102", 29, 3, "test 'A/Source' collides with collection 'a/source'")),
-    Rule("one name is one thing", "tests:", "captures: {a/source: {endpoint: {connector: {image: i, config: {}}}, bindings: []}}\ntests:", "captures: {a/other: {endpoint: {connector: {image: i, config: {}}}, bindings: []}}\ntests:", ("E102", 2, 3, "collection 'a/source' collides with capture 'a/source'")),
+    Rule("one name is one thing", "tests:", f"captures: {{a/source: {ENDPOINT}}}\ntests:", f"captures: {{a/other: {ENDPOINT}}}\ntests:", ("E102", 2, 3, "collection 'a/source' collides with capture 'a/source'")),
     Rule("names differ by more than their composition", "t/test:", "t/fi: []\n  t/\ufb01:", "t/fi: []\n  t/f:", ("E102", 30, 3, "test 't/\ufb01' collides with test 't/fi'")),
-    Rule("no name is a folder of another", "tests:", "materializations: {a/source/x: {endpoint: {connector: {image: i, config: {}}}, bindings: []}}\ntests:", "materializations: {a/sources/x: {endpoint: {connector: {image: i, config: {}}}, bindings: []}}\ntests:", ("E102", 2, 3, "collection 'a/source' is a prohibited prefix of materialization 'a/source/x'")),
+    Rule("no name is a folder of another", "tests:", f"materializations: {{a/source/x: {ENDPOINT}}}\ntests:", f"materializations: {{a/sources/x: {ENDPOINT}}}\ntests:", ("E102", 2, 3, "collection 'a/source' is a prohibited prefix of materialization 'a/source/x'")),
     Rule("transforms have names of their own", "name: second", "name: first", "name: third", ("E103", 24, 17, "transform 'first' of 'a/derived' is defined a second time; first at flow.yaml:20:17")),
     Rule("transforms differ by more than case", "name: second", "name: First", "name: third", ("E103", 24, 17, "transform 'First' of 'a/derived' collides with transform 'first'")),
     Rule("projections differ by more than case", "part: {location", "PART: /who\n      part: {location", "PARTS: /who\n      part: {location", ("E104", 14, 7, "projection 'part' collides with projection 'PART'")),
@@ -157,7 +158,7 @@ RULES = [
     Rule("a lambda prepares", "shuffle: any\n          lambda: SELECT $id;", "shuffle: any\n          lambda: SELECT nope;", "shuffle: any\n          lambda: SELECT 1;", ("E522", 27, 26, "the lambda of transform 'second' does not prepare: no such column: nope")),
     Rule("a parameter is a field", "shuffle: any\n          lambda: SELECT $id;", "shuffle: any\n          lambda: SELECT $deep$y;", "shuffle: any\n          lambda: SELECT $deep$x;", ("E523", 27, 26, "$deep$y is no field of 'a/source', which transform 'second' reads"), "did you mean $deep$x?"),
     # Tests
-    Rule("documents are objects in tests", DOCUMENTS, "documents: [1]", DOCUMENTS, ("E601", 30, 50, "'documents' must be an array of objects")),
+    Rule("documents are objects in tests", DOCUMENTS, "documents: {id: 1}", DOCUMENTS, ("E601", 30, 49, "'documents' must be an array of objects")),
     Rule("verified documents are in key order", "[{id: 1}, {id: 2}]", "[{id: 1}, {id: 3}, {id: 2}]", "[{id: 1}, {id: 2}, {id: 2}]", ("E602", 31, 69, "documents to verify are not in the order of the key of 'a/derived'")),
     Rule("an ingested document is valid", DOCUMENTS, "documents: [{id: 1}, {id: x}]", "documents: [{id: 1}, {id: 2}]", ("E604", 30, 59, "document of 'a/source' fails its schema at '/id': \"x\" is not of type \"integer\" (keyword /properties/id/type)")),
     Rule("a tested source has no times", "collection: a/derived,", "collection: {name: a/derived, notBefore: 2024-01-01T00:00:00Z},", "collection: {name: a/derived},", ("E011", 31, 46, "a source has no property 'notBefore'")),
