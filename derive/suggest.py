@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from os.path import commonprefix
 
 _FAR = 4
 
 
-def distance(left: str, right: str) -> int:
-    """Optimal string alignment distance: insertions, deletions, substitutions and swaps of neighbours."""
+def distance(left: str, right: str, limit: int | None = None) -> int:
+    """Optimal string alignment distance: insertions, deletions, substitutions and swaps of neighbours.
+
+    Args:
+        left: one text.
+        right: the other.
+        limit: what is farther than this need not be told how far: some greater number is returned.
+    """
+    if limit is not None:
+        left, right = _differing(left, right)
+        if abs(len(left) - len(right)) > limit:
+            return limit + 1
     before: list[int] = []
     row = list(range(len(right) + 1))
     for place, letter in enumerate(left, start=1):
@@ -18,12 +29,30 @@ def distance(left: str, right: str) -> int:
             if place > 1 and other > 1 and letter == right[other - 2] and left[place - 2] == candidate:
                 best = min(best, earlier[other - 2] + 1)
             row.append(best)
+        if limit is not None and min(row) > limit and min(before) > limit:
+            return limit + 1
     return row[-1]
 
 
 def suggest(name: str, known: Iterable[str]) -> str | None:
     """The known name closest to `name`, if the distance is at most 4 and half the name."""
-    ranked = sorted((distance(name, each), each) for each in known if abs(len(each) - len(name)) <= _FAR)
-    if ranked and ranked[0][0] <= min(_FAR, (len(name) + 1) // 2):
-        return ranked[0][1]
-    return None
+    limit = min(_FAR, (len(name) + 1) // 2)
+    found: str | None = None
+    for each in sorted(known, key=lambda each: (-len(commonprefix((name, each))), each)):  # noqa: RUF071 (characters are meant)
+        far = distance(name, each, limit)
+        if far < limit or (far == limit and (found is None or each < found)):
+            found, limit = each, far
+    return found
+
+
+def _differing(left: str, right: str) -> tuple[str, str]:
+    """Two texts without what they begin and end with alike."""
+    begin = len(commonprefix((left, right)))  # noqa: RUF071 (characters are meant)
+    left, right = left[begin:], right[begin:]
+    end = 0
+    for end in range(min(len(left), len(right))):
+        if left[-1 - end] != right[-1 - end]:
+            break
+    else:
+        end = min(len(left), len(right))
+    return left[: len(left) - end], right[: len(right) - end]
