@@ -24,6 +24,8 @@ check: $(READY) ## Lint, formatting, types, and the direction of imports
 
 bench: $(READY) ## Measure the figures of the README on this machine
 	@$(BIN)/python bench/run.py
+	@$(BIN)/python bench/reduce.py
+	@$(BIN)/python bench/check.py
 
 torture: $(READY) ## Kill both examples at random moments, over and over; takes more than an hour
 	@$(BIN)/python tests/torture.py --example acmebank --rounds 200

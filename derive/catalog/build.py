@@ -31,10 +31,12 @@ class Build:
     Attributes:
         spec: as much of it as nothing is wrong with; all of it if there are no issues.
         issues: everything wrong, in the order it was found.
+        notes: what is right and should be known all the same.
     """
 
     spec: CatalogSpec
     issues: tuple[Issue, ...]
+    notes: tuple[Issue, ...] = ()
 
 
 def load(source: str | Path) -> CatalogSpec:
@@ -61,7 +63,7 @@ def build(source: str | Path) -> Build:
     loader = Loader()
     definition = loader.load(Path(source))
     spec = _Builder(definition, loader).build()
-    return Build(spec, tuple(loader.issues))
+    return Build(spec, tuple(loader.issues), tuple(loader.notes))
 
 
 class _Builder:
@@ -121,10 +123,10 @@ class _Builder:
     def _collection(self, definition: CollectionDef) -> CollectionSpec | None:
         name = definition.name
         before = self._report.count
-        one = definition.read_schema is definition.write_schema
+        one = definition.read is definition.write
         read_at = definition.schema_at if one else definition.at["readSchema"]
-        read = self._schemas.examine(read_at, definition.read_schema, name)
-        write = read if one else self._schemas.examine(definition.schema_at, definition.write_schema, name)
+        read = self._schemas.examine(read_at, definition.read.schema, name)
+        write = read if one else self._schemas.examine(definition.schema_at, definition.write.schema, name)
         if read is None or write is None:
             return None
         self._shapes[name] = read.shape
@@ -137,10 +139,12 @@ class _Builder:
             name=name,
             key=key,
             key_defaults=defaults(read.shape, key),
-            write_schema=definition.write_schema,
-            read_schema=definition.read_schema,
+            write_schema=definition.write.schema,
+            read_schema=definition.read.schema,
             projections=project(read.shape, key, declared),
             position=definition.at.key_position,
+            write_positions=definition.write.positions,
+            read_positions=definition.read.positions,
         )
 
     # Derivations and tests

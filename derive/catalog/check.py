@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from derive.catalog.build import Build, build
@@ -25,4 +26,4 @@ def check_catalog(source: str | Path) -> Build:
         source: path of its root file.
     """
     built = build(source)
-    return Build(built.spec, (*built.issues, *check(built.spec)))
+    return replace(built, issues=(*built.issues, *check(built.spec)))

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from urllib.parse import urljoin
 
+from derive.catalog.model import LoadedSchema
 from derive.catalog.resource import Resources, why
 from derive.catalog.yaml import Located
+from derive.document.pointer import parse_pointer
 from derive.errors import CatalogError, Issue, SchemaError
+from derive.position import Position
 from derive.protocol.specs import JSON
-from derive.schema.index import bundle
+from derive.schema.index import bundle_documents
 from derive.suggest import suggest
 
 WRITE, RELAXED, INFERRED = "flow://write-schema", "flow://relaxed-write-schema", "flow://inferred-schema"
@@ -66,7 +69,7 @@ class SchemaLoader:
         self._resources = resources
         self._good: dict[str, bool] = {}
 
-    def load(self, at: Located, url: str, write: JSON = None) -> JSON:
+    def load(self, at: Located, url: str, write: JSON = None) -> LoadedSchema | None:
         """The schema written at `at` (in the file `url`), or None if it is wrong.
 
         Args:
@@ -81,7 +84,10 @@ class SchemaLoader:
             return None
         schema = {"$ref": at.value} if isinstance(at.value, str) else at.value
         try:
-            return bundle(schema, url, lambda each: flow[each] if each in flow else self._resources.value(each))
+            loaded = bundle_documents(
+                schema, url, lambda each: flow[each] if each in flow else self._resources.value(each)
+            )
+            return LoadedSchema(loaded.schema, loaded.positions(lambda *place: self._locate(at, url, flow, *place)))
         except OSError as exc:
             self._issue("E003", f"cannot load a schema it refers to: {why(exc)}", at)
         except SchemaError as exc:
@@ -89,6 +95,19 @@ class SchemaLoader:
         except CatalogError as exc:
             self.issues += exc.issues
         return None
+
+    def _locate(self, at: Located, base: str, flow: Mapping[str, JSON], url: str, pointer: str) -> Position | None:
+        """Where a location of the schema at `at`, in the file `base`, or of another document, is written."""
+        if url in flow:
+            return None
+        inline = url == base and not isinstance(at.value, str)
+        place = at if inline else Located(self._resources.document(url), (), self._resources.document(url).value)
+        for token in parse_pointer(pointer):
+            try:
+                place = place[int(token) if isinstance(place.value, list) else token]
+            except (KeyError, IndexError, TypeError, ValueError):
+                return None
+        return place.key_position
 
     def _issue(self, code: str, message: str, at: Located, hint: str | None = None) -> None:
         self.issues.append(Issue(code, message, at.position, hint))

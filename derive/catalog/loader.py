@@ -172,7 +172,7 @@ class Loader:
         write = self._schemas.load(write_at, url)
         read = write
         if "readSchema" in fields and write is not None:
-            read = self._schemas.load(fields["readSchema"], url, write)
+            read = self._schemas.load(fields["readSchema"], url, write.schema)
         derive = self._derive(fields["derive"], url) if "derive" in fields else None
         if write is None or read is None or (derive is None and "derive" in fields):
             return None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from derive.catalog.yaml import Located
-from derive.position import Script
+from derive.position import Position, Script
 from derive.protocol.specs import JSON
 
 
@@ -48,14 +48,27 @@ class DeriveDef:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadedSchema:
+    """A schema with all it refers to.
+
+    Attributes:
+        schema: self-contained.
+        positions: where each keyword of it is written, by its JSON pointer.
+    """
+
+    schema: JSON
+    positions: Mapping[str, Position]
+
+
+@dataclass(frozen=True, slots=True)
 class CollectionDef:
     """An entry of `collections`."""
 
     name: str
     at: Located
     key: Located | None
-    write_schema: JSON
-    read_schema: JSON
+    write: LoadedSchema
+    read: LoadedSchema
     schema_at: Located
     projections: Located | None
     derive: DeriveDef | None

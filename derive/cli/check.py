@@ -43,7 +43,11 @@ def command(source: Path, output: str | None) -> None:
     if error.issues:
         raise error if output != "json" else click.exceptions.Exit(1)
     spec = built.spec
-    note(f"{source}: {len(spec.collections)} collections, {len(spec.derivations)} derivations, no errors")
+    for each in built.notes:
+        note(f"{each.position}: {each.message}{f' ({each.hint})' if each.hint else ''}")
+    counts = {"collection": len(spec.collections), "derivation": len(spec.derivations)}
+    said = ", ".join(f"{count} {what}{'' if count == 1 else 's'}" for what, count in counts.items())
+    note(f"{source}: {said}, no errors")
 
 
 def _rows(issues: Sequence[Issue]) -> list[dict[str, Any]]:

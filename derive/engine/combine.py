@@ -66,6 +66,7 @@ class _Folder:
         collection = spec.collection
         self.step = Combiner(collection.write_schema, name=spec.name).partial_step
         self._validator = compile_validator(collection.write_schema, name=spec.name)
+        self._positions = collection.write_positions
 
     def add(self, folded: list[Document], document: Document) -> None:
         try:
@@ -76,7 +77,7 @@ class _Folder:
     def check(self, key: bytes, documents: list[Document]) -> None:
         for document in documents:
             if not self._validator.is_valid(document):
-                raise self._validator.violation(document, key=show_key(key))
+                raise self._validator.violation(document, key=show_key(key), positions=self._positions)
 
 
 class TickCombiner:

@@ -91,19 +91,24 @@ class Invoker:
             if not validator.is_valid(document):
                 packed = keys[place]
                 key = packed if isinstance(packed, bytes) else packed.as_py()
-                name = self._spec.transforms[which].name
+                transform = self._spec.transforms[which]
+                positions = self._spec.sources[transform.source].read_positions
                 raise _in_context(
-                    validator.violation(document, key=show_key(key)), f"transform '{name}' of '{self._spec.name}' reads"
+                    validator.violation(document, key=show_key(key), positions=positions),
+                    f"transform '{transform.name}' of '{self._spec.name}' reads",
                 )
 
     def _raise_invalid(self, batch: ReadBatch, causes: list[int], results: list[Document]) -> None:
         for cause, document in zip(causes, results, strict=True):
             if not self._output.is_valid(document):
                 transform = self._spec.transforms[batch.transforms[cause]]
-                violation = self._output.violation(document, key=show_key(self._keys([document])[0]))
+                violation = self._output.violation(
+                    document, key=show_key(self._keys([document])[0]), positions=self._spec.collection.write_positions
+                )
+                written = f", which is at {violation.position}" if violation.position else ""
                 raise SchemaViolation(
                     f"transform '{transform.name}' of '{self._spec.name}' published an invalid document:"
-                    f" {violation.message}; it is {dump_exact(document).decode()[:500]}, published for"
+                    f" {violation.message}{written}; it is {dump_exact(document).decode()[:500]}, published for"
                     f" {dump_exact(batch.documents[cause]).decode()[:500]}",
                     position=transform.script.position if transform.script else transform.position,
                     hint=violation.hint,

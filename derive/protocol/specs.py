@@ -37,6 +37,8 @@ class CollectionSpec:
         read_schema: the same for what is read.
         projections: sorted by field.
         position: where it is written.
+        write_positions: where each keyword of `write_schema` is written, by its JSON pointer.
+        read_positions: the same for `read_schema`.
     """
 
     name: str
@@ -46,6 +48,8 @@ class CollectionSpec:
     read_schema: JSON
     projections: tuple[ProjectionSpec, ...]
     position: Position
+    write_positions: Mapping[str, Position] = field(default_factory=dict)
+    read_positions: Mapping[str, Position] = field(default_factory=dict)
 
     @property
     def partitions(self) -> tuple[ProjectionSpec, ...]:

@@ -155,7 +155,9 @@ class Ingestion:
                 continue
             if not is_valid(document):
                 key = show_key(self._keys([document])[0]) if isinstance(document, dict) else ""
-                problems.add(number, self._validator.violation(document, key=key).message)
+                violation = self._validator.violation(document, key=key, positions=self._spec.write_positions)
+                written = f", which is at {violation.position}" if violation.position else ""
+                problems.add(number, violation.message + written)
                 continue
             numbers.append(number)
             documents.append(document)

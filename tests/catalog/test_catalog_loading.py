@@ -225,7 +225,7 @@ def test_read_schemas_made_of_the_write_schema(reference: str, document: object,
     catalog, loader = loaded(write_catalog(tmp_path, PAIR.format(read=read)))
 
     assert loader.issues == []
-    read_schema = catalog.collections["a/b"].read_schema
+    read_schema = catalog.collections["a/b"].read.schema
     assert compile_part(read_schema, "", name="a/b")(document) == fits
 
 

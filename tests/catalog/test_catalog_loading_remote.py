@@ -83,7 +83,7 @@ def test_catalogs_and_what_they_refer_to_may_be_remote(tmp_path: Path, address: 
     catalog = loader.load(tmp_path / "flow.yaml")
 
     assert loader.issues == []
-    assert catalog.collections["a/b"].write_schema == {"type": "object", "properties": {"id": {"type": "integer"}}}
+    assert catalog.collections["a/b"].write.schema == {"type": "object", "properties": {"id": {"type": "integer"}}}
     assert catalog.collections["a/b"].at.position.file == f"{address}/sub/more.yaml"
 
 

@@ -193,3 +193,14 @@ def test_ctrl_c_says_so_and_nothing_else(folder: Path) -> None:
         assert process.stderr is not None
         assert (process.stdout.read(), process.stderr.read()) == (b"", b"\nstopped\n")
         assert process.wait() == 130
+
+
+def test_check_tells_of_captures_that_are_not_run_here(folder: Path) -> None:
+    capture = "captures: {a/capture: {endpoint: {connector: {image: i, config: {}}}, bindings: []}}\n"
+    (folder / "flow.yaml").write_text(CATALOG + capture)
+
+    status, out, err = flowctl(folder, "check")
+
+    assert (status, out) == (0, "")
+    assert "capture 'a/capture' is not run here (load documents with 'flowctl ingest')" in err
+    assert "1 collection, 0 derivations, no errors" in err

@@ -1,0 +1,51 @@
+"""Where a schema says what a document breaks: in the catalog, in a file of its own, or in what that refers to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from conftest import World, write_catalog
+
+from derive.catalog import load
+from derive.errors import DocumentError
+
+CATALOG = """\
+collections:
+  a/inline:
+    key: [/id]
+    schema:
+      type: object
+      required: [id]
+      properties:
+        id: {type: integer}
+        deep: {items: {$ref: "parts.yaml#/$defs/short"}}
+  a/file:
+    key: [/id]
+    schema: whole.yaml
+"""
+FILES = {
+    "parts__yaml": "$defs:\n  short:\n    type: string\n    maxLength: 3\n",
+    "whole__yaml": "type: object\nrequired: [id]\nproperties:\n  id: {type: string,\n       minLength: 2}\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("collection", "document", "written"),
+    [
+        ("a/inline", {"id": "x"}, "flow.yaml:8:14"),
+        ("a/inline", {}, "flow.yaml:6:7"),
+        ("a/inline", {"id": 1, "deep": ["ab", "long"]}, "parts.yaml:4:5"),
+        ("a/file", {"id": "x"}, "whole.yaml:5:8"),
+        ("a/file", {"id": 7}, "whole.yaml:4:8"),
+    ],
+)
+def test_a_violation_says_where_its_keyword_is_written(
+    collection: str, document: dict[str, object], written: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_catalog(tmp_path, CATALOG, **FILES)
+    world = World(tmp_path / "data", load(Path("flow.yaml")))
+
+    with pytest.raises(DocumentError, match=f"which is at {written}"):
+        world.ingest(collection, [document], clock=None)
