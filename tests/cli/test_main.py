@@ -86,7 +86,7 @@ def test_every_command_has_help(folder: Path, command: str) -> None:
 
 
 def test_a_passing_check_says_what_was_checked(folder: Path) -> None:
-    assert flowctl(folder, "check") == (0, "", "flow.yaml: 1 collections, 0 derivations, no errors\n")
+    assert flowctl(folder, "check") == (0, "", "flow.yaml: 1 collection, 0 derivations, no errors\n")
 
 
 def test_a_failing_check_shows_where_without_a_traceback(folder: Path) -> None:
