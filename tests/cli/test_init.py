@@ -52,7 +52,7 @@ def test_it_says_what_it_wrote_and_what_to_do_next(tmp_path: Path) -> None:
 def test_what_it_says_to_do_next_succeeds(tmp_path: Path) -> None:
     assert flowctl(tmp_path, "init")[0] == 0
 
-    assert flowctl(tmp_path, "check") == (0, "", "flow.yaml: 2 collections, 1 derivations, no errors\n")
+    assert flowctl(tmp_path, "check") == (0, "", "flow.yaml: 2 collections, 1 derivation, no errors\n")
     status, out, _ = flowctl(tmp_path, "test")
     assert (status, out.splitlines()[-1][:8]) == (0, "1 passed")
     status, _, err = flowctl(tmp_path, "ingest", "--collection", "shop/orders", "orders.jsonl")
