@@ -13,35 +13,17 @@ from derive.catalog.resource import Resources
 from derive.catalog.yaml import Located
 from derive.document.pointer import JSON, escape
 from derive.errors import FlowError
+from derive.reduce.annotation import STRATEGIES
+from derive.schema.dialect import KEYWORDS
 from derive.schema.index import bundle
 from derive.schema.infer import infer
 from derive.schema.shape import Shape, locate
 from derive.schema.validator import compile_part
 from derive.suggest import suggest
 
-_STRATEGIES = (
-    "append",
-    "firstWriteWins",
-    "jsonSchemaMerge",
-    "lastWriteWins",
-    "maximize",
-    "merge",
-    "minimize",
-    "set",
-    "sum",
-)
 _MEMBERS = ("add", "intersect", "remove")
 _DECIMALS = ("integer", "number")
 _FAR_ITEM = "999999999"
-_KEYWORD_LIST = """
-    $schema $id $ref $anchor $dynamicRef $dynamicAnchor $recursiveRef $recursiveAnchor $vocabulary $comment $defs
-    definitions allOf anyOf oneOf not if then else dependentSchemas dependentRequired dependencies prefixItems items
-    additionalItems contains minContains maxContains uniqueItems minItems maxItems unevaluatedItems properties
-    patternProperties additionalProperties propertyNames unevaluatedProperties minProperties maxProperties required
-    type enum const multipleOf maximum exclusiveMaximum minimum exclusiveMinimum maxLength minLength pattern format
-    contentEncoding contentMediaType contentSchema title description default deprecated readOnly writeOnly examples
-    reduce redact secret airbyte_secret multiline advanced order discriminator"""
-_KEYWORDS = frozenset(_KEYWORD_LIST.split())
 
 
 def inspect(parts: Sequence[Part], shape: Shape, resources: Resources, report: Report) -> None:
@@ -68,8 +50,8 @@ def inspect_keywords(parts: Sequence[Part], report: Report) -> None:
     """Report keywords that JSON Schema does not have; this asks nothing of the schema."""
     for part in parts:
         for name in part.at.value if isinstance(part.at.value, dict) else ():
-            if name not in _KEYWORDS and name[:2] not in ("x-", "X-"):
-                guess = suggest(name, _KEYWORDS)
+            if name not in KEYWORDS and name[:2] not in ("x-", "X-"):
+                guess = suggest(name, KEYWORDS)
                 hint = f"did you mean '{guess}'?" if guess else "keywords of your own begin with 'x-'"
                 report.add("E405", f"JSON Schema has no keyword '{name}'", part.at[name].key_position, hint)
 
@@ -89,9 +71,9 @@ def _inspect_reduction(part: Part, shape: Shape, strategies: Mapping[Location, l
     if not isinstance(strategy, str):
         report.add("E406", f"'reduce' needs a strategy, and is {at.value!r}", at, "write 'reduce: {strategy: sum}'")
         return
-    if strategy not in _STRATEGIES:
-        guess = suggest(strategy, _STRATEGIES)
-        hint = f"did you mean '{guess}'?" if guess else f"strategies: {', '.join(_STRATEGIES)}"
+    if strategy not in STRATEGIES:
+        guess = suggest(strategy, STRATEGIES)
+        hint = f"did you mean '{guess}'?" if guess else f"strategies: {', '.join(sorted(STRATEGIES))}"
         report.add("E406", f"there is no strategy '{strategy}'", at["strategy"], hint)
         return
     where = show_location(part.location)

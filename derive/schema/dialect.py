@@ -6,10 +6,8 @@ The dialect is draft 2020-12 with spellings of 2019-09 and this project's annota
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from derive.document.pointer import JSON, escape
-from derive.suggest import suggest
 
 VALUES = frozenset({"enum", "const", "default", "examples"})
 """Keywords whose values are documents, not schemas."""
@@ -50,32 +48,6 @@ _ANNOTATIONS = frozenset(
 )  # fmt: skip
 KEYWORDS = VALUES | NAMED | LISTED | SINGLE | _ASSERTED | _CORE | _ANNOTATIONS
 """Every keyword that means something; those that begin with `x-` are anyone's."""
-
-
-@dataclass(frozen=True, slots=True)
-class UnknownKeyword:
-    """A keyword that means nothing, and so is probably misspelt.
-
-    Attributes:
-        pointer: JSON pointer of it in the schema.
-        keyword: as it is written.
-        guess: what was probably meant, if anything is near.
-    """
-
-    pointer: str
-    keyword: str
-    guess: str | None
-
-
-def unknown_keywords(schema: JSON) -> list[UnknownKeyword]:
-    """Keywords of a schema that mean nothing, in its order."""
-    found = []
-    for pointer, each in subschemas(schema):
-        for keyword in each:
-            if keyword not in KEYWORDS and not keyword.startswith(("x-", "X-")):
-                guess = suggest(keyword, sorted(KEYWORDS))
-                found.append(UnknownKeyword(f"{pointer}/{escape(keyword)}", keyword, guess))
-    return found
 
 
 def subschemas(schema: JSON, pointer: str = "") -> Iterator[tuple[str, dict[str, JSON]]]:

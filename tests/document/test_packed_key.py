@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from derive.document.key import compile_key, compile_keys, pack, unpack
+from derive.document.key import compile_key, compile_keys, pack, show_key, unpack
 from derive.document.order import compare
 
 SCALARS = st.one_of(
@@ -105,3 +105,8 @@ def test_everything_packed_is_unpacked() -> None:
     values = (None, "a\0b", "\0", 1.5, -1.5, 2**200, -(2**200), True, False, b"[1]")
 
     assert unpack(pack(values[:-1]) + pack([[1]])) == values
+
+
+def test_a_key_is_shown_as_json() -> None:
+    assert show_key(pack(["a", 1, None, True])) == '["a",1,null,true]'
+    assert show_key(pack([2**70, [1]])) == "[1180591620717411303424,\"b'[1]'\"]"
