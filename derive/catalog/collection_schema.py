@@ -6,7 +6,8 @@ outside often break), and to `flow://inferred-schema`, which stands for what has
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from urllib.parse import urljoin
 
 from derive.catalog.model import LoadedSchema
@@ -57,6 +58,29 @@ def relax(schema: JSON) -> JSON:
     return relaxed
 
 
+class _Positions(Mapping[str, Position]):
+    """Positions that are looked up only when they are asked for, because few documents are ever wrong."""
+
+    def __init__(self, find: Callable[[], dict[str, Position]]) -> None:
+        self._find = find
+
+    @cached_property
+    def _found(self) -> dict[str, Position]:
+        return self._find()
+
+    def __getitem__(self, pointer: str) -> Position:
+        return self._found[pointer]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __reduce__(self) -> tuple[type, tuple[dict[str, Position]]]:
+        return dict, (self._found,)  # a worker has no catalog to look in
+
+
 class SchemaLoader:
     """Loads schemas, each with all it refers to, as one document.
 
@@ -87,7 +111,8 @@ class SchemaLoader:
             loaded = bundle_documents(
                 schema, url, lambda each: flow[each] if each in flow else self._resources.value(each)
             )
-            return LoadedSchema(loaded.schema, loaded.positions(lambda *place: self._locate(at, url, flow, *place)))
+            positions = _Positions(lambda: loaded.positions(lambda *place: self._locate(at, url, flow, *place)))
+            return LoadedSchema(loaded.schema, positions)
         except OSError as exc:
             self._issue("E003", f"cannot load a schema it refers to: {why(exc)}", at)
         except SchemaError as exc:

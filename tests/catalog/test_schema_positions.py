@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pytest
@@ -49,3 +50,13 @@ def test_a_violation_says_where_its_keyword_is_written(
 
     with pytest.raises(DocumentError, match=f"which is at {written}"):
         world.ingest(collection, [document], clock=None)
+
+
+def test_positions_travel_to_workers(tmp_path: Path) -> None:
+    write_catalog(tmp_path, CATALOG, **FILES)
+    spec = load(tmp_path / "flow.yaml").collections["a/inline"]
+    sent = pickle.loads(pickle.dumps(spec))
+
+    assert type(sent.write_positions) is dict
+    assert sent.write_positions["/required"].line == 6
+    assert dict(spec.write_positions) == sent.write_positions
