@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 JSON: TypeAlias = Any
@@ -31,6 +32,7 @@ def escape(name: str) -> str:
     return name.replace("~", "~0").replace("/", "~1")
 
 
+@lru_cache(maxsize=65_536)
 def parse_pointer(pointer: str) -> tuple[str, ...]:
     """Property names (or indexes, as text) along a pointer; none for the root.
 
