@@ -11,6 +11,7 @@ from connectors.derive_sqlite.program import compile_program
 from connectors.derive_sqlite.session import SqliteSession
 from connectors.derive_sqlite.shuffle import ComputedShuffle, check_shuffles
 from derive.errors import Issue, LambdaError
+from derive.protocol.derive import Log
 from derive.protocol.specs import DerivationSpec, TransformSpec
 
 
@@ -31,8 +32,8 @@ class SqliteConnector:
             programs = [compile_program(database, spec, each) for each in spec.transforms]
         return check_shuffles(spec) + [issue for each in programs if isinstance(each, list) for issue in each]
 
-    def open(self, spec: DerivationSpec, database: apsw.Connection) -> SqliteSession:
-        """A session over a shard's state.
+    def open(self, spec: DerivationSpec, database: apsw.Connection, log: Log) -> SqliteSession:
+        """A session over a shard's state; SQL has nothing to say to the log.
 
         Raises:
             LambdaError: a migration or a lambda is wrong.

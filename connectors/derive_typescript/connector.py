@@ -8,6 +8,7 @@ from connectors.derive_sqlite.shuffle import ComputedShuffle, check_shuffles
 from connectors.derive_typescript.check import check_module, check_names
 from connectors.derive_typescript.session import TypeScriptSession
 from derive.errors import Issue
+from derive.protocol.derive import Log
 from derive.protocol.specs import DerivationSpec, TransformSpec
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class TypeScriptConnector:
         """
         return check_shuffles(spec) + (check_names(spec) or check_module(spec))
 
-    def open(self, spec: DerivationSpec, database: apsw.Connection) -> TypeScriptSession:
+    def open(self, spec: DerivationSpec, database: apsw.Connection, log: Log) -> TypeScriptSession:
         """A session; Deno starts with the first batch. The state database is not used yet."""
         return TypeScriptSession(spec)
 

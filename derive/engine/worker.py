@@ -22,6 +22,7 @@ import pyarrow as pa
 from derive.engine.combine import LAMBDA_ROWS, TickCombiner, combine_ticks
 from derive.engine.feedback import run_ticks
 from derive.engine.invoke import Invoker
+from derive.engine.log import TaskLog
 from derive.engine.plan import Plan, offset_of
 from derive.engine.shuffle import (
     deliver,
@@ -94,7 +95,8 @@ def progress_folder(root: Path, token: str) -> Path:
 
 
 def _open_session(plan: Plan, database: apsw.Connection) -> DeriveSession:
-    return find_connector(plan.spec.connector).open(plan.spec, database)
+    log = TaskLog(plan.root, plan.spec.name).write
+    return find_connector(plan.spec.connector).open(plan.spec, database, log)
 
 
 def _invoker(plan: Plan, session: DeriveSession) -> Invoker:

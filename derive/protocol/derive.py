@@ -6,17 +6,22 @@ batches, not documents: crossing a process or a statement boundary once per docu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from derive.errors import Issue, TaskError
 from derive.protocol.specs import JSON, DerivationSpec, Document, TransformSpec
 
 if TYPE_CHECKING:
     import apsw
+
+Level: TypeAlias = Literal["debug", "info", "warn", "error"]
+
+Log: TypeAlias = Callable[[Level, str], None]
+"""Takes what lambdas say, for the log of their task."""
 
 ENTRY_POINTS = "derive.connectors"
 """Entry point group under which connectors are registered."""
@@ -76,7 +81,7 @@ class DeriveConnector(Protocol):
     def check(self, spec: DerivationSpec) -> list[Issue]:
         """Everything wrong with the derivation's code that can be known without documents."""
 
-    def open(self, spec: DerivationSpec, database: apsw.Connection) -> DeriveSession:
+    def open(self, spec: DerivationSpec, database: apsw.Connection, log: Log) -> DeriveSession:
         """A session over a shard's state.
 
         `database` is inside an open transaction, which the runtime commits or rolls back; the session applies

@@ -29,6 +29,10 @@ def field(name: str, *types: str, must: bool = False, **rest: Any) -> Projection
     return ProjectionSpec(name, pointer, frozenset(types), "must" if must else "may", **rest)
 
 
+def say_nothing(level: str, message: str) -> None:
+    raise AssertionError(f"SQL logs nothing, and not {level}: {message}")
+
+
 FIELDS = (
     field("amount", "fractional", "integer", must=True),
     field("flow_document", "object", must=True, pointer=""),
@@ -93,7 +97,7 @@ def run(
     spec: DerivationSpec, documents: Sequence[Document], transforms: Sequence[int] | None = None
 ) -> list[tuple[int, Document]]:
     db = database()
-    session = SqliteConnector().open(spec, db)
+    session = SqliteConnector().open(spec, db, say_nothing)
     try:
         return list(session.invoke(batch(documents, transforms)))
     finally:

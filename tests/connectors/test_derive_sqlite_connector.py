@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from sqlite_derivation import AT, database, derivation
+from sqlite_derivation import AT, database, derivation, say_nothing
 
 from connectors.derive_sqlite import SqliteConnector
 from derive.errors import Issue, LambdaError
@@ -63,5 +63,5 @@ def test_nothing_is_said_of_lambdas_where_the_tables_are_missing() -> None:
 def test_what_check_refuses_cannot_be_opened(sql: str) -> None:
     (issue,) = check(sql)
     with pytest.raises(LambdaError) as caught:
-        SqliteConnector().open(derivation(sql), database())
+        SqliteConnector().open(derivation(sql), database(), say_nothing)
     assert (caught.value.message, caught.value.position) == (issue.message, issue.position)

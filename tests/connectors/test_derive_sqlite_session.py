@@ -9,7 +9,7 @@ import apsw
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sqlite_derivation import FIELDS, batch, database, derivation, field, publish, run
+from sqlite_derivation import FIELDS, batch, database, derivation, field, publish, run, say_nothing
 
 from connectors.derive_sqlite import SqliteConnector
 from connectors.derive_sqlite.binding import compile_getter
@@ -95,6 +95,7 @@ def test_several_batches_share_a_session_and_the_runtime_keeps_its_transaction()
             "INSERT INTO t VALUES ($id) RETURNING (SELECT count(*) FROM t) AS n", migrations=["CREATE TABLE t (id)"]
         ),
         db,
+        say_nothing,
     )
     assert [list(session.invoke(batch([each]))) for each in TRANSFERS] == [[(0, {"n": n})] for n in (1, 2, 3)]
     session.prepare_commit()
@@ -149,7 +150,7 @@ def test_a_long_document_is_cut_in_the_message() -> None:
 
 
 def test_what_came_before_a_failure_is_published_before_it() -> None:
-    session = SqliteConnector().open(derivation("SELECT json_extract($sender, '$') AS x"), database())
+    session = SqliteConnector().open(derivation("SELECT json_extract($sender, '$') AS x"), database(), say_nothing)
     rows = session.invoke(batch([{"id": 1, "sender": "[1]", "amount": 1}, {"id": 2, "sender": "no", "amount": 1}]))
     assert next(rows) == (0, {"x": [1]})
     with pytest.raises(LambdaError):
@@ -160,7 +161,7 @@ def test_a_full_disk_is_left_to_the_runtime() -> None:
     db = apsw.Connection(":memory:")
     db.execute("PRAGMA max_page_count = 4; BEGIN")
     spec = derivation("INSERT INTO t VALUES ($sender)", migrations=["CREATE TABLE t (a)"])
-    session = SqliteConnector().open(spec, db)
+    session = SqliteConnector().open(spec, db, say_nothing)
     with pytest.raises(apsw.FullError):
         list(session.invoke(batch([{"id": 1, "sender": "x" * 20_000, "amount": 1}])))
 
@@ -227,7 +228,7 @@ def test_a_batch_is_its_documents_one_at_a_time(
     spec = derivation(*blocks, fields=LAW_FIELDS, migrations=LAW_MIGRATION)
     whole = batch([document for _, document in reads], [which % len(blocks) for which, _ in reads])
     cut = data.draw(st.integers(0, len(reads)))
-    session = SqliteConnector().open(spec, database())
+    session = SqliteConnector().open(spec, database(), say_nothing)
     found = []
     for begin, end in ((0, cut), (cut, len(reads))):
         part = ReadBatch(

@@ -68,7 +68,7 @@ def lambdas(body: str, members: str = "") -> DerivationSpec:
 
 
 def open_session(spec: DerivationSpec) -> TypeScriptSession:
-    return TypeScriptConnector().open(spec, apsw.Connection(":memory:"))
+    return TypeScriptConnector().open(spec, apsw.Connection(":memory:"), lambda _, message: None)
 
 
 def invoke(

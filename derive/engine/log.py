@@ -1,0 +1,85 @@
+"""Logs of tasks: one JSON object a line, appended by the driver and by workers, wherever they run.
+
+A log is for people. It is not part of a transaction: what was rolled back has been logged, and is logged again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeAlias, get_args
+
+import orjson
+
+from derive.document.clock import format_rfc3339
+from derive.protocol.derive import Level
+from derive.storage.partition import collection_folder
+
+LEVELS: tuple[Level, ...] = get_args(Level)
+"""From the least to the most important."""
+
+Entry: TypeAlias = dict[str, Any]
+"""`at` (RFC 3339), `level`, `task`, `message`, and what else belongs to it."""
+
+_MOST_BYTES = 16 << 20
+_MOST_CHARACTERS = 10_000
+
+
+def log_file(root: Path, task: str) -> Path:
+    """Where the log of a task is; what came before it is in the file with `.1` behind its name."""
+    return root / "logs" / f"{collection_folder(task).removeprefix('collections/')}.jsonl"
+
+
+class TaskLog:
+    """The log of one task, to append to.
+
+    Args:
+        root: the data folder.
+        task: the derivation.
+    """
+
+    def __init__(self, root: Path, task: str) -> None:
+        self._task = task
+        self._file = log_file(root, task)
+
+    def write(self, level: Level, message: str, **fields: Any) -> None:
+        """Append an entry; where the disk is full it is lost, because a log is no reason to stop."""
+        at = format_rfc3339(time.time_ns() // 1000)
+        entry = {"at": at, "level": level, "task": self._task, "message": message[:_MOST_CHARACTERS], **fields}
+        with suppress(OSError):
+            self._append(orjson.dumps(entry, option=orjson.OPT_APPEND_NEWLINE))
+
+    def _append(self, line: bytes) -> None:
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            os.write(descriptor, line)
+            if os.fstat(descriptor).st_size > _MOST_BYTES:
+                self._turn_over(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _turn_over(self, descriptor: int) -> None:
+        """Begin a new file, unless another process just did."""
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if self._file.stat().st_ino == os.fstat(descriptor).st_ino:
+            self._file.replace(f"{self._file}.1")
+
+
+def read_log(root: Path, task: str) -> Iterator[Entry]:
+    """The entries of a task's log, from the oldest that is kept."""
+    file = log_file(root, task)
+    for path in (Path(f"{file}.1"), file):
+        with suppress(FileNotFoundError), path.open("rb") as lines:
+            yield from parse_entries(lines.readlines())
+
+
+def parse_entries(lines: Sequence[bytes]) -> Iterator[Entry]:
+    """Entries from lines of a log; a line that a crash cut short is left out."""
+    for line in lines:
+        with suppress(orjson.JSONDecodeError):
+            yield orjson.loads(line)

@@ -1,0 +1,76 @@
+"""Logs of tasks: entries come back in order, files stay bounded, and a broken line harms nobody."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from derive.engine import log as log_module
+from derive.engine.log import TaskLog, log_file, read_log
+
+TASK = "acme/b c"
+
+
+def messages(root: Path) -> list[str]:
+    return [each["message"] for each in read_log(root, TASK)]
+
+
+def test_entries_come_back_as_they_were_written(tmp_path: Path) -> None:
+    assert list(read_log(tmp_path, TASK)) == []
+    TaskLog(tmp_path, TASK).write("info", "begun")
+    TaskLog(tmp_path, TASK).write("warn", "ä\nb", documents=3)
+
+    first, second = read_log(tmp_path, TASK)
+    at = first.pop("at"), second.pop("at")
+    assert at[0] <= at[1]
+    assert first == {"level": "info", "task": TASK, "message": "begun"}
+    assert second == {"level": "warn", "task": TASK, "message": "ä\nb", "documents": 3}
+    assert log_file(tmp_path, TASK) == tmp_path / "logs" / "acme" / "b c.jsonl"
+
+
+def test_a_line_that_was_cut_short_is_left_out(tmp_path: Path) -> None:
+    log = TaskLog(tmp_path, TASK)
+    log.write("info", "a")
+    file = log_file(tmp_path, TASK)
+    file.write_bytes(file.read_bytes() + b'{"at": "20\n')
+    log.write("info", "b")
+
+    assert messages(tmp_path) == ["a", "b"]
+
+
+def test_a_log_keeps_the_last_two_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_module, "_MOST_BYTES", 1_000)
+    log = TaskLog(tmp_path, TASK)
+    for number in range(100):
+        log.write("info", f"{number:03} {'x' * 100}")
+
+    kept = [int(each[:3]) for each in messages(tmp_path)]
+    assert kept == list(range(kept[0], 100))
+    assert 5 <= len(kept) <= 10
+    assert sorted(each.name for each in (tmp_path / "logs" / "acme").iterdir()) == ["b c.jsonl", "b c.jsonl.1"]
+
+
+def test_writers_do_not_tear_each_other_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_module, "_MOST_BYTES", 300_000)
+    threads = [
+        threading.Thread(
+            target=lambda name=name: [TaskLog(tmp_path, TASK).write("info", name * 500) for _ in range(200)]
+        )  # type: ignore[misc]
+        for name in "abcd"
+    ]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+
+    found = messages(tmp_path)
+    assert len(found) == 800
+    assert {(text[0], len(set(text)), len(text)) for text in found} == {(name, 1, 500) for name in "abcd"}
+
+
+def test_a_full_disk_stops_no_task(tmp_path: Path) -> None:
+    (tmp_path / "logs").write_text("a file where the folder should be")
+    TaskLog(tmp_path, TASK).write("info", "lost")
+    assert (tmp_path / "logs").read_text() == "a file where the folder should be"
