@@ -29,6 +29,7 @@ import orjson
 from derive.catalog import load
 from derive.engine.run import Run
 from derive.engine.spark import SparkExecutor
+from derive.engine.task import Committed
 from derive.protocol.specs import CatalogSpec
 from derive.storage.ingest import Ingestion, json_lines
 from derive.storage.store import Store
@@ -161,18 +162,13 @@ class Timer:
 
     def __init__(self) -> None:
         self.seconds = 0.0
-        self._begun = time.perf_counter()
-
-    def begun(self, task: str) -> None:
-        """A transaction may begin."""
-        self._begun = time.perf_counter()
 
     def working(self, task: str, documents: int) -> None:
         """Nothing to note."""
 
-    def committed(self, task: str) -> None:
+    def committed(self, task: str, done: Committed) -> None:
         """A transaction is committed."""
-        self.seconds += time.perf_counter() - self._begun
+        self.seconds += done.seconds
 
     def failed(self, task: str, error: Exception) -> None:
         """Give up."""

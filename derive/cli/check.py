@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from derive.cli.options import output_option, source_option
 
 if TYPE_CHECKING:
-    from derive.errors import Issue
+    pass
 
 _COLUMNS = ("code", "message", "file", "line", "column", "length", "hint")
 
@@ -34,12 +33,13 @@ def command(source: Path, output: str | None) -> None:
     """
     from derive.catalog.check import check_catalog
     from derive.cli.console import note, print_rows
+    from derive.cli.excerpt import describe_error
     from derive.errors import CatalogError
 
     built = check_catalog(source)
     error = CatalogError(built.issues)
     if output == "json":
-        print_rows(_COLUMNS, _rows(error.issues), "json")
+        print_rows(_COLUMNS, describe_error(error), "json")
     if error.issues:
         raise error if output != "json" else click.exceptions.Exit(1)
     spec = built.spec
@@ -48,18 +48,3 @@ def command(source: Path, output: str | None) -> None:
     counts = {"collection": len(spec.collections), "derivation": len(spec.derivations)}
     said = ", ".join(f"{count} {what}{'' if count == 1 else 's'}" for what, count in counts.items())
     note(f"{source}: {said}, no errors")
-
-
-def _rows(issues: Sequence[Issue]) -> list[dict[str, Any]]:
-    return [
-        {
-            "code": each.code,
-            "message": each.message,
-            "file": each.position.file,
-            "line": each.position.line,
-            "column": each.position.column,
-            "length": each.position.length,
-            "hint": each.hint,
-        }
-        for each in issues
-    ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from derive.cli.options import catalog_options, data_folder, output_option
+from derive.cli.options import catalog_options, data_folder, output_option, parse_time
 
 if TYPE_CHECKING:
     from derive.protocol.specs import CollectionSpec
@@ -108,15 +108,7 @@ def read_command(
 
 
 def _clock(option: str, text: str | None) -> int | None:
-    from derive.document.clock import parse_rfc3339
-    from derive.errors import UsageError
-
-    if text is None:
-        return None
-    try:
-        return parse_rfc3339(text)
-    except ValueError as exc:
-        raise UsageError(f"{option} takes a time such as 2024-01-01T00:00:00Z, and not {text}") from exc
+    return None if text is None else parse_time(option, text)
 
 
 def _history(store: Store, spec: CollectionSpec, options: ReadOptions) -> Iterator[tuple[int, int, bytes, str]]:

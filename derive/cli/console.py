@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
@@ -14,23 +15,55 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from derive.cli.excerpt import render_error
+from derive.cli.excerpt import describe_error, render_error
+from derive.document.clock import format_rfc3339
 from derive.errors import FlowError
 
 _stderr = Console(stderr=True, highlight=False, soft_wrap=True)
 _LIVE_SECONDS, _PLAIN_SECONDS = 0.2, 10.0
 
 
+class _Form:
+    is_json = False
+
+
+_form = _Form()
+
+
+def use_json() -> None:
+    """From now on, say everything that goes to standard error as one JSON object a line."""
+    _form.is_json = True
+
+
 def print_error(error: FlowError) -> None:
     """Print an error on standard error."""
+    if _form.is_json:
+        for each in describe_error(error):
+            _print_entry("error", **each)
+        return
     for line in render_error(error).split("\n"):
         style = "bold red" if line.startswith("error") else "dim" if line.startswith("  -->") else ""
         _stderr.print(Text(line, style=style))
 
 
-def note(text: str, *, style: str = "") -> None:
-    """Say something on standard error."""
-    _stderr.print(Text(text, style=style))
+def note(text: str, *, level: str = "info", **fields: Any) -> None:
+    """Say something on standard error.
+
+    Args:
+        text: for people.
+        level: `info` or `warn`.
+        fields: what else belongs to it, for programs: only JSON shows them.
+    """
+    if _form.is_json:
+        _print_entry(level, message=text, **fields)
+    else:
+        _stderr.print(Text(text))
+
+
+def _print_entry(level: str, **fields: Any) -> None:
+    entry = {"at": format_rfc3339(time.time_ns() // 1000), "level": level, **fields}
+    sys.stderr.write(orjson.dumps(entry).decode() + "\n")
+    sys.stderr.flush()
 
 
 def print_rows(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], output: str | None) -> None:
@@ -61,10 +94,15 @@ def _cell(value: Any) -> str:
 
 
 class Progress:
-    """Tells on standard error what long work is at: a live line on a terminal, now and then a plain one elsewhere."""
+    """Tells on standard error what long work is at: live lines on a terminal, now and then a plain one elsewhere.
+
+    Threads may tell of different work at the same time.
+    """
 
     def __init__(self) -> None:
-        self._live = Live(console=_stderr, auto_refresh=False, transient=True) if _stderr.is_terminal else None
+        live = _stderr.is_terminal and not _form.is_json
+        self._live = Live(console=_stderr, auto_refresh=False, transient=True) if live else None
+        self._turn = threading.Lock()
         self._begun: dict[str, float] = {}
         self._counts: dict[str, int] = {}
         self._told = time.monotonic()
@@ -81,32 +119,47 @@ class Progress:
             self._live.stop()
 
     def show(self, what: str, documents: int) -> None:
-        """`what` has come to this many documents."""
-        self._begun.setdefault(what, time.monotonic())
-        self._counts[what] = documents
-        if time.monotonic() - self._told < (_LIVE_SECONDS if self._live else _PLAIN_SECONDS):
-            return
-        self._told = time.monotonic()
-        if self._live:
-            self._live.update(Text(self._line(what)), refresh=True)
-        else:
-            note(self._line(what))
-
-    def begin(self, what: str) -> None:
-        """`what` starts now."""
-        self._begun[what] = time.monotonic()
-        self._counts[what] = 0
+        """`what` has come to this many documents; the first time, it begins."""
+        with self._turn:
+            self._begun.setdefault(what, time.monotonic())
+            self._counts[what] = documents
+            if time.monotonic() - self._told < (_LIVE_SECONDS if self._live else _PLAIN_SECONDS):
+                return
+            self._told = time.monotonic()
+            if self._live:
+                self._refresh()
+            else:
+                self._tell(what)
 
     def done(self, what: str, documents: int) -> None:
         """`what` is finished, with this many documents."""
-        self._counts[what] = documents
-        if self._live:
-            self._live.update(Text(""), refresh=True)
-        note(self._line(what))
+        with self._turn:
+            self._counts[what] = documents
+            self._tell(what)
+            self._forget(what)
+
+    def stop(self, what: str) -> None:
+        """`what` has come to nothing."""
+        with self._turn:
+            self._forget(what)
+
+    def _forget(self, what: str) -> None:
         self._begun.pop(what, None)
+        if self._live:
+            self._refresh()
+
+    def _refresh(self) -> None:
+        assert self._live is not None
+        self._live.update(Text("\n".join(map(self._line, self._begun))), refresh=True)
+
+    def _tell(self, what: str) -> None:
+        note(self._line(what), what=what, documents=self._counts[what], seconds=round(self._elapsed(what), 3))
+
+    def _elapsed(self, what: str) -> float:
+        return time.monotonic() - self._begun.get(what, time.monotonic())
 
     def _line(self, what: str) -> str:
-        elapsed = time.monotonic() - self._begun.get(what, time.monotonic())
+        elapsed = self._elapsed(what)
         count = self._counts[what]
         rate = f"{count / elapsed:,.0f}/s" if elapsed > 0.05 else ""
         minutes, seconds = divmod(elapsed, 60)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from derive.errors import CatalogError, FlowError, Issue
 from derive.position import Position
@@ -15,6 +16,24 @@ def render_error(error: FlowError) -> str:
         issues = [_render(f"error[{each.code}]", each.message, each.position, each.hint) for each in error.issues]
         return "\n\n".join([*issues, f"{count} error{'' if count == 1 else 's'}"])
     return _render("error", error.message, error.position, error.hint)
+
+
+def describe_error(error: FlowError) -> list[dict[str, Any]]:
+    """An error as JSON objects, one for each issue of a catalog, with `code`; what is not known is null."""
+    if isinstance(error, CatalogError):
+        return [{"code": each.code, **_describe(each.message, each.position, each.hint)} for each in error.issues]
+    return [_describe(error.message, error.position, error.hint)]
+
+
+def _describe(message: str, position: Position | None, hint: str | None) -> dict[str, Any]:
+    return {
+        "message": message,
+        "file": position.file if position else None,
+        "line": position.line if position else None,
+        "column": position.column if position else None,
+        "length": position.length if position else None,
+        "hint": hint,
+    }
 
 
 def render_issue(issue: Issue) -> str:

@@ -63,7 +63,7 @@ def command(
     with Progress() as progress:
         for name in files or ("-",):
             shown = "standard input" if name == "-" else name
-            progress.begin(shown)
+            progress.show(shown, 0)
             ingestion = Ingestion(store, spec, clock=clock, progress=partial(progress.show, shown))
             with _documents(name, form, spec) as lines:
                 progress.done(shown, ingestion.load(shown, lines))

@@ -24,6 +24,7 @@ _COMMANDS = {
     "init": "Write a small working catalog to begin with.",
     "json-schema": "Print the JSON Schema of flow.yaml, for editors.",
     "reset": "Start a derivation over.",
+    "logs": "Show what tasks did, and what their lambdas said.",
     "run": "Run derivations on Spark.",
     "split": "Double the shards of a derivation.",
     "status": "Show how far each task is, and why it stopped.",
@@ -61,7 +62,14 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
 @click.version_option(package_name="derive-flow", prog_name="flowctl")
-def flowctl(*, debug: bool) -> None:
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    envvar="FLOW_LOG_FORMAT",
+    help="Form of what goes to standard error; as JSON, one object a line.  [default: text; env FLOW_LOG_FORMAT]",
+)
+def flowctl(*, log_format: str, debug: bool) -> None:
     """Keep derived collections of JSON documents correct and up to date.
 
     \b
@@ -71,6 +79,10 @@ def flowctl(*, debug: bool) -> None:
       flowctl run --until-idle
       flowctl collections read --collection acmeBank/balances --reduce
     """
+    if log_format == "json":
+        from derive.cli.console import use_json
+
+        use_json()
     if debug:
         os.environ["FLOW_DEBUG"] = "1"
 

@@ -14,9 +14,9 @@ from derive.cli.options import catalog_options, data_folder
 if TYPE_CHECKING:
     from derive.cli.console import Progress
     from derive.engine.run import Run
-    from derive.engine.task import Waiting
+    from derive.engine.scheduler import Scheduler
+    from derive.engine.task import Committed, Waiting
     from derive.errors import FlowError
-    from derive.storage.store import Store
 
 _POLL_SECONDS = 0.1
 _TIDY_SECONDS = 60.0
@@ -27,11 +27,24 @@ _TIDY_SECONDS = 60.0
 @click.option("--until-idle", is_flag=True, help="Stop once everything ingested so far is processed.")
 @click.option("--task", "tasks", multiple=True, metavar="NAME", help="Run only this derivation (repeatable).")
 @click.option("--shards", type=click.IntRange(1, 1024), help="Shards of tasks that run for the first time.")
+@click.option(
+    "--threads", type=click.IntRange(1, 256), default=4, show_default=True, help="Derivations at work at the same time."
+)
 @click.option("--master", metavar="URL", help="Spark master.  [default: this machine's cores]")
 def command(
-    source: Path, data: Path | None, tasks: tuple[str, ...], shards: int | None, master: str | None, *, until_idle: bool
+    source: Path,
+    data: Path | None,
+    tasks: tuple[str, ...],
+    shards: int | None,
+    threads: int,
+    master: str | None,
+    *,
+    until_idle: bool,
 ) -> None:
     """Run the catalog's derivations on Spark, until stopped with Ctrl-C.
+
+    One that fails stops alone, `flowctl status` and `flowctl logs` say why, and it goes on where it stopped once the
+    cause is gone.
 
     \b
     Examples:
@@ -42,6 +55,7 @@ def command(
     from derive.catalog.check import check
     from derive.cli.console import Progress, note
     from derive.engine.run import Run
+    from derive.engine.scheduler import Scheduler
     from derive.engine.spark import SparkExecutor
     from derive.errors import CatalogError
     from derive.storage.store import Store
@@ -54,7 +68,7 @@ def command(
     store = Store(folder)
     executor = SparkExecutor(master, folder / "logs" / "spark.log")
     with Progress() as progress:
-        observer = _Reporter(progress, store, goes_on=not until_idle)
+        observer = _Reporter(progress, goes_on=not until_idle)
         run = Run(
             catalog,
             store,
@@ -66,10 +80,11 @@ def command(
         )
         _tell_new(run)
         try:
-            if until_idle:
-                _tell_waiting(run.until_idle())
-            else:
-                _forever(run, len(run.tasks))
+            with Scheduler(run, threads) as scheduler:
+                if until_idle:
+                    _tell_waiting(run.until_idle(scheduler.step), store.timeline.wall())
+                else:
+                    _forever(run, scheduler)
         except KeyboardInterrupt:
             note("stopped; what was not committed will be done again")
             raise click.exceptions.Exit(0 if not until_idle else 130) from None
@@ -81,13 +96,14 @@ def command(
         raise click.exceptions.Exit(1)
 
 
-def _forever(run: Run, tasks: int) -> None:
+def _forever(run: Run, scheduler: Scheduler) -> None:
     from derive.cli.console import note
 
+    tasks = len(run.tasks)
     note(f"running {tasks} derivation{'' if tasks == 1 else 's'}; stop with Ctrl-C")
     tidied = time.monotonic()
     while True:
-        run.step()
+        scheduler.look()
         if time.monotonic() - tidied > _TIDY_SECONDS:
             run.tidy()
             tidied = time.monotonic()
@@ -103,49 +119,41 @@ def _tell_new(run: Run) -> None:
             note(f"{task.spec.name}: '{transform.name}' reads '{transform.source}' from its start{again}")
 
 
-def _tell_waiting(waiting: list[Waiting]) -> None:
+def _tell_waiting(waiting: list[Waiting], now: int) -> None:
     from derive.cli.console import note
     from derive.document.clock import format_duration, format_rfc3339
 
     for each in waiting:
-        note(
-            f"{each.task}: {each.documents:,} documents wait for the read delay of {format_duration(each.delay)}"
-            f" of '{each.transform}', the first until {format_rfc3339(each.due)}"
-        )
+        what = f"the read delay of {format_duration(each.delay)} of '{each.transform}'"
+        until = f", the first until {format_rfc3339(each.due)}"
+        if each.due < now:
+            what, until = "other sources, which derivations that stopped or do not run have yet to write", ""
+        note(f"{each.task}: {each.documents:,} documents wait for {what}{until}", task=each.task)
 
 
 class _Reporter:
     """Tells a person what a run does."""
 
-    def __init__(self, progress: Progress, store: Store, *, goes_on: bool) -> None:
+    def __init__(self, progress: Progress, *, goes_on: bool) -> None:
         self._goes_on = goes_on
         self._progress = progress
-        self._store = store
-        self._before: dict[str, int] = {}
         self.failures = 0
-
-    def begun(self, task: str) -> None:
-        """A transaction of `task` begins."""
-        state = self._store.task(task)
-        self._before[task] = state.documents_in if state else 0
-        self._progress.begin(task)
 
     def working(self, task: str, documents: int) -> None:
         """A transaction of `task` has come this far."""
         self._progress.show(task, documents)
 
-    def committed(self, task: str) -> None:
+    def committed(self, task: str, done: Committed) -> None:
         """A transaction is committed."""
-        state = self._store.task(task)
-        documents = (state.documents_in if state else 0) - self._before.get(task, 0)
-        if documents:
-            self._progress.done(task, documents)
+        if done.documents_in:
+            self._progress.done(task, done.documents_in)
 
     def failed(self, task: str, error: FlowError) -> None:
         """A task stopped."""
         from derive.cli.console import note, print_error
 
         self.failures += 1
+        self._progress.stop(task)
         then = ", and will be tried again" if error.heals and self._goes_on else ""
-        note(f"{task} stopped; its transaction was rolled back{then}")
+        note(f"{task} stopped; its transaction was rolled back{then}", level="warn", task=task)
         print_error(error)

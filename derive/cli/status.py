@@ -14,7 +14,21 @@ if TYPE_CHECKING:
     from derive.protocol.specs import DerivationSpec
     from derive.storage.store import Store
 
-_COLUMNS = ["task", "state", "shards", "transactions", "documents in", "documents out", "waiting", "upper"]
+_COLUMNS = [
+    "task",
+    "state",
+    "shards",
+    "transactions",
+    "documents in",
+    "documents out",
+    "rate",
+    "waiting",
+    "lag",
+    "upper",
+]
+
+_RECENT = 10
+"""Over how many transactions the rate is an average."""
 
 
 @click.command()
@@ -24,7 +38,8 @@ def command(source: Path, data: Path | None, output: str | None) -> None:
     """Show each task: how far it is, what waits for it, and why it stopped if it did.
 
     A task is `idle` if nothing waits, `delayed` if what waits has a read delay to go, `behind` if there is work for
-    `flowctl run`, and `failed` if an error stopped it. As JSON, `waiting for` says more: for each transform how many
+    `flowctl run`, and `failed` if an error stopped it. `rate` is documents read a second in its last transactions,
+    `lag` how far its `upper` is behind the present. As JSON, `waiting for` says more: for each transform how many
     documents wait, and when the first of them is due.
 
     \b
@@ -61,6 +76,7 @@ def _row(store: Store, spec: DerivationSpec) -> dict[str, Any]:
     task, known = store.task(spec.name), store.collection(spec.name)
     waiting = find_waiting(store, spec, task.positions if task else {})
     failed = task.error if task else None
+    upper = known.upper if known and known.upper > BEGINNING else None
     return {
         "task": spec.name,
         "state": _state(store, waiting, has_run=task is not None, failed=failed is not None, disabled=spec.disabled),
@@ -68,8 +84,10 @@ def _row(store: Store, spec: DerivationSpec) -> dict[str, Any]:
         "transactions": task.transactions if task else 0,
         "documents in": task.documents_in if task else 0,
         "documents out": task.documents_out if task else 0,
+        "rate": _rate(store, spec.name),
         "waiting": sum(each.documents for each in waiting),
-        "upper": format_rfc3339(known.upper) if known and known.upper > BEGINNING else None,
+        "lag": None if upper is None else format_duration(_whole_seconds(store.timeline.wall() - upper)),
+        "upper": None if upper is None else format_rfc3339(upper),
         "waiting for": [
             {
                 "transform": each.transform,
@@ -81,6 +99,19 @@ def _row(store: Store, spec: DerivationSpec) -> dict[str, Any]:
         ],
         "error": orjson.loads(failed)["message"] if failed else None,
     }
+
+
+def _whole_seconds(micros: int) -> int:
+    return max(0, micros) // 1_000_000 * 1_000_000
+
+
+def _rate(store: Store, task: str) -> int | None:
+    """Source documents a second, over the last transactions that had any; None if there were none."""
+    from derive.engine.log import recent_entries
+
+    done = [each for each in recent_entries(store.root, task) if each.get("documents_in")][-_RECENT:]
+    seconds = sum(each["seconds"] for each in done)
+    return round(sum(each["documents_in"] for each in done) / seconds) if seconds else None
 
 
 def _state(store: Store, waiting: list[Waiting], *, has_run: bool, failed: bool, disabled: bool) -> str:

@@ -18,6 +18,9 @@ class Executor(Protocol):
             LostError: workers were lost and could not be replaced.
         """
 
+    def cancel(self) -> None:
+        """Make the transactions fail that are at work in other threads."""
+
     def close(self) -> None:
         """Release everything."""
 
@@ -30,6 +33,9 @@ class InProcessExecutor:
         messages = [message for number in range(plan.tasks) for message in run_alone(plan, number)]
         progress(sum(each.documents_in for each in messages))
         return messages
+
+    def cancel(self) -> None:
+        """Whatever is at work has come to its end soon."""
 
     def close(self) -> None:
         """Nothing is held."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeAlias, get_args
+from typing import Any, BinaryIO, TypeAlias, get_args
 
 import orjson
 
@@ -70,16 +70,67 @@ class TaskLog:
             self._file.replace(f"{self._file}.1")
 
 
-def read_log(root: Path, task: str) -> Iterator[Entry]:
-    """The entries of a task's log, from the oldest that is kept."""
-    file = log_file(root, task)
-    for path in (Path(f"{file}.1"), file):
-        with suppress(FileNotFoundError), path.open("rb") as lines:
-            yield from parse_entries(lines.readlines())
+class LogReader:
+    """Reads a task's log, and goes on where it stopped.
+
+    Args:
+        root: the data folder.
+        task: the derivation.
+    """
+
+    def __init__(self, root: Path, task: str) -> None:
+        self._file = log_file(root, task)
+        self._stream: BinaryIO | None = None  # held open, so that no other file gets its inode
+
+    def read(self) -> list[Entry]:
+        """Entries that were added since the last time; the first time, from the oldest one that is kept on."""
+        entries = list(self._rest())
+        for path in (Path(f"{self._file}.1"), self._file):
+            if self._is_new(path):
+                with suppress(FileNotFoundError):
+                    stream = path.open("rb")
+                    self.close()
+                    self._stream = stream
+                    entries += self._rest()
+        return entries
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._stream is not None:
+            self._stream.close()
+
+    def _is_new(self, path: Path) -> bool:
+        """Whether a file came after the one that is being read."""
+        try:
+            found = path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        if self._stream is None:
+            return True
+        held = os.fstat(self._stream.fileno())
+        return found.st_ino != held.st_ino and found.st_mtime_ns >= held.st_mtime_ns
+
+    def _rest(self) -> Iterator[Entry]:
+        if self._stream is None:
+            return
+        for line in iter(self._stream.readline, b""):
+            if not line.endswith(b"\n"):
+                self._stream.seek(-len(line), os.SEEK_CUR)  # it is still being written
+                return
+            with suppress(orjson.JSONDecodeError):  # cut short by a crash
+                yield orjson.loads(line)
 
 
-def parse_entries(lines: Sequence[bytes]) -> Iterator[Entry]:
-    """Entries from lines of a log; a line that a crash cut short is left out."""
+def recent_entries(root: Path, task: str, size: int = 64 << 10) -> list[Entry]:
+    """About the last `size` bytes of a task's log."""
+    try:
+        with log_file(root, task).open("rb") as stream:
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - size))
+            lines = stream.read().split(b"\n")
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    entries = []
     for line in lines:
-        with suppress(orjson.JSONDecodeError):
-            yield orjson.loads(line)
+        with suppress(orjson.JSONDecodeError):  # cut short by a crash, or by where reading began
+            entries.append(orjson.loads(line))
+    return entries

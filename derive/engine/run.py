@@ -13,15 +13,17 @@ from typing import Protocol
 
 from derive.engine.executor import Executor
 from derive.engine.plan import Sources, default_shards, feeds_back_in_memory, offset_of
-from derive.engine.task import Task, Waiting
+from derive.engine.task import Committed, Task, Waiting
 from derive.errors import DiskFullError, FencedError, FlowError
 from derive.protocol.specs import CatalogSpec, TransformSpec
 from derive.storage.compaction import compact
-from derive.storage.frontier import tick_end
+from derive.storage.frontier import BEGINNING, END_OF_TIME, tick_end
 from derive.storage.store import Store
 
 _WORTH_COMPACTING = 32
 """How many small segments in a row a continuous run merges."""
+
+_HELD_SECONDS = 0.1
 
 _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 1.0, 60.0
 
@@ -29,14 +31,11 @@ _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 1.0, 60.0
 class Observer(Protocol):
     """Is told what a run does."""
 
-    def begun(self, task: str) -> None:
-        """A transaction of `task` may begin."""
-
     def working(self, task: str, documents: int) -> None:
-        """The transaction of `task` has processed this many documents so far."""
+        """A transaction of `task` has processed this many documents so far; it begins with 0."""
 
-    def committed(self, task: str) -> None:
-        """The transaction is committed."""
+    def committed(self, task: str, done: Committed) -> None:
+        """The transaction is committed; it did not begin if there were no documents, and only time moved."""
 
     def failed(self, task: str, error: FlowError) -> None:
         """The task stopped."""
@@ -45,13 +44,10 @@ class Observer(Protocol):
 class Silent:
     """An observer that is not interested."""
 
-    def begun(self, task: str) -> None:
-        """Ignore it."""
-
     def working(self, task: str, documents: int) -> None:
         """Ignore it."""
 
-    def committed(self, task: str) -> None:
+    def committed(self, task: str, done: Committed) -> None:
         """Ignore it."""
 
     def failed(self, task: str, error: FlowError) -> None:
@@ -87,7 +83,9 @@ class Run:
         self._executor = executor
         self._observer = observer or Silent()
         self.tasks: dict[str, Task] = {}
-        self._cycles: list[tuple[str, ...]] = []
+        self.cycles: list[tuple[str, ...]] = []
+        self._stopped = False
+        self._sealed = BEGINNING  # every source is final below it
         self._retries: dict[str, tuple[float, float]] = {}  # when to try again, after how many seconds
         for collection in catalog.collections.values():
             store.create(collection)
@@ -102,24 +100,36 @@ class Run:
                 spec = catalog.derivations[name]
                 self.tasks[name] = Task(store, spec, shards or default_shards(spec, cores))
             if chosen:
-                self._cycles.append(chosen)
+                self.cycles.append(chosen)
 
     def seal(self) -> int:
         """Seal the sources to the present; returns it."""
         now = self._store.timeline.read()
-        self._store.seal(self._sealable, now)
+        uppers = self._store.seal(self._sealable, now)
+        self._sealed = min(uppers.values(), default=now)
         return now
 
     def step(self) -> bool:
         """Seal, and run every task as far as it goes now; returns whether documents were processed or time moved."""
         now = self.seal()
         moved = False
-        for cycle in self._cycles:
-            while self._advance(cycle, now):
+        for cycle in self.cycles:
+            while self.advance(cycle, now):
                 moved = True
         return moved
 
-    def _advance(self, cycle: tuple[str, ...], now: int) -> bool:
+    def advance(self, cycle: tuple[str, ...], now: int) -> bool:
+        """Run a transaction of each task of a cycle; returns whether documents were processed or time moved.
+
+        Threads may run different cycles at the same time.
+
+        Args:
+            cycle: one of `cycles`.
+            now: what `seal` returned.
+
+        Raises:
+            FencedError: another run has taken over.
+        """
         tasks = [self.tasks[name] for name in cycle]
         if not all(self._may_run(each) for each in tasks):
             return False
@@ -128,8 +138,7 @@ class Run:
         alone = len(cycle) == 1 and not any(each.feedback for each in tasks[0].spec.transforms)
         earliest = now
         if not (in_memory or alone):
-            found = [each.earliest(looks[each.spec.name]) for each in tasks]
-            earliest = min((each for each in found if each is not None), default=now)
+            earliest = min(now, *(_earliest_cause(each, looks[each.spec.name]) for each in tasks))
         moved = False
         for task in tasks:
             look = looks[task.spec.name]
@@ -138,7 +147,7 @@ class Run:
                 upper = look.uppers[transform.source]
                 if transform.feedback:
                     # Nothing on the cycle is published before the earliest document it has yet to process.
-                    upper = now if in_memory else max(upper, min(earliest, now))
+                    upper = now if in_memory else max(upper, earliest)
                 return min(upper + offset_of(task.spec, transform), now)
 
             moved = self._transact(task, frontier) or moved
@@ -157,38 +166,43 @@ class Run:
 
     def _transact(self, task: Task, frontier: Callable[[TransformSpec], int]) -> bool:
         name = task.spec.name
-        self._observer.begun(name)
         try:
-            moved = task.advance(self._executor, frontier, lambda count: self._observer.working(name, count))
+            done = task.advance(self._executor, frontier, lambda count: self._observer.working(name, count))
         except FencedError:
             raise
         except FlowError as error:
+            if self._stopped:
+                return False
             task.fail(error)
             if error.heals:
                 pause = min(2 * self._retries.get(name, (0.0, _FIRST_RETRY_SECONDS / 2))[1], _LAST_RETRY_SECONDS)
                 self._retries[name] = (time.monotonic() + pause, pause)
             self._observer.failed(name, error)
             return False
-        if moved:
-            self._retries.pop(name, None)
-            self._observer.committed(name)
-        return moved
+        if done is None:
+            return False
+        self._retries.pop(name, None)
+        self._observer.committed(name, done)
+        return True
 
     def waiting(self) -> list[Waiting]:
         """What is stored and not processed yet."""
         return [each for task in self.tasks.values() if not task.error for each in task.waiting()]
 
-    def until_idle(self, sleep: Callable[[float], None] = time.sleep) -> list[Waiting]:
+    def until_idle(self, step: Callable[[], bool] | None = None) -> list[Waiting]:
         """Run until everything ingested before now is processed, and what it caused by feedback.
 
         A tick ends before it is processed, so this may wait for the end of the present one.
 
+        Args:
+            step: runs every task as far as it goes, and returns whether anything moved; None for one after the other.
+
         Returns:
-            What still waits for a read delay.
+            What still waits: for a read delay, or for a derivation that does not run.
         """
         start = self._store.timeline.read()
         while True:
-            self.step()
+            moved = (step or self.step)()
             waiting = self.waiting()
             soon = [each for each in waiting if self._is_due(each, start)]
             if not soon:
@@ -196,7 +210,11 @@ class Run:
             due = min(tick_end(each.due, self.tasks[each.task].spec.tick) for each in soon)
             pause = (due - self._store.timeline.wall()) / 1e6
             if pause > 0:
-                sleep(min(pause, 1.0))
+                time.sleep(min(pause, 1.0))
+            elif not moved and self._sealed >= start:
+                return waiting
+            elif not moved:
+                time.sleep(_HELD_SECONDS)  # somebody is ingesting
 
     def _is_due(self, waiting: Waiting, start: int) -> bool:
         """Whether these documents are part of the work: due by `start`, or waiting for nothing but a tick to end."""
@@ -208,7 +226,24 @@ class Run:
             with suppress(DiskFullError):  # there is nothing to lose, and the transactions will tell
                 compact(self._store, spec, fewest=_WORTH_COMPACTING)
 
+    def stop(self) -> None:
+        """Make transactions fail that other threads are at, without a trace of it."""
+        self._stopped = True
+        self._executor.cancel()
+
     def close(self) -> None:
         """Give up the right to write."""
         for task in self.tasks.values():
             task.release()
+
+
+def _earliest_cause(task: Task, sources: Sources) -> int:
+    """The least adjusted clock of a document, stored or still to come, that a task on a cycle has yet to process.
+
+    What is still to come on the cycle itself is left out: it has a cause, which comes first.
+    """
+    to_come = [
+        sources.uppers[each.source] + offset_of(task.spec, each) for each in task.spec.transforms if not each.feedback
+    ]
+    stored = task.earliest(sources)
+    return min([END_OF_TIME if stored is None else stored, *to_come])

@@ -57,6 +57,7 @@ def start_session(master: str | None, log_file: Path) -> SparkSession:
         "spark.driver.memory": os.environ.get("FLOW_DRIVER_MEMORY", "2g"),
         "spark.sql.adaptive.enabled": "false",
         "spark.speculation": "false",
+        "spark.scheduler.mode": "FAIR",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
         "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
@@ -103,13 +104,15 @@ class SparkExecutor:
         self.master = master
         self.log_file = log_file
         self._session: SparkSession | None = None
+        self._starting = threading.Lock()
 
     @property
     def session(self) -> SparkSession:
         """The Spark session, started when first asked for."""
-        if self._session is None:
-            self._session = start_session(self.master, self.log_file)
-        return self._session
+        with self._starting:
+            if self._session is None:
+                self._session = start_session(self.master, self.log_file)
+            return self._session
 
     def warm_up(self) -> None:
         """Start Spark and its Python workers, so that what follows is not the first to pay for it."""
@@ -117,11 +120,12 @@ class SparkExecutor:
         ticks.repartition(2, "id").sortWithinPartitions("id").mapInArrow(lambda batches: batches, "id long").collect()
 
     def execute(self, plan: Plan, progress: Progress) -> list[Message]:
-        """Carry out a plan as one Spark job."""
+        """Carry out a plan as one Spark job; jobs of several threads share the cores fairly."""
         from py4j.protocol import Py4JJavaError
         from pyspark.errors import PySparkException
 
         session = self.session
+        session.sparkContext.setLocalProperty("spark.scheduler.pool", plan.spec.name)
         with _Watch(plan, progress):
             try:
                 return self._run(session, plan)
@@ -145,6 +149,11 @@ class SparkExecutor:
         else:
             messages = _numbers(session, plan.tasks).mapInArrow(_alone(plan), _MESSAGES)
         return [Message.from_json(row.message) for row in messages.collect()]
+
+    def cancel(self) -> None:
+        """Cancel all jobs."""
+        if self._session is not None:
+            self._session.sparkContext.cancelAllJobs()
 
     def close(self) -> None:
         """Stop Spark, if it was started."""

@@ -6,14 +6,17 @@ leaves nothing behind but garbage and the reason, which is recorded with the tas
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import orjson
 
+from derive.document.clock import format_rfc3339
 from derive.engine.executor import Executor
+from derive.engine.log import TaskLog
 from derive.engine.plan import Plan, Shape, Sources, choose_end, is_small, shape_of, slice_borders
 from derive.engine.state import write_epoch
 from derive.engine.worker import Message
@@ -23,6 +26,21 @@ from derive.storage.capability import WriteCapability
 from derive.storage.descriptions import TaskCommit
 from derive.storage.frontier import BEGINNING, tick_begin
 from derive.storage.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A transaction that is over.
+
+    Attributes:
+        documents_in: source documents it processed.
+        documents_out: documents it published.
+        seconds: how long it took.
+    """
+
+    documents_in: int
+    documents_out: int
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +102,7 @@ class Task:
         state = store.create_task(spec.name, shards)
         self.shards = state.shards
         self.error: FlowError | None = None
+        self._log = TaskLog(store.root, spec.name)
         self._capability: WriteCapability = store.acquire_exclusive(spec.name)
         write_epoch(store.root, spec.name, self._capability.epoch)
         store.collect_garbage(spec.name)
@@ -118,16 +137,17 @@ class Task:
 
     def advance(
         self, executor: Executor, frontier: Callable[[TransformSpec], int], progress: Callable[[int], None]
-    ) -> bool:
+    ) -> Committed | None:
         """Run one transaction as far as frontiers allow.
 
         Args:
             executor: carries it out.
             frontier: for a transform, the adjusted clock below which its source is final.
-            progress: told how many documents have been processed.
+            progress: told how many documents have been processed, with 0 to begin with; not called where there are
+                none, and only time moves.
 
         Returns:
-            Whether anything moved.
+            What was done; None if nothing moved, not even time.
 
         Raises:
             FlowError: the transaction failed; nothing of it was committed.
@@ -140,9 +160,8 @@ class Task:
             positions = {each.index: self.position(each) for each in transforms if self.position(each) < bound}
             if not positions:
                 continue
-            self._transact(executor, sources, positions, bound, progress)
-            return True
-        return False
+            return self._transact(executor, sources, positions, bound, progress)
+        return None
 
     def _transact(
         self,
@@ -151,16 +170,22 @@ class Task:
         positions: Mapping[int, int],
         bound: int,
         progress: Callable[[int], None],
-    ) -> None:
+    ) -> Committed:
+        begun = time.monotonic()
         end = choose_end(sources, positions, bound)
         transforms = [self.spec.transforms[index] for index in positions]
         due = [sources.earliest(each, positions[each.index]) for each in transforms]
         messages: list[Message] = []
         token = str(uuid.uuid4())
         if any(each is not None and each < end for each in due):
+            progress(0)
             messages = executor.execute(self._plan(sources, positions, end, token), progress)
         self._raise_first(messages)
-        self._commit(transforms, end, token, messages)
+        commit = self._commit(transforms, end, token, messages)
+        committed = Committed(commit.documents_in, commit.documents_out, time.monotonic() - begun)
+        if messages:
+            self._log.write("info", "committed", **asdict(committed), upper=format_rfc3339(self.upper))
+        return committed
 
     def _plan(self, sources: Sources, positions: Mapping[int, int], end: int, token: str) -> Plan:
         reads = tuple(sources.read(self.spec.transforms[index], begin, end) for index, begin in positions.items())
@@ -188,7 +213,9 @@ class Task:
         if errors:
             raise FlowError.from_json(min(errors, key=orjson.dumps))
 
-    def _commit(self, transforms: Sequence[TransformSpec], end: int, token: str, messages: Sequence[Message]) -> None:
+    def _commit(
+        self, transforms: Sequence[TransformSpec], end: int, token: str, messages: Sequence[Message]
+    ) -> TaskCommit:
         segments = [segment for each in messages for segment in each.segments]
         shards = [number for each in messages for number in each.shards]
         positions = {**self._positions, **{each.state_key: end for each in transforms}}
@@ -205,10 +232,12 @@ class Task:
         self._capability = self._store.update_and_downgrade(self._capability, segments, upper, task=commit)
         self._positions = positions
         self._tokens.update(dict.fromkeys(shards, token))
+        return commit
 
     def fail(self, error: FlowError) -> None:
         """Record why the task stopped."""
         self.error = error
+        self._log.write("error", str(error))
         with suppress(DiskFullError):  # then it cannot be recorded, and is only told
             self._store.set_error(self.spec.name, orjson.dumps(error.to_json()).decode())
 

@@ -6,6 +6,7 @@ here says so, and everything that must happen together happens in one transactio
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -106,10 +107,11 @@ def disk_full(path: Path | str) -> DiskFullError:
 
 
 class Metadata:
-    """A connection to the metadata database of one data folder."""
+    """A connection to the metadata database of one data folder, which threads take turns to use."""
 
     def __init__(self, path: Path, *, durable: bool = True) -> None:
         self.path = path
+        self._turn = threading.RLock()
         with translated(path):
             self._db = apsw.Connection(str(path))
             self._db.set_busy_timeout(60_000)
@@ -132,7 +134,7 @@ class Metadata:
     @contextmanager
     def transaction(self) -> Iterator[apsw.Connection]:
         """A write transaction: what it holds commits as one when the block ends, or not at all."""
-        with translated(self.path):
+        with self._turn, translated(self.path):
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield self._db
@@ -151,7 +153,7 @@ class Metadata:
     @contextmanager
     def snapshot(self) -> Iterator[apsw.Connection]:
         """A read transaction: everything read in the block is of one moment."""
-        with translated(self.path):
+        with self._turn, translated(self.path):
             self._db.execute("BEGIN")
             try:
                 yield self._db

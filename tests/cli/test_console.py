@@ -50,7 +50,6 @@ def test_errors_and_notes_stay_off_standard_output(capsys: Capture) -> None:
 
 def test_off_a_terminal_progress_is_a_line_at_the_end(capsys: Capture) -> None:
     with Progress() as progress:
-        progress.begin("acmeBank/first-send")
         for count in range(1000):
             progress.show("acmeBank/first-send", count)
         progress.done("acmeBank/first-send", 1234567)

@@ -28,6 +28,7 @@ COMMANDS = [
     "ingest",
     "init",
     "json-schema",
+    "logs",
     "reset",
     "run",
     "split",

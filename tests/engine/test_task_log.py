@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from derive.engine import log as log_module
-from derive.engine.log import TaskLog, log_file, read_log
+from derive.engine.log import Entry, LogReader, TaskLog, log_file, recent_entries
 
 TASK = "acme/b c"
 
 
+def entries(root: Path) -> list[Entry]:
+    with closing(LogReader(root, TASK)) as reader:
+        return reader.read()
+
+
 def messages(root: Path) -> list[str]:
-    return [each["message"] for each in read_log(root, TASK)]
+    return [each["message"] for each in entries(root)]
 
 
 def test_entries_come_back_as_they_were_written(tmp_path: Path) -> None:
-    assert list(read_log(tmp_path, TASK)) == []
+    assert entries(tmp_path) == []
     TaskLog(tmp_path, TASK).write("info", "begun")
     TaskLog(tmp_path, TASK).write("warn", "ä\nb", documents=3)
 
-    first, second = read_log(tmp_path, TASK)
+    first, second = entries(tmp_path)
     at = first.pop("at"), second.pop("at")
     assert at[0] <= at[1]
     assert first == {"level": "info", "task": TASK, "message": "begun"}
@@ -74,3 +80,34 @@ def test_a_full_disk_stops_no_task(tmp_path: Path) -> None:
     (tmp_path / "logs").write_text("a file where the folder should be")
     TaskLog(tmp_path, TASK).write("info", "lost")
     assert (tmp_path / "logs").read_text() == "a file where the folder should be"
+
+
+def test_a_reader_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_module, "_MOST_BYTES", 500)
+    log, seen = TaskLog(tmp_path, TASK), []
+    with closing(LogReader(tmp_path, TASK)) as reader:
+        for number in range(30):
+            log.write("info", f"{number:03} {'x' * 100}")
+            seen += [int(each["message"][:3]) for each in reader.read()]
+        assert seen == list(range(30))
+        assert reader.read() == []
+
+
+def test_a_line_that_is_still_being_written_is_left_for_later(tmp_path: Path) -> None:
+    TaskLog(tmp_path, TASK).write("info", "a")
+    file = log_file(tmp_path, TASK)
+    whole = file.read_bytes()
+    file.write_bytes(whole + whole[:10])
+    with closing(LogReader(tmp_path, TASK)) as reader:
+        assert [each["message"] for each in reader.read()] == ["a"]
+        file.write_bytes(whole + whole)
+        assert [each["message"] for each in reader.read()] == ["a"]
+
+
+def test_recent_entries_are_the_last_ones(tmp_path: Path) -> None:
+    assert recent_entries(tmp_path, TASK) == []
+    for number in range(100):
+        TaskLog(tmp_path, TASK).write("info", f"{number}")
+    recent = [int(each["message"]) for each in recent_entries(tmp_path, TASK, size=1_000)]
+    assert recent == list(range(recent[0], 100))
+    assert 5 <= len(recent) <= 15

@@ -1,0 +1,90 @@
+"""`flowctl logs`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from derive.cli.options import catalog_options, data_folder, output_option
+
+if TYPE_CHECKING:
+    from derive.engine.log import Entry, LogReader
+
+_POLL_SECONDS = 0.2
+
+
+@click.command()
+@catalog_options
+@click.option("--task", "tasks", multiple=True, metavar="NAME", help="Only this derivation's (repeatable).")
+@click.option(
+    "--level",
+    type=click.Choice(["debug", "info", "warn", "error"]),
+    default="info",
+    show_default=True,
+    help="Nothing less important.",
+)
+@click.option("--since", metavar="TIME", help="Only what was said at or after this RFC 3339 time.")
+@click.option("--tail", type=click.IntRange(0), metavar="N", help="Only the last N entries.")
+@click.option("--follow", "-f", is_flag=True, help="Go on with what is said from now on, until Ctrl-C.")
+@output_option
+def command(
+    source: Path,
+    data: Path | None,
+    tasks: tuple[str, ...],
+    level: str,
+    since: str | None,
+    tail: int | None,
+    output: str | None,
+    *,
+    follow: bool,
+) -> None:
+    """Show what tasks did, what stopped them, and what their lambdas said (`console.log` in TypeScript).
+
+    \b
+    Examples:
+      flowctl logs --task acmeBank/balances --follow
+      flowctl logs --level error -o json
+    """
+    from derive.catalog import load
+    from derive.cli.options import parse_time
+    from derive.document.clock import format_rfc3339
+    from derive.engine.log import LEVELS, LogReader
+
+    catalog = load(source)
+    names = [catalog.find_derivation(each).name for each in tasks] or list(catalog.derivations)
+    begin = format_rfc3339(parse_time("--since", since)) if since else ""
+    shown = LEVELS[LEVELS.index(level) :]
+    as_json = (output or ("table" if sys.stdout.isatty() else "json")) == "json"
+    folder = data_folder(source, data)
+    with ExitStack() as stack:
+        readers = [stack.enter_context(closing(LogReader(folder, each))) for each in names]
+        entries = _read(readers, shown, begin)
+        _show(entries[-tail:] if tail else [] if tail == 0 else entries, as_json=as_json)
+        while follow:
+            time.sleep(_POLL_SECONDS)
+            _show(_read(readers, shown, begin), as_json=as_json)
+
+
+def _read(readers: list[LogReader], levels: tuple[str, ...], begin: str) -> list[Entry]:
+    """What the readers have not read yet, by time."""
+    entries = [entry for each in readers for entry in each.read() if entry["level"] in levels and entry["at"] >= begin]
+    return sorted(entries, key=lambda entry: entry["at"])
+
+
+def _show(entries: list[Entry], *, as_json: bool) -> None:
+    import orjson
+
+    for entry in entries:
+        if as_json:
+            click.echo(orjson.dumps(entry))
+        else:
+            level = click.style(f"{entry['level']:<5}", fg={"warn": "yellow", "error": "red"}.get(entry["level"]))
+            rest = {name: value for name, value in entry.items() if name not in ("at", "level", "task", "message")}
+            said = " ".join(f"{name}={value}" for name, value in rest.items())
+            click.echo(f"{entry['at'][:23]}Z {level} {entry['task']}  {entry['message']}{'  ' if said else ''}{said}")
+    sys.stdout.flush()

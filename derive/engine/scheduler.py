@@ -1,0 +1,125 @@
+"""Several tasks at once: each cycle of derivations has a thread, which looks for work whenever there may be some.
+
+There may be some when time has moved, and when a task has committed that others read. How far others have come changes
+how documents fall into transactions and nothing else (law L1).
+"""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+
+from derive.engine.run import Run
+
+_PATIENCE = 10.0
+"""Seconds to wait for threads to end whose transactions were made to fail."""
+
+
+class Scheduler:
+    """Runs the cycles of a run on threads.
+
+    Args:
+        run: whose cycles; nothing else may advance them meanwhile.
+        threads: how many transactions may be at work at the same time.
+    """
+
+    def __init__(self, run: Run, threads: int) -> None:
+        self._run = run
+        self._turns = threading.Semaphore(threads)
+        self._changed = threading.Condition()
+        self._due: set[int] = set()
+        self._busy: set[int] = set()
+        self._now = 0
+        self._error: BaseException | None = None
+        self._stopping = False
+        self._moved = False
+        self._readers = _readers(run)
+        self._threads = [
+            threading.Thread(target=self._work, args=(place,), name=cycle[0], daemon=True)
+            for place, cycle in enumerate(run.cycles)
+        ]
+
+    def __enter__(self) -> Scheduler:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+            at_work = bool(self._busy)
+        if at_work:
+            self._run.stop()
+        for thread in self._threads:
+            thread.join(_PATIENCE)
+
+    def look(self) -> None:
+        """Seal, and let every cycle that is at rest see whether there is work.
+
+        Raises:
+            FencedError: another run has taken over.
+        """
+        now = self._run.seal()
+        with self._changed:
+            if self._error:
+                raise self._error
+            self._now = now
+            self._due.update(range(len(self._threads)))
+            self._changed.notify_all()
+
+    def step(self) -> bool:
+        """Seal, and run every task as far as it goes now; returns whether documents were processed or time moved.
+
+        Raises:
+            FencedError: another run has taken over.
+        """
+        self._moved = False
+        self.look()
+        with self._changed:
+            self._changed.wait_for(lambda: self._error or not (self._due or self._busy))
+            if self._error:
+                raise self._error
+            return self._moved
+
+    def _work(self, place: int) -> None:
+        while self._begin(place):
+            try:
+                with self._turns:
+                    moved = self._run.advance(self._run.cycles[place], self._now)
+            except BaseException as error:  # whatever it is, it is raised where the run was started
+                self._end(place, moved=False, error=error)
+                return
+            self._end(place, moved=moved)
+
+    def _begin(self, place: int) -> bool:
+        """Wait until there may be work; False if there will be none any more."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopping or place in self._due)
+            if self._stopping:
+                return False
+            self._due.discard(place)
+            self._busy.add(place)
+            return True
+
+    def _end(self, place: int, *, moved: bool, error: BaseException | None = None) -> None:
+        with self._changed:
+            self._busy.discard(place)
+            self._error = self._error or error
+            if moved:
+                self._moved = True
+                self._due.update((place, *self._readers[place]))
+            self._changed.notify_all()
+
+
+def _readers(run: Run) -> list[list[int]]:
+    """For each cycle, the places of those that read it."""
+    place_of = {name: place for place, cycle in enumerate(run.cycles) for name in cycle}
+    readers: list[set[int]] = [set() for _ in run.cycles]
+    for name, place in place_of.items():
+        for source in run.tasks[name].spec.sources:
+            if source in place_of and place_of[source] != place:
+                readers[place_of[source]].add(place)
+    return [sorted(each) for each in readers]

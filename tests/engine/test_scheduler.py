@@ -1,0 +1,220 @@
+"""Several tasks at once: the same bytes as one after the other, and what goes wrong in a thread is not lost."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from conftest import World, write_catalog
+
+from derive.catalog import load
+from derive.engine.executor import InProcessExecutor
+from derive.engine.log import recent_entries
+from derive.engine.plan import Plan, Progress
+from derive.engine.run import Run
+from derive.engine.scheduler import Scheduler
+from derive.engine.worker import Message
+from derive.errors import FencedError, TaskError
+
+SCHEMA = "{type: object, required: [id, n], properties: {id: {type: integer}, n: {type: integer}}}"
+CATALOG = f"""
+collections:
+  s/numbers:
+    schema: {SCHEMA}
+    key: [/id]
+  s/left:
+    schema: {SCHEMA}
+    key: [/id]
+    derive:
+      using: {{sqlite: {{}}}}
+      transforms:
+        - {{name: half, source: s/numbers, shuffle: any, lambda: "SELECT $id, $n / 2 AS n;"}}
+  s/right:
+    schema: {SCHEMA}
+    key: [/id]
+    derive:
+      using: {{sqlite: {{migrations: ["CREATE TABLE t (n INTEGER PRIMARY KEY, times INTEGER);"]}}}}
+      transforms:
+        - name: nth
+          source: s/numbers
+          shuffle: {{key: [/n]}}
+          lambda: |
+            INSERT INTO t VALUES ($n, 1) ON CONFLICT DO UPDATE SET times = times + 1 RETURNING $id, times AS n;
+  s/both:
+    schema: {SCHEMA}
+    key: [/id]
+    derive:
+      using: {{sqlite: {{migrations: ["CREATE TABLE t (id INTEGER PRIMARY KEY, n INTEGER);"]}}}}
+      transforms:
+        - name: fromLeft
+          source: s/left
+          shuffle: {{key: [/id]}}
+          lambda: INSERT INTO t VALUES ($id, $n) ON CONFLICT DO UPDATE SET n = n + $n RETURNING id, n;
+        - name: fromRight
+          source: s/right
+          shuffle: {{key: [/id]}}
+          lambda: INSERT INTO t VALUES ($id, -$n) ON CONFLICT DO UPDATE SET n = n * 3 - $n RETURNING id, n;
+"""
+
+
+def world_of(folder: Path, name: str, text: str = CATALOG) -> World:
+    world = World(folder / name, load(write_catalog(folder, text)))
+    world.ingest("s/numbers", [{"id": number % 70, "n": number % 7} for number in range(300)], clock=None)
+    world.wall += 10_000_000
+    return world
+
+
+@dataclass
+class Meets(InProcessExecutor):
+    """Holds the first transaction until a second one is at work beside it."""
+
+    both: threading.Barrier = field(default_factory=lambda: threading.Barrier(2, timeout=30))
+    seen: set[str] = field(default_factory=set)
+
+    def execute(self, plan: Plan, progress: Progress) -> list[Message]:
+        first = plan.spec.name in ("s/left", "s/right") and plan.spec.name not in self.seen
+        self.seen.add(plan.spec.name)
+        if first:
+            self.both.wait()
+        return super().execute(plan, progress)
+
+
+def test_tasks_run_beside_one_another_and_make_the_same_bytes(tmp_path: Path) -> None:
+    one = world_of(tmp_path, "one")
+    one.step()
+
+    other = world_of(tmp_path, "other")
+    executor = Meets()
+    run = other.run(executor)
+    with Scheduler(run, threads=3) as scheduler:
+        assert run.until_idle(scheduler.step) == []
+    run.close()
+
+    assert executor.seen == {"s/left", "s/right", "s/both"}
+    assert not executor.both.broken
+    assert other.digest() == one.digest()
+    assert len(one.rows("s/both")) == 70
+
+
+def test_with_one_thread_tasks_take_turns(tmp_path: Path) -> None:
+    @dataclass
+    class Alone(InProcessExecutor):
+        at_work: int = 0
+
+        def execute(self, plan: Plan, progress: Progress) -> list[Message]:
+            self.at_work += 1
+            time.sleep(0.02)
+            assert self.at_work == 1
+            self.at_work -= 1
+            return super().execute(plan, progress)
+
+    one = world_of(tmp_path, "one")
+    one.step()
+    other = world_of(tmp_path, "other")
+    run = other.run(Alone())
+    with Scheduler(run, threads=1) as scheduler:
+        run.until_idle(scheduler.step)
+    assert other.digest() == one.digest()
+
+
+def test_a_task_that_fails_stops_alone_and_the_run_ends(tmp_path: Path) -> None:
+    world = world_of(tmp_path, "data", CATALOG.replace("times AS n", "'x' AS n"))
+    run = world.run()
+    with Scheduler(run, threads=4) as scheduler:
+        waiting = run.until_idle(scheduler.step)
+
+    assert [name for name, task in run.tasks.items() if task.error] == ["s/right"]
+    assert len(world.rows("s/left")) == 70
+    assert [(each.task, each.transform, each.documents) for each in waiting] == [("s/both", "fromLeft", 70)]
+    assert [each["level"] for each in recent_entries(world.root, "s/right")] == ["error"]
+    assert recent_entries(world.root, "s/right")[0]["message"].startswith(str(run.tasks["s/right"].error))
+
+
+def test_a_run_that_is_superseded_stops_as_a_whole(tmp_path: Path) -> None:
+    world = world_of(tmp_path, "data")
+    run = world.run()
+    world.store.acquire_exclusive("s/left")
+    fenced = pytest.raises(FencedError, match="another flowctl has taken over 's/left'")
+    with fenced, Scheduler(run, threads=4) as scheduler:
+        run.until_idle(scheduler.step)
+
+
+def test_leaving_makes_what_is_at_work_fail_and_leaves_no_error_behind(tmp_path: Path) -> None:
+    @dataclass
+    class Hangs(InProcessExecutor):
+        at_work: threading.Event = field(default_factory=threading.Event)
+        cancelled: threading.Event = field(default_factory=threading.Event)
+
+        def execute(self, plan: Plan, progress: Progress) -> list[Message]:
+            self.at_work.set()
+            assert self.cancelled.wait(30)
+            raise TaskError("cancelled")
+
+        def cancel(self) -> None:
+            self.cancelled.set()
+
+    world = world_of(tmp_path, "data")
+    executor = Hangs()
+    run = world.run(executor)
+    with pytest.raises(KeyboardInterrupt), Scheduler(run, threads=4) as scheduler:
+        scheduler.look()
+        assert executor.at_work.wait(30)
+        raise KeyboardInterrupt
+
+    assert executor.cancelled.is_set()
+    states = [world.store.task(name) for name in world.catalog.derivations]
+    assert [state.error for state in states if state] == [None, None, None]
+    world.step()  # nothing was lost
+    assert len(world.rows("s/left")) == 70
+
+
+CYCLE = f"""
+collections:
+  s/numbers:
+    schema: {SCHEMA}
+    key: [/id]
+  s/upstream:
+    schema: {SCHEMA}
+    key: [/id]
+    derive:
+      using: {{sqlite: {{}}}}
+      transforms:
+        - {{name: pass, source: s/numbers, shuffle: any, lambda: "SELECT $id, $n;"}}
+  s/ping:
+    schema: {SCHEMA}
+    key: [/id]
+    derive:
+      using: {{sqlite: {{}}}}
+      transforms:
+        - {{name: begin, source: s/upstream, shuffle: any, lambda: "SELECT $id, $n;"}}
+        - {{name: again, source: s/pong, shuffle: any, lambda: "SELECT $id, $n - 1 AS n WHERE $n > 0;"}}
+  s/pong:
+    schema: {SCHEMA}
+    key: [/id]
+    derive:
+      using: {{sqlite: {{}}}}
+      transforms:
+        - {{name: back, source: s/ping, shuffle: any, lambda: "SELECT $id, $n;"}}
+"""
+
+
+def test_a_cycle_waits_for_what_is_still_to_come_from_outside(tmp_path: Path) -> None:
+    def rest(world: World, run: Run) -> None:
+        for _ in range(40):
+            world.wall += 1_000_000
+            run.step()
+        run.close()
+
+    undisturbed = world_of(tmp_path, "one", CYCLE)
+    rest(undisturbed, undisturbed.run())
+
+    world = world_of(tmp_path, "other", CYCLE)
+    rest(world, Run(world.catalog, world.store, InProcessExecutor(), tasks=["s/ping", "s/pong"]))
+    assert world.rows("s/ping") == []
+    rest(world, world.run())
+
+    assert world.digest() == undisturbed.digest()
+    assert len(world.rows("s/pong")) > 70
