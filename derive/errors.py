@@ -18,7 +18,8 @@ that is raised is a defect of this project.
     │   ├── FrontierError       a time below `since`, or a write below `upper`
     │   └── DiskFullError       no space left
     └── TaskError           a task cannot run as configured
-        └── LostError           workers were lost, and could not be replaced
+        ├── LostError           workers were lost, and could not be replaced
+        └── EngineLostError     Spark itself is gone, and with it what this process could do
 """
 
 from __future__ import annotations
@@ -158,3 +159,7 @@ class LostError(TaskError):
     """Workers were lost, and could not be replaced."""
 
     heals = True
+
+
+class EngineLostError(TaskError):
+    """Spark itself is gone, and with it what this process could do; another one goes on where it stopped."""

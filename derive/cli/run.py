@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +32,7 @@ _TIDY_SECONDS = 60.0
     "--threads", type=click.IntRange(1, 256), default=4, show_default=True, help="Derivations at work at the same time."
 )
 @click.option("--master", metavar="URL", help="Spark master.  [default: this machine's cores]")
+@click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark (repeatable).")
 def command(
     source: Path,
     data: Path | None,
@@ -38,6 +40,7 @@ def command(
     shards: int | None,
     threads: int,
     master: str | None,
+    conf: tuple[str, ...],
     *,
     until_idle: bool,
 ) -> None:
@@ -60,13 +63,14 @@ def command(
     from derive.errors import CatalogError
     from derive.storage.store import Store
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a supervisor's Ctrl-C
     catalog = load(source)
     issues = check(catalog)
     if issues:
         raise CatalogError(issues)
     folder = data_folder(source, data)
     store = Store(folder)
-    executor = SparkExecutor(master, folder / "logs" / "spark.log")
+    executor = SparkExecutor(master, folder / "logs" / "spark.log", _settings(conf))
     with Progress() as progress:
         observer = _Reporter(progress, goes_on=not until_idle)
         run = Run(
@@ -84,6 +88,7 @@ def command(
                 if until_idle:
                     _tell_waiting(run.until_idle(scheduler.step), store.timeline.wall())
                 else:
+                    executor.warm_up()
                     _forever(run, scheduler)
         except KeyboardInterrupt:
             note("stopped; what was not committed will be done again")
@@ -94,6 +99,15 @@ def command(
             store.close()
     if observer.failures:
         raise click.exceptions.Exit(1)
+
+
+def _settings(conf: tuple[str, ...]) -> dict[str, str]:
+    from derive.errors import UsageError
+
+    for each in conf:
+        if "=" not in each:
+            raise UsageError(f"--conf takes a setting such as spark.executor.memory=2g, and not {each}")
+    return dict(each.split("=", 1) for each in conf)
 
 
 def _forever(run: Run, scheduler: Scheduler) -> None:

@@ -11,6 +11,9 @@ from derive.engine.worker import Message, run_alone
 class Executor(Protocol):
     """Runs transactions up to, but not including, their commit."""
 
+    def start(self) -> None:
+        """Be ready to execute; nothing happens if it is."""
+
     def execute(self, plan: Plan, progress: Progress) -> list[Message]:
         """Carry out a plan; returns what its workers said, errors included.
 
@@ -27,6 +30,9 @@ class Executor(Protocol):
 
 class InProcessExecutor:
     """Runs the same shard runtime in this process, one shard after the other, with documents in memory."""
+
+    def start(self) -> None:
+        """It always is."""
 
     def execute(self, plan: Plan, progress: Progress) -> list[Message]:
         """Carry out a plan."""

@@ -14,7 +14,7 @@ from typing import Protocol
 from derive.engine.executor import Executor
 from derive.engine.plan import Sources, default_shards, feeds_back_in_memory, offset_of
 from derive.engine.task import Committed, Task, Waiting
-from derive.errors import DiskFullError, FencedError, FlowError
+from derive.errors import DiskFullError, EngineLostError, FencedError, FlowError
 from derive.protocol.specs import CatalogSpec, TransformSpec
 from derive.storage.compaction import compact
 from derive.storage.frontier import BEGINNING, END_OF_TIME, tick_end
@@ -129,6 +129,7 @@ class Run:
 
         Raises:
             FencedError: another run has taken over.
+            EngineLostError: nothing can be run any more.
         """
         tasks = [self.tasks[name] for name in cycle]
         if not all(self._may_run(each) for each in tasks):
@@ -168,7 +169,7 @@ class Run:
         name = task.spec.name
         try:
             done = task.advance(self._executor, frontier, lambda count: self._observer.working(name, count))
-        except FencedError:
+        except (FencedError, EngineLostError):
             raise
         except FlowError as error:
             if self._stopped:

@@ -13,7 +13,8 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ import pyarrow as pa
 from derive.engine.java import ensure_java, java_options
 from derive.engine.plan import Plan, Progress
 from derive.engine.worker import Message, progress_folder, run_alone, run_combine, run_lambdas, run_shuffle
-from derive.errors import DiskFullError, LostError, TaskError
+from derive.errors import DiskFullError, EngineLostError, LostError, TaskError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,12 +33,13 @@ _MESSAGES = "message string"
 _POLL_SECONDS = 0.2
 
 
-def start_session(master: str | None, log_file: Path) -> SparkSession:
+def start_session(master: str | None, log_file: Path, conf: Mapping[str, str]) -> SparkSession:
     """Start Spark, quietly: its log goes to `log_file`.
 
     Args:
         master: Spark master URL; None for this machine's cores.
         log_file: where the virtual machine logs.
+        conf: settings of Spark, which go before ours.
 
     Raises:
         TaskError: Spark does not start.
@@ -72,6 +74,8 @@ def start_session(master: str | None, log_file: Path) -> SparkSession:
         builder = builder.config(name, value)
     if master is None:
         builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+    for name, value in conf.items():
+        builder = builder.config(name, value)
     try:
         session: SparkSession = builder.getOrCreate()
     except (PySparkException, RuntimeError, OSError) as exc:
@@ -98,11 +102,13 @@ class SparkExecutor:
     Attributes:
         master: Spark master URL; None for this machine's cores.
         log_file: where Spark logs.
+        conf: settings of Spark, which go before ours.
     """
 
-    def __init__(self, master: str | None, log_file: Path) -> None:
+    def __init__(self, master: str | None, log_file: Path, conf: Mapping[str, str] | None = None) -> None:
         self.master = master
         self.log_file = log_file
+        self.conf = dict(conf or {})
         self._session: SparkSession | None = None
         self._starting = threading.Lock()
 
@@ -111,8 +117,12 @@ class SparkExecutor:
         """The Spark session, started when first asked for."""
         with self._starting:
             if self._session is None:
-                self._session = start_session(self.master, self.log_file)
+                self._session = start_session(self.master, self.log_file, self.conf)
             return self._session
+
+    def start(self) -> None:
+        """Start Spark."""
+        assert self.session
 
     def warm_up(self) -> None:
         """Start Spark and its Python workers, so that what follows is not the first to pay for it."""
@@ -121,14 +131,19 @@ class SparkExecutor:
 
     def execute(self, plan: Plan, progress: Progress) -> list[Message]:
         """Carry out a plan as one Spark job; jobs of several threads share the cores fairly."""
-        from py4j.protocol import Py4JJavaError
+        from py4j.protocol import Py4JJavaError, Py4JNetworkError
         from pyspark.errors import PySparkException
 
         session = self.session
-        session.sparkContext.setLocalProperty("spark.scheduler.pool", plan.spec.name)
         with _Watch(plan, progress):
             try:
+                session.sparkContext.setLocalProperty("spark.scheduler.pool", plan.spec.name)
                 return self._run(session, plan)
+            except (Py4JNetworkError, ConnectionError) as exc:
+                raise EngineLostError(
+                    "Spark's Java virtual machine is gone: it was killed, or ran out of memory",
+                    hint=f"nothing was committed; run the command again, and see {self.log_file}",
+                ) from exc
             except (PySparkException, Py4JJavaError) as exc:
                 text = str(exc)
                 if "No space left on device" in text:
@@ -153,13 +168,24 @@ class SparkExecutor:
     def cancel(self) -> None:
         """Cancel all jobs."""
         if self._session is not None:
-            self._session.sparkContext.cancelAllJobs()
+            with _where_java_lives():
+                self._session.sparkContext.cancelAllJobs()
 
     def close(self) -> None:
         """Stop Spark, if it was started."""
         if self._session is not None:
-            self._session.stop()
+            with _where_java_lives():
+                self._session.stop()
             self._session = None
+
+
+@contextmanager
+def _where_java_lives() -> Iterator[None]:
+    """Do what a virtual machine that is gone has no need of."""
+    from py4j.protocol import Py4JNetworkError
+
+    with suppress(Py4JNetworkError, ConnectionError):
+        yield
 
 
 def _cause(text: str) -> str:

@@ -178,6 +178,8 @@ class Task:
         messages: list[Message] = []
         token = str(uuid.uuid4())
         if any(each is not None and each < end for each in due):
+            executor.start()
+            begun = time.monotonic()
             progress(0)
             messages = executor.execute(self._plan(sources, positions, end, token), progress)
         self._raise_first(messages)

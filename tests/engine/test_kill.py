@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from conftest import World, write_catalog
-from victims import python_workers
+from victims import java_processes, python_workers
 
 from derive.catalog import load
 
@@ -108,7 +108,12 @@ def kill_worker(process: subprocess.Popen[bytes]) -> None:
     os.kill(workers[0], signal.SIGKILL)
 
 
-@pytest.mark.parametrize("kill", [kill_driver, kill_worker])
+def kill_java(process: subprocess.Popen[bytes]) -> None:
+    (java,) = java_processes(process.pid)
+    os.kill(java, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("kill", [kill_driver, kill_worker, kill_java])
 def test_l2_killed_in_the_middle_and_run_again_gives_the_same_bytes(
     kill: Callable[[subprocess.Popen[bytes]], None], source: Path, expected: dict[str, str], tmp_path: Path
 ) -> None:
@@ -117,10 +122,11 @@ def test_l2_killed_in_the_middle_and_run_again_gives_the_same_bytes(
     process = start(source, world)
     wait_for_progress(world, process)
     kill(process)
-    process.wait()
+    status = process.wait()
+    assert status == {kill_driver: -signal.SIGKILL, kill_worker: 0, kill_java: 1}[kill]
     task = world.store.task("k/totals")
     assert task is not None
-    if kill is kill_driver:
+    if status:
         assert task.documents_in == 0  # nothing of the transaction was committed
     again = start(source, world)
 

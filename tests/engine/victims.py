@@ -19,6 +19,16 @@ def deno_processes(session: int) -> list[int]:
     return [pid for pid, (_, command) in _processes(session).items() if b"deno" in command.partition(b"\0")[0]]
 
 
+def java_processes(session: int) -> list[int]:
+    """Process ids of the Java virtual machines of a session."""
+    return [pid for pid, (_, command) in _processes(session).items() if command.partition(b"\0")[0].endswith(b"/java")]
+
+
+def processes_of(session: int) -> list[int]:
+    """Process ids of everything in a session."""
+    return list(_processes(session))
+
+
 def _daemons(session: int) -> dict[int, int]:
     return {pid: parent for pid, (parent, command) in _processes(session).items() if _DAEMON in command}
 

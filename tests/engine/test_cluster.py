@@ -1,0 +1,105 @@
+"""A Spark standalone cluster on this machine: shards on two workers, one of which dies in the middle (laws L1, L2)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyspark
+import pytest
+from test_kill import FLOWCTL, loaded, wait_for_progress
+from test_kill import expected as expected  # noqa: PLC0414 (a fixture)
+from test_kill import source as source  # noqa: PLC0414
+from victims import processes_of
+
+from derive.engine.java import ensure_java
+
+pytestmark = pytest.mark.spark
+
+DEPLOY = "org.apache.spark.deploy"
+
+
+class Cluster:
+    """A master and two workers of one core each."""
+
+    def __init__(self, folder: Path) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        self.master = f"spark://127.0.0.1:{port}"
+        self._folder = folder
+        listen = ["--host", "127.0.0.1", "--webui-port", "0"]
+        self._processes = [self._start("master", f"{DEPLOY}.master.Master", *listen, "--port", str(port))]
+        self._wait("master", "I have been elected leader")
+        for name in ("first", "second"):
+            options = [*listen, "--cores", "1", "--memory", "1g", "--work-dir", str(folder / name)]
+            self._processes.append(self._start(name, f"{DEPLOY}.worker.Worker", *options, self.master))
+        for name in ("first", "second"):
+            self._wait(name, "Successfully registered with master")
+
+    def _start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
+        spark = Path(pyspark.__file__).parent
+        with (self._folder / f"{name}.log").open("wb") as log:
+            return subprocess.Popen(
+                [spark / "bin" / "spark-class", *command],
+                env={**os.environ, "SPARK_HOME": str(spark), "JAVA_HOME": str(ensure_java())},
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def _wait(self, name: str, said: str) -> None:
+        log = self._folder / f"{name}.log"
+        deadline = time.monotonic() + 120
+        while said not in log.read_text():
+            assert time.monotonic() < deadline, log.read_text()[-2000:]
+            time.sleep(0.1)
+
+    def kill_worker(self) -> None:
+        """Kill a worker, its executor, and the Python of that."""
+        self._kill(self._processes.pop())
+
+    def close(self) -> None:
+        while self._processes:
+            self._kill(self._processes.pop())
+
+    @staticmethod
+    def _kill(process: subprocess.Popen[bytes]) -> None:
+        for pid in processes_of(process.pid):
+            os.kill(pid, signal.SIGKILL)
+        process.wait()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    folder = tmp_path / "cluster"
+    folder.mkdir()
+    started = Cluster(folder)
+    yield started
+    started.close()
+
+
+def test_a_worker_that_dies_changes_nothing(
+    cluster: Cluster, source: Path, expected: dict[str, str], tmp_path: Path
+) -> None:
+    world = loaded(source, tmp_path)
+    command = [sys.executable, "-c", FLOWCTL, "run", "--until-idle", "--shards", "3", "--master", cluster.master]
+    process = subprocess.Popen(
+        [*command, "--source", str(source), "--data", str(world.root)],
+        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    wait_for_progress(world, process)
+    cluster.kill_worker()
+    said = process.communicate(timeout=300)[1].decode()
+
+    assert process.returncode == 0, said
+    assert all(list((tmp_path / "cluster" / name).glob("app-*/*/stderr")) for name in ("first", "second"))
+    assert world.digest() == expected
