@@ -127,23 +127,33 @@ class SparkExecutor:
     def warm_up(self) -> None:
         """Start Spark and its Python workers, so that what follows is not the first to pay for it."""
         ticks = self.session.range(0, 64, 1, 2)
-        ticks.repartition(2, "id").sortWithinPartitions("id").mapInArrow(lambda batches: batches, "id long").collect()
+        with self._alive():
+            sorted_ticks = ticks.repartition(2, "id").sortWithinPartitions("id")
+            sorted_ticks.mapInArrow(lambda batches: batches, "id long").collect()
+
+    @contextmanager
+    def _alive(self) -> Iterator[None]:
+        """Say clearly that the virtual machine is gone."""
+        from py4j.protocol import Py4JNetworkError
+
+        try:
+            yield
+        except (Py4JNetworkError, ConnectionError) as exc:
+            raise EngineLostError(
+                "Spark's Java virtual machine is gone: it was killed, or ran out of memory",
+                hint=f"nothing was committed; run the command again, and see {self.log_file}",
+            ) from exc
 
     def execute(self, plan: Plan, progress: Progress) -> list[Message]:
         """Carry out a plan as one Spark job; jobs of several threads share the cores fairly."""
-        from py4j.protocol import Py4JJavaError, Py4JNetworkError
+        from py4j.protocol import Py4JJavaError
         from pyspark.errors import PySparkException
 
         session = self.session
-        with _Watch(plan, progress):
+        with self._alive(), _Watch(plan, progress):
             try:
                 session.sparkContext.setLocalProperty("spark.scheduler.pool", plan.spec.name)
                 return self._run(session, plan)
-            except (Py4JNetworkError, ConnectionError) as exc:
-                raise EngineLostError(
-                    "Spark's Java virtual machine is gone: it was killed, or ran out of memory",
-                    hint=f"nothing was committed; run the command again, and see {self.log_file}",
-                ) from exc
             except (PySparkException, Py4JJavaError) as exc:
                 text = str(exc)
                 if "No space left on device" in text:
