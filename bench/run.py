@@ -175,11 +175,14 @@ class Timer:
         raise error
 
 
+_KINDS = {"a Python worker": b"derive.engine.daemon", "the Java virtual machine": b"org.apache.spark"}
+
+
 class PeakMemory:
-    """The greatest resident size that any of this process's Python workers ever had, KiB; looked up now and then."""
+    """The greatest resident size that processes below this one ever had, KiB, by kind; looked up now and then."""
 
     def __init__(self) -> None:
-        self.kib = 0
+        self.kib = dict.fromkeys([*_KINDS, "the driver"], 0)
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
@@ -190,12 +193,27 @@ class PeakMemory:
         self._thread.join()
 
     def _watch(self) -> None:
-        while not self._done.wait(0.25):
+        while not self._done.wait(0.5):
+            self._note("the driver", os.getpid())
+            children: dict[int, list[int]] = {}
             for process in Path("/proc").glob("[0-9]*"):
                 with suppress(OSError):  # it may just have ended
-                    if b"-m\0derive.engine.daemon\0" in (process / "cmdline").read_bytes():
-                        status = (process / "status").read_text()
-                        self.kib = max(self.kib, int(status.partition("VmHWM:")[2].split()[0]))
+                    parent = (process / "stat").read_text().rpartition(")")[2].split()[1]
+                    children.setdefault(int(parent), []).append(int(process.name))
+            below = children.get(os.getpid(), [])
+            while below:
+                pid = below.pop()
+                below += children.get(pid, [])
+                with suppress(OSError):
+                    command = Path(f"/proc/{pid}/cmdline").read_bytes()
+                    for kind, part in _KINDS.items():
+                        if part in command:
+                            self._note(kind, pid)
+                            break
+
+    def _note(self, kind: str, pid: int) -> None:
+        status = Path(f"/proc/{pid}/status").read_text()
+        self.kib[kind] = max(self.kib[kind], int(status.partition("VmHWM:")[2].split()[0]))
 
 
 def main() -> None:
@@ -203,18 +221,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--transfers", type=int, default=1_000_000)
     parser.add_argument("--accounts", type=int, default=50_000)
+    parser.add_argument("--every-ms", type=float, default=10.0, help="milliseconds from one transfer to the next")
+    parser.add_argument("--task", choices=TASKS, help="only this one; what it reads must be transfers")
     parser.add_argument("--json", action="store_true", help="one JSON object per task")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="flowctl-bench-") as name:
         folder = Path(name)
         lines = folder / "transfers.jsonl"
         with lines.open("wb") as file:
-            generate = [sys.executable, str(BANK / "generate.py"), f"--transfers={options.transfers}"]
-            subprocess.run([*generate, f"--accounts={options.accounts}"], stdout=file, check=True)
-        _compare(lines, folder, options.transfers, as_json=options.json)
+            made = {"transfers": options.transfers, "accounts": options.accounts, "every-ms": options.every_ms}
+            given = [f"--{name}={value}" for name, value in made.items()]
+            subprocess.run([sys.executable, str(BANK / "generate.py"), *given], stdout=file, check=True)
+        tasks = {name: floor for name, floor in TASKS.items() if options.task in (None, name)}
+        _compare(lines, folder, options.transfers, tasks, as_json=options.json)
 
 
-def _compare(lines: Path, folder: Path, transfers: int, *, as_json: bool) -> None:
+def _compare(lines: Path, folder: Path, transfers: int, tasks: dict[str, float], *, as_json: bool) -> None:
     catalog = load(BANK / "flow.yaml")
     store = Store(folder / "data")
     with lines.open("rb") as file:
@@ -226,7 +248,7 @@ def _compare(lines: Path, folder: Path, transfers: int, *, as_json: bool) -> Non
     if not as_json:
         print(f"{transfers:,} transfers, {os.cpu_count()} cores; documents per second")
         print(f"{'derivation':<28}{'flowctl':>12}{'loop':>12}{'ratio':>8}{'floor':>8}")
-    for task, floor in TASKS.items():
+    for task, floor in tasks.items():
         before = _loop(task, lines, folder)
         ours = _ours(task, catalog, store, executor)
         theirs = (before + _loop(task, lines, folder)) / 2
@@ -238,7 +260,8 @@ def _compare(lines: Path, folder: Path, transfers: int, *, as_json: bool) -> Non
     executor.close()
     store.close()
     peak.close()
-    print(f"peak memory of a Python worker: {peak.kib / 1024:,.0f} MiB", file=sys.stderr)
+    for kind, kib in peak.kib.items():
+        print(f"peak memory of {kind}: {kib / 1024:,.0f} MiB", file=sys.stderr)
 
 
 def _loop(task: str, lines: Path, folder: Path) -> float:
