@@ -11,7 +11,10 @@ import signal
 
 FAILPOINTS = frozenset(
     {
+        "compaction.advanced",
+        "compaction.folded",
         "compaction.replaced",
+        "compaction.spilled",
         "compaction.written",
         "epoch.renamed",
         "epoch.written",

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
-from derive.cli.options import catalog_options, data_folder, output_option, parse_time
+from derive.cli.options import catalog_options, clock_of, data_folder, output_option
 
 if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
     from derive.protocol.specs import CollectionSpec
     from derive.storage.contents import ReadOptions
     from derive.storage.store import Store
+
+Row: TypeAlias = tuple[int, int, bytes, str]
+"""Clock, seq, packed key and JSON text of a document."""
+
+_POLL_MILLISECONDS = 200
 
 
 @click.group()
@@ -61,6 +69,8 @@ def list_command(source: Path, data: Path | None, output: str | None) -> None:
 )
 @click.option("--since", metavar="TIME", help="Only documents published at or after this RFC 3339 time.")
 @click.option("--as-of", metavar="TIME", help="The contents at this RFC 3339 time.")
+@click.option("--follow", is_flag=True, help="Go on with documents as they become final, until stopped with Ctrl-C.")
+@click.option("--progress", is_flag=True, help='With --follow, say how far it is in lines {"_meta":{"upper":TIME}}.')
 @click.option("--partitions", metavar="JSON", help='Logical partitions: \'{"include": {"field": ["value"]}}\'.')
 @click.option("--uuid", is_flag=True, help="Add /_meta/uuid, which holds the publication time.")
 @click.option("--master", help="Spark master URL, for --reduce.  [default: this machine]")
@@ -74,14 +84,20 @@ def read_command(
     master: str | None,
     *,
     reduced: bool,
+    follow: bool,
+    progress: bool,
     uuid: bool,
 ) -> None:
     """Print documents of a collection, one JSON object per line.
+
+    With --follow, standard error tells after each batch the time up to which everything was printed; --since with that
+    time goes on from there.
 
     \b
     Examples:
       flowctl collections read --collection acmeBank/balances --reduce
       flowctl collections read --collection acmeBank/transfer-outcomes --partitions '{"include":{"outcome":["deny"]}}'
+      flowctl collections read --collection acmeBank/first-send --follow | jq .sender
     """
     import orjson
 
@@ -90,6 +106,10 @@ def read_command(
     from derive.storage.contents import ReadOptions, selector_of
     from derive.storage.store import Store
 
+    if follow and (reduced or as_of is not None):
+        raise UsageError(f"--follow has no end, so {'--reduce' if reduced else '--as-of'} does not go with it")
+    if progress and not follow:
+        raise UsageError("--progress goes with --follow")
     catalog = load(source)
     spec = catalog.find_collection(collection)
     try:
@@ -98,30 +118,34 @@ def read_command(
         raise UsageError(f"--partitions is not JSON: {exc}") from exc
     if not isinstance(selection, dict):
         raise UsageError("--partitions takes a JSON object")
-    options = ReadOptions(_clock("--since", since), _clock("--as-of", as_of), selector_of(spec, selection))
+    options = ReadOptions(clock_of("--since", since), clock_of("--as-of", as_of), selector_of(spec, selection))
     folder = data_folder(source, data)
-    store = Store(folder)
-    rows = _reduced(store, spec, options, master, folder) if reduced else _history(store, spec, options)
-    for clock, seq, key, text in rows:
-        sys.stdout.write((_with_uuid(clock, seq, key, text) if uuid else text) + "\n")
-    store.close()
+    show = _with_uuid if uuid else _as_it_is
+    with closing(Store(folder)) as store:
+        if follow:
+            _follow(store, spec, options, show, in_stream=progress)
+            return
+        rows = _reduced(store, spec, options, master, folder) if reduced else _history(store, spec, options)
+        with closing(rows):
+            for row in rows:
+                sys.stdout.write(show(*row))
 
 
-def _clock(option: str, text: str | None) -> int | None:
-    return None if text is None else parse_time(option, text)
-
-
-def _history(store: Store, spec: CollectionSpec, options: ReadOptions) -> Iterator[tuple[int, int, bytes, str]]:
+def _history(store: Store, spec: CollectionSpec, options: ReadOptions) -> Generator[Row]:
     from derive.storage.contents import read_rows
 
     for batch in read_rows(store, spec, options):
-        columns = [batch.column(place).to_pylist() for place in (0, 2, 3, 4)]
-        yield from zip(*columns, strict=True)
+        yield from _rows_of(batch)
+
+
+def _rows_of(batch: RecordBatch) -> Iterator[Row]:
+    columns = [batch.column(place).to_pylist() for place in (0, 2, 3, 4)]
+    return zip(*columns, strict=True)
 
 
 def _reduced(
     store: Store, spec: CollectionSpec, options: ReadOptions, master: str | None, folder: Path
-) -> Iterator[tuple[int, int, bytes, str]]:
+) -> Generator[Row]:
     from derive.engine.read import read_reduced
     from derive.engine.spark import SparkExecutor
 
@@ -132,10 +156,57 @@ def _reduced(
         executor.close()
 
 
+def _follow(
+    store: Store, spec: CollectionSpec, options: ReadOptions, show: Callable[..., str], *, in_stream: bool
+) -> None:
+    """Print documents as they become final, and how far that is, until there is nobody to read it."""
+    from derive.cli.console import note
+    from derive.document.clock import format_rfc3339
+    from derive.storage.subscription import subscribe_at
+
+    printed = 0
+    upper: int | None = None
+    try:
+        with closing(subscribe_at(store, spec, options, _wait)) as updates:
+            for update in updates:
+                if not isinstance(update, int):
+                    sys.stdout.writelines(show(*row) for row in _rows_of(update))
+                    printed += update.num_rows
+                    continue
+                upper = update
+                if in_stream:
+                    sys.stdout.write(f'{{"_meta":{{"upper":"{format_rfc3339(upper)}"}}}}\n')
+                elif printed:
+                    note(f"{printed:,} documents before {format_rfc3339(upper)}")
+                printed = 0
+                sys.stdout.flush()
+    except KeyboardInterrupt:
+        note(f"stopped; go on with --since {format_rfc3339(upper)}" if upper is not None else "stopped")
+
+
+def _wait() -> None:
+    """Wait a moment, or find out that nobody reads what is printed any more.
+
+    Raises:
+        BrokenPipeError: standard output is a pipe whose other end is closed.
+    """
+    import select
+
+    sys.stdout.flush()
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)  # errors are always told
+    if any(event & select.POLLERR for _, event in poll.poll(_POLL_MILLISECONDS)):
+        raise BrokenPipeError
+
+
+def _as_it_is(clock: int, seq: int, key: bytes, text: str) -> str:
+    return text + "\n"
+
+
 def _with_uuid(clock: int, seq: int, key: bytes, text: str) -> str:
     from derive.document.clock import document_uuid
     from derive.document.exact import dump_exact, parse_exact
 
     document = parse_exact(text.encode())
     document["_meta"] = {**document.get("_meta", {}), "uuid": document_uuid(clock, seq, key)}
-    return dump_exact(document).decode()
+    return dump_exact(document).decode() + "\n"

@@ -3,31 +3,45 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from derive.cli.options import catalog_options, data_folder, output_option
+
+if TYPE_CHECKING:
+    from derive.storage.compaction import Compaction
 
 
 @click.command()
 @catalog_options
 @output_option
 @click.option("--collection", "names", multiple=True, metavar="NAME", help="Only this collection (repeatable).")
+@click.option("--since", metavar="TIME", help="Reduce the history before this RFC 3339 time to one document per key.")
 @click.option("--grace", default="10m", show_default=True, metavar="DURATION", help="How long replaced files are kept.")
-def command(source: Path, data: Path | None, output: str | None, names: tuple[str, ...], grace: str) -> None:
-    """Merge small files into larger ones, which are read faster.
+def command(
+    source: Path, data: Path | None, output: str | None, names: tuple[str, ...], since: str | None, grace: str
+) -> None:
+    """Merge small files into larger ones, which are read faster, and forget history with --since.
 
-    Collections stay what they are, at every time. Others may read and write meanwhile; replaced files are kept for a
-    while for those who began to read them. A continuous `flowctl run` does this by itself now and then.
+    Without --since, collections stay what they are, at every time. With it, what they held before that time is no
+    longer known; at and after it, reading them reduced gives what it gave before. No history goes that a derivation
+    has yet to read, or that someone is reading. It cannot be undone.
+
+    Others may read and write meanwhile; replaced files are kept for a while for those who began to read them. A
+    continuous `flowctl run` merges files by itself now and then, and never forgets history.
 
     \b
     Examples:
       flowctl compact
       flowctl compact --collection acmeBank/transfers --grace 0s
+      flowctl compact --since 2026-01-01T00:00:00Z
     """
     from derive.catalog import load
-    from derive.cli.console import print_rows
-    from derive.document.clock import parse_duration
+    from derive.cli.console import note, print_rows
+    from derive.cli.options import clock_of
+    from derive.document.clock import format_rfc3339, parse_duration
+    from derive.engine.needs import settle
     from derive.errors import UsageError
     from derive.storage.compaction import compact
     from derive.storage.store import Store
@@ -36,14 +50,40 @@ def command(source: Path, data: Path | None, output: str | None, names: tuple[st
         kept = parse_duration(grace)
     except ValueError as exc:
         raise UsageError(f"--grace: {exc}") from exc
+    bound = clock_of("--since", since)
     catalog = load(source)
     collections = [catalog.find_collection(name) for name in names] or list(catalog.collections.values())
     store = Store(data_folder(source, data))
     try:
-        found = [compact(store, each, grace=kept) for each in collections if store.collection(each.name) is not None]
+        if bound is not None:
+            for name in settle(catalog, store):
+                note(f"{name} is not in the catalog any more, and holds no history back")
+        stored = [each for each in collections if store.collection(each.name) is not None]
+        found = [done for each in stored if (done := compact(store, each, since=bound, grace=kept))]
     finally:
         store.close()
+    for each in found:
+        _tell_held(each)
     rows = [
-        {"collection": each.collection, "segments before": each.before, "segments after": each.after} for each in found
+        {
+            "collection": each.collection,
+            "segments before": each.before,
+            "segments after": each.after,
+            "documents before": each.documents_before,
+            "documents after": each.documents_after,
+            "since": format_rfc3339(each.since),
+        }
+        for each in found
     ]
-    print_rows(["collection", "segments before", "segments after"], rows, output)
+    columns = ("segments before", "segments after", "documents before", "documents after", "since")
+    print_rows(["collection", *columns], rows, output)
+
+
+def _tell_held(done: Compaction) -> None:
+    """Say who keeps the history of a collection."""
+    from derive.cli.console import note
+    from derive.document.clock import format_rfc3339
+
+    for hold in done.held_by:
+        who = f"'{hold.task}' has yet to process it" if hold.task else f"process {hold.holder} is reading it"
+        note(f"{done.collection}: history from {format_rfc3339(done.since)} on stays, as {who}")

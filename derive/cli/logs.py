@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from derive.cli.options import catalog_options, data_folder, output_option
+from derive.cli.options import catalog_options, clock_of, data_folder, output_option
 
 if TYPE_CHECKING:
     from derive.engine.log import Entry, LogReader
@@ -51,23 +51,23 @@ def command(
       flowctl logs --level error -o json
     """
     from derive.catalog import load
-    from derive.cli.options import parse_time
     from derive.document.clock import format_rfc3339
     from derive.engine.log import LEVELS, LogReader
 
     catalog = load(source)
     names = [catalog.find_derivation(each).name for each in tasks] or list(catalog.derivations)
-    begin = format_rfc3339(parse_time("--since", since)) if since else ""
+    begin = clock_of("--since", since)
+    earliest = "" if begin is None else format_rfc3339(begin)
     shown = LEVELS[LEVELS.index(level) :]
     as_json = (output or ("table" if sys.stdout.isatty() else "json")) == "json"
     folder = data_folder(source, data)
     with ExitStack() as stack:
         readers = [stack.enter_context(closing(LogReader(folder, each))) for each in names]
-        entries = _read(readers, shown, begin)
+        entries = _read(readers, shown, earliest)
         _show(entries[-tail:] if tail else [] if tail == 0 else entries, as_json=as_json)
         while follow:
             time.sleep(_POLL_SECONDS)
-            _show(_read(readers, shown, begin), as_json=as_json)
+            _show(_read(readers, shown, earliest), as_json=as_json)
 
 
 def _read(readers: list[LogReader], levels: tuple[str, ...], begin: str) -> list[Entry]:

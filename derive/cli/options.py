@@ -37,21 +37,23 @@ def catalog_options(command: Command) -> Command:
     return source_option(data_option(command))
 
 
-def parse_time(option: str, text: str) -> int:
-    """The clock of an option's RFC 3339 time.
+def data_folder(source: Path, data: Path | None) -> Path:
+    """The data folder to use."""
+    return (data or source.parent / ".flow").absolute()
+
+
+def clock_of(option: str, text: str | None) -> int | None:
+    """The clock of a time given as an option; None if it is not given.
 
     Raises:
-        UsageError: it is not one.
+        UsageError: it is no RFC 3339 time.
     """
     from derive.document.clock import parse_rfc3339
     from derive.errors import UsageError
 
+    if text is None:
+        return None
     try:
         return parse_rfc3339(text)
     except ValueError as exc:
         raise UsageError(f"{option} takes a time such as 2024-01-01T00:00:00Z, and not {text}") from exc
-
-
-def data_folder(source: Path, data: Path | None) -> Path:
-    """The data folder to use."""
-    return (data or source.parent / ".flow").absolute()

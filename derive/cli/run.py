@@ -126,8 +126,14 @@ def _forever(run: Run, scheduler: Scheduler) -> None:
 
 def _tell_new(run: Run) -> None:
     from derive.cli.console import note
+    from derive.document.clock import format_rfc3339
 
     for task in run.tasks.values():
+        for transform, since in task.compacted:
+            note(
+                f"{task.spec.name}: '{transform.name}' reads '{transform.source}', of which the history before"
+                f" {format_rfc3339(since)} is compacted to one document per key"
+            )
         for transform in task.begins:
             again = f", again because of 'backfill: {transform.backfill}'" if transform.backfill else ", as it is new"
             note(f"{task.spec.name}: '{transform.name}' reads '{transform.source}' from its start{again}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 import pyarrow as pa
 
@@ -11,7 +11,7 @@ from derive.document.pointer import MISSING
 from derive.engine.spark import SparkExecutor
 from derive.protocol.specs import CollectionSpec, Document
 from derive.reduce.combiner import Combiner
-from derive.storage.contents import ReadOptions, source_read
+from derive.storage.contents import ReadOptions, reading
 from derive.storage.store import Store
 from derive.storage.texts import parse_texts
 
@@ -21,21 +21,25 @@ _REDUCED = "clock long, seq int, key binary, doc string"
 
 def read_reduced(
     executor: SparkExecutor, store: Store, spec: CollectionSpec, options: ReadOptions
-) -> Iterator[tuple[int, int, bytes, str]]:
+) -> Generator[tuple[int, int, bytes, str]]:
     """Documents of a collection, fully reduced per key.
 
     Yields:
         `(clock, seq, key, doc)` in the order of packed keys: clock and seq of the key's last update, and JSON text.
+
+    Raises:
+        UsageError: nothing is stored under the collection's name.
+        FrontierError: the contents at that time are no longer, or not yet, known.
     """
-    read = source_read(store, spec, options)
-    if not read.segments:
-        return
-    session = executor.session
-    stored = session.read.schema(_SEGMENT).parquet(*(str(store.root / each.path) for each in read.segments))
-    within = stored.where((stored.clock >= read.clock_begin) & (stored.clock < read.clock_end))
-    grouped = within.repartitionByRange("key").sortWithinPartitions("key", "clock", "seq")
-    for row in grouped.mapInArrow(_fold(spec), _REDUCED).toLocalIterator(prefetchPartitions=True):
-        yield row.clock, row.seq, bytes(row.key), row.doc
+    with reading(store, spec, options) as read:
+        if not read.segments:
+            return
+        session = executor.session
+        stored = session.read.schema(_SEGMENT).parquet(*(str(store.root / each.path) for each in read.segments))
+        within = stored.where((stored.clock >= read.clock_begin) & (stored.clock < read.clock_end))
+        grouped = within.repartitionByRange("key").sortWithinPartitions("key", "clock", "seq")
+        for row in grouped.mapInArrow(_fold(spec), _REDUCED).toLocalIterator(prefetchPartitions=True):
+            yield row.clock, row.seq, bytes(row.key), row.doc
 
 
 def _fold(spec: CollectionSpec) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

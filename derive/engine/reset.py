@@ -61,5 +61,5 @@ def reset(catalog: CatalogSpec, store: Store, names: Sequence[str], *, cascade: 
     reach("reset.committed")
     for name in chosen:
         shutil.rmtree(task_folder(store.root, name), ignore_errors=True)
-        store.collect_garbage(name)
+        store.files.collect(name)
     return chosen

@@ -225,7 +225,7 @@ class Run:
         """Merge the small segments that many small transactions leave behind."""
         for spec in self._catalog.collections.values():
             with suppress(DiskFullError):  # there is nothing to lose, and the transactions will tell
-                compact(self._store, spec, fewest=_WORTH_COMPACTING)
+                compact(self._store, spec, fewest=_WORTH_COMPACTING, wait=False)
 
     def stop(self) -> None:
         """Make transactions fail that other threads are at, without a trace of it."""

@@ -17,6 +17,7 @@ import orjson
 from derive.document.clock import format_rfc3339
 from derive.engine.executor import Executor
 from derive.engine.log import TaskLog
+from derive.engine.needs import compacted, lost, needs
 from derive.engine.plan import Plan, Shape, Sources, choose_end, is_small, shape_of, slice_borders
 from derive.engine.state import write_epoch
 from derive.engine.worker import Message
@@ -93,6 +94,7 @@ class Task:
         shards: how many it has.
         error: why it stopped, if it did.
         begins: transforms that are new to a task that has run before, and read their source from its start.
+        compacted: transforms that begin with a history that was compacted, each with the `since` of its source.
     """
 
     def __init__(self, store: Store, spec: DerivationSpec, shards: int) -> None:
@@ -105,12 +107,15 @@ class Task:
         self._log = TaskLog(store.root, spec.name)
         self._capability: WriteCapability = store.acquire_exclusive(spec.name)
         write_epoch(store.root, spec.name, self._capability.epoch)
-        store.collect_garbage(spec.name)
+        store.files.collect(spec.name)
         self._positions = dict(state.positions)
         self._tokens = dict(state.tokens)
         self.begins = tuple(
             each for each in spec.transforms if state.positions and each.state_key not in state.positions
         )
+        sinces = store.reads.hold(spec.name, needs(spec, self._positions))
+        self.compacted = tuple(compacted(spec, self._positions, sinces))
+        self._lost = lost(spec, self._positions, sinces)
 
     @property
     def upper(self) -> int:
@@ -152,6 +157,8 @@ class Task:
         Raises:
             FlowError: the transaction failed; nothing of it was committed.
         """
+        if self._lost:
+            raise self._lost
         tick = self.spec.tick
         sources = Sources(self._store, self.spec)
         for level in sorted({each.priority for each in self.spec.transforms}, reverse=True):
@@ -228,6 +235,7 @@ class Task:
             shards=shards,
             documents_in=sum(each.documents_in for each in messages),
             documents_out=sum(each.documents for each in segments),
+            reads=needs(self.spec, positions),
         )
         last = max((each.clock_max for each in segments), default=BEGINNING)
         upper = max(self.upper, end, last + 1)

@@ -56,3 +56,11 @@ class Combiner:
         for document in documents:
             value = self._reduce(value, document, True)
         return value
+
+    def full_step(self, value: JSON, document: JSON) -> JSON:
+        """Reduce one more document onto what the whole history before it reduces to, which is `MISSING` if it is none.
+
+        Raises:
+            ReductionError: a strategy does not fit them.
+        """
+        return self._reduce(value, document, True)

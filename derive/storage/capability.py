@@ -3,6 +3,9 @@
 While a write capability is live its collection's `upper` does not pass its frontier, so a writer that is still at work
 is never sealed out. A task's write capability is exclusive: acquiring it supersedes the one before (law L5). Writers
 that ingest share a collection, and hold a lease that a crash lets expire.
+
+While a read capability is live its collection's `since` does not pass its frontier, and files that compaction replaced
+under it stay. A task holds one on each of its sources for as long as it exists; whoever else reads holds a lease.
 """
 
 from __future__ import annotations
@@ -10,7 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 LEASE = 60_000_000
-"""Microseconds for which a shared write capability lives without being renewed."""
+"""Microseconds for which a leased capability lives without being renewed."""
+
+RENEW_SECONDS = 15.0
+"""After how long a lease is worth renewing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,29 +1,32 @@
-"""Compaction: many small segments become few large ones, so that reading and planning stay fast.
+"""Compaction: many small segments become few large ones, and history that nobody needs any more is reduced per key.
 
-What a collection holds, and when, stays the same. A replaced file is kept for a while, because readers that began
-before may still be at it.
+Merging segments changes nothing that can be read, at any time. Moving `since` up does: below it, what a collection held
+is no longer known, and at or above it everything stays exact (law L3). A replaced file is kept for a while and until
+nobody can be reading it.
 """
 
 from __future__ import annotations
 
 import fcntl
 import itertools
+import shutil
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import orjson
-import pyarrow as pa
 
 from derive.errors import FlowError
 from derive.failpoint import reach
 from derive.protocol.specs import CollectionSpec, SelectorSpec
+from derive.storage.fold import Fold, by_partition, copy_rows
 from derive.storage.frontier import BEGINNING, END_OF_TIME
 from derive.storage.metadata import translated
-from derive.storage.partition import collection_folder
-from derive.storage.reader import SourceRead, read_sorted
-from derive.storage.segment import COMPACTED, ROWS, Segment, SegmentWriter
+from derive.storage.reader import SourceRead
+from derive.storage.reads import Hold
+from derive.storage.segment import COMPACTED, Segment, SegmentWriter
 from derive.storage.store import Store
 from derive.storage.timeline import wall_clock
 
@@ -42,32 +45,99 @@ class Compaction:
         collection: its name.
         before: how many segments it had.
         after: how many it has.
+        documents_before: how many documents it had.
+        documents_after: how many it has.
+        since: it is exact from here on.
+        held_by: who did not let `since` move as far as it was meant to.
     """
 
     collection: str
     before: int
     after: int
+    documents_before: int
+    documents_after: int
+    since: int = BEGINNING
+    held_by: tuple[Hold, ...] = ()
 
 
-def compact(store: Store, spec: CollectionSpec, *, fewest: int = 2, grace: int = GRACE) -> Compaction:
-    """Merge small segments of a collection, and remove what was replaced some time ago.
+def compact(
+    store: Store,
+    spec: CollectionSpec,
+    *,
+    since: int | None = None,
+    fewest: int = 2,
+    grace: int = GRACE,
+    wait: bool = True,
+) -> Compaction | None:
+    """Merge small segments of a collection, and remove files that are of no use any more.
 
     Args:
         store: holds it.
         spec: the collection.
+        since: reduce the history below this clock, as far as it is final and nobody needs it; None to keep it.
         fewest: how many small segments in a row are worth merging.
-        grace: how long replaced files are kept, microseconds.
+        grace: how long replaced files are kept, microseconds; longer while someone may be reading them.
+        wait: for another process that compacts in this data folder.
+
+    Returns:
+        What was done; None if another process compacts and `wait` is False.
 
     Raises:
         FlowError: the disk is full or broken; nothing is lost.
     """
-    with _alone(store):
-        _remove_abandoned(store, spec.name)
+    with _alone(store, wait=wait) as is_alone:
+        if not is_alone:
+            return None
+        store.files.collect_unknown(spec.name)
         before = _segments(store, spec)
-        for group in choose(before, fewest):
+        if since is not None:
+            _advance(store, spec, since)
+        for group in choose(_segments(store, spec), fewest):
             _merge(store, spec, group)
-        store.remove_replaced(wall_clock() - grace)
-        return Compaction(spec.name, len(before), len(_segments(store, spec)))
+        store.files.remove_replaced(wall_clock() - grace)
+        return _outcome(store, spec, before, since)
+
+
+def _outcome(store: Store, spec: CollectionSpec, before: Sequence[Segment], wanted: int | None) -> Compaction:
+    after = _segments(store, spec)
+    known = store.reads.frontiers(spec.name)
+    reached = known.since if known else BEGINNING
+    held = tuple(each for each in known.holds if each.frontier <= reached) if known else ()
+    return Compaction(
+        spec.name,
+        len(before),
+        len(after),
+        sum(each.documents for each in before),
+        sum(each.documents for each in after),
+        reached,
+        held if wanted is not None and reached < wanted else (),
+    )
+
+
+def _advance(store: Store, spec: CollectionSpec, wanted: int) -> None:
+    """Move `since` as far up as it may go, and fold what is below."""
+    known = store.reads.frontiers(spec.name)
+    since = min(wanted, known.bound) if known else BEGINNING
+    if known is None or since <= known.since:
+        return
+    old = [each for each in _segments(store, spec) if each.clock_min < since]
+    name = f"{COMPACTED}{uuid.uuid4()}"
+    writer = SegmentWriter(store.root, spec, f"{name}-later")
+    new: list[Segment] = []
+    try:
+        with _scratch(store) as scratch, translated(store.root):
+            new = Fold(store.root, spec, scratch).write(old, since, name)
+            for label, segments in by_partition([each for each in old if each.clock_max >= since]).items():
+                copy_rows(store.root, writer, SourceRead(0, 0, since, END_OF_TIME, tuple(segments)), label)
+            new += writer.close()
+        reach("compaction.folded")
+        is_done = store.reads.advance_since(spec.name, since, old, new)
+    except FlowError:
+        store.files.collect_unknown(spec.name)
+        raise
+    if not is_done:
+        store.files.collect_unknown(spec.name)
+    reach("compaction.advanced")
 
 
 def choose(segments: Sequence[Segment], fewest: int) -> list[list[Segment]]:
@@ -99,15 +169,12 @@ def _is_full(group: Sequence[Segment]) -> bool:
 
 def _merge(store: Store, spec: CollectionSpec, group: Sequence[Segment]) -> None:
     writer = SegmentWriter(store.root, spec, f"{COMPACTED}{uuid.uuid4()}")
-    label = pa.scalar(orjson.dumps(list(group[0].partition)).decode())
+    label = orjson.dumps(list(group[0].partition)).decode()
     try:
-        for batch in read_sorted(store.root, [SourceRead(0, 0, BEGINNING, END_OF_TIME, tuple(group))]):
-            adjusted, _, seq, key, doc = batch.columns
-            columns = [adjusted, seq, key, doc, pa.repeat(label, batch.num_rows)]
-            writer.write(pa.RecordBatch.from_arrays(columns, schema=ROWS))
+        copy_rows(store.root, writer, SourceRead(0, 0, BEGINNING, END_OF_TIME, tuple(group)), label)
         written = writer.close()
         reach("compaction.written")
-        if not store.replace_segments(spec.name, group, written):
+        if not store.files.replace(spec.name, group, written):
             writer.abort()  # the collection was reset meanwhile
         reach("compaction.replaced")
     except FlowError:
@@ -119,18 +186,27 @@ def _segments(store: Store, spec: CollectionSpec) -> list[Segment]:
     return store.segments(spec.name, [each.field for each in spec.partitions], SelectorSpec())
 
 
-def _remove_abandoned(store: Store, name: str) -> None:
-    """Remove files of a compaction that was not finished."""
-    known = store.known_files(name)
-    for file in (store.root / collection_folder(name)).rglob(f"{COMPACTED}*.parquet"):
-        if str(file.relative_to(store.root)) not in known:
-            file.unlink(missing_ok=True)
+@contextmanager
+def _scratch(store: Store) -> Iterator[Path]:
+    """An empty folder on the data folder's disk, gone when the block ends; a crash may leave it to the next one."""
+    folder = store.root / "compaction"
+    with translated(folder):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
-def _alone(store: Store) -> Iterator[None]:
-    """Wait until no other process compacts in this data folder."""
+def _alone(store: Store, *, wait: bool) -> Iterator[bool]:
+    """Whether no other process compacts in this data folder while the block is at work."""
     path = store.root / "compaction.lock"
     with translated(path), path.open("wb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True

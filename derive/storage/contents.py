@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from derive.document.clock import format_rfc3339
 from derive.document.pointer import MISSING
-from derive.errors import FrontierError, UsageError
+from derive.errors import FrontierError, StorageError, UsageError
 from derive.protocol.specs import JSON, CollectionSpec, Document, SelectorSpec
 from derive.reduce.combiner import Combiner
 from derive.storage.frontier import BEGINNING
@@ -22,7 +23,7 @@ class ReadOptions:
     """What to read of a collection.
 
     Attributes:
-        since: least clock; None for all.
+        since: least clock; None for all, of which what was compacted is reduced.
         as_of: the time at which to read, included; None for everything that is final.
         selector: which logical partitions.
     """
@@ -53,22 +54,28 @@ def selector_of(spec: CollectionSpec, value: Mapping[str, JSON]) -> SelectorSpec
     return SelectorSpec(sides["include"], sides["exclude"])
 
 
-def source_read(store: Store, spec: CollectionSpec, options: ReadOptions) -> SourceRead:
-    """The segments and clocks that hold what was asked for.
+@contextmanager
+def reading(store: Store, spec: CollectionSpec, options: ReadOptions) -> Iterator[SourceRead]:
+    """The segments and clocks that hold what was asked for, and the right to read them for as long as the block takes.
 
     Raises:
         UsageError: nothing is stored under the collection's name.
         FrontierError: the contents at that time are no longer, or not yet, known.
     """
+    times = [each for each in (options.since, options.as_of) if each is not None]
+    capability = store.reads.lease(spec.name, max(BEGINNING, min(times)) if times else None)
+    with store.reads.kept(capability):
+        try:
+            yield _source_read(store, spec, options)
+        except FileNotFoundError as exc:
+            raise StorageError(f"a file of '{spec.name}' is gone: {exc}", hint="was it reset? read it again") from exc
+
+
+def _source_read(store: Store, spec: CollectionSpec, options: ReadOptions) -> SourceRead:
     known = store.collection(spec.name)
-    if known is None:
-        raise UsageError(f"nothing is stored in collection '{spec.name}' yet")
+    assert known is not None  # there is a right to read it
     end = known.upper
     if options.as_of is not None:
-        if options.as_of < known.since:
-            raise FrontierError(
-                f"'{spec.name}' is exact from {format_rfc3339(known.since)} on; what it held before was compacted"
-            )
         if options.as_of >= known.upper:
             raise FrontierError(
                 f"'{spec.name}' is known up to {format_rfc3339(known.upper)} and not yet at"
@@ -76,15 +83,26 @@ def source_read(store: Store, spec: CollectionSpec, options: ReadOptions) -> Sou
                 hint="run the task that fills it, or ask for an earlier time",
             )
         end = options.as_of + 1
-    fields = [each.field for each in spec.partitions]
-    segments = store.segments(spec.name, fields, options.selector)
     begin = max(BEGINNING, options.since or BEGINNING)
+    return read_between(store, spec, options.selector, begin, end)
+
+
+def read_between(store: Store, spec: CollectionSpec, selector: SelectorSpec, begin: int, end: int) -> SourceRead:
+    """The segments that hold documents with clocks in `[begin, end)`, for whoever has the right to read them."""
+    fields = [each.field for each in spec.partitions]
+    segments = store.segments(spec.name, fields, selector, begin=begin)
     return SourceRead(0, 0, begin, end, tuple(segments)).within(begin, end)
 
 
-def read_rows(store: Store, spec: CollectionSpec, options: ReadOptions) -> Iterator[pa.RecordBatch]:
-    """Updates in the order of (clock, seq, key), as rows whose `adjusted` is the document's clock."""
-    return read_sorted(store.root, [source_read(store, spec, options)])
+def read_rows(store: Store, spec: CollectionSpec, options: ReadOptions) -> Generator[pa.RecordBatch]:
+    """Updates in the order of (clock, seq, key), as rows whose `adjusted` is the document's clock.
+
+    Raises:
+        UsageError: nothing is stored under the collection's name.
+        FrontierError: the contents at that time are no longer, or not yet, known.
+    """
+    with reading(store, spec, options) as read:
+        yield from read_sorted(store.root, [read])
 
 
 def reduce_in_memory(spec: CollectionSpec, rows: Iterator[tuple[bytes, Document]]) -> list[tuple[bytes, Document]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,7 @@ class TaskCommit:
         shards: numbers of the shards that took part.
         documents_in: documents processed in this transaction.
         documents_out: documents published in it.
+        reads: for each source, the clock from which on the task still needs it.
     """
 
     task: str
@@ -71,3 +72,4 @@ class TaskCommit:
     shards: Sequence[int]
     documents_in: int
     documents_out: int
+    reads: Mapping[str, int] = field(default_factory=dict)

@@ -24,10 +24,10 @@ from derive.document.pointer import MISSING, compile_pointer
 from derive.errors import DocumentError, FrontierError, UsageError
 from derive.protocol.specs import JSON, CollectionSpec, Document
 from derive.schema.validator import compile_validator
-from derive.storage.capability import WriteCapability
+from derive.storage.capability import RENEW_SECONDS, WriteCapability
 from derive.storage.label import compile_labels
 from derive.storage.metadata import translated
-from derive.storage.segment import ROWS, SegmentWriter
+from derive.storage.segment import INGESTED, ROWS, SegmentWriter
 from derive.storage.store import Store
 from derive.storage.texts import write_texts
 
@@ -36,7 +36,6 @@ Line: TypeAlias = tuple[int, "bytes | Document"]
 
 _BATCH = 5_000
 _MOST_PROBLEMS = 10
-_RENEW_SECONDS = 15.0
 
 
 @dataclass(slots=True)
@@ -89,6 +88,7 @@ class Ingestion:
         self._keys = compile_keys(spec.key, spec.key_defaults)
         self._labels = compile_labels(spec)
         store.create(spec)
+        store.files.collect_abandoned(spec.name)
 
     def load(self, name: str, lines: Iterable[Line]) -> int:
         """Load one file; returns how many documents it held.
@@ -104,7 +104,7 @@ class Ingestion:
         store, collection = self._store, self._spec.name
         acquire = store.acquire_shared if self._get_clock is None else store.acquire_history
         capability = acquire(collection)
-        writer = SegmentWriter(store.root, self._spec, f"ingest-{capability.id}")
+        writer = SegmentWriter(store.root, self._spec, f"{INGESTED}{capability.id}")
         try:
             with translated(store.root):
                 last = self._write(name, lines, writer, capability)
@@ -135,7 +135,7 @@ class Ingestion:
             writer.write(self._rows(clocks, seqs, documents))
             count += len(documents)
             self._progress(count)
-            if time.monotonic() - renewed > _RENEW_SECONDS:
+            if time.monotonic() - renewed > RENEW_SECONDS:
                 self._store.renew(capability)
                 renewed = time.monotonic()
         problems.raise_any()

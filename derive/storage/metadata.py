@@ -16,7 +16,7 @@ import apsw
 from derive.errors import DiskFullError, StorageError
 from derive.failpoint import reach
 
-FORMAT = 2
+FORMAT = 3
 """Version of the tables below."""
 
 _TABLES = """
@@ -79,7 +79,16 @@ CREATE TABLE replaced (
 ) WITHOUT ROWID;
 """
 
-_UPGRADES = {1: _GARBAGE}
+_READS = """
+ALTER TABLE capability ADD COLUMN task TEXT;    -- whose durable right to read this is; NULL for leased ones and writers
+ALTER TABLE capability ADD COLUMN at INTEGER;   -- files replaced before are not read any more; NULL: none is being read
+CREATE TABLE abandoned (
+    id TEXT PRIMARY KEY,                -- of a leased write capability that its holder never gave back
+    collection TEXT NOT NULL REFERENCES collection
+) WITHOUT ROWID;
+"""
+
+_UPGRADES = {1: _GARBAGE, 2: _READS}
 """From each older version of the tables, what makes the next one of it."""
 
 

@@ -29,7 +29,10 @@ SOURCE_ROWS = pa.schema(
 """Documents on their way to a lambda; the first four columns are their order (law L4)."""
 
 _COLUMNS = ["clock", "seq", "key", "doc"]
-_ORDER = [("adjusted", "ascending"), ("transform", "ascending"), ("seq", "ascending"), ("key", "ascending")]
+_ORDER = ("adjusted", "transform", "seq", "key")
+STORED_ORDER = ("adjusted", "seq", "key")
+"""The order of documents in a collection, where `transform` does not tell a transform."""
+
 _BATCH = 10_000
 
 
@@ -124,12 +127,13 @@ class _Cursor:
         return taken
 
 
-def read_sorted(root: Path, reads: Sequence[SourceRead]) -> Iterator[pa.RecordBatch]:
-    """Rows (`SOURCE_ROWS`) of all reads in the order of (adjusted, transform, seq, key).
+def read_sorted(root: Path, reads: Sequence[SourceRead], order: Sequence[str] = _ORDER) -> Iterator[pa.RecordBatch]:
+    """Rows (`SOURCE_ROWS`) of all reads, in order.
 
     Args:
         root: the data folder.
         reads: what to read; at most one per transform.
+        order: columns by which to sort, of which `adjusted` is the first; by law L4 if it is not given.
 
     Yields:
         Batches of at most 10,000 rows; batch borders mean nothing.
@@ -155,15 +159,17 @@ def read_sorted(root: Path, reads: Sequence[SourceRead]) -> Iterator[pa.RecordBa
         if waiting:
             limit = min(limit, waiting[-1].first)
         tables = [table for table in (each.take_below(limit) for each in open_cursors) if table.num_rows]
-        yield from _batches(tables)
+        yield from _batches(tables, order)
         for cursor in open_cursors:
             if not cursor.exhausted and cursor.bound <= limit:
                 cursor.load()
         open_cursors = [each for each in open_cursors if not each.exhausted or each.has_rows]
 
 
-def _batches(tables: list[pa.Table]) -> Iterator[pa.RecordBatch]:
+def _batches(tables: list[pa.Table], order: Sequence[str]) -> Iterator[pa.RecordBatch]:
     if not tables:
         return
-    table = tables[0] if len(tables) == 1 else pa.concat_tables(tables).sort_by(_ORDER)
+    table = (
+        tables[0] if len(tables) == 1 else pa.concat_tables(tables).sort_by([(column, "ascending") for column in order])
+    )
     yield from table.combine_chunks().to_batches(max_chunksize=_BATCH)

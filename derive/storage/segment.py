@@ -45,8 +45,8 @@ ROWS = pa.schema(
 NO_PARTITION = "[]"
 """The `partition` of every document of a collection without logical partitions."""
 
-COMPACTED = "compact-"
-"""Begins the names of files that compaction wrote."""
+COMPACTED, INGESTED = "compact-", "ingest-"
+"""Begin the names of files that compaction and ingestion wrote; what follows `ingest-` is the capability's id."""
 
 _ROW_GROUP = 16_384
 _FILE_ROWS = 2_000_000

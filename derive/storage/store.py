@@ -6,8 +6,6 @@ an update without updates. Each is one transaction of the metadata database, dur
 
 from __future__ import annotations
 
-import os
-import socket
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -21,10 +19,12 @@ from derive.errors import FencedError, FrontierError, StorageError
 from derive.protocol.specs import CollectionSpec, SelectorSpec
 from derive.storage.capability import LEASE, WriteCapability
 from derive.storage.descriptions import Collection, TaskCommit, TaskState
+from derive.storage.files import Files, insert_segments
 from derive.storage.frontier import BEGINNING
+from derive.storage.lease import drop_ended, this_holder
 from derive.storage.metadata import Metadata, translated
-from derive.storage.partition import collection_folder
-from derive.storage.segment import COMPACTED, Segment
+from derive.storage.reads import Reads, move_task, rest_task, rewind_task
+from derive.storage.segment import Segment
 from derive.storage.timeline import Timeline, wall_clock
 
 
@@ -35,6 +35,11 @@ class Store:
         root: the data folder; created if it is missing.
         wall: tells the wall-clock time in microseconds.
         durable: survive a loss of power; False for data that is thrown away, such as a test's.
+
+    Attributes:
+        timeline: assigns clocks.
+        reads: rights to read, and the `since` they hold back.
+        files: what lies in the folder beside what is part of a collection.
     """
 
     def __init__(self, root: Path, wall: Callable[[], int] = wall_clock, *, durable: bool = True) -> None:
@@ -43,6 +48,8 @@ class Store:
             root.mkdir(parents=True, exist_ok=True)
         self._metadata = Metadata(root / "metadata.db", durable=durable)
         self.timeline = Timeline(self._metadata, wall)
+        self.reads = Reads(self._metadata)
+        self.files = Files(root, self._metadata)
 
     def close(self) -> None:
         """Release the metadata database."""
@@ -82,19 +89,22 @@ class Store:
             ).fetchone()
         return Collection(*row) if row else None
 
-    def segments(self, name: str, partitions: Sequence[str], selector: SelectorSpec) -> list[Segment]:
+    def segments(
+        self, name: str, partitions: Sequence[str], selector: SelectorSpec, begin: int = BEGINNING
+    ) -> list[Segment]:
         """Segments of a collection, without those of logical partitions that are not selected, by clock.
 
         Args:
             name: the collection.
             partitions: its partition fields, sorted.
             selector: which logical partitions.
+            begin: only those with clocks from here on.
         """
         with self._metadata.snapshot() as db:
             rows: list[Any] = db.execute(
                 "SELECT path, partition, clock_min, clock_max, documents, bytes FROM segment"
-                " WHERE collection = ? ORDER BY clock_min, id",
-                (name,),
+                " WHERE collection = ? AND clock_max >= ? ORDER BY clock_min, id",
+                (name, begin),
             ).fetchall()
         found = [Segment(row[0], tuple(orjson.loads(row[1])), *row[2:]) for row in rows]
         return [each for each in found if selector.selects(dict(zip(partitions, each.partition, strict=True)))]
@@ -133,14 +143,15 @@ class Store:
     @staticmethod
     def _insert(db: apsw.Connection, capability: WriteCapability, expires: int | None) -> None:
         db.execute(
-            "INSERT INTO capability VALUES (?, ?, 'write', ?, ?, ?, ?)",
+            "INSERT INTO capability (id, collection, kind, epoch, frontier, expires, holder)"
+            " VALUES (?, ?, 'write', ?, ?, ?, ?)",
             (
                 capability.id,
                 capability.collection,
                 capability.epoch,
                 capability.frontier,
                 expires,
-                f"{socket.gethostname()}:{os.getpid()}",
+                this_holder(),
             ),
         )
 
@@ -158,6 +169,8 @@ class Store:
         """Give a capability back; `upper` is no longer held by it."""
         with self._metadata.transaction() as db:
             db.execute("DELETE FROM capability WHERE id = ?", (capability.id,))
+            if capability.epoch and db.changes():
+                rest_task(db, capability.collection)
 
     @staticmethod
     def _check(db: apsw.Connection, capability: WriteCapability) -> None:
@@ -207,7 +220,7 @@ class Store:
             last = db.execute("SELECT max(clock_max) FROM segment WHERE collection = ?", (name,)).get
             if ascending and segments and last is not None and low <= last:
                 raise FrontierError(f"documents from {low} on are not later than those '{name}' already holds")
-            _insert_segments(db, name, segments)
+            insert_segments(db, name, segments)
             db.execute("UPDATE capability SET frontier = ? WHERE id = ?", (frontier, capability.id))
             self._advance_upper(db, name, frontier)
             if task:
@@ -221,11 +234,7 @@ class Store:
             The `upper` of each.
         """
         with self._metadata.transaction() as db:
-            db.execute("DELETE FROM capability WHERE expires < ?", (wall_clock(),))
-            holders: list[Any] = db.execute("SELECT holder, id FROM capability WHERE epoch = 0").fetchall()
-            for holder, identifier in holders:
-                if _is_dead(holder):
-                    db.execute("DELETE FROM capability WHERE id = ?", (identifier,))
+            drop_ended(db)
             return {name: self._advance_upper(db, name, frontier) for name in names}
 
     @staticmethod
@@ -282,78 +291,23 @@ class Store:
             db.execute("UPDATE task SET error = ? WHERE name = ?", (error, name))
 
     def reset(self, names: Sequence[str]) -> None:
-        """Forget all that tasks have derived and how far they were; who still writes for them is superseded."""
+        """Forget all that tasks have derived and how far they were; who still writes for them is superseded.
+
+        They need their sources from the beginning again, or what is known of it.
+        """
         with self._metadata.transaction() as db:
             for name in names:
                 db.execute(
                     "UPDATE collection SET since = ?, upper = ?, epoch = epoch + 1 WHERE name = ?",
                     (BEGINNING, BEGINNING, name),
                 )
-                db.execute("DELETE FROM capability WHERE collection = ?", (name,))
+                db.execute("DELETE FROM capability WHERE collection = ? AND task IS NULL", (name,))
                 db.execute("DELETE FROM segment WHERE collection = ?", (name,))
                 db.execute("DELETE FROM replaced WHERE collection = ?", (name,))
                 db.execute("DELETE FROM shard WHERE task = ?", (name,))
                 db.execute("DELETE FROM task WHERE name = ?", (name,))
-
-    # Housekeeping
-
-    def known_files(self, name: str) -> set[str]:
-        """Paths, relative to the data folder, of a collection's segments and of those that compaction replaced."""
-        with self._metadata.snapshot() as db:
-            rows: list[Any] = db.execute(
-                "SELECT path FROM segment WHERE collection = ?1 UNION SELECT path FROM replaced WHERE collection = ?1",
-                (name,),
-            ).fetchall()
-        return {row[0] for row in rows}
-
-    def replace_segments(self, name: str, old: Sequence[Segment], new: Sequence[Segment]) -> bool:
-        """Replace segments by others that hold the same updates; False if some of the old ones are not there any more.
-
-        The old files stay until `remove_replaced`.
-        """
-        paths = [(each.path,) for each in old]
-        with self._metadata.transaction() as db:
-            there: list[Any] = db.execute("SELECT path FROM segment WHERE collection = ?", (name,)).fetchall()
-            if not {each[0] for each in there}.issuperset(each[0] for each in paths):
-                return False
-            db.executemany("DELETE FROM segment WHERE path = ?", paths)
-            db.executemany("INSERT INTO replaced VALUES (?, ?, ?)", [(*each, name, wall_clock()) for each in paths])
-            _insert_segments(db, name, new)
-        return True
-
-    def remove_replaced(self, before: int) -> int:
-        """Remove files that were replaced before this wall-clock time, microseconds; returns how many."""
-        with self._metadata.snapshot() as db:
-            rows: list[Any] = db.execute("SELECT path FROM replaced WHERE at < ?", (before,)).fetchall()
-        for row in rows:
-            (self.root / row[0]).unlink(missing_ok=True)
-        with self._metadata.transaction() as db:
-            db.executemany("DELETE FROM replaced WHERE path = ?", rows)
-        return len(rows)
-
-    def collect_garbage(self, name: str) -> int:
-        """Remove files of a collection that no committed row names; returns how many.
-
-        Only its exclusive writer may call this: files of a transaction under way would be taken for garbage.
-        """
-        known = self.known_files(name)
-        removed = 0
-        for file in (self.root / collection_folder(name)).rglob("*.parquet"):
-            if str(file.relative_to(self.root)) not in known and not file.name.startswith(COMPACTED):
-                file.unlink(missing_ok=True)
-                removed += 1
-        return removed
-
-
-def _insert_segments(db: apsw.Connection, name: str, segments: Sequence[Segment]) -> None:
-    db.executemany(
-        "INSERT INTO segment (collection, path, partition, clock_min, clock_max, documents, bytes)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?)",
-        [
-            (name, s.path, orjson.dumps(s.partition).decode(), s.clock_min, s.clock_max, s.documents, s.bytes)
-            for s in segments
-        ],
-    )
+            for name in names:
+                rewind_task(db, name)
 
 
 def _commit_task(db: apsw.Connection, task: TaskCommit) -> None:
@@ -372,17 +326,4 @@ def _commit_task(db: apsw.Connection, task: TaskCommit) -> None:
         "INSERT INTO shard VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET token = excluded.token",
         [(task.task, number, task.token) for number in task.shards],
     )
-
-
-def _is_dead(holder: str) -> bool:
-    """Whether the process that holds a capability is known to be gone: it ran on this host and does not any more."""
-    host, _, pid = holder.rpartition(":")
-    if host != socket.gethostname():
-        return False
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
-    return False
+    move_task(db, task.task, task.reads)

@@ -112,7 +112,7 @@ def test_l2_a_crash_at_any_step_changes_nothing(failpoint: str, home: Path, expe
     assert digest(data) == expected
     left = {path.name for path in data.rglob("*.parquet")}
     world = World(data, load(home / "flow.yaml"))
-    known = {Path(each).name for name in world.catalog.collections for each in world.store.known_files(name)}
+    known = {Path(each).name for name in world.catalog.collections for each in world.store.files.known(name)}
     world.store.close()
     assert {each for each in left if not each.startswith("ingest")} <= known  # no orphans
 

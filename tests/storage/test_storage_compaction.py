@@ -15,9 +15,10 @@ from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.errors import StorageError
 from derive.protocol.specs import SelectorSpec
-from derive.storage import compaction
+from derive.storage import compaction, fold
 from derive.storage.compaction import Compaction, choose, compact
 from derive.storage.contents import ReadOptions, read_rows
+from derive.storage.files import Files
 from derive.storage.metadata import FORMAT
 from derive.storage.segment import Segment
 from derive.storage.store import Store
@@ -83,9 +84,9 @@ def test_one_segment_is_left_of_each_logical_partition_and_old_files_go_after_a_
     for first in (0, 10, 20):
         ingest(world, first, 10)
 
-    assert compact(world.store, spec) == Compaction("c/events", 6, 2)
+    assert compact(world.store, spec) == Compaction("c/events", 6, 2, 30, 30)
     assert files(world) == ["compact"] * 2 + ["ingest"] * 6
-    assert compact(world.store, spec, grace=0) == Compaction("c/events", 2, 2)
+    assert compact(world.store, spec, grace=0) == Compaction("c/events", 2, 2, 30, 30)
     assert files(world) == ["compact"] * 2
 
 
@@ -99,7 +100,7 @@ def test_what_an_unfinished_compaction_left_is_removed(tmp_path: Path, monkeypat
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Store, "replace_segments", killed)
+        patch.setattr(Files, "replace", killed)
         with pytest.raises(KeyboardInterrupt):
             compact(world.store, spec)
     before = world.rows("c/events")
@@ -115,15 +116,18 @@ def test_a_collection_that_was_reset_meanwhile_stays_empty(tmp_path: Path, monke
     spec = world.catalog.collections["c/events"]
     ingest(world, 0, 2)
     ingest(world, 2, 2)
-    read = compaction.read_sorted
+    read = fold.read_sorted
 
     def reset_first(*arguments: object) -> object:
         world.store.reset(["c/events"])
         return read(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(compaction, "read_sorted", reset_first)
+    monkeypatch.setattr(fold, "read_sorted", reset_first)
 
-    assert compact(world.store, spec).after == 0
+    done = compact(world.store, spec)
+
+    assert done is not None
+    assert done.after == 0
     assert files(world) == ["ingest"] * 4
 
 
@@ -141,11 +145,12 @@ def test_what_is_large_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_older_metadata_is_upgraded_and_newer_is_refused(tmp_path: Path) -> None:
     Store(tmp_path).close()
     db = apsw.Connection(str(tmp_path / "metadata.db"))
-    db.execute("DROP TABLE replaced; UPDATE format SET version = 1")
+    db.execute("DROP TABLE replaced; DROP TABLE abandoned; UPDATE format SET version = 1").fetchall()
+    db.execute("ALTER TABLE capability DROP COLUMN task; ALTER TABLE capability DROP COLUMN at").fetchall()
     db.close()
 
     store = Store(tmp_path)
-    assert store.remove_replaced(0) == 0
+    assert store.files.remove_replaced(0) == 0
     store.close()
     db = apsw.Connection(str(tmp_path / "metadata.db"))
     db.execute("UPDATE format SET version = ?", (FORMAT + 1,))

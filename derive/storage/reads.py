@@ -1,0 +1,278 @@
+"""Rights to read: who needs which past of a collection, and how far `since` may therefore move.
+
+A task holds a right to read each of its sources that outlives it: stopped for a week, it still finds what it has not
+processed. It moves up in the very commit that moves the task. Whoever reads once holds a lease instead.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import apsw
+
+from derive.document.clock import format_rfc3339
+from derive.errors import FencedError, FlowError, FrontierError, UsageError
+from derive.storage.capability import LEASE, RENEW_SECONDS, ReadCapability
+from derive.storage.files import are_there, replace_segments
+from derive.storage.frontier import BEGINNING
+from derive.storage.lease import drop_ended, is_dead, this_holder
+from derive.storage.metadata import Metadata
+from derive.storage.segment import Segment
+from derive.storage.timeline import wall_clock
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Who holds the `since` of a collection back.
+
+    Attributes:
+        frontier: clock from which on they need it.
+        task: name of the task; None for a reader with a lease.
+        holder: the process, `host:pid`.
+    """
+
+    frontier: int
+    task: str | None
+    holder: str
+
+
+@dataclass(frozen=True, slots=True)
+class Frontiers:
+    """Between which times a collection is exact and final.
+
+    Attributes:
+        since: its contents are exact from here on.
+        upper: everything below is final.
+        holds: who holds `since` back, the least first.
+    """
+
+    since: int
+    upper: int
+    holds: tuple[Hold, ...]
+
+    @property
+    def bound(self) -> int:
+        """How far `since` may move now."""
+        return max(self.since, min([self.upper, *(each.frontier for each in self.holds)]))
+
+
+class Reads:
+    """Read capabilities of one data folder, and the `since` they hold back."""
+
+    def __init__(self, metadata: Metadata) -> None:
+        self._metadata = metadata
+
+    # Leases
+
+    def lease(self, name: str, frontier: int | None = None) -> ReadCapability:
+        """Acquire a leased right to read a collection.
+
+        Args:
+            name: the collection.
+            frontier: the least time that matters; None for the present contents.
+
+        Raises:
+            UsageError: nothing is stored under this name.
+            FrontierError: the contents at that time are no longer known.
+        """
+        with self._metadata.transaction() as db:
+            row: Any = db.execute("SELECT since, upper FROM collection WHERE name = ?", (name,)).fetchone()
+            if row is None:
+                raise UsageError(f"nothing is stored in collection '{name}' yet")
+            since, upper = row
+            if frontier is not None and frontier < since:
+                raise FrontierError(
+                    f"'{name}' is exact from {format_rfc3339(since)} on; what it held at"
+                    f" {format_rfc3339(frontier)} was compacted",
+                    hint="ask for a later time",
+                )
+            capability = ReadCapability(str(uuid.uuid4()), name, max(since, upper) if frontier is None else frontier)
+            now = wall_clock()
+            _insert(db, capability, expires=now + LEASE, at=now)
+        return capability
+
+    def upper(self, capability: ReadCapability) -> int:
+        """The `upper` of the collection that a lease is for.
+
+        Raises:
+            FencedError: the lease ran out, or the collection was reset.
+        """
+        with self._metadata.snapshot() as db:
+            upper: int | None = db.execute(
+                "SELECT upper FROM collection JOIN capability ON collection = name WHERE id = ?", (capability.id,)
+            ).get
+        if upper is None:
+            raise _ended(capability)
+        return upper
+
+    def downgrade(self, capability: ReadCapability, frontier: int) -> ReadCapability:
+        """Move a lease up to a later time, and renew it; what its holder read before may be compacted.
+
+        Raises:
+            FencedError: the lease ran out, or the collection was reset.
+        """
+        now = wall_clock()
+        with self._metadata.transaction() as db:
+            db.execute(
+                "UPDATE capability SET frontier = max(frontier, ?), expires = ?, at = ? WHERE id = ?",
+                (frontier, now + LEASE, now, capability.id),
+            )
+            if not db.changes():
+                raise _ended(capability)
+        return replace(capability, frontier=max(capability.frontier, frontier))
+
+    def drop(self, capability: ReadCapability) -> None:
+        """Give a lease back; `since` is no longer held by it."""
+        with self._metadata.transaction() as db:
+            db.execute("DELETE FROM capability WHERE id = ?", (capability.id,))
+
+    @contextmanager
+    def kept(self, capability: ReadCapability) -> Iterator[None]:
+        """Renew a lease in the background for as long as the block takes, and give it back."""
+        done = threading.Event()
+        renewal = threading.Thread(target=self._renew, args=(capability, done), daemon=True)
+        renewal.start()
+        try:
+            yield
+        finally:
+            done.set()
+            renewal.join()
+            self.drop(capability)
+
+    def _renew(self, capability: ReadCapability, done: threading.Event) -> None:
+        while not done.wait(RENEW_SECONDS):
+            with suppress(FlowError):  # the next time may do, and else the lease runs out
+                metadata = Metadata(self._metadata.path)  # a connection is of one thread
+                with metadata.transaction() as db:
+                    until = (wall_clock() + LEASE, capability.id)
+                    db.execute("UPDATE capability SET expires = ? WHERE id = ?", until)
+                metadata.close()
+
+    # Tasks
+
+    def hold(self, task: str, needs: Mapping[str, int]) -> dict[str, int]:
+        """Give a task the right to read each of its sources from where it needs them, and of no other collection.
+
+        Args:
+            task: its name.
+            needs: for each source, the least clock that it still needs.
+
+        Returns:
+            The `since` of each source, below which the task does not find it as it was.
+        """
+        now = wall_clock()
+        found = {}
+        with self._metadata.transaction() as db:
+            db.execute("DELETE FROM capability WHERE task = ?", (task,))
+            for name, frontier in needs.items():
+                since: int | None = db.execute("SELECT since FROM collection WHERE name = ?", (name,)).get
+                found[name] = BEGINNING if since is None else since
+                if since is not None:
+                    capability = ReadCapability(str(uuid.uuid4()), name, max(since, frontier))
+                    _insert(db, capability, task=task, at=now)
+        return found
+
+    def holders(self) -> set[str]:
+        """Names of the tasks that hold a right to read anything."""
+        with self._metadata.snapshot() as db:
+            rows: list[Any] = db.execute("SELECT DISTINCT task FROM capability WHERE task IS NOT NULL").fetchall()
+        return {row[0] for row in rows}
+
+    def forget(self, task: str) -> bool:
+        """Take from a task that is gone its right to read; False if it is at work."""
+        with self._metadata.transaction() as db:
+            writers: list[Any] = db.execute(
+                "SELECT holder FROM capability WHERE collection = ? AND kind = 'write'", (task,)
+            ).fetchall()
+            if not all(is_dead(row[0]) for row in writers):
+                return False
+            db.execute("DELETE FROM capability WHERE task = ?", (task,))
+        return True
+
+    # Since
+
+    def frontiers(self, name: str) -> Frontiers | None:
+        """Between which times a collection is known, and who reads it; None if nothing is stored under this name."""
+        with self._metadata.transaction() as db:
+            drop_ended(db)
+            return _frontiers(db, name)
+
+    def advance_since(self, name: str, since: int, old: Sequence[Segment], new: Sequence[Segment]) -> bool:
+        """Move `since` up, and replace the history below it; all in one commit.
+
+        Args:
+            name: the collection.
+            since: clock; neither beyond `upper` nor beyond what anyone needs.
+            old: every segment with clocks below `since`.
+            new: what takes their place: exact at `since` and every later time.
+
+        Returns:
+            False if this is not possible any more: the collection was reset, or someone has begun to read it.
+        """
+        with self._metadata.transaction() as db:
+            drop_ended(db)
+            known = _frontiers(db, name)
+            count: int = db.execute(
+                "SELECT count(*) FROM segment WHERE collection = ? AND clock_min < ?", (name, since)
+            ).get
+            if known is None or since > known.bound or count != len(old) or not are_there(db, name, old):
+                return False
+            replace_segments(db, name, old, new)
+            db.execute("UPDATE collection SET since = max(since, ?) WHERE name = ?", (since, name))
+        return True
+
+
+def move_task(db: apsw.Connection, task: str, reads: Mapping[str, int]) -> None:
+    """Move a task's rights to read up to where it needs its sources now."""
+    now = wall_clock()
+    db.executemany(
+        "UPDATE capability SET frontier = max(frontier, ?), at = ? WHERE task = ? AND collection = ?",
+        [(frontier, now, task, name) for name, frontier in reads.items()],
+    )
+
+
+def rewind_task(db: apsw.Connection, task: str) -> None:
+    """Move a task's rights to read back to the beginning of what its sources still know."""
+    db.execute(
+        "UPDATE capability SET at = NULL,"
+        " frontier = (SELECT since FROM collection WHERE name = capability.collection) WHERE task = ?",
+        (task,),
+    )
+
+
+def rest_task(db: apsw.Connection, task: str) -> None:
+    """Note that a task is not at work: it is reading no files."""
+    db.execute("UPDATE capability SET at = NULL WHERE task = ?", (task,))
+
+
+def _ended(capability: ReadCapability) -> FencedError:
+    return FencedError(
+        f"'{capability.collection}' was reset, or the lease to read it ran out", hint="run the command again"
+    )
+
+
+def _insert(
+    db: apsw.Connection, capability: ReadCapability, *, at: int, expires: int | None = None, task: str | None = None
+) -> None:
+    db.execute(
+        "INSERT INTO capability (id, collection, kind, epoch, frontier, expires, holder, task, at)"
+        " VALUES (?, ?, 'read', 0, ?, ?, ?, ?, ?)",
+        (capability.id, capability.collection, capability.frontier, expires, this_holder(), task, at),
+    )
+
+
+def _frontiers(db: apsw.Connection, name: str) -> Frontiers | None:
+    row: Any = db.execute("SELECT since, upper FROM collection WHERE name = ?", (name,)).fetchone()
+    if row is None:
+        return None
+    holds: list[Any] = db.execute(
+        "SELECT frontier, task, holder FROM capability WHERE collection = ? AND kind = 'read'"
+        " ORDER BY frontier, task, holder",
+        (name,),
+    ).fetchall()
+    return Frontiers(row[0], row[1], tuple(Hold(*each) for each in holds))

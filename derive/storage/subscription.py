@@ -1,0 +1,58 @@
+"""Subscriptions: a collection's updates as they become final, and how far that is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator
+
+import pyarrow as pa
+
+from derive.errors import FencedError
+from derive.protocol.specs import CollectionSpec
+from derive.storage.capability import RENEW_SECONDS
+from derive.storage.contents import ReadOptions, read_between
+from derive.storage.frontier import BEGINNING
+from derive.storage.reader import read_sorted
+from derive.storage.store import Store
+
+
+def subscribe_at(
+    store: Store, spec: CollectionSpec, options: ReadOptions, pause: Callable[[], None]
+) -> Generator[pa.RecordBatch | int]:
+    """Updates of a collection from a time on, those that come as well as those that are there, without an end.
+
+    Args:
+        store: holds it, or will.
+        spec: the collection.
+        options: from when on, and which logical partitions; it has no `as_of`.
+        pause: is called when there is nothing new; it may raise to end the subscription.
+
+    Yields:
+        Rows as `read_rows` does, and now and then a frontier: every update with a clock below it has been handed on. A
+        subscription that begins there goes on where this one was.
+
+    Raises:
+        FrontierError: what the collection held at `options.since` was compacted.
+        FencedError: the collection was reset.
+    """
+    while store.collection(spec.name) is None:
+        pause()
+    frontier = max(BEGINNING, options.since or BEGINNING)
+    capability = store.reads.lease(spec.name, None if options.since is None else frontier)
+    renewed = time.monotonic()
+    with store.reads.kept(capability):
+        while True:
+            upper = store.reads.upper(capability)
+            if upper <= frontier:
+                pause()
+                continue
+            read = read_between(store, spec, options.selector, frontier, upper)
+            try:
+                yield from read_sorted(store.root, [read])
+            except FileNotFoundError as exc:
+                raise FencedError(f"'{spec.name}' was reset while it was read: {exc}") from exc
+            frontier = upper
+            yield frontier
+            if time.monotonic() - renewed > RENEW_SECONDS:
+                capability = store.reads.downgrade(capability, frontier)
+                renewed = time.monotonic()
