@@ -1,0 +1,337 @@
+"""Law L3 over any history of a data folder: frontiers tell the truth, whoever writes, reads, compacts or crashes.
+
+A plain list of updates is the oracle: it never forgets anything, so whatever the store says it knows must be what the
+list says.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import shutil
+import signal
+import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import storage_victim
+from conftest import write_catalog
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
+from storage_victim import NAME, crash, work
+
+from derive.catalog import load
+from derive.document.key import pack
+from derive.errors import FrontierError
+from derive.failpoint import FAILPOINTS
+from derive.protocol.specs import Document, SelectorSpec
+from derive.storage.capability import ReadCapability, WriteCapability
+from derive.storage.contents import ReadOptions, read_rows, reading, reduce_in_memory
+from derive.storage.ingest import Ingestion
+from derive.storage.reader import SourceRead, read_sorted
+from derive.storage.segment import INGESTED, SegmentWriter
+from derive.storage.store import Store
+from derive.storage.texts import parse_texts
+
+CATALOG = """
+collections:
+  m/events:
+    schema:
+      type: object
+      required: [k, p]
+      properties:
+        k: {type: integer}
+        p: {type: string}
+        n: {type: number, reduce: {strategy: sum}}
+        seen: {type: array, items: {type: integer}, reduce: {strategy: append}}
+        note: {type: string, reduce: {strategy: lastWriteWins, delete: true}}
+        gone: {type: boolean}
+      oneOf:
+        - {required: [gone], properties: {gone: {const: true}}, reduce: {strategy: merge, delete: true}}
+        - {properties: {gone: false}, reduce: {strategy: merge}}
+    key: [/k]
+    projections: {p: {location: /p, partition: true}}
+"""
+
+BEGIN = 1_000_000
+POINTS = sorted(each for each in FAILPOINTS if each.startswith(("compaction", "metadata", "segment")))
+DOCUMENTS = st.lists(
+    st.fixed_dictionaries(
+        {"k": st.integers(0, 3), "p": st.sampled_from("aab")},
+        optional={
+            "n": st.sampled_from([0.1, 0.2, 1, -3.7]),
+            "seen": st.lists(st.integers(0, 9), max_size=2),
+            "note": st.just("x"),
+            "gone": st.just(True),
+        },
+    ),
+    min_size=1,
+    max_size=4,
+)
+SELECTORS = st.sampled_from([SelectorSpec(), SelectorSpec(include={"p": ("a",)}), SelectorSpec(exclude={"p": ("a",)})])
+SHARES = st.floats(0, 1)
+
+
+@dataclass
+class Model:
+    """What a data folder must be: every update there ever was, and the frontiers."""
+
+    updates: list[tuple[int, Document]] = field(default_factory=list)
+    since: int = 0
+    upper: int = 0
+    last: int = 0
+    writers: dict[str, int] = field(default_factory=dict)
+    readers: dict[str, int] = field(default_factory=dict)
+
+    def assign(self, wall: int, count: int) -> int:
+        first = max(wall, self.last + 1)
+        self.last = first + count - 1
+        return first
+
+    def seal(self, frontier: int) -> None:
+        self.upper = max(self.upper, min([frontier, *self.writers.values()]))
+
+    def bound(self, wanted: int) -> int:
+        return max(self.since, min([wanted, self.upper, *self.readers.values()]))
+
+    def between(self, begin: int, end: int, selector: SelectorSpec) -> list[tuple[int, Document]]:
+        return [each for each in self.updates if begin <= each[0] < end and selector.selects({"p": each[1]["p"]})]
+
+
+class Machine(RuleBasedStateMachine):
+    writers = Bundle("writers")
+    leases = Bundle("leases")
+    slow = Bundle("slow")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.home = Path(tempfile.mkdtemp())
+        self.spec = load(write_catalog(self.home, CATALOG)).collections[NAME]
+        self.wall = BEGIN
+        self.store = self.open()
+        self.store.create(self.spec)
+        self.model = Model()
+        self.slow_ones: list[ExitStack] = []
+
+    def open(self) -> Store:
+        return Store(self.home / "data", wall=lambda: self.wall, durable=False)
+
+    def teardown(self) -> None:
+        for each in self.slow_ones:
+            each.close()
+        for identifier in list(self.model.readers):
+            self.store.reads.drop(ReadCapability(identifier, NAME, 0))
+        for identifier in list(self.model.writers):
+            self.store.drop(WriteCapability(identifier, NAME, 0))
+        self.store.reads.forget("t")
+        work(self.store, self.spec, "forget", self.model.upper)
+        paths = {str(each.relative_to(self.store.root)) for each in self.store.root.rglob("*.parquet")}
+        assert paths == self.store.files.known(NAME)
+        self.store.close()
+        shutil.rmtree(self.home)
+
+    # Time and writing
+
+    @rule(micros=st.integers(0, 40))
+    def let_time_pass(self, micros: int) -> None:
+        self.wall += micros
+
+    @rule(documents=DOCUMENTS)
+    def ingest(self, documents: list[Document]) -> None:
+        work(self.store, self.spec, "ingest", documents)
+        self.ingested(documents)
+
+    def ingested(self, documents: list[Document]) -> None:
+        first = self.model.assign(self.wall, len(documents))
+        self.model.updates += list(enumerate(documents, start=first))
+        self.model.seal(first + len(documents))
+
+    @rule(target=writers)
+    def begin_to_write(self) -> WriteCapability:
+        capability = self.store.acquire_shared(NAME)
+        self.model.writers[capability.id] = max(self.wall, self.model.last + 1, self.model.upper)
+        assert capability.frontier == self.model.writers[capability.id]
+        return capability
+
+    @rule(writer=consumes(writers), documents=DOCUMENTS)
+    def finish_to_write(self, writer: WriteCapability, documents: list[Document]) -> None:
+        first = self.store.timeline.assign(len(documents))
+        files = SegmentWriter(self.store.root, self.spec, f"{INGESTED}{writer.id}")
+        files.write(
+            Ingestion(self.store, self.spec)._rows(
+                range(first, first + len(documents)), [0] * len(documents), documents
+            )
+        )
+        self.store.update_and_downgrade(writer, files.close(), first + len(documents))
+        self.store.drop(writer)
+        del self.model.writers[writer.id]
+        assert first == self.model.assign(self.wall, len(documents))
+        self.model.updates += list(enumerate(documents, start=first))
+        # Its capability still held `upper` back at the commit, from its new frontier on.
+        self.model.seal(first + len(documents))
+
+    @rule(writer=consumes(writers))
+    def give_up_to_write(self, writer: WriteCapability) -> None:
+        self.store.drop(writer)
+        del self.model.writers[writer.id]
+
+    @rule()
+    def seal(self) -> None:
+        now = self.store.timeline.read()
+        assert now == max(self.wall, self.model.last + 1)
+        self.model.last = now - 1
+        self.model.seal(now)
+        assert self.store.seal([NAME], now) == {NAME: self.model.upper}
+
+    # Compaction
+
+    @rule()
+    def merge(self) -> None:
+        work(self.store, self.spec, "merge", None)
+
+    @rule(share=st.floats(0, 1.2))
+    def forget(self, share: float) -> None:
+        wanted = self.at(share)
+        work(self.store, self.spec, "forget", wanted)
+        self.model.since = self.model.bound(wanted)
+
+    def at(self, share: float) -> int:
+        """A clock between the first one and the last, or a little later."""
+        return BEGIN + int(share * (self.model.last + 10 - BEGIN))
+
+    # Rights to read
+
+    @rule(target=leases, share=SHARES)
+    def begin_to_read(self, share: float) -> Any:
+        frontier = self.at(share)
+        if frontier < self.model.since:
+            with pytest.raises(FrontierError, match="was compacted"):
+                self.store.reads.lease(NAME, frontier)
+            return multiple()
+        capability = self.store.reads.lease(NAME, frontier)
+        self.model.readers[capability.id] = frontier
+        return capability
+
+    @rule(target=leases, lease=consumes(leases), share=SHARES)
+    def downgrade(self, lease: ReadCapability, share: float) -> ReadCapability:
+        moved = self.store.reads.downgrade(lease, self.at(share))
+        self.model.readers[lease.id] = moved.frontier
+        assert moved.frontier == max(lease.frontier, self.at(share))
+        return moved
+
+    @rule(lease=consumes(leases))
+    def stop_to_read(self, lease: ReadCapability) -> None:
+        self.store.reads.drop(lease)
+        del self.model.readers[lease.id]
+
+    @rule(share=SHARES)
+    def hold_for_a_task(self, share: float) -> None:
+        assert self.store.reads.hold("t", {NAME: self.at(share)}) == {NAME: self.model.since}
+        self.model.readers["t"] = max(self.at(share), self.model.since)
+
+    @rule()
+    def forget_the_task(self) -> None:
+        assert self.store.reads.forget("t")
+        self.model.readers.pop("t", None)
+
+    # Crashes
+
+    @rule(
+        point=st.sampled_from(POINTS),
+        times=st.integers(1, 3),
+        step=st.sampled_from(["ingest", "merge", "forget"]),
+        documents=DOCUMENTS,
+        share=SHARES,
+    )
+    def crash(self, point: str, times: int, step: str, documents: list[Document], share: float) -> None:
+        argument: Any = documents if step == "ingest" else self.at(share)
+        before = self.store.collection(NAME)
+        victim = CONTEXT.Process(target=crash, args=(str(self.home), self.wall, f"{point}:{times}", step, argument))
+        victim.start()
+        victim.join()
+        assert victim.exitcode in (0, -signal.SIGKILL)
+        known = self.store.collection(NAME)
+        assert known is not None
+        assert before is not None
+        if step == "ingest" and known.documents > before.documents:
+            self.ingested(documents)
+        elif step == "ingest":
+            self.store.seal([NAME], 0)  # what it held back is free
+            self.model.last = max(self.model.last, self.store.timeline.assign(1))
+        elif step == "forget" and known.since > before.since:
+            self.model.since = self.model.bound(argument)
+
+    # What must be so at any time
+
+    @invariant()
+    def frontiers_are_those_of_the_model(self) -> None:
+        known = self.store.collection(NAME)
+        assert known is not None
+        assert (known.since, known.upper) == (self.model.since, self.model.upper)
+
+    @invariant()
+    def every_file_that_is_known_is_there(self) -> None:
+        assert all((self.store.root / each).is_file() for each in self.store.files.known(NAME))
+
+    @rule(share=SHARES, selector=SELECTORS)
+    def contents_are_exact_from_since_to_upper(self, share: float, selector: SelectorSpec) -> None:
+        time = self.at(share)
+        options = ReadOptions(as_of=time, selector=selector)
+        if not self.model.since <= time < self.model.upper:
+            with pytest.raises(FrontierError):
+                list(read_rows(self.store, self.spec, options))
+            return
+        assert self.reduced(self.read(options)) == self.reduced(self.model.between(0, time + 1, selector))
+
+    @rule(share=SHARES, selector=SELECTORS)
+    def history_is_exact_from_since_to_upper(self, share: float, selector: SelectorSpec) -> None:
+        begin = self.at(share)
+        options = ReadOptions(since=begin, selector=selector)
+        if begin < self.model.since:
+            with pytest.raises(FrontierError, match="is exact from"):
+                list(read_rows(self.store, self.spec, options))
+            return
+        assert self.read(options) == self.model.between(begin, self.model.upper, selector)
+
+    @rule(target=slow, selector=SELECTORS)
+    def begin_to_read_slowly(self, selector: SelectorSpec) -> tuple[ExitStack, SourceRead, Any]:
+        stack = ExitStack()
+        self.slow_ones.append(stack)
+        read = stack.enter_context(reading(self.store, self.spec, ReadOptions(selector=selector)))
+        frontiers = self.store.reads.frontiers(NAME)
+        assert frontiers is not None
+        self.model.readers[f"slow {id(stack)}"] = max(self.model.upper, self.model.since)
+        return stack, read, self.reduced(self.model.between(0, self.model.upper, selector))
+
+    @rule(slow=consumes(slow))
+    def finish_to_read_slowly(self, slow: tuple[ExitStack, SourceRead, Any]) -> None:
+        stack, read, expected = slow
+        assert self.reduced(rows_of(read_sorted(self.store.root, [read]))) == expected
+        stack.close()
+        del self.model.readers[f"slow {id(stack)}"]
+
+    def read(self, options: ReadOptions) -> list[tuple[int, Document]]:
+        return rows_of(read_rows(self.store, self.spec, options))
+
+    def reduced(self, updates: list[tuple[int, Document]]) -> list[tuple[bytes, bytes]]:
+        rows = ((pack([document["k"]]), document) for _, document in updates)
+        return [(key, orjson.dumps(value)) for key, value in reduce_in_memory(self.spec, rows)]
+
+
+def rows_of(batches: Any) -> list[tuple[int, Document]]:
+    return [
+        row for batch in batches for row in zip(batch.column(0).to_pylist(), parse_texts(batch.column(4)), strict=True)
+    ]
+
+
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload([storage_victim.__name__])
+
+Machine.TestCase.settings = settings(
+    max_examples=25, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+)
+TestStorage = Machine.TestCase
