@@ -1,7 +1,9 @@
 """Torture: the examples, killed at random moments over and over, must derive what they derive undisturbed (law L2).
 
-A round starts `flowctl run`, kills the driver, a Python worker or Deno at a random moment, and looks whether the run
-came to its end all the same. Once it has, every byte of every derived collection is compared, and it begins again.
+`flowctl run` works in many small transactions, now with shuffles and now without. Every round kills the driver, a
+Python worker, Deno or all of them at a random moment; a run that lost its driver is started again, and one that lost
+something else goes on by itself or is started again. Once a run has come to its end, every byte of every derived
+collection is compared with what one undisturbed run in large transactions derived, and it begins again.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 from engine.victims import deno_processes, python_workers
@@ -27,7 +30,14 @@ from derive.storage.ingest import Ingestion, json_lines
 from derive.storage.store import Store
 
 ROOT = Path(__file__).parent.parent
-FLOWCTL = "import sys; sys.argv[0] = 'flowctl'; from derive.cli.main import main; main()"
+FLOWCTL = """
+import sys
+from derive.cli.main import main
+from derive.engine import plan
+sys.argv[0] = "flowctl"
+plan.MAX_DOCUMENTS, plan.SMALL_DOCUMENTS = {most}, {small}
+main()
+"""
 _PATIENCE_SECONDS = 300
 
 
@@ -37,6 +47,8 @@ def main() -> int:
     parser.add_argument("--example", choices=["acmebank", "flights"], default="acmebank")
     parser.add_argument("--rounds", type=int, default=200, help="how many kills")
     parser.add_argument("--documents", type=int, default=20_000, help="how many transfers, or flights")
+    parser.add_argument("--transaction", type=int, default=1_000, help="about how many documents a transaction covers")
+    parser.add_argument("--pause", type=float, default=5.0, help="most seconds from one kill to the next")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     options = parser.parse_args()
     print(f"{options.example}: {options.rounds} rounds, seed {options.seed}", flush=True)
@@ -51,9 +63,10 @@ class Torture:
         self.folder = folder
         self.source = ROOT / "examples" / options.example / "flow.yaml"
         self.catalog = load(self.source)
-        self.rounds = options.rounds
+        self.options = options
         self.dice = random.Random(options.seed)
         self.killed: Counter[str] = Counter()
+        self.started = 0
         self.compared = 0
         ingest = {"acmebank": self._transfers, "flights": self._flights}[options.example]
         ingest(options.documents)
@@ -61,63 +74,75 @@ class Torture:
     def run(self) -> int:
         """All rounds; 0 if nothing ever differed."""
         data = self._fresh("undisturbed")
-        process = self._start(data)
-        _wait_for_work(process)
-        begun = time.monotonic()
-        assert process.wait() == 0
-        seconds = time.monotonic() - begun
+        assert self._start(data, FLOWCTL.format(most=2_000_000, small=20_000)).wait() == 0
         expected = self._digest(data)
-        print(f"undisturbed: {len(expected)} derivations at work for {seconds:.1f} s", flush=True)
+        print(f"undisturbed: {len(expected)} derivations", flush=True)
         data = self._fresh("disturbed")
-        for number in range(1, self.rounds + 1):
-            status = self._round(data, seconds)
-            if status == 0:
-                self.compared += 1
-                found = self._digest(data)
-                if found != expected:
-                    differing = [name for name in expected if found[name] != expected[name]]
-                    print(f"round {number}: {', '.join(differing)} differ; see {data}")
-                    shutil.copytree(data, Path(tempfile.mkdtemp(prefix="flowctl-differs-")) / "data")
-                    return 1
-                data = self._fresh("disturbed")
-            if number % 10 == 0:
-                kills = ", ".join(f"{count} {what}" for what, count in sorted(self.killed.items()))
-                print(f"{number} rounds: killed {kills}; {self.compared} times to the end, same bytes", flush=True)
+        while self.killed.total() < self.options.rounds:
+            if not self._until_lost(data):
+                continue
+            self.compared += 1
+            found = self._digest(data)
+            if found != expected:
+                differing = [name for name in expected if found[name] != expected[name]]
+                kept = Path(tempfile.mkdtemp(prefix="flowctl-differs-"))
+                shutil.copytree(data, kept / "disturbed")
+                shutil.copytree(self.folder / "undisturbed", kept / "undisturbed")
+                print(f"{self._told()}: {', '.join(differing)} differ; see {kept}")
+                return 1
+            print(f"{self._told()}: same bytes", flush=True)
+            data = self._fresh("disturbed")
         return 0
 
-    def _round(self, data: Path, seconds: float) -> int | None:
-        """Start a run and kill something; the exit status if the run came to its end, None if it was killed."""
-        process = self._start(data)
+    def _told(self) -> str:
+        kills = ", ".join(f"{count} {what}" for what, count in sorted(self.killed.items()))
+        return f"{self.killed.total()} kills ({kills}), {self.started} starts, {self.compared} times to the end"
+
+    def _until_lost(self, data: Path) -> bool:
+        """Start a run, and kill something now and then until it ends; whether it came to its end."""
+        small = self.dice.choice([-1, 20_000])
+        process = self._start(data, FLOWCTL.format(most=self.options.transaction, small=small))
+        self.started += 1
         _wait_for_work(process)
-        try:
-            return process.wait(self.dice.uniform(0, seconds))
-        except subprocess.TimeoutExpired:
-            pass
-        what = self.dice.choice(["driver", "driver", "worker", "deno", "everything"])
-        victims = {
-            "driver": [process.pid],
-            "worker": python_workers(process.pid),
-            "deno": deno_processes(process.pid),
-            "everything": [],
-        }[what]
+        lost = 0
+        while True:
+            try:
+                status = process.wait(self.dice.uniform(0, self.options.pause))
+                break
+            except subprocess.TimeoutExpired:
+                pass
+            if self.killed.total() >= self.options.rounds:
+                status = process.wait(_PATIENCE_SECONDS)
+                break
+            what = self._kill(process)
+            lost += 1
+            if what in ("driver", "everything"):
+                process.wait(_PATIENCE_SECONDS)
+                return False
+        # A transaction that loses its Deno, or too many workers, fails; the next run does it again.
+        assert status == 0 or lost, f"it failed undisturbed; see {self.folder / 'stderr.txt'}"
+        return status == 0
+
+    def _kill(self, process: subprocess.Popen[bytes]) -> str:
+        """Kill something of a run; what it was."""
+        what = self.dice.choices(["driver", "everything", "worker", "deno"], weights=[1, 1, 3, 2])[0]
+        victims = {"worker": python_workers, "deno": deno_processes}.get(what, lambda _: [])(process.pid)
+        if what == "deno" and not victims:
+            what, victims = "worker", python_workers(process.pid)
+        if what == "worker" and not victims:
+            what = "driver"
         if what == "everything":
             os.killpg(process.pid, signal.SIGKILL)
-        elif victims:
-            try:
-                os.kill(self.dice.choice(victims), signal.SIGKILL)
-            except ProcessLookupError:
-                return process.wait(_PATIENCE_SECONDS)
-        else:
-            what, victims = "driver", [process.pid]
+        elif what == "driver":
             process.kill()
+        else:
+            with suppress(ProcessLookupError):
+                os.kill(self.dice.choice(victims), signal.SIGKILL)
         self.killed[what] += 1
-        status = process.wait(_PATIENCE_SECONDS)
-        if what in ("driver", "everything"):
-            return None
-        return status if status == 0 else None  # what a lost Deno was about to say fails its transaction
+        return what
 
-    def _start(self, data: Path) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-c", FLOWCTL, "run", "--until-idle"]
+    def _start(self, data: Path, flowctl: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", flowctl, "run", "--until-idle"]
         return subprocess.Popen(
             [*command, "--source", str(self.source), "--data", str(data)],
             stderr=(self.folder / "stderr.txt").open("ab"),
