@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 
-from derive.engine.state import task_folder
+from derive.engine.state import epochs_lock, task_folder
 from derive.errors import UsageError
 from derive.failpoint import reach
 from derive.protocol.specs import CatalogSpec
@@ -57,9 +57,11 @@ def reset(catalog: CatalogSpec, store: Store, names: Sequence[str], *, cascade: 
             hint="add --cascade to reset these too",
         )
     chosen = [*names, *readers]
-    store.reset(chosen)
-    reach("reset.committed")
-    for name in chosen:
-        shutil.rmtree(task_folder(store.root, name), ignore_errors=True)
-        store.files.collect(name)
+    # A run that begins meanwhile publishes its epoch, and so writes its first file, when this is over.
+    with epochs_lock(store.root):
+        store.reset(chosen)
+        reach("reset.committed")
+        for name in chosen:
+            shutil.rmtree(task_folder(store.root, name), ignore_errors=True)
+            store.files.collect(name)
     return chosen

@@ -31,13 +31,15 @@ def split(store: Store, name: str) -> int:
     Raises:
         TaskError: it has never run, or has very many shards already.
     """
-    state = store.task(name)
-    if state is None:
+    found = store.task(name)
+    if found is None:
         raise TaskError(f"'{name}' has never run", hint="say with how many shards it starts: flowctl run --shards N")
-    count = 2 * state.shards
-    if count > _MOST_SHARDS:
-        raise TaskError(f"'{name}' has {state.shards} shards already")
+    if 2 * found.shards > _MOST_SHARDS:
+        raise TaskError(f"'{name}' has {found.shards} shards already")
     capability = store.acquire_exclusive(name)
+    # A run that is under way may have committed until just now, and cannot from here on.
+    state = store.task(name) or found
+    count = 2 * state.shards
     write_epoch(store.root, name, capability.epoch)
     tokens = {}
     old = [shard_folder(store.root, name, number, state.shards) for number in state.tokens]

@@ -15,7 +15,7 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import apsw
@@ -43,17 +43,29 @@ def shard_folder(root: Path, task: str, number: int, shards: int) -> Path:
     return task_folder(root, task) / f"{begin:08x}-{end:08x}"
 
 
+def epochs_lock(root: Path) -> AbstractContextManager[None]:
+    """Held while epochs are published, and while what belongs to older ones is removed."""
+    return _locked(root / "epochs.lock")
+
+
 def write_epoch(root: Path, task: str, epoch: int) -> None:
-    """Publish the current epoch of a task to its workers, durably."""
+    """Publish the current epoch of a task to its workers, durably; it never goes back.
+
+    Raises:
+        FencedError: a newer run has published its epoch already.
+    """
     folder = task_folder(root, task)
     with translated(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        temporary = folder / f"epoch.{os.getpid()}"
-        temporary.write_text(str(epoch))
-        sync(temporary)
-        reach("epoch.written")
-        temporary.replace(folder / "epoch")
-        reach("epoch.renamed")
+        with epochs_lock(root):
+            folder.mkdir(parents=True, exist_ok=True)
+            if (_epoch(folder) or 0) > epoch:
+                raise _superseded(folder)
+            temporary = folder / "epoch.new"
+            temporary.write_text(str(epoch))
+            sync(temporary)
+            reach("epoch.written")
+            temporary.replace(folder / "epoch")
+            reach("epoch.renamed")
 
 
 def _epoch(folder: Path) -> int | None:
@@ -111,15 +123,24 @@ def fold(folder: Path, *, epoch: int, committed: str) -> Path:
 def _owned(folder: Path, epoch: int) -> Iterator[None]:
     """Hold the lock of a shard's folder, for the current run of its task."""
     folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder):
+    with _locked(folder / "lock"):
         if _epoch(folder.parent) != epoch:
-            raise FencedError(f"another flowctl has taken over '{folder.parent.name}', or has reset it")
+            raise _superseded(folder.parent)
         yield
 
 
+def _superseded(folder: Path) -> FencedError:
+    return FencedError(f"another flowctl has taken over '{folder.name}', or has reset it")
+
+
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+def _locked(file: Path) -> Iterator[None]:
+    """Hold a lock that ends with this process at the latest.
+
+    Raises:
+        StorageError: another process has held it for a minute.
+    """
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         deadline = time.monotonic() + _LOCK_SECONDS
         while True:
@@ -128,7 +149,7 @@ def _locked(folder: Path) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise StorageError(f"the shard in {folder} is held by another process") from None
+                    raise StorageError(f"{file} is held by another process") from None
                 time.sleep(0.02)
         yield
     finally:

@@ -101,11 +101,12 @@ class Task:
         self._store = store
         self.spec = spec
         store.create(spec.collection)
+        self._capability: WriteCapability = store.acquire_exclusive(spec.name)
+        # A run that is under way may have committed until just now, and cannot from here on.
         state = store.create_task(spec.name, shards)
         self.shards = state.shards
         self.error: FlowError | None = None
         self._log = TaskLog(store.root, spec.name)
-        self._capability: WriteCapability = store.acquire_exclusive(spec.name)
         write_epoch(store.root, spec.name, self._capability.epoch)
         store.files.collect(spec.name)
         self._positions = dict(state.positions)
@@ -245,11 +246,15 @@ class Task:
         return commit
 
     def fail(self, error: FlowError) -> None:
-        """Record why the task stopped."""
+        """Record why the task stopped.
+
+        Raises:
+            FencedError: another run has taken over, and how it does is no longer for this one to say.
+        """
         self.error = error
         self._log.write("error", str(error))
         with suppress(DiskFullError):  # then it cannot be recorded, and is only told
-            self._store.set_error(self.spec.name, orjson.dumps(error.to_json()).decode())
+            self._store.set_error(self._capability, orjson.dumps(error.to_json()).decode())
 
     def release(self) -> None:
         """Give up the right to write."""

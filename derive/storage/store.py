@@ -285,10 +285,19 @@ class Store:
             db.execute("DELETE FROM shard WHERE task = ?", (name,))
             db.executemany("INSERT INTO shard VALUES (?, ?, ?)", [(name, *each) for each in tokens.items()])
 
-    def set_error(self, name: str, error: str | None) -> None:
-        """Record, as JSON, why a task stopped; None once it goes on."""
+    def set_error(self, capability: WriteCapability, error: str) -> None:
+        """Record, as JSON, why a task stopped; its next commit removes it.
+
+        Args:
+            capability: the exclusive right to write the task's collection.
+            error: JSON of a `FlowError`.
+
+        Raises:
+            FencedError: the capability is no longer valid.
+        """
         with self._metadata.transaction() as db:
-            db.execute("UPDATE task SET error = ? WHERE name = ?", (error, name))
+            self._check(db, capability)
+            db.execute("UPDATE task SET error = ? WHERE name = ?", (error, capability.collection))
 
     def reset(self, names: Sequence[str]) -> None:
         """Forget all that tasks have derived and how far they were; who still writes for them is superseded.

@@ -108,3 +108,12 @@ def test_a_superseded_run_touches_nothing(folder: Path, tmp_path: Path) -> None:
         append(folder, "a", "b")
     with open_state(folder, epoch=2, committed="a", token="b") as db:
         assert db.execute("SELECT token FROM added").get == "a"
+
+
+def test_an_epoch_never_goes_back(folder: Path, tmp_path: Path) -> None:
+    write_epoch(tmp_path, "task", 3)
+
+    with pytest.raises(FencedError, match="another flowctl has taken over 'task'"):
+        write_epoch(tmp_path, "task", 2)
+    with open_state(folder, epoch=3, committed=None, token="a") as db:
+        db.execute("CREATE TABLE mine (n INTEGER)")

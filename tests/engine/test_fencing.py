@@ -1,0 +1,195 @@
+"""Runs that overlap: whatever the moment at which one takes over, the older commits nothing from then on (law L5)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from conftest import World, write_catalog
+
+from derive.catalog import load
+from derive.document.clock import format_rfc3339
+from derive.engine.executor import InProcessExecutor
+from derive.engine.plan import Plan, Progress
+from derive.engine.reset import reset
+from derive.engine.run import Run
+from derive.engine.split import split
+from derive.engine.state import task_folder
+from derive.engine.worker import Message
+from derive.errors import FencedError, StorageError
+from derive.storage.capability import WriteCapability
+from derive.storage.store import Store
+
+CATALOG = """
+collections:
+  f/numbers:
+    schema: {type: object, required: [id, n, at], properties: {id: {type: integer}, n: {type: integer}, at: {type: string}}}
+    key: [/id]
+  f/counts:
+    schema: {type: object, required: [n, times], properties: {n: {type: integer}, times: {type: integer}}}
+    key: [/n]
+    derive:
+      using: {sqlite: {migrations: ["CREATE TABLE t (n INTEGER PRIMARY KEY, times INTEGER);"]}}
+      transforms:
+        - name: count
+          source: f/numbers
+          shuffle: {key: [/n]}
+          lambda: INSERT INTO t VALUES ($n, 1) ON CONFLICT DO UPDATE SET times = times + 1 RETURNING n, times;
+"""
+BASE = 1_700_000_000_000_000
+SECOND = 1_000_000
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    found = World(tmp_path / "data", load(write_catalog(tmp_path, CATALOG)), wall=BASE)
+    add(found, 0)
+    return found
+
+
+def add(world: World, batch: int) -> None:
+    """Ten more documents, and time enough for them to be processed."""
+    numbers = range(10 * batch, 10 * batch + 10)
+    world.ingest("f/numbers", [{"id": n, "n": n % 3, "at": format_rfc3339(BASE + n * SECOND // 10)} for n in numbers])
+    world.wall = BASE + (batch + 1) * SECOND
+
+
+def same_folder(world: World) -> World:
+    """What another process sees of the same data folder."""
+    return World(world.root, world.catalog, wall=world.wall)
+
+
+def counts(world: World) -> list[str]:
+    return [row[3] for row in world.rows("f/counts")]
+
+
+TWO_BATCHES = [f'{{"n":{n},"times":{times}}}' for n, times in [(1, 3), (2, 3), (0, 4), (2, 6), (0, 7), (1, 7)]]
+"""Ten documents a tick; the last of each number says how many there were so far."""
+
+
+class Interrupted(Store):
+    """A store in which something happens just before a capability is acquired."""
+
+    def __init__(self, world: World, before: Callable[[], None]) -> None:
+        super().__init__(world.root, wall=lambda: world.wall, durable=False)
+        self._before = before
+
+    def acquire_exclusive(self, name: str) -> WriteCapability:
+        self._before()
+        return super().acquire_exclusive(name)
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_run_knows_what_the_older_committed_until_it_took_over(world: World, shards: int) -> None:
+    older = world.run(shards=shards)
+    store = Interrupted(world, lambda: older.step() and None)
+
+    newer = Run(world.catalog, store, InProcessExecutor())
+    newer.step()
+    assert sorted(counts(world)) == sorted(TWO_BATCHES[:3])
+    add(world, 1)
+    newer.step()
+
+    assert [task.error for task in newer.tasks.values()] == [None]
+    assert sorted(counts(world)) == sorted(TWO_BATCHES)
+    with pytest.raises(FencedError, match="another flowctl has taken over"):
+        older.step()
+
+
+def test_a_split_copies_what_a_run_committed_until_it_took_over(world: World) -> None:
+    world.step(shards=2)
+    add(world, 1)
+    older = world.run()
+
+    assert split(Interrupted(world, lambda: older.step() and None), "f/counts") == 4
+    add(world, 2)
+    world.step()
+
+    assert sorted(counts(world)[6:]) == ['{"n":0,"times":10}', '{"n":1,"times":10}', '{"n":2,"times":10}']
+
+
+@dataclass
+class FailsOnceTakenOver(InProcessExecutor):
+    """Lets another run take over in the middle of a transaction, whose files then are not there any more."""
+
+    take_over: Callable[[], Run]
+
+    def execute(self, plan: Plan, progress: Progress) -> list[Message]:
+        super().execute(plan, progress)
+        self.take_over().step()
+        raise StorageError("cannot write a file that was removed as garbage")
+
+
+def test_a_superseded_run_does_not_say_that_the_task_failed(world: World) -> None:
+    older = world.run(FailsOnceTakenOver(same_folder(world).run))
+
+    with pytest.raises(FencedError, match="another flowctl has taken over 'f/counts'"):
+        older.step()
+    state = world.store.task("f/counts")
+    assert state is not None
+    assert (state.error, state.documents_in) == (None, 10)
+
+
+def test_a_transaction_of_the_older_is_not_in_the_way_of_the_newer(world: World) -> None:
+    """The older has prepared state and written segments when it is superseded; none of it stays."""
+    older = world.run(shards=2)
+    task = older.tasks["f/counts"]
+    commit = task._store.update_and_downgrade
+    newer = None
+
+    class TakenOver(Store):
+        def update_and_downgrade(self, *arguments: object, **named: object) -> WriteCapability:
+            nonlocal newer
+            if newer is None:
+                newer = same_folder(world).run()
+            return commit(*arguments, **named)  # type: ignore[arg-type]
+
+    task._store = TakenOver(world.root, wall=lambda: world.wall, durable=False)
+    with pytest.raises(FencedError):
+        older.step()
+    assert newer is not None
+    newer.step()
+
+    assert sorted(counts(world)) == sorted(TWO_BATCHES[:3])
+    newer.close()
+    same_folder(world).step()
+    stored = {str(path.relative_to(world.root)) for path in world.root.rglob("collections/f/counts/*.parquet")}
+    assert stored == world.store.known_files("f/counts")
+
+
+class SlowlyReset(Store):
+    """A store that takes its time between the commit of a reset and what comes after it."""
+
+    def __init__(self, world: World, meanwhile: threading.Thread) -> None:
+        super().__init__(world.root, wall=lambda: world.wall, durable=False)
+        self._meanwhile = meanwhile
+
+    def reset(self, names: list[str]) -> None:  # type: ignore[override]
+        super().reset(names)
+        self._meanwhile.start()
+        self._meanwhile.join(0.5)
+
+
+def test_a_run_that_begins_while_a_reset_cleans_up_loses_nothing(world: World) -> None:
+    world.step(shards=2)
+    before = world.digest()
+    runs: list[Run] = []
+
+    def begin() -> None:
+        runs.append(same_folder(world).run(shards=2))
+        runs[0].step()
+
+    meanwhile = threading.Thread(target=begin)
+    reset(world.catalog, SlowlyReset(world, meanwhile), ["f/counts"])
+    meanwhile.join()
+
+    assert [task.error for task in runs[0].tasks.values()] == [None]
+    assert world.digest() == before
+    add(world, 1)
+    runs[0]._store.timeline.wall = lambda: world.wall
+    runs[0].step()
+    assert sorted(counts(world)) == sorted(TWO_BATCHES)
+    assert task_folder(world.root, "f/counts").exists()
