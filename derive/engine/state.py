@@ -55,17 +55,16 @@ def write_epoch(root: Path, task: str, epoch: int) -> None:
         FencedError: a newer run has published its epoch already.
     """
     folder = task_folder(root, task)
-    with translated(folder):
-        with epochs_lock(root):
-            folder.mkdir(parents=True, exist_ok=True)
-            if (_epoch(folder) or 0) > epoch:
-                raise _superseded(folder)
-            temporary = folder / "epoch.new"
-            temporary.write_text(str(epoch))
-            sync(temporary)
-            reach("epoch.written")
-            temporary.replace(folder / "epoch")
-            reach("epoch.renamed")
+    with translated(folder), epochs_lock(root):
+        folder.mkdir(parents=True, exist_ok=True)
+        if (_epoch(folder) or 0) > epoch:
+            raise _superseded(folder)
+        temporary = folder / "epoch.new"
+        temporary.write_text(str(epoch))
+        sync(temporary)
+        reach("epoch.written")
+        temporary.replace(folder / "epoch")
+        reach("epoch.renamed")
 
 
 def _epoch(folder: Path) -> int | None:
