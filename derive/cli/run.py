@@ -86,7 +86,7 @@ def command(
         try:
             with Scheduler(run, threads) as scheduler:
                 if until_idle:
-                    _tell_waiting(run.until_idle(scheduler.step), store.timeline.wall())
+                    _tell_waiting(run.until_idle(scheduler.step))
                 else:
                     executor.warm_up()
                     _forever(run, scheduler)
@@ -139,16 +139,16 @@ def _tell_new(run: Run) -> None:
             note(f"{task.spec.name}: '{transform.name}' reads '{transform.source}' from its start{again}")
 
 
-def _tell_waiting(waiting: list[Waiting], now: int) -> None:
+def _tell_waiting(waiting: list[Waiting]) -> None:
     from derive.cli.console import note
     from derive.document.clock import format_duration, format_rfc3339
 
     for each in waiting:
-        what = f"the read delay of {format_duration(each.delay)} of '{each.transform}'"
-        until = f", the first until {format_rfc3339(each.due)}"
-        if each.due < now:
-            what, until = "other sources, which derivations that stopped or do not run have yet to write", ""
-        note(f"{each.task}: {each.documents:,} documents wait for {what}{until}", task=each.task)
+        what = f"its read delay of {format_duration(each.delay)}"
+        what += f", the first until {format_rfc3339(each.due)}"
+        if each.behind is not None:
+            what = f"'{each.behind}', which does not go on"
+        note(f"{each.task}: {each.documents:,} documents for '{each.transform}' wait for {what}", task=each.task)
 
 
 class _Reporter:

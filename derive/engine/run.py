@@ -7,8 +7,9 @@ any of them has yet to process, so empty ticks are skipped, and each tick that i
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Protocol
 
 from derive.engine.executor import Executor
@@ -20,10 +21,10 @@ from derive.storage.compaction import compact
 from derive.storage.frontier import BEGINNING, END_OF_TIME, tick_end
 from derive.storage.store import Store
 
+_HELD_SECONDS = 0.1
+
 _WORTH_COMPACTING = 32
 """How many small segments in a row a continuous run merges."""
-
-_HELD_SECONDS = 0.1
 
 _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 1.0, 60.0
 
@@ -84,8 +85,8 @@ class Run:
         self._observer = observer or Silent()
         self.tasks: dict[str, Task] = {}
         self.cycles: list[tuple[str, ...]] = []
+        self._absent: dict[tuple[str, ...], tuple[str, ...]] = {}  # who is on a cycle and does not run
         self._stopped = False
-        self._sealed = BEGINNING  # every source is final below it
         self._retries: dict[str, tuple[float, float]] = {}  # when to try again, after how many seconds
         for collection in catalog.collections.values():
             store.create(collection)
@@ -101,12 +102,12 @@ class Run:
                 self.tasks[name] = Task(store, spec, shards or default_shards(spec, cores))
             if chosen:
                 self.cycles.append(chosen)
+                self._absent[chosen] = tuple(name for name in cycle if name not in chosen)
 
     def seal(self) -> int:
         """Seal the sources to the present; returns it."""
         now = self._store.timeline.read()
-        uppers = self._store.seal(self._sealable, now)
-        self._sealed = min(uppers.values(), default=now)
+        self._store.seal(self._sealable, now)
         return now
 
     def step(self) -> bool:
@@ -135,11 +136,15 @@ class Run:
         if not all(self._may_run(each) for each in tasks):
             return False
         looks = {each.spec.name: Sources(self._store, each.spec) for each in tasks}
-        in_memory = feeds_back_in_memory(tasks[0].spec, tasks[0].shards, cycle)
-        alone = len(cycle) == 1 and not any(each.feedback for each in tasks[0].spec.transforms)
+        whole = (*cycle, *self._absent[cycle])
+        in_memory = feeds_back_in_memory(tasks[0].spec, tasks[0].shards, whole)
+        alone = len(whole) == 1 and not any(each.feedback for each in tasks[0].spec.transforms)
         earliest = now
         if not (in_memory or alone):
-            earliest = min(now, *(_earliest_cause(each, looks[each.spec.name]) for each in tasks))
+            found = [_earliest_cause(each, looks[each.spec.name]) for each in tasks]
+            # Those on the cycle that do not run now may publish later whatever is not below their `upper`.
+            found += [self._upper(name) for name in self._absent[cycle]]
+            earliest = min(now, *found)
         moved = False
         for task in tasks:
             look = looks[task.spec.name]
@@ -155,6 +160,10 @@ class Run:
             if task.error:
                 return False
         return moved
+
+    def _upper(self, name: str) -> int:
+        known = self._store.collection(name)
+        return known.upper if known else BEGINNING
 
     def _may_run(self, task: Task) -> bool:
         """Whether a task is well, or its error may have healed by now and has waited its time."""
@@ -193,29 +202,53 @@ class Run:
     def until_idle(self, step: Callable[[], bool] | None = None) -> list[Waiting]:
         """Run until everything ingested before now is processed, and what it caused by feedback.
 
-        A tick ends before it is processed, so this may wait for the end of the present one.
+        A tick ends before it is processed, so this may wait for the end of the present one. It does not wait for
+        derivations that have failed or are not part of this run.
 
         Args:
             step: runs every task as far as it goes, and returns whether anything moved; None for one after the other.
 
         Returns:
-            What still waits: for a read delay, or for a derivation that does not run.
+            What still waits, for a read delay or for such a derivation.
         """
         start = self._store.timeline.read()
         while True:
             moved = (step or self.step)()
             waiting = self.waiting()
-            soon = [each for each in waiting if self._is_due(each, start)]
+            if not moved:
+                waiting = self._tell_behind(waiting)
+            soon = [each for each in waiting if each.behind is None and self._is_due(each, start)]
             if not soon:
                 return waiting
             due = min(tick_end(each.due, self.tasks[each.task].spec.tick) for each in soon)
             pause = (due - self._store.timeline.wall()) / 1e6
             if pause > 0:
                 time.sleep(min(pause, 1.0))
-            elif not moved and self._sealed >= start:
-                return waiting
             elif not moved:
-                time.sleep(_HELD_SECONDS)  # somebody is ingesting
+                time.sleep(_HELD_SECONDS)  # somebody ingests, or a tick has ended just now
+
+    def _tell_behind(self, waiting: list[Waiting]) -> list[Waiting]:
+        """Say of documents which derivation they wait for, where that is one that does not go on by itself."""
+        # Derivations that do not go on, and which is to blame.
+        standing = {
+            name: name for name in self._catalog.derivations if name not in self.tasks or self.tasks[name].error
+        }
+        count = -1
+        while count < len(standing):
+            count = len(standing)
+            for name, task in self.tasks.items():
+                held = [standing[each] for each in sorted(task.spec.sources) if each in standing]
+                if held:
+                    standing.setdefault(name, held[0])
+        return [self._behind(each, standing) for each in waiting]
+
+    def _behind(self, waiting: Waiting, standing: Mapping[str, str]) -> Waiting:
+        spec = self.tasks[waiting.task].spec
+        end = tick_end(waiting.due, spec.tick)
+        for each in spec.transforms:
+            if each.source in standing and self._upper(each.source) + offset_of(spec, each) < end:
+                return replace(waiting, behind=standing[each.source])
+        return waiting
 
     def _is_due(self, waiting: Waiting, start: int) -> bool:
         """Whether these documents are part of the work: due by `start`, or waiting for nothing but a tick to end."""

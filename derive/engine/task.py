@@ -54,6 +54,7 @@ class Waiting:
         delay: the transform's read delay, microseconds.
         documents: how many.
         due: least adjusted clock among them.
+        behind: the derivation they wait for, if that is one which has failed or is not at work.
     """
 
     task: str
@@ -61,6 +62,7 @@ class Waiting:
     delay: int
     documents: int
     due: int
+    behind: str | None = None
 
 
 def find_waiting(store: Store, spec: DerivationSpec, positions: Mapping[str, int]) -> list[Waiting]:

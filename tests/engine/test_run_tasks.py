@@ -10,6 +10,7 @@ import pytest
 from conftest import World, write_catalog
 
 from derive.catalog import load
+from derive.document.clock import format_rfc3339
 from derive.engine import run as run_module
 from derive.engine.executor import InProcessExecutor
 from derive.engine.plan import Plan, Progress
@@ -242,3 +243,82 @@ def test_integers_beyond_64_bits_are_exact_from_end_to_end(tmp_path: Path, shard
         f'{{"k":"a","n":{2**70 + 1 + 2**64}}}',
         f'{{"k":"b","n":{-(2**90)}}}',
     ]
+
+
+LOOP = """
+collections:
+  r/numbers: &numbers
+    schema: {type: object, required: [n, at], properties: {n: {type: integer}, at: {type: string}}}
+    key: [/n]
+  r/ping:
+    <<: *numbers
+    derive:
+      using: {sqlite: {}}
+      transforms:
+        - {name: begin, source: r/numbers, shuffle: any, lambda: "SELECT $n, $at;"}
+        - {name: back, source: r/pong, shuffle: any, lambda: "SELECT $n - 1 AS n, $at WHERE $n > 0;"}
+  r/pong:
+    <<: *numbers
+    derive:
+      using: {sqlite: {}}
+      transforms:
+        - {name: return, source: r/ping, shuffle: any, lambda: "SELECT $n - 1 AS n, $at WHERE $n > 0;"}
+  r/both:
+    <<: *numbers
+    derive:
+      using: {sqlite: {}}
+      transforms:
+        - {name: pongs, source: r/pong, shuffle: any, lambda: "SELECT $n, $at;"}
+        - {name: numbers, source: r/numbers, shuffle: any, lambda: "SELECT $n + 100 AS n, $at;"}
+"""
+
+
+def loop_of(folder: Path, text: str = LOOP) -> World:
+    world = World(folder / "data", load(write_catalog(folder, text)), wall=BASE + 60_000_000)
+    if world.store.collection("r/numbers") is None:
+        world.ingest("r/numbers", [{"n": n, "at": format_rfc3339(BASE + n * 700_000)} for n in range(5)])
+    return world
+
+
+BASE = 1_700_000_000_000_000
+
+
+@pytest.mark.parametrize(
+    "without",
+    [lambda text: text.replace("using: {sqlite: {}}", "using: {sqlite: {}}\n      shards: {disable: true}", 1), None],
+)
+def test_part_of_a_cycle_does_not_run_ahead_of_the_rest(tmp_path: Path, without: Callable[[str], str] | None) -> None:
+    """Wherever it is disabled or left out, what it derives later has earlier clocks than the present."""
+    (tmp_path / "whole").mkdir()
+    whole = loop_of(tmp_path / "whole")
+    whole.step()
+
+    if without is None:
+        part = loop_of(tmp_path)
+        for name in ("r/pong", "r/ping"):
+            run = Run(part.catalog, part.store, InProcessExecutor(), tasks=[name])
+            run.step()
+            run.close()
+    else:
+        part = loop_of(tmp_path, without(LOOP))
+        part.step()
+        part = loop_of(tmp_path)
+    part.step()
+
+    assert len(whole.rows("r/ping")) > 5
+    assert part.digest() == whole.digest()
+
+
+def test_until_idle_ends_where_others_do_not_go_on(tmp_path: Path) -> None:
+    world = loop_of(tmp_path)
+    run = Run(world.catalog, world.store, InProcessExecutor(), tasks=["r/both"])
+    naps: list[float] = []
+
+    def nap(seconds: float) -> None:
+        naps.append(seconds)
+        assert len(naps) < 5, "it waits for ever"
+
+    waiting = run.until_idle(nap)
+    run.close()
+
+    assert [(each.transform, each.documents, each.behind) for each in waiting] == [("numbers", 5, "r/pong")]
