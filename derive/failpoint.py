@@ -37,8 +37,18 @@ FAILPOINTS = frozenset(
 )
 """Every name there is."""
 
-_name, _, _times = os.environ.get("FLOW_FAILPOINT", "").partition(":")
-_left = int(_times or 1)
+_name = ""
+_left = 0
+
+
+def arm(setting: str) -> None:
+    """Set what `FLOW_FAILPOINT` sets, from now on and for this process."""
+    global _name, _left  # noqa: PLW0603 (they count for the whole process)
+    _name, _, times = setting.partition(":")
+    _left = int(times or 1)
+
+
+arm(os.environ.get("FLOW_FAILPOINT", ""))
 
 
 def reach(name: str) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shutil
 import signal
 import sys
 import threading
@@ -261,7 +262,7 @@ class _Watch:
     """Adds up, while a job runs, what its workers say they have processed."""
 
     def __init__(self, plan: Plan, progress: Progress) -> None:
-        self._folder = progress_folder(plan.root, plan.token)
+        self._folder = progress_folder(plan.root, plan.spec.name) / plan.token
         self._progress = progress
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._poll, daemon=True)
@@ -273,13 +274,12 @@ class _Watch:
     def __exit__(self, *_: object) -> None:
         self._done.set()
         self._thread.join()
-        for file in self._folder.iterdir():
-            file.unlink(missing_ok=True)
-        self._folder.rmdir()
+        shutil.rmtree(self._folder, ignore_errors=True)  # a newer run may have done so already
 
     def _poll(self) -> None:
         while not self._done.wait(_POLL_SECONDS):
             total = 0
-            for file in self._folder.iterdir():
-                total += int.from_bytes(file.read_bytes()[:8], "little")
+            for file in self._folder.glob("*"):
+                with suppress(FileNotFoundError):
+                    total += int.from_bytes(file.read_bytes()[:8], "little")
             self._progress(total)

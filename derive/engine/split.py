@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from derive.engine.state import fold, shard_folder, write_epoch
+from derive.engine.state import fold, publish_epoch, remove_shards, shard_folder
 from derive.errors import TaskError
 from derive.failpoint import reach
 from derive.storage.durable import sync
@@ -40,7 +40,8 @@ def split(store: Store, name: str) -> int:
     # A run that is under way may have committed until just now, and cannot from here on.
     state = store.task(name) or found
     count = 2 * state.shards
-    write_epoch(store.root, name, capability.epoch)
+    with publish_epoch(store.root, name, capability.epoch):
+        remove_shards(store.root, name, state.shards)
     tokens = {}
     old = [shard_folder(store.root, name, number, state.shards) for number in state.tokens]
     for (number, token), folder in zip(state.tokens.items(), old, strict=True):

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -27,6 +29,7 @@ from derive.storage.metadata import translated
 from derive.storage.partition import collection_folder
 
 _DATABASE = "state.db"
+_SHARD = re.compile("[0-9a-f]{8}-[0-9a-f]{8}")
 _LOCK_SECONDS = 60.0
 _CACHE_KIB = 128 * 1024
 
@@ -48,8 +51,11 @@ def epochs_lock(root: Path) -> AbstractContextManager[None]:
     return _locked(root / "epochs.lock")
 
 
-def write_epoch(root: Path, task: str, epoch: int) -> None:
+@contextmanager
+def publish_epoch(root: Path, task: str, epoch: int) -> Iterator[None]:
     """Publish the current epoch of a task to its workers, durably; it never goes back.
+
+    While the block lasts no newer run publishes its own, so none has files yet that could be taken for garbage.
 
     Raises:
         FencedError: a newer run has published its epoch already.
@@ -65,6 +71,15 @@ def write_epoch(root: Path, task: str, epoch: int) -> None:
         reach("epoch.written")
         temporary.replace(folder / "epoch")
         reach("epoch.renamed")
+        yield
+
+
+def remove_shards(root: Path, task: str, shards: int) -> None:
+    """Remove folders of shards that the task does not have: a crash in the middle of a split leaves them."""
+    known = {shard_folder(root, task, number, shards).name for number in range(shards)}
+    for folder in task_folder(root, task).iterdir():
+        if _SHARD.fullmatch(folder.name) and folder.name not in known:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _epoch(folder: Path) -> int | None:

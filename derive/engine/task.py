@@ -6,6 +6,7 @@ leaves nothing behind but garbage and the reason, which is recorded with the tas
 
 from __future__ import annotations
 
+import shutil
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -19,8 +20,8 @@ from derive.engine.executor import Executor
 from derive.engine.log import TaskLog
 from derive.engine.needs import compacted, lost, needs
 from derive.engine.plan import Plan, Shape, Sources, choose_end, is_small, shape_of, slice_borders
-from derive.engine.state import write_epoch
-from derive.engine.worker import Message
+from derive.engine.state import publish_epoch, remove_shards
+from derive.engine.worker import Message, progress_folder
 from derive.errors import DiskFullError, FlowError
 from derive.protocol.specs import DerivationSpec, TransformSpec
 from derive.storage.capability import WriteCapability
@@ -109,8 +110,10 @@ class Task:
         self.shards = state.shards
         self.error: FlowError | None = None
         self._log = TaskLog(store.root, spec.name)
-        write_epoch(store.root, spec.name, self._capability.epoch)
-        store.files.collect(spec.name)
+        with publish_epoch(store.root, spec.name, self._capability.epoch):
+            store.files.collect(spec.name)
+            remove_shards(store.root, spec.name, self.shards)
+            shutil.rmtree(progress_folder(store.root, spec.name), ignore_errors=True)
         self._positions = dict(state.positions)
         self._tokens = dict(state.tokens)
         self.begins = tuple(

@@ -38,6 +38,7 @@ from derive.errors import FlowError
 from derive.protocol.derive import DeriveSession, find_connector
 from derive.storage.label import compile_labels
 from derive.storage.metadata import translated
+from derive.storage.partition import collection_folder
 from derive.storage.reader import SOURCE_ROWS, read_sorted
 from derive.storage.segment import Segment, SegmentWriter
 from derive.storage.texts import parse_texts, write_texts
@@ -79,7 +80,7 @@ class Counter:
 
     def __init__(self, plan: Plan, name: str) -> None:
         self.total = 0
-        self._file = progress_folder(plan.root, plan.token) / name
+        self._file = progress_folder(plan.root, plan.spec.name) / plan.token / name
 
     def add(self, count: int) -> None:
         """Count some more; the file is written about every 10,000 documents."""
@@ -89,9 +90,9 @@ class Counter:
                 self._file.write_bytes(self.total.to_bytes(8, "little"))
 
 
-def progress_folder(root: Path, token: str) -> Path:
-    """Where workers of an attempt leave their counts."""
-    return root / "tmp" / token
+def progress_folder(root: Path, task: str) -> Path:
+    """Where workers of a task leave their counts, in a folder for each attempt."""
+    return root / "tmp" / collection_folder(task).removeprefix("collections/")
 
 
 def _open_session(plan: Plan, database: apsw.Connection) -> DeriveSession:

@@ -92,7 +92,7 @@ def wait_for_progress(world: World, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         assert process.poll() is None, "it ended before it could be disturbed"
-        if any(file.stat().st_size for file in (world.root / "tmp").glob("*/shard-*")):
+        if any(file.stat().st_size for file in (world.root / "tmp").rglob("shard-*")):
             return
         time.sleep(0.005)
     pytest.fail("no progress")

@@ -309,7 +309,7 @@ def test_part_of_a_cycle_does_not_run_ahead_of_the_rest(tmp_path: Path, without:
     assert part.digest() == whole.digest()
 
 
-def test_until_idle_ends_where_others_do_not_go_on(tmp_path: Path) -> None:
+def test_until_idle_ends_where_others_do_not_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = loop_of(tmp_path)
     run = Run(world.catalog, world.store, InProcessExecutor(), tasks=["r/both"])
     naps: list[float] = []
@@ -318,7 +318,8 @@ def test_until_idle_ends_where_others_do_not_go_on(tmp_path: Path) -> None:
         naps.append(seconds)
         assert len(naps) < 5, "it waits for ever"
 
-    waiting = run.until_idle(nap)
+    monkeypatch.setattr(run_module.time, "sleep", nap)
+    waiting = run.until_idle()
     run.close()
 
     assert [(each.transform, each.documents, each.behind) for each in waiting] == [("numbers", 5, "r/pong")]

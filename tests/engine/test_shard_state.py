@@ -6,9 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from derive.engine.state import fold, open_state, write_epoch
+from derive.engine.state import fold, open_state, publish_epoch
 from derive.errors import FencedError, StorageError
 from derive.storage.store import Store
+
+
+def write_epoch(root: Path, task: str, epoch: int) -> None:
+    with publish_epoch(root, task, epoch):
+        pass
 
 
 @pytest.fixture
