@@ -70,7 +70,9 @@ class Reduction:
             return columns
         b = f"CAST({v} AS INTEGER) % 2"
         return (
-            columns.replace("json_object(", f"json_object('b', {b}, ") if "json" in columns else f"{columns}, {b} AS b"
+            columns.replace("json_object(", f"json_object('b', {b}, ", 1)
+            if "json" in columns
+            else f"{columns}, {b} AS b"
         )
 
 

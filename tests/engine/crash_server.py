@@ -1,0 +1,115 @@
+"""Does things to data folders in processes that a failpoint may kill, for test_crash_machine.py.
+
+It reads orders from standard input, one JSON object a line, and forks a child for each: a death is a real one, and
+costs no start of an interpreter. What it answers is the child's exit status.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from derive import failpoint
+from derive.catalog import load
+from derive.engine.executor import InProcessExecutor
+from derive.engine.reset import reset
+from derive.engine.run import Run
+from derive.engine.split import split
+from derive.errors import FencedError
+from derive.protocol.derive import find_connector
+from derive.protocol.specs import CatalogSpec
+from derive.storage.compaction import compact
+from derive.storage.ingest import Ingestion
+from derive.storage.store import Store
+
+
+def main() -> None:
+    # What every child would do again is done before they are forked.
+    find_connector("sqlite")
+    loaded: dict[str, CatalogSpec] = {}
+    for line in sys.stdin:
+        order = json.loads(line)
+        text = Path(order["source"]).read_text()
+        if text not in loaded:
+            loaded = {text: load(Path(order["source"]))}
+        child = os.fork()
+        if child == 0:
+            os._exit(obey(loaded[text], order))
+        _, status = os.waitpid(child, 0)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
+        sys.stdout.flush()
+
+
+def obey(catalog: CatalogSpec, order: dict[str, Any]) -> int:
+    failpoint.arm(order.get("failpoint") or "")
+    try:
+        Deeds(catalog, order["data"], order["wall"]).do(order["do"], order["arguments"])
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+class Deeds:
+    """What can be done to a data folder; each may be done again after it was interrupted."""
+
+    def __init__(self, catalog: CatalogSpec, data: str, wall: int) -> None:
+        self.catalog = catalog
+        self.data = Path(data)
+        self.wall = wall
+        self.store = self.open()
+
+    def open(self) -> Store:
+        return Store(self.data, wall=lambda: self.wall, durable=False)
+
+    def do(self, what: str, arguments: list[Any]) -> None:
+        getattr(self, what)(*arguments)
+
+    def ingest(self, collection: str, before: int, documents: list[dict[str, Any]]) -> None:
+        known = self.store.collection(collection)
+        if known is None or known.documents == before:
+            spec = self.catalog.collections[collection]
+            Ingestion(self.store, spec, clock="/at").load("history", enumerate(documents, start=1))
+
+    def run(self, shards: int) -> None:
+        self.work(self.begin(self.store, shards))
+
+    def begin(self, store: Store, shards: int) -> Run:
+        return Run(self.catalog, store, InProcessExecutor(), shards=shards)
+
+    def work(self, run: Run) -> None:
+        run.step()
+        errors = [task.error for task in run.tasks.values() if task.error]
+        run.close()
+        if errors:
+            raise errors[0]
+
+    def take_over(self, shards: int) -> None:
+        """A second run takes over from a first one, which then must say so and do nothing."""
+        older = self.begin(self.store, shards)
+        self.work(self.begin(self.open(), shards))
+        self.wall += 5_000_000  # there is something to do for whoever may
+        try:
+            older.step()
+        except FencedError:
+            return
+        raise AssertionError("the older run was not fenced")
+
+    def split(self, task: str, shards: int) -> None:
+        while (known := self.store.task(task)) and known.shards < shards:
+            split(self.store, task)
+
+    def reset(self, task: str) -> None:
+        reset(self.catalog, self.store, [task], cascade=True)
+
+    def compact(self) -> None:
+        for spec in self.catalog.collections.values():
+            compact(self.store, spec, grace=0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,328 @@
+"""A state machine of a data folder's life, with crashes at random failpoints, beside a twin to which none happen.
+
+After every step both hold the same bytes (law L2), frontiers have not moved back and nothing below them has changed
+(law L3), and a run that was superseded has committed nothing (law L5). In the end no file is left that belongs to
+nothing, and starting over gives what one go over everything gives (law L1).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+from conftest import World
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+
+from derive.catalog import load
+from derive.document.clock import format_rfc3339
+from derive.engine.state import shard_folder
+from derive.failpoint import FAILPOINTS
+
+BASE = 1_700_000_000_000_000
+SECOND = 1_000_000
+KILLED = -9
+EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "6"))
+
+CRASHES = st.lists(
+    st.tuples(st.sampled_from(sorted(FAILPOINTS)), st.integers(1, 6)).map(lambda each: f"{each[0]}:{each[1]}"),
+    max_size=2,
+)
+TASKS = ["x/counts", "x/large", "x/echo"]
+
+
+class Server:
+    """The crash server's other end."""
+
+    def __init__(self) -> None:
+        script = Path(__file__).with_name("crash_server.py")
+        self._process = subprocess.Popen(
+            [sys.executable, str(script)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parents[2],
+            env={"PYTHONPATH": str(Path(__file__).parents[2])},
+        )
+
+    def order(self, **order: Any) -> int:
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def close(self) -> None:
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+
+
+def catalog_of(counting: str, forgets: bool, backfill: int) -> dict[str, Any]:
+    """A catalog in one of the forms it takes over time."""
+    by_key = {"key": ["/k"]}
+    count = "INSERT INTO seen VALUES ($k, 1) ON CONFLICT DO UPDATE SET n = n + 1 RETURNING 'all' AS k, n, $v AS sum;"
+    transforms = [{"name": counting, "source": "x/source", "shuffle": by_key, "lambda": count}]
+    if forgets:
+        forget = "UPDATE seen SET n = n - 1 WHERE k = $k;"
+        transforms.append(
+            {"name": "forget", "source": "x/source", "shuffle": by_key, "readDelay": "2s", "lambda": forget}
+        )
+    keep: dict[str, Any] = {
+        "name": "keep",
+        "source": "x/counts",
+        "shuffle": {"key": ["/n"]},
+        "backfill": backfill,
+        "lambda": "INSERT INTO last VALUES ($n) ON CONFLICT DO NOTHING RETURNING n, $sum;",
+    }
+    echo = {"include": {"loud": [1]}}
+    number, text = {"type": "integer"}, {"type": "string"}
+    return {
+        "x/source": {
+            "schema": _object(id=number, k=text, v=number, at=text),
+            "key": ["/id"],
+        },
+        "x/counts": {
+            "schema": _object(k=text, n=number, sum=number) | {"reduce": {"strategy": "merge"}},
+            "key": ["/k"],
+            "derive": {
+                "using": {"sqlite": {"migrations": ["CREATE TABLE seen (k TEXT PRIMARY KEY, n INTEGER NOT NULL);"]}},
+                "transforms": transforms,
+            },
+        },
+        "x/large": {
+            "schema": _object(n=number),
+            "key": ["/n"],
+            "derive": {
+                "using": {"sqlite": {"migrations": ["CREATE TABLE last (n INTEGER PRIMARY KEY);"]}},
+                "transforms": [keep],
+            },
+        },
+        "x/echo": {
+            "schema": _object(k=text, v=number, loud=number),
+            "key": ["/k", "/loud"],
+            "projections": {"loud": {"location": "/loud", "partition": True}},
+            "derive": {
+                "using": {"sqlite": {}},
+                "transforms": [
+                    {
+                        "name": "call",
+                        "source": "x/source",
+                        "shuffle": by_key,
+                        "lambda": "SELECT $k, $v, $v > 2 AS loud;",
+                    },
+                    {
+                        "name": "echo",
+                        "source": {"name": "x/echo", "partitions": echo},
+                        "shuffle": by_key,
+                        "lambda": "SELECT $k || 'o' AS k, $v - 1 AS v, $v > 3 AS loud;",
+                    },
+                ],
+            },
+        },
+    }
+
+
+def _object(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "required": list(properties), "properties": properties}
+
+
+class CrashMachine(RuleBasedStateMachine):
+    """Two data folders with one history; crashes happen to the first."""
+
+    server: Server
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="crash-machine-"))
+        self.clock = BASE
+        self.documents: list[dict[str, Any]] = []
+        self.form: dict[str, Any] = {"counting": "count", "forgets": True, "backfill": 0}
+        self.renamed = 0
+        self.seen: dict[str, tuple[int, list[Any]]] = {}
+
+    @initialize(shards=st.sampled_from([1, 2, 3]), form=st.booleans())
+    def begin(self, shards: int, form: bool) -> None:
+        self.shards = shards
+        self.form["forgets"] = form
+        self.write_catalog()
+
+    def write_catalog(self) -> None:
+        path = self.folder / "flow.yaml"
+        path.write_text(json.dumps({"collections": catalog_of(**self.form)}))
+        self.catalog = load(path)
+
+    def do(self, what: str, *arguments: Any, crashes: list[str]) -> None:
+        order = {"do": what, "arguments": arguments, "source": str(self.folder / "flow.yaml"), "wall": self.clock}
+        for failpoint in crashes:
+            status = self.server.order(**order, data=str(self.folder / "disturbed"), failpoint=failpoint)
+            assert status in (0, KILLED)
+        assert self.server.order(**order, data=str(self.folder / "disturbed")) == 0
+        assert self.server.order(**order, data=str(self.folder / "twin")) == 0
+        self.look()
+
+    def look(self) -> None:
+        """Compare with the twin, and with what there was before."""
+        disturbed, twin = self.world("disturbed"), self.world("twin")
+        try:
+            for name in disturbed.catalog.collections:
+                known, other = disturbed.store.collection(name), twin.store.collection(name)
+                assert (known is None) == (other is None)
+                if known is None or other is None:
+                    continue
+                rows = disturbed.rows(name)
+                assert (known.upper, rows) == (other.upper, twin.rows(name))
+                upper, before = self.seen.get(name, (0, []))
+                assert known.upper >= upper
+                assert rows[: len(before)] == before
+                assert all(row[0] >= upper for row in rows[len(before) :])
+                self.seen[name] = (known.upper, rows)
+                task, its = disturbed.store.task(name), twin.store.task(name)
+                assert (task is None) == (its is None)
+                if task and its:
+                    assert (task.shards, task.positions, task.documents_in, task.documents_out, task.error) == (
+                        its.shards,
+                        its.positions,
+                        its.documents_in,
+                        its.documents_out,
+                        None,
+                    )
+        finally:
+            disturbed.store.close()
+            twin.store.close()
+
+    def world(self, name: str) -> World:
+        return World(self.folder / name, self.catalog, wall=self.clock)
+
+    @rule(
+        values=st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 5)), min_size=1, max_size=6), crashes=CRASHES
+    )
+    def ingest(self, values: list[tuple[str, int]], crashes: list[str]) -> None:
+        added = []
+        for k, v in values:
+            number = len(self.documents) + len(added)
+            added.append({"id": number, "k": k, "v": v, "at": format_rfc3339(self.clock)})
+            self.clock += 400_000
+        self.do("ingest", "x/source", len(self.documents), added, crashes=crashes)
+        self.documents += added
+
+    @rule(seconds=st.sampled_from([0, 0, 1, 10]), crashes=CRASHES)
+    def run(self, seconds: int, crashes: list[str]) -> None:
+        self.clock += seconds * SECOND
+        self.do("run", self.shards, crashes=crashes)
+
+    @rule()
+    def take_over(self) -> None:
+        self.do("take_over", self.shards, crashes=[])
+        self.clock += 5 * SECOND
+
+    @rule(task=st.sampled_from(TASKS), shards=st.sampled_from([2, 4, 6]), crashes=CRASHES)
+    def split(self, task: str, shards: int, crashes: list[str]) -> None:
+        self.do("split", task, shards, crashes=crashes)
+
+    @rule(crashes=CRASHES)
+    def compact(self, crashes: list[str]) -> None:
+        self.do("compact", crashes=crashes)
+
+    @rule(task=st.sampled_from(TASKS), crashes=CRASHES)
+    def reset(self, task: str, crashes: list[str]) -> None:
+        for each in [task, *(["x/large"] if task == "x/counts" else [])]:
+            self.seen.pop(each, None)
+        self.do("reset", task, crashes=crashes)
+
+    @rule(change=st.sampled_from(["rename", "forget", "backfill"]), crashes=CRASHES)
+    def evolve(self, change: str, crashes: list[str]) -> None:
+        if change == "rename":
+            self.renamed += 1
+            self.form["counting"] = f"count{self.renamed}"
+        elif change == "forget":
+            self.form["forgets"] = not self.form["forgets"]
+        else:
+            self.form["backfill"] += 1
+        self.write_catalog()
+        self.do("run", self.shards, crashes=crashes)
+
+    def teardown(self) -> None:
+        with suppress(FileNotFoundError):
+            if self.documents:
+                self.finish()
+        shutil.rmtree(self.folder)
+
+    def finish(self) -> None:
+        self.clock += 60 * SECOND
+        self.do("run", self.shards, crashes=[])
+        self.do("compact", crashes=[])
+        world = self.world("disturbed")
+        self.assert_tidy(world)
+        world.store.close()
+        for task in ("x/counts", "x/echo"):
+            self.reset(task, [])
+        self.do("run", self.shards, crashes=[])
+        order = {"source": str(self.folder / "flow.yaml"), "wall": self.clock, "data": str(self.folder / "oracle")}
+        assert self.server.order(do="ingest", arguments=["x/source", 0, self.documents], **order) == 0
+        assert self.server.order(do="run", arguments=[1], **order) == 0
+        oracle, disturbed = self.world("oracle"), self.world("disturbed")
+        assert disturbed.digest() == oracle.digest()
+        oracle.store.close()
+        disturbed.store.close()
+
+    def assert_tidy(self, world: World) -> None:
+        """Every file belongs to something, and every shard is where the metadata says it is."""
+        root = world.root
+        belong = {"metadata.db", "metadata.db-wal", "metadata.db-shm", "compaction.lock", "epochs.lock"}
+        for name in world.catalog.collections:
+            belong |= world.store.known_files(name)
+        for name in world.catalog.derivations:
+            task = world.store.task(name)
+            assert task is not None
+            belong.add(f"state/{name}/epoch")
+            for number in range(task.shards):
+                folder = shard_folder(root, name, number, task.shards)
+                for file in ("state.db", "state.db-wal", "lock"):
+                    belong.add(str((folder / file).relative_to(root)))
+                if number in task.tokens:
+                    assert _token(folder) == task.tokens[number]
+        found = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+        assert {each for each in found - belong if not re.search(r"/ingest-[^/]*$", each)} == set()
+
+
+def _token(folder: Path) -> str:
+    """The token a shard's state is at, its log included; read from a copy, which leaves everything as it was."""
+    with tempfile.TemporaryDirectory() as name:
+        copy = Path(name) / "copy"
+        shutil.copytree(folder, copy)
+        db = apsw.Connection(str(copy / "state.db"))
+        token: str = db.execute("SELECT token FROM flow_shard").get
+        db.close()
+        return token
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    found = Server()
+    yield found
+    found.close()
+
+
+def test_l2_l3_l5_whatever_happens_and_wherever_it_crashes(server: Server) -> None:
+    CrashMachine.server = server
+    run_state_machine_as_test(
+        CrashMachine,
+        settings=settings(
+            max_examples=EXAMPLES, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
+        ),
+    )
