@@ -4,6 +4,8 @@
 Python worker, Deno or all of them at a random moment; a run that lost its driver is started again, and one that lost
 something else goes on by itself or is started again. Once a run has come to its end, every byte of every derived
 collection is compared with what one undisturbed run in large transactions derived, and it begins again.
+
+With `--failpoints` it is killed at every failpoint instead that lies on Spark's workers, and run again.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from pathlib import Path
 from engine.victims import deno_processes, python_workers
 
 from derive.catalog import load
+from derive.failpoint import FAILPOINTS
 from derive.storage.contents import ReadOptions, read_rows
 from derive.storage.ingest import Ingestion, json_lines
 from derive.storage.store import Store
@@ -50,6 +53,7 @@ def main() -> int:
     parser.add_argument("--transaction", type=int, default=1_000, help="about how many documents a transaction covers")
     parser.add_argument("--pause", type=float, default=5.0, help="most seconds from one kill to the next")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
+    parser.add_argument("--failpoints", action="store_true", help="crash at each failpoint of a worker instead")
     options = parser.parse_args()
     print(f"{options.example}: {options.rounds} rounds, seed {options.seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="flowctl-torture-") as name:
@@ -77,6 +81,8 @@ class Torture:
         assert self._start(data, FLOWCTL.format(most=2_000_000, small=20_000)).wait() == 0
         expected = self._digest(data)
         print(f"undisturbed: {len(expected)} derivations", flush=True)
+        if self.options.failpoints:
+            return self._walk(expected)
         data = self._fresh("disturbed")
         while self.killed.total() < self.options.rounds:
             if not self._until_lost(data):
@@ -92,6 +98,24 @@ class Torture:
                 return 1
             print(f"{self._told()}: same bytes", flush=True)
             data = self._fresh("disturbed")
+        return 0
+
+    def _walk(self, expected: dict[str, str]) -> int:
+        """Crash at each failpoint of a worker, early and late, and go on without; 0 if nothing ever differed."""
+        flowctl = FLOWCTL.format(most=self.options.transaction, small=-1)
+        for name in sorted(each for each in FAILPOINTS if each.startswith(("segment.", "state."))):
+            for times in (1, 5):
+                data = self._fresh("disturbed")
+                if name.startswith("state.discard"):  # nothing is, unless there was a crash before
+                    assert self._start(data, flowctl, "state.committed:2").wait() == 1
+                status = self._start(data, flowctl, f"{name}:{times}").wait()
+                reached = "every attempt died" if status == 1 else "all was done in spite of it"
+                assert status in (0, 1)
+                assert self._start(data, flowctl).wait() == 0
+                same = self._digest(data) == expected
+                print(f"{name}:{times}: {reached}; {'same bytes' if same else 'OTHER BYTES'}", flush=True)
+                if not same:
+                    return 1
         return 0
 
     def _told(self) -> str:
@@ -141,10 +165,11 @@ class Torture:
         self.killed[what] += 1
         return what
 
-    def _start(self, data: Path, flowctl: str) -> subprocess.Popen[bytes]:
+    def _start(self, data: Path, flowctl: str, failpoint: str = "") -> subprocess.Popen[bytes]:
         command = [sys.executable, "-c", flowctl, "run", "--until-idle"]
         return subprocess.Popen(
             [*command, "--source", str(self.source), "--data", str(data)],
+            env=os.environ | {"FLOW_FAILPOINT": failpoint},
             stderr=(self.folder / "stderr.txt").open("ab"),
             start_new_session=True,
         )
