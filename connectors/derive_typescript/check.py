@@ -9,14 +9,13 @@ from dataclasses import dataclass
 
 from connectors.derive_typescript.place import authored, member_position, position_in
 from connectors.derive_typescript.project import CHECK, deno, environment, module_of, write_project
-from connectors.derive_typescript.types import UNSUPPORTED, method_of
+from connectors.derive_typescript.types import RESERVED, method_of
 from derive.errors import Issue
 from derive.position import Script
 from derive.protocol.specs import DerivationSpec
 
 _HEADER = re.compile(r"(?:TS\d+ \[ERROR\]|error): (.*)")
 _CHECK_PLACE = re.compile(rf"/{re.escape(CHECK)}:(\d+):\d+")
-_FIRST_UNSUPPORTED_LINE = 4
 _FILE_NAME = re.compile(r"""(['"])(?:\./|file://[^'"]*/)module\.ts\1""")
 
 
@@ -44,7 +43,7 @@ def check_names(spec: DerivationSpec) -> list[Issue]:
         if method in taken:
             message = f"transforms '{taken[method]}' and '{each.name}' would both be the method '{method}'"
             issues.append(Issue("E532", message, each.position, "rename one of them"))
-        elif not method or method in ("constructor", *UNSUPPORTED):
+        elif not method or method in RESERVED:
             message = f"transform '{each.name}' would be the method '{method}', which has a meaning already"
             issues.append(Issue("E532", message, each.position, "rename the transform"))
         taken.setdefault(method, each.name)
@@ -125,15 +124,8 @@ def _class_issues(module: Script, reports: list[tuple[int, _Report]]) -> list[Is
     if 1 in lines:
         message = "the module exports no class 'Derivation'"
         return [Issue("E531", message, module.position, "write 'export class Derivation extends IDerivation'")]
-    issues = []
-    for line, each in reports:
-        if line >= _FIRST_UNSUPPORTED_LINE:
-            name = UNSUPPORTED[line - _FIRST_UNSUPPORTED_LINE]
-            message = f"'{name}' is not supported yet: a TypeScript derivation keeps no state of its own"
-            issues.append(Issue("E533", message, member_position(module, name)))
-        elif not issues:
-            issues.append(Issue("E531", _readable(module, each.message), member_position(module, "Derivation")))
-    return issues
+    position = member_position(module, "Derivation")
+    return [Issue("E531", _readable(module, each.message), position) for _, each in reports[:1]]
 
 
 def _readable(module: Script, message: str) -> str:

@@ -21,8 +21,7 @@ class TypeScriptConnector:
     def check(self, spec: DerivationSpec) -> list[Issue]:
         """Check the module against the types of its collections.
 
-        Issues are E531 (what `deno check` reports), E532 (a transform that no method can implement) and E533 (a
-        method that is not supported yet).
+        Issues are E531 (what `deno check` reports) and E532 (a transform that no method can implement).
         """
         return check_shuffles(spec) + (check_names(spec) or check_module(spec))
 

@@ -15,7 +15,7 @@ class Read {
     }
 }
 
-const { methods, unsupported } = JSON.parse(Deno.args[0]) as { methods: string[]; unsupported: string[] };
+const { methods } = JSON.parse(Deno.args[0]) as { methods: string[] };
 const later = (globalThis as any).setImmediate;
 let load: (() => any) | undefined;
 let derivation: any;
@@ -29,11 +29,6 @@ async function open(): Promise<void> {
         load = () => new Derivation({ state: {} });
     }
     derivation = load();
-    for (const name of unsupported) {
-        if (typeof derivation[name] === 'function') {
-            throw new TypeError(`'${name}' is not supported yet: a derivation keeps no state of its own`);
-        }
-    }
     for (const name of methods) {
         if (typeof derivation[name] !== 'function') {
             throw new TypeError(`the class 'Derivation' has no method '${name}'`);

@@ -11,7 +11,7 @@ from contextlib import suppress
 import orjson
 
 from connectors.derive_typescript.project import deno, environment, write_project
-from connectors.derive_typescript.types import UNSUPPORTED, method_of
+from connectors.derive_typescript.types import method_of
 from derive.protocol.specs import DerivationSpec
 
 HEAP_MEGABYTES = 512
@@ -34,7 +34,7 @@ class DenoProcess:
         methods = [method_of(each.name) for each in spec.transforms]
         command = [deno(), "run", "--no-check", "--no-prompt", "--no-remote", "--no-npm", "--quiet"]
         command += [f"--v8-flags=--max-old-space-size={HEAP_MEGABYTES}", "main.ts"]
-        command.append(orjson.dumps({"methods": methods, "unsupported": UNSUPPORTED}).decode())
+        command.append(orjson.dumps({"methods": methods}).decode())
         pipe = subprocess.PIPE
         # Not a pipe of Popen's: a fork would copy its lock, held by the thread that waits, and never get past it.
         self._stderr, child = os.pipe()

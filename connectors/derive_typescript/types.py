@@ -10,8 +10,25 @@ from derive.protocol.specs import DerivationSpec
 from derive.schema.infer import infer
 from derive.schema.shape import ALL, Shape
 
-UNSUPPORTED = ("flush", "reset", "startCommit")
-"""Methods of stateful modules, which this connector does not call yet: a module that has one is refused."""
+RESERVED = ("constructor", "flush", "reset", "startCommit")
+"""Members of the class that have a meaning of their own, so no transform's method may have their names."""
+
+_MEMBERS = """\
+    constructor(_open: { state: unknown }) {}
+
+    /** Called at the end of each tick in which documents were processed: what it returns is published, too. */
+    flush(): Document[] | Promise<Document[]> {
+        return [];
+    }
+
+    /** Called at the end of a transaction: the state it returns is handed to the constructor of the next one. */
+    startCommit(_startCommit: { runtimeCheckpoint: unknown }): State | Promise<State> {
+        return {};
+    }
+
+    /** Called between catalog tests, to forget everything. */
+    reset(): void | Promise<void> {}
+""".replace("State", "{ state?: { updated: unknown; mergePatch: boolean } }")
 
 _IDENTIFIER = re.compile(r"[^\W\d_]\w*")
 
@@ -33,7 +50,7 @@ def generate_interfaces(spec: DerivationSpec) -> str:
         f"// Types of the derivation {spec.name}, generated from the schemas of its collections.",
         f"export type Document = {_type_of_schema(spec.collection.write_schema)};",
     ]
-    methods = ["    constructor(_open: { state: unknown }) {}"]
+    methods = [_MEMBERS]
     for each in spec.transforms:
         source = f"Source{camel(each.name)}"
         parts.append(f"export type {source} = {_type_of_schema(spec.sources[each.source].read_schema)};")

@@ -112,6 +112,20 @@ export type Source2nd = {
 
 export abstract class IDerivation {
     constructor(_open: { state: unknown }) {}
+
+    /** Called at the end of each tick in which documents were processed: what it returns is published, too. */
+    flush(): Document[] | Promise<Document[]> {
+        return [];
+    }
+
+    /** Called at the end of a transaction: the state it returns is handed to the constructor of the next one. */
+    startCommit(_startCommit: { runtimeCheckpoint: unknown }): { state?: { updated: unknown; mergePatch: boolean } } | Promise<{ state?: { updated: unknown; mergePatch: boolean } }> {
+        return {};
+    }
+
+    /** Called between catalog tests, to forget everything. */
+    reset(): void | Promise<void> {}
+
     abstract fromIn(read: { doc: SourceFromIn; publishedAt: string }): Document[] | Promise<Document[]>;
     abstract "2nd"(read: { doc: Source2nd; publishedAt: string }): Document[] | Promise<Document[]>;
 }
