@@ -52,6 +52,11 @@ class SqliteSession:
             self._programs.append(program)
         self._cursor = database.cursor()
 
+    @property
+    def flushes(self) -> bool:
+        """Never: statements publish for a document."""
+        return False
+
     def invoke(self, batch: ReadBatch) -> Iterator[tuple[int, Document]]:
         """Run the lambdas over a batch, run by run of one transform."""
         transforms = batch.transforms

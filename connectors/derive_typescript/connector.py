@@ -26,8 +26,8 @@ class TypeScriptConnector:
         return check_shuffles(spec) + (check_names(spec) or check_module(spec))
 
     def open(self, spec: DerivationSpec, database: apsw.Connection, log: Log) -> TypeScriptSession:
-        """A session; Deno starts with the first batch. The state database is not used yet."""
-        return TypeScriptSession(spec)
+        """A session; Deno starts with the first batch."""
+        return TypeScriptSession(spec, database, log)
 
     def open_shuffle(self, spec: DerivationSpec, transform: TransformSpec) -> ComputedShuffle:
         """The computed shuffle of a transform, which is SQL here too."""

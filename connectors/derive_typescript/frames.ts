@@ -1,54 +1,59 @@
 // Frames: one line of JSON each way carries many documents, so that nothing crosses the pipe one document at a time.
 // Standard input and output belong to frames alone; the author's module sees neither.
+// What is called here is kept from before the author's module is loaded, which may replace what it likes.
+
+/** Milliseconds that really pass. */
+export const now = performance.now.bind(performance);
+/** What the process was started with. */
+export const argument = Deno.args[0];
 
 const input = Deno.stdin;
 const output = Deno.stdout;
-const encoder = new TextEncoder();
-const decoder = new TextDecoder();
+const read = input.readSync.bind(input);
+const write = output.writeSync.bind(output);
+const decode = TextDecoder.prototype.decode.bind(new TextDecoder());
+const encode = TextEncoder.prototype.encode.bind(new TextEncoder());
+const kept = <T extends unknown[], R>(method: (this: Uint8Array, ...values: T) => R) =>
+    Function.prototype.call.bind(method) as unknown as (bytes: Uint8Array, ...values: T) => R;
+const indexOf = kept(Uint8Array.prototype.indexOf);
+const subarray = kept(Uint8Array.prototype.subarray);
+const set = kept(Uint8Array.prototype.set);
 
-Object.defineProperty(Deno, 'stdout', { value: Deno.stderr });
-Object.defineProperty(Deno, 'stdin', { value: { readSync: () => null, read: () => Promise.resolve(null) } });
-const say = console.error;
-for (const name of ['log', 'info', 'debug', 'dir', 'dirxml', 'table', 'group', 'groupCollapsed', 'count']) {
-    Object.assign(console, { [name]: (...values: unknown[]) => say(...values) });
-}
-for (const name of ['groupEnd', 'countReset', 'time', 'timeLog', 'timeEnd']) {
-    Object.assign(console, { [name]: () => {} }); // what they would tell is not the document's time
-}
+let held = new Uint8Array(1 << 20);
+let begin = 0;
+let end = 0;
 
-/** Frames of standard input, until it ends. */
-export function* readFrames(): Generator<string> {
-    const buffer = new Uint8Array(1 << 18);
-    let parts: Uint8Array[] = [];
-    for (let count = input.readSync(buffer); count !== null; count = input.readSync(buffer)) {
-        let begin = 0;
-        for (let end = buffer.indexOf(10); end >= 0 && end < count; end = buffer.indexOf(10, begin)) {
-            parts.push(buffer.slice(begin, end));
-            yield join(parts);
-            parts = [];
-            begin = end + 1;
+/** The next line of standard input; undefined where it ends. */
+export function readFrame(): string | undefined {
+    let looked = begin;
+    for (;;) {
+        const found = indexOf(subarray(held, looked, end), 10);
+        if (found >= 0) {
+            const line = decode(subarray(held, begin, looked + found));
+            begin = looked + found + 1;
+            return line;
         }
-        parts.push(buffer.slice(begin, count));
+        looked = end;
+        if (end === held.length) {
+            const larger = begin > held.length / 2 ? held : new Uint8Array(2 * held.length);
+            set(larger, subarray(held, begin, end));
+            held = larger;
+            looked -= begin;
+            end -= begin;
+            begin = 0;
+        }
+        const count = read(subarray(held, end));
+        if (count === null) {
+            return undefined;
+        }
+        end += count;
     }
 }
 
-function join(parts: Uint8Array[]): string {
-    if (parts.length === 1) {
-        return decoder.decode(parts[0]);
-    }
-    const line = new Uint8Array(parts.reduce((total, part) => total + part.length, 0));
-    let place = 0;
-    for (const part of parts) {
-        line.set(part, place);
-        place += part.length;
-    }
-    return decoder.decode(line);
-}
-
-/** Answers a frame. */
+/** Writes a line. */
 export function writeFrame(text: string): void {
-    let bytes = encoder.encode(text + '\n');
+    let bytes = encode(text + '\n');
     while (bytes.length > 0) {
-        bytes = bytes.subarray(output.writeSync(bytes));
+        bytes = subarray(bytes, write(bytes));
     }
 }

@@ -1,9 +1,19 @@
 // The harness: calls the author's class for each document of a frame, and answers with what it published.
-// A frame without documents begins a session, with an instance of its own.
+// A line asks to `open` a session, to `commit` one, or holds documents; each is answered by a line, documents perhaps by
+// several, in order. The end of a tick is a document of a transform of its own, behind all others: `flush`.
 // deno-lint-ignore-file no-explicit-any
 
-import { readFrames, writeFrame } from './frames.ts';
-import { rfc3339, setPresent } from './present.ts';
+import { argument, now, readFrame, writeFrame } from './frames.ts';
+import './say.ts';
+import { rfc3339, setPresent, setTickEnd } from './present.ts';
+import { clearTimers, turn } from './timers.ts';
+import { written, writtenState } from './documents.ts';
+import { end } from './absent.ts';
+
+const { parse, stringify } = JSON;
+const inspect = Deno.inspect;
+const PATIENCE = 250; // milliseconds after which what is done is told before the frame is
+const MOST_CHARACTERS = 8 << 20;
 
 class Read {
     #published: number;
@@ -15,80 +25,127 @@ class Read {
     }
 }
 
-const { methods } = JSON.parse(Deno.args[0]) as { methods: string[] };
-const later = (globalThis as any).setImmediate;
-let load: (() => any) | undefined;
+const { methods } = parse(argument) as { methods: string[] };
+const flush = methods.length;
+let Derivation: any;
+let inherited: any;
 let derivation: any;
+let index: number | undefined; // of the document at hand, among those that are not answered yet
 
-async function open(): Promise<void> {
-    if (load === undefined) {
-        const { Derivation } = (await import('./module.ts')) as any;
+function own(name: string): boolean {
+    return typeof derivation[name] === 'function' && derivation[name] !== inherited?.[name];
+}
+
+// Begins a session, with an instance of its own.
+async function open(state: unknown, forget: boolean): Promise<string> {
+    setPresent(0, null);
+    if (Derivation === undefined) {
+        const { interfaces, module } = (await import('./derivation.ts')) as any;
+        inherited = interfaces.IDerivation.prototype;
+        Derivation = module.Derivation;
         if (typeof Derivation !== 'function') {
             throw new TypeError("the module exports no class 'Derivation'");
         }
-        load = () => new Derivation({ state: {} });
+    } else if (forget && derivation !== undefined && own('reset')) {
+        await derivation.reset();
     }
-    derivation = load();
-    for (const name of methods) {
-        if (typeof derivation[name] !== 'function') {
-            throw new TypeError(`the class 'Derivation' has no method '${name}'`);
+    setPresent(0, null);
+    derivation = new Derivation({ state });
+    for (let place = 0; place < methods.length; place++) {
+        if (typeof derivation[methods[place]] !== 'function') {
+            throw new TypeError(`the class 'Derivation' has no method '${methods[place]}'`);
         }
     }
+    return `{"opened":{"flush":${own('flush')},"startCommit":${own('startCommit')},"reset":${own('reset')}}}`;
 }
 
-// What was published is written out at once: the author may change a returned object for the next document.
-function written(result: unknown): string {
-    if (!Array.isArray(result)) {
-        const what = result === null ? 'null' : typeof result;
-        throw new TypeError(`the method must return an array of documents, and returned ${what}`);
-    }
-    return JSON.stringify(result);
-}
-
-async function process(frame: any): Promise<string> {
-    const { transforms, clocks, published, documents } = frame;
-    const replies: string[] = [];
-    let index = 0;
+async function process({ transforms, clocks, published, documents }: any): Promise<string> {
+    let text = '';
+    let stride = 16;
+    let checked = now();
+    let told = checked;
+    index = 0;
     try {
-        for (; index < documents.length; index++) {
-            const document = documents[index];
-            setPresent(clocks[index], document);
-            const method = methods[transforms[index]];
+        for (let place = 0; place < documents.length; place++, index++) {
+            const which = transforms[place];
+            let result: any;
+            if (which === flush) {
+                setTickEnd(clocks[place]);
+                result = derivation.flush();
+            } else {
+                const document = documents[place];
+                setPresent(clocks[place], document);
+                result = derivation[methods[which]](new Read(document, published[place]));
+            }
             // Waiting costs a turn of the event loop, so only for what is to be waited for.
-            const result = derivation[method](new Read(document, published[index]));
-            replies.push(written(typeof result?.then === 'function' ? await result : result));
+            if (typeof result?.then === 'function') {
+                result = await result;
+            }
+            clearTimers();
+            text += (text === '' ? '[' : ',') + written(result);
+            if (place % stride === 0 || text.length > MOST_CHARACTERS) {
+                const moment = now();
+                stride = moment - checked > PATIENCE / 4 ? 1 : stride;
+                checked = moment;
+                if (place + 1 < documents.length && (moment - told > PATIENCE || text.length > MOST_CHARACTERS)) {
+                    writeFrame(text + ']');
+                    told = moment;
+                    text = '';
+                    index = -1; // as it is about to be raised
+                }
+            }
         }
     } catch (error) {
-        return failed(error, index);
+        return failed(error);
     }
-    await turn();
-    return `[${replies.join(',')}]`;
+    await turn(); // a rejection that nobody awaits ends the process before the frame is answered
+    return text + ']';
 }
 
-// Lets the event loop turn once: a rejection that nobody awaits ends the process before the frame is answered.
-function turn(): Promise<void> {
-    return new Promise((resolve) => later(resolve));
+async function commit(): Promise<string> {
+    setPresent(0, null);
+    const { state } = (await derivation.startCommit({ runtimeCheckpoint: {} })) ?? {};
+    if (state === undefined || state === null) {
+        return '{"committed":null}';
+    }
+    return `{"committed":{"updated":${writtenState(state.updated)},"mergePatch":${state.mergePatch === true}}}`;
 }
 
-function failed(error: unknown, index?: number): string {
-    const failure = error instanceof Error ? error : new Error(Deno.inspect(error));
+function failed(error: unknown): string {
+    let message = '';
     let stack = '';
     try {
-        stack = String(failure.stack ?? '');
-    } catch { /* a stack that cannot be shown */ }
-    return JSON.stringify({ index, message: `${failure.name}: ${failure.message}`, stack });
+        const failure = error instanceof Error ? error : new Error(inspect(error));
+        message = `${failure.name}: ${failure.message}`;
+        stack = `${failure.stack ?? ''}`;
+    } catch { /* what cannot be shown */ }
+    return `{"error":${stringify({ index, message, stack })}}`;
 }
 
-for (const line of readFrames()) {
-    const frame = JSON.parse(line);
+async function answer(line: string): Promise<string> {
+    const frame = parse(line);
     if (frame.documents !== undefined) {
-        writeFrame(await process(frame));
-        continue;
+        return await process(frame);
     }
+    index = undefined;
     try {
-        await open();
-        writeFrame('[]');
+        return frame.open ? await open(frame.open.state, frame.open.forget) : await commit();
     } catch (error) {
-        writeFrame(failed(error));
+        return failed(error);
     }
 }
+
+// Nothing is left to do while an answer is owed: what is waited for can never come.
+addEventListener('beforeunload', () => {
+    writeFrame(failed(new Error('it waits for a promise that nothing will ever resolve')));
+});
+
+async function serve(): Promise<never> {
+    for (let line = readFrame(); line !== undefined; line = readFrame()) {
+        writeFrame(await answer(line));
+        index = undefined;
+    }
+    return end();
+}
+
+serve();

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import atexit
-import hashlib
 import os
 import threading
 
 from connectors.derive_typescript.process import DenoProcess
-from connectors.derive_typescript.project import module_of
-from connectors.derive_typescript.types import generate_interfaces
-from derive.protocol.specs import DerivationSpec
 
-_LIMIT = 4
+_LIMIT = 8
 """Most processes that wait at a time."""
 
 
@@ -21,19 +17,30 @@ class Pool:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._idle: list[tuple[bytes, DenoProcess]] = []
+        self._idle: list[tuple[str, DenoProcess]] = []
 
-    def take(self, spec: DerivationSpec) -> DenoProcess | None:
-        """A process that waits with this derivation's module, the one last used; None if there is none."""
-        digest = _digest(spec)
+    def take(self, digest: str, version: str | None) -> DenoProcess | None:
+        """A process that waits with this derivation's module, the one last used; None if there is none.
+
+        A module that keeps state may hold some of it where no constructor clears it. So its process goes on only from
+        the very version it was committed at, or from nothing if it can forget.
+
+        Args:
+            digest: of what it runs.
+            version: of the committed state; None if there is none.
+        """
         with self._lock:
-            places = [place for place, (each, _) in enumerate(self._idle) if each == digest]
+            places = [
+                place
+                for place, (each, process) in enumerate(self._idle)
+                if each == digest and _continues(process, version)
+            ]
             return self._idle.pop(places[-1])[1] if places else None
 
-    def give(self, spec: DerivationSpec, process: DenoProcess) -> None:
+    def give(self, digest: str, process: DenoProcess) -> None:
         """Take back a process that has answered everything it was sent."""
         with self._lock:
-            self._idle.append((_digest(spec), process))
+            self._idle.append((digest, process))
             surplus = [self._idle.pop(0)[1]] if len(self._idle) > _LIMIT else []
         for each in surplus:
             each.end()
@@ -53,10 +60,10 @@ class Pool:
             process.abandon()
 
 
-def _digest(spec: DerivationSpec) -> bytes:
-    # The interfaces name the transforms in order, so they stand for the methods as well.
-    text = f"{module_of(spec).text}\0{generate_interfaces(spec)}"
-    return hashlib.sha256(text.encode()).digest()
+def _continues(process: DenoProcess, version: str | None) -> bool:
+    if process.version is None or process.version == version:
+        return True
+    return version is None and process.abilities["reset"]
 
 
 POOL = Pool()

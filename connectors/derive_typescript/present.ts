@@ -1,25 +1,40 @@
 // Time and chance as the document has them: processing it again, at any later time, gives the same (law L1).
 // Imported for its effect, before the author's module is.
 
+const { floor, imul } = Math;
+const { stringify } = JSON;
+const NO_CHANCE = Symbol();
+
 let clock = 0; // milliseconds
-let present: unknown;
+let present: unknown = null;
 let seeded = false;
 let state = 0;
 
 /** Makes a document the present one: `Date` shows `micros`, and chance starts from it anew. */
 export function setPresent(micros: number, value: unknown): void {
-    clock = Math.floor(micros / 1000);
+    clock = floor(micros / 1000);
     present = value;
     seeded = false;
 }
 
+/** Makes the end of a tick the present. There is no chance: how often it is asked depends on the number of shards. */
+export function setTickEnd(micros: number): void {
+    setPresent(micros, NO_CHANCE);
+}
+
 const RealDate = Date;
+const toISOString = Function.prototype.call.bind(Date.prototype.toISOString) as unknown as (date: Date) => string;
 
 /** Microseconds since the Unix epoch as RFC 3339, with six digits. */
 export function rfc3339(micros: number): string {
-    const millis = Math.floor(micros / 1000);
-    const rest = String(micros - millis * 1000).padStart(3, '0');
-    return `${new RealDate(millis).toISOString().slice(0, -1)}${rest}Z`;
+    const millis = floor(micros / 1000);
+    const rest = `${1000 + micros - millis * 1000}`;
+    const text = toISOString(new RealDate(millis)); // 2023-11-14T22:13:20.123Z
+    let head = '';
+    for (let place = 0; place < text.length - 1; place++) {
+        head += text[place];
+    }
+    return `${head}${rest[1]}${rest[2]}${rest[3]}Z`;
 }
 
 function PresentDate(...values: unknown[]): unknown {
@@ -37,7 +52,29 @@ Object.defineProperties(PresentDate, {
 Object.setPrototypeOf(PresentDate, RealDate); // `Date.UTC` and `Date.parse`
 RealDate.prototype.constructor = PresentDate as unknown as DateConstructor;
 globalThis.Date = PresentDate as unknown as DateConstructor;
-Object.defineProperty(performance, 'now', { value: () => clock });
+const unchanging = { now: () => clock, mark: () => undefined, measure: () => undefined, toJSON: () => ({}) };
+for (const [name, value] of Object.entries({ ...unchanging, timeOrigin: 0 })) {
+    Object.defineProperty(performance, name, { value });
+}
+for (const name of ['getEntries', 'getEntriesByName', 'getEntriesByType']) {
+    Object.defineProperty(performance, name, { value: () => [] });
+}
+Object.defineProperty(Event.prototype, 'timeStamp', { get: () => clock });
+
+// A format without a date is one of the present.
+const formats = Intl.DateTimeFormat.prototype;
+const formatOf = Object.getOwnPropertyDescriptor(formats, 'format')!.get!;
+const toParts = formats.formatToParts;
+Object.defineProperty(formats, 'format', {
+    get(this: Intl.DateTimeFormat) {
+        const format = formatOf.call(this);
+        return (date?: Date | number) => format(date ?? clock);
+    },
+    configurable: true,
+});
+formats.formatToParts = function (date?: Date | number) {
+    return toParts.call(this, date ?? clock);
+};
 
 if ('Temporal' in globalThis) {
     // deno-lint-ignore no-explicit-any
@@ -55,10 +92,13 @@ if ('Temporal' in globalThis) {
 
 // FNV-1a of the document and its clock starts Mulberry32; only documents that ask for chance pay for it.
 function seed(): void {
-    const text = JSON.stringify(present) + clock;
+    if (present === NO_CHANCE) {
+        throw new Error('there is no chance in flush(): it is seeded by a document, and a tick has many');
+    }
+    const text = stringify(present) + clock;
     state = 0x811c9dc5;
     for (let place = 0; place < text.length; place++) {
-        state = Math.imul(state ^ text.charCodeAt(place), 0x01000193);
+        state = imul(state ^ text.charCodeAt(place), 0x01000193);
     }
     seeded = true;
 }
@@ -68,8 +108,8 @@ function random(): number {
         seed();
     }
     state = (state + 0x6d2b79f5) | 0;
-    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
-    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
+    let mixed = imul(state ^ (state >>> 15), state | 1);
+    mixed ^= mixed + imul(mixed ^ (mixed >>> 7), mixed | 61);
     return ((mixed ^ (mixed >>> 14)) >>> 0) / 4294967296;
 }
 
@@ -92,3 +132,28 @@ function uuid(): string {
 Math.random = random;
 Object.defineProperty(crypto, 'getRandomValues', { value: fill });
 Object.defineProperty(crypto, 'randomUUID', { value: uuid });
+
+// Keys, and what is signed or sealed with fresh numbers, would differ each time.
+const REPEATABLE = ['HMAC', 'RSASSA-PKCS1-V1_5', 'ED25519', 'AES-CBC', 'AES-CTR', 'AES-GCM', 'AES-KW'];
+const subtle = crypto.subtle as unknown as Record<string, (...values: unknown[]) => Promise<unknown>>;
+for (const name of ['generateKey', 'sign', 'encrypt', 'wrapKey', 'encapsulateKey', 'encapsulateBits']) {
+    const method = subtle[name]?.bind(crypto.subtle);
+    const place = name === 'wrapKey' ? 3 : 0;
+    Object.defineProperty(crypto.subtle, name, {
+        value: (...values: unknown[]) => {
+            const given = values[place] as string | { name?: string };
+            const algorithm = `${typeof given === 'string' ? given : given?.name}`;
+            if (method === undefined || name === 'generateKey' || !REPEATABLE.includes(algorithm.toUpperCase())) {
+                return Promise.reject(new Error(`crypto.subtle.${name} of ${algorithm} gives something else each time`));
+            }
+            return method(...values);
+        },
+    });
+}
+
+export { fill, random, uuid };
+
+/** Milliseconds since the Unix epoch, of the present document. */
+export function presentMillis(): number {
+    return clock;
+}

@@ -1,49 +1,76 @@
-"""A running Deno: frames in, frames out, and what it last said where it does not answer."""
+"""A running Deno: lines in, lines out, and what it last said where it does not answer."""
 
 from __future__ import annotations
 
+import fcntl
 import os
-import shutil
+import select
 import subprocess
 import threading
+import time
 from contextlib import suppress
+from typing import Any
 
 import orjson
 
-from connectors.derive_typescript.project import deno, environment, write_project
+from connectors.derive_typescript.project import command_line, deno, environment, project_folder
 from connectors.derive_typescript.types import method_of
+from derive.document.exact import dump_exact
+from derive.protocol.derive import Level, Log
 from derive.protocol.specs import DerivationSpec
 
-HEAP_MEGABYTES = 512
-"""How large the heap of a module may grow."""
-
-_BEGIN = b"{}"
 _TAIL_BYTES = 4_000
+_PIPE_BYTES = 1 << 20
+_READ_BYTES = 1 << 20
 _PATIENCE = 5.0
 """Seconds to wait for the end of a process that was killed."""
+
+
+class Late(Exception):
+    """No answer came in time."""
 
 
 class DenoProcess:
     """The harness with one derivation's module, without permission to touch anything but its pipes.
 
     One thread may send while another receives.
+
+    Args:
+        spec: the derivation.
+        digest: of it, by `digest_of`.
+
+    Attributes:
+        log: takes what the module says.
+        version: of the state its instance is at; None if its module keeps none.
+        abilities: which of `flush`, `startCommit` and `reset` the class has of its own, once a session was opened.
     """
 
-    def __init__(self, spec: DerivationSpec) -> None:
-        self._folder = write_project(spec)
+    def __init__(self, spec: DerivationSpec, digest: str) -> None:
+        self.log: Log = _unheard
+        self.version: str | None = None
+        self.abilities: dict[str, bool] = {}
         methods = [method_of(each.name) for each in spec.transforms]
-        command = [deno(), "run", "--no-check", "--no-prompt", "--no-remote", "--no-npm", "--quiet"]
-        command += [f"--v8-flags=--max-old-space-size={HEAP_MEGABYTES}", "main.ts"]
+        command = [deno(), "run", *command_line(spec), "main.ts"]
         command.append(orjson.dumps({"methods": methods}).decode())
-        pipe = subprocess.PIPE
         # Not a pipe of Popen's: a fork would copy its lock, held by the thread that waits, and never get past it.
         self._stderr, child = os.pipe()
+        pipe = subprocess.PIPE
+        folder = project_folder(spec, digest)
         try:
             self._process = subprocess.Popen(
-                command, cwd=self._folder, env=environment(), stdin=pipe, stdout=pipe, stderr=child
+                command, cwd=folder, env=environment(spec), stdin=pipe, stdout=pipe, stderr=child, bufsize=0
             )
         finally:
             os.close(child)
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._stdin, self._stdout = self._process.stdin.fileno(), self._process.stdout.fileno()
+        for descriptor in (self._stdin, self._stdout):
+            with suppress(OSError, AttributeError):  # Linux's; elsewhere pipes are as they are
+                fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        self._poll = select.poll()  # unlike `select`, for descriptors of any number
+        self._poll.register(self._stdout, select.POLLIN)
+        self._read = bytearray()
         self._tail = bytearray()
         self._listener = threading.Thread(target=self._listen, name="deno-stderr", daemon=True)
         self._listener.start()
@@ -58,30 +85,61 @@ class DenoProcess:
         """Whether it still runs."""
         return self._process.poll() is None
 
-    def send(self, frame: bytes) -> None:
-        """Send a frame: one line of JSON.
+    def send(self, line: bytes) -> None:
+        """Send a line of JSON.
 
         Raises:
             OSError: the process is gone.
         """
-        assert self._process.stdin is not None
-        self._process.stdin.write(frame + b"\n")
-        self._process.stdin.flush()
+        rest = memoryview(line + b"\n")
+        while rest:
+            rest = rest[os.write(self._stdin, rest) :]
 
-    def receive(self) -> bytes:
-        """The next answer; empty if the process is gone."""
-        assert self._process.stdout is not None
-        return self._process.stdout.readline()
+    def ask(self, question: Any, seconds: float) -> bytes:
+        """Send something that is answered by one line, and return that; empty if the process is gone.
 
-    def begin(self) -> bytes:
-        """Begin a session, with an instance of its own; the answer, which is empty if the process is gone."""
+        Raises:
+            Late: no answer came within `seconds`.
+        """
         try:
-            self.send(_BEGIN)
+            self.send(dump_exact(question))
         except OSError:
             return b""
-        answer = self.receive()
-        shutil.rmtree(self._folder, ignore_errors=True)  # the module is loaded
-        return answer
+        return self.receive(seconds)
+
+    def receive(self, seconds: float) -> bytes:
+        """The next answer; what came before the end of the process, without a line break, if it is gone.
+
+        What the module said in between goes to the log, and is no answer.
+
+        Raises:
+            Late: none came within `seconds`.
+        """
+        deadline = time.monotonic() + seconds
+        while True:
+            line = self._line(deadline)
+            if not line.startswith(b'{"log":['):
+                return line
+            level, message = orjson.loads(line)["log"]
+            self.log(level, message)
+
+    def _line(self, deadline: float) -> bytes:
+        looked = 0
+        while True:
+            end = self._read.find(b"\n", looked)
+            if end >= 0:
+                line = bytes(self._read[: end + 1])
+                del self._read[: end + 1]
+                return line
+            looked = len(self._read)
+            if not self._poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+                raise Late
+            chunk = os.read(self._stdout, _READ_BYTES)
+            if not chunk:
+                line = bytes(self._read)
+                self._read.clear()
+                return line
+            self._read += chunk
 
     def end(self) -> tuple[int, str]:
         """End the process if it still runs; its exit status, and the last lines of its standard error."""
@@ -91,9 +149,8 @@ class DenoProcess:
         self._listener.join(_PATIENCE)
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
-                with suppress(OSError):  # what was still to be flushed has no reader any more
+                with suppress(OSError):
                     stream.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
         return status, self._tail.decode("utf-8", "replace").strip()
 
     def abandon(self) -> None:
@@ -102,10 +159,12 @@ class DenoProcess:
         os.close(self._stderr)
 
     def _listen(self) -> None:
-        """Pass standard error on, which is where a module's `console.log` goes, and keep the last of it."""
+        """Keep the last of standard error, where Deno itself says why it ends."""
         while chunk := os.read(self._stderr, 1 << 16):
             self._tail += chunk
             del self._tail[:-_TAIL_BYTES]
-            with suppress(OSError):  # perhaps nobody listens
-                os.write(2, chunk)
         os.close(self._stderr)
+
+
+def _unheard(level: Level, message: str) -> None:
+    """What is said when nobody has opened a session."""

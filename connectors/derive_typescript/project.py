@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import tempfile
+import time
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import orjson
@@ -17,7 +21,12 @@ from derive.protocol.specs import DerivationSpec
 CHECK = "check.ts"
 """The file that `deno check` begins with; its lines are known to `check.py`."""
 
-_HARNESS = ("main.ts", "frames.ts", "present.ts")
+_ENTRY = "derivation.ts"
+"""What the harness imports: without permission to read, Deno loads only what it finds written in an import."""
+
+_PREFIX = "flowctl-deno-"
+_HARNESS = ("main.ts", "frames.ts", "say.ts", "present.ts", "timers.ts", "documents.ts", "absent.ts")
+_UNUSED_SECONDS = 30 * 86_400.0
 
 
 def module_of(spec: DerivationSpec) -> Script:
@@ -31,19 +40,75 @@ def module_of(spec: DerivationSpec) -> Script:
     return spec.module
 
 
-def write_project(spec: DerivationSpec) -> Path:
-    """Write the project of a derivation into a new temporary folder; the caller removes it."""
-    module = module_of(spec)
-    folder = Path(tempfile.mkdtemp(prefix="flowctl-deno-"))
-    (folder / "module.ts").write_text(module.text, encoding="utf-8")
-    (folder / "interfaces.ts").write_text(generate_interfaces(spec), encoding="utf-8")
-    (folder / CHECK).write_text(_check_text(), encoding="utf-8")
-    for name in _HARNESS:
-        shutil.copy(Path(__file__).with_name(name), folder / name)
+def write_project(spec: DerivationSpec, parent: Path | None = None) -> Path:
+    """Write the project of a derivation into a new folder; the caller removes it.
+
+    Args:
+        spec: the derivation.
+        parent: where the folder is; None for where temporary files are.
+    """
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+    for name, content in _files(spec).items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def project_folder(spec: DerivationSpec, digest: str) -> Path:
+    """The project of a derivation, in a folder that stays: its path, which a module can see, is always the same.
+
+    Args:
+        spec: the derivation.
+        digest: of it, by `digest_of`.
+    """
+    parent = cache_folder() / "projects"
+    folder = parent / f"{_PREFIX}{digest}"
+    if folder.exists():
+        os.utime(folder)
+        return folder
+    parent.mkdir(parents=True, exist_ok=True)
+    for each in parent.iterdir():
+        with suppress(OSError):  # somebody else may be faster
+            if time.time() - each.stat().st_mtime > _UNUSED_SECONDS:
+                shutil.rmtree(each)
+    written = write_project(spec, parent)
+    try:
+        written.rename(folder)
+    except OSError:  # it is there by now
+        shutil.rmtree(written)
+    return folder
+
+
+def digest_of(spec: DerivationSpec) -> str:
+    """Names what a process that runs this derivation runs."""
+    files = {**_files(spec), "": orjson.dumps(command_line(spec))}
+    return hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()[:32]
+
+
+def _files(spec: DerivationSpec) -> dict[str, bytes]:
     imports = {f"flow/{spec.name}.ts": "./interfaces.ts"}
     options = {"noImplicitOverride": False}  # `flush` and its kin, with or without `override`
-    (folder / "deno.json").write_bytes(orjson.dumps({"imports": imports, "lock": False, "compilerOptions": options}))
-    return folder
+    return {
+        "module.ts": module_of(spec).text.encode(),
+        "interfaces.ts": generate_interfaces(spec).encode(),
+        CHECK: _check_text().encode(),
+        _ENTRY: _entry_text().encode(),
+        "deno.json": orjson.dumps({"imports": imports, "lock": False, "compilerOptions": options}),
+        **_harness(),
+    }
+
+
+@cache
+def _harness() -> dict[str, bytes]:
+    return {name: Path(__file__).with_name(name).read_bytes() for name in _HARNESS}
+
+
+def _entry_text() -> str:
+    lines = [
+        "import * as interfaces from './interfaces.ts';",
+        "import * as module from './module.ts';",
+        "export { interfaces, module };",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def _check_text() -> str:
@@ -69,9 +134,35 @@ def deno() -> str:
         raise TaskError("the Deno runtime, which runs TypeScript, is not installed", hint="pip install deno") from exc
 
 
-def environment() -> dict[str, str]:
+def command_line(spec: DerivationSpec) -> list[str]:
+    """Options of `deno run` for a derivation: what it may use, and no more."""
+    permissions = spec.permissions
+    granted = {"net": permissions.net, "read": permissions.read, "env": permissions.env}
+    options = ["--no-check", "--no-prompt", "--cached-only", "--quiet"]
+    options += [f"--allow-{name}={','.join(values)}" for name, values in granted.items() if values]
+    return [*options, f"--v8-flags=--max-old-space-size={spec.limits.heap_megabytes}"]
+
+
+def environment(spec: DerivationSpec | None = None) -> dict[str, str]:
     """Environment for Deno: no colours, no update checks, nothing fetched, and one time zone everywhere (law L1)."""
-    cache = Path(tempfile.gettempdir()) / f"flowctl-deno-cache-{os.getuid()}"
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ}
-    fixed = {"NO_COLOR": "1", "DENO_NO_UPDATE_CHECK": "1", "DENO_DIR": str(cache), "TZ": "UTC", "LANG": "en_US.UTF-8"}
-    return {**kept, **fixed}
+    granted = spec.permissions.env if spec else ()
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", *granted) if name in os.environ}
+    fixed = {"NO_COLOR": "1", "DENO_NO_UPDATE_CHECK": "1", "TZ": "UTC", "LANG": "en_US.UTF-8"}
+    return {**kept, **fixed, "DENO_DIR": str(cache_folder())}
+
+
+@cache
+def cache_folder() -> Path:
+    """Where Deno keeps libraries and compiled modules: `DENO_DIR`, or a folder among this user's caches.
+
+    A user without a folder to write to gets one where temporary files are.
+    """
+    if named := os.environ.get("DENO_DIR"):
+        return Path(named).absolute()
+    with suppress(OSError, RuntimeError):
+        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        folder = Path(home).absolute() / "flowctl" / "deno"
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            return folder
+    return Path(tempfile.gettempdir()) / f"flowctl-deno-cache-{os.getuid()}"

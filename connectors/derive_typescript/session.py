@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from connectors.derive_typescript.place import authored, member_position, position_in
 from connectors.derive_typescript.pool import POOL
-from connectors.derive_typescript.process import HEAP_MEGABYTES, DenoProcess
-from connectors.derive_typescript.project import module_of
+from connectors.derive_typescript.process import DenoProcess, Late
+from connectors.derive_typescript.project import digest_of, module_of
+from connectors.derive_typescript.state import State
 from connectors.derive_typescript.types import method_of
-from derive.document.exact import dump_exact
+from derive.document.exact import dump_exact, parse_exact
 from derive.errors import LambdaError
-from derive.protocol.derive import ReadBatch
+from derive.position import Position
+from derive.protocol.derive import Log, ReadBatch
 from derive.protocol.specs import DerivationSpec, Document
+
+if TYPE_CHECKING:
+    import apsw
 
 _FIRST_FRAME = 100
 _FRAME_DOCUMENTS = 1_000
@@ -24,19 +29,34 @@ _FRAME_BYTES = 4_000_000
 
 
 class TypeScriptSession:
-    """Methods of a derivation's class, running under Deno. The process starts with the first batch."""
+    """Methods of a derivation's class, running under Deno. The process starts with the first batch.
 
-    def __init__(self, spec: DerivationSpec) -> None:
+    Args:
+        spec: the derivation.
+        database: the shard's, inside an open transaction.
+        log: takes what the module says.
+    """
+
+    def __init__(self, spec: DerivationSpec, database: apsw.Connection, log: Log) -> None:
         self._spec = spec
         self._module = module_of(spec)
+        self._state = State(database)
+        self._log = log
+        self._digest = digest_of(spec)
         self._process: DenoProcess | None = None
         self._unanswered = False
+        self._committed = False
+
+    @property
+    def flushes(self) -> bool:
+        """Whether the class has a `flush` of its own, to be called at the end of each tick."""
+        return self._open().abilities["flush"]
 
     def invoke(self, batch: ReadBatch) -> Iterator[tuple[int, Document]]:
         """Run the methods over a batch, in frames; a thread sends them while the answers are read.
 
         Raises:
-            LambdaError: a method failed, published what is no document, or ended the process.
+            LambdaError: a method failed, published what is no document, did not answer, or ended the process.
         """
         if not batch.documents:
             return
@@ -48,67 +68,102 @@ class TypeScriptSession:
         while place < len(batch.documents):
             for documents in self._receive(process, batch, place):
                 for document in documents:
-                    if type(document) is not dict:
-                        raise self._failed(batch, place, f"it published {_short(document)}, which is no document")
                     yield place, document
                 place += 1
         sender.join()
         self._unanswered = False
 
     def prepare_commit(self) -> None:
-        """A module keeps no state yet."""
+        """Write the state that the class returns from `startCommit` into the database.
+
+        Raises:
+            LambdaError: the method failed, or returned what is no state.
+        """
+        process = self._process
+        if process is None or not process.abilities["startCommit"]:
+            return
+        self._unanswered = True
+        reply = self._ask(process, {"commit": True})
+        if "error" in reply:
+            raise self._refused(reply["error"], "'startCommit' of")
+        process.version = self._state.commit(reply["committed"])
+        self._unanswered = False
+        self._committed = True
 
     def close(self) -> None:
-        """Leave the process to the next session, or end it where it still owes an answer."""
+        """Leave the process to the next session, or end it where it owes an answer or is ahead of its state."""
         process, self._process = self._process, None
         if process is None:
             return
-        if self._unanswered or not process.alive:
+        keeps_state = process.abilities.get("startCommit", True)
+        if self._unanswered or not process.alive or (keeps_state and not self._committed):
             process.end()
         else:
-            POOL.give(self._spec, process)
+            POOL.give(self._digest, process)
 
     def _open(self) -> DenoProcess:
         """The process, with an instance of the class that belongs to this session."""
         if self._process is not None:
             return self._process
         self._unanswered = True
-        process, answer = self._begin()
-        reply = self._parse(process, answer)
-        if isinstance(reply, dict):
-            reason = authored(self._module, reply["message"])
+        version = self._state.version()
+        question = {"open": {"state": self._state.value(), "forget": version is None}}
+        process, reply = self._begin(version, question)
+        if "error" in reply:
+            raise self._refused(reply["error"], "the TypeScript module of", "cannot start")
+        process.abilities = reply["opened"]
+        if process.abilities["startCommit"] and not self._state.lasts:
             raise LambdaError(
-                f"the TypeScript module of '{self._spec.name}' cannot start: {reason}",
-                position=position_in(self._module, reply["stack"]) or self._module.position,
+                f"'{self._spec.name}' keeps state, which its module does not say: no shard is there to keep it",
+                position=self._module.position,
+                hint="write 'startCommit' in the module itself, or shuffle by a key",
             )
         self._unanswered = False
         return process
 
-    def _begin(self) -> tuple[DenoProcess, bytes]:
-        waiting = self._process = POOL.take(self._spec)
+    def _begin(self, version: str | None, question: dict[str, Any]) -> tuple[DenoProcess, dict[str, Any]]:
+        """A process, and its answer to the question that opens a session."""
+        waiting = self._process = POOL.take(self._digest, version)
         if waiting is not None:
-            answer = waiting.begin()
-            if answer:
-                return waiting, answer
+            waiting.log = self._log
+            if reply := self._ask(waiting, question, may_be_gone=True):
+                return waiting, reply
             waiting.end()  # it died while it waited
-        process = self._process = DenoProcess(self._spec)
-        return process, process.begin()
+        process = self._process = DenoProcess(self._spec, self._digest)
+        process.log = self._log
+        return process, self._ask(process, question)
 
-    def _receive(self, process: DenoProcess, batch: ReadBatch, place: int) -> list[list[Any]]:
-        """What each document of the next frame, which begins at `place`, published."""
-        reply = self._parse(process, process.receive())
-        if isinstance(reply, dict):
-            raise self._failed(batch, place + reply["index"], reply["message"], reply["stack"])
+    def _ask(self, process: DenoProcess, question: dict[str, Any], *, may_be_gone: bool = False) -> dict[str, Any]:
+        try:
+            line = process.ask(question, self._spec.limits.answer_seconds)
+        except Late:
+            raise self._late(self._module.position, "") from None
+        if not line and may_be_gone:
+            return {}
+        reply = self._parse(process, line)
+        if not isinstance(reply, dict) or reply.keys().isdisjoint(("opened", "committed", "error")):
+            raise self._gone(process, line)
         return reply
 
-    def _parse(self, process: DenoProcess, line: bytes) -> list[Any] | dict[str, Any]:
+    def _receive(self, process: DenoProcess, batch: ReadBatch, place: int) -> list[list[Document]]:
+        """What each of the next documents, the first of which is at `place`, published."""
         try:
-            reply: Any = orjson.loads(line)
-        except orjson.JSONDecodeError:
-            raise self._gone(process, line) from None
-        if isinstance(reply, list | dict):
+            line = process.receive(self._spec.limits.answer_seconds)
+        except Late:
+            raise self._stuck(batch, place) from None
+        reply = self._parse(process, line)
+        if isinstance(reply, dict) and "error" in reply:
+            error = reply["error"]
+            raise self._failed(batch, place + error.get("index", 0), error["message"], error["stack"])
+        if isinstance(reply, list) and reply and place + len(reply) <= len(batch.documents):
             return reply
         raise self._gone(process, line)
+
+    def _parse(self, process: DenoProcess, line: bytes) -> Any:
+        try:
+            return parse_exact(line)
+        except (orjson.JSONDecodeError, ValueError):
+            raise self._gone(process, line) from None
 
     def _gone(self, process: DenoProcess, line: bytes) -> LambdaError:
         status, said = process.end()
@@ -116,19 +171,49 @@ class TypeScriptSession:
         if line.endswith(b"\n"):
             what = f"answered with something else than a frame: {line[:100]!r}"
         elif "out of memory" in said:
-            what = f"needs more memory than the {HEAP_MEGABYTES} MB it may use"
+            what = f"needs more memory than the {self._spec.limits.heap_megabytes} MB it may use"
         return LambdaError(
             f"the TypeScript module of '{self._spec.name}' {what}",
             position=position_in(self._module, said) or self._module.position,
         )
 
-    def _failed(self, batch: ReadBatch, place: int, reason: str, stack: str = "") -> LambdaError:
-        transform = self._spec.transforms[batch.transforms[place]]
-        position = position_in(self._module, stack) or member_position(self._module, method_of(transform.name))
+    def _refused(self, error: dict[str, str], what: str, how: str = "failed") -> LambdaError:
         return LambdaError(
-            f"transform '{transform.name}' of '{self._spec.name}' failed:"
-            f" {authored(self._module, reason)[:2_000]}; the document was {_short(batch.documents[place])}",
+            f"{what} '{self._spec.name}' {how}: {authored(self._module, error['message'])[:2_000]}",
+            position=position_in(self._module, error["stack"]) or self._module.position,
+        )
+
+    def _failed(self, batch: ReadBatch, place: int, reason: str, stack: str) -> LambdaError:
+        name, method, document = self._at(batch, place)
+        return LambdaError(
+            f"{name} of '{self._spec.name}' failed: {authored(self._module, reason)[:2_000]}{document}",
+            position=position_in(self._module, stack) or member_position(self._module, method),
+        )
+
+    def _at(self, batch: ReadBatch, place: int) -> tuple[str, str, str]:
+        """What was at work for a document of a batch: its name, its method, and which document it was."""
+        index = batch.transforms[place]
+        if index == len(self._spec.transforms):
+            return "flush()", "flush", ""
+        transform = self._spec.transforms[index]
+        return (
+            f"transform '{transform.name}'",
+            method_of(transform.name),
+            f"; the document was {_short(batch.documents[place])}",
+        )
+
+    def _stuck(self, batch: ReadBatch, place: int) -> LambdaError:
+        name, method, document = self._at(batch, place)
+        return self._late(member_position(self._module, method), f" of {name}, at or soon after{document}")
+
+    def _late(self, position: Position, where: str) -> LambdaError:
+        assert self._process is not None
+        self._process.end()
+        seconds = f"{self._spec.limits.answer_seconds:g}"
+        return LambdaError(
+            f"the TypeScript module of '{self._spec.name}' gave no answer{where} within {seconds} s, and was ended",
             position=position,
+            hint="if that is not forever, give it longer: --deno-timeout SECONDS",
         )
 
 

@@ -18,6 +18,7 @@ import orjson
 import pyarrow as pa
 
 from derive.engine.combine import TickCombiner, rows_of
+from derive.engine.flush import end_row
 from derive.engine.invoke import Invoker
 from derive.engine.plan import Plan, offset_of
 from derive.protocol.specs import Document, TransformSpec
@@ -158,8 +159,11 @@ def run_ticks(
         fed_back = queue.take(following)
         if fed_back:
             rows = sorted(rows + fed_back, key=_PLACE)
+        count = len(rows)
+        if invoker.flushes:
+            rows = [*rows, end_row(plan.spec, following)]
         _run_tick(plan, published_tick, rows, invoker, combiner)
-        processed(len(rows))
+        processed(count)
     flush()
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ import pyarrow as pa
 from derive.document.exact import dump_exact
 from derive.document.key import compile_keys, show_key
 from derive.errors import SchemaViolation
+from derive.position import Position
 from derive.protocol.derive import DeriveSession, ReadBatch
 from derive.protocol.specs import DerivationSpec, Document
 from derive.schema.validator import Validator, compile_validator
@@ -44,12 +47,19 @@ class Invoker:
     def __init__(self, spec: DerivationSpec, session: DeriveSession, offsets: Sequence[int]) -> None:
         self._spec = spec
         self._session = session
-        self._offsets = np.array(offsets, dtype=np.int64)
+        self._offsets = np.array([*offsets, 0], dtype=np.int64)  # the last one is for the ends of ticks
+        self._flush = len(spec.transforms)
         by_source = {name: compile_validator(each.read_schema, name=name) for name, each in spec.sources.items()}
         self._sources: list[Validator] = [by_source[each.source] for each in spec.transforms]
         self._one_source = self._sources[0] if len(by_source) == 1 else None
+        self._sources.append(compile_validator(True, name=spec.name))
         self._output = compile_validator(spec.collection.write_schema, name=spec.name)
         self._keys = compile_keys(spec.collection.key, spec.collection.key_defaults)
+
+    @property
+    def flushes(self) -> bool:
+        """Whether the session is to be told where ticks end; asked once there are documents, as it may have to start."""
+        return self._session.flushes
 
     def invoke(
         self, transforms: Sequence[int], adjusted: Any, keys: Sequence[bytes] | pa.Array, documents: list[Document]
@@ -74,14 +84,27 @@ class Invoker:
         for cause, document in self._session.invoke(batch):
             causes.append(cause)
             results.append(document)
+        if self._session.flushes:
+            results = self._in_order(transforms, causes, results)
         if not all(map(self._output.is_valid, results)):
             self._raise_invalid(batch, causes, results)
         return Published(causes, self._keys(results), results)
 
+    def _in_order(self, transforms: Sequence[int], causes: list[int], results: list[Document]) -> list[Document]:
+        """Published documents, with those of the end of a tick in the order of their JSON texts.
+
+        Which shard publishes first must not matter where documents of one key are reduced.
+        """
+        ordered: list[Document] = []
+        for cause, group in itertools.groupby(zip(causes, results, strict=True), key=itemgetter(0)):
+            documents = [document for _, document in group]
+            ordered += sorted(documents, key=dump_exact) if transforms[cause] == self._flush else documents
+        return ordered
+
     def _check_sources(
         self, transforms: Sequence[int], keys: Sequence[bytes] | pa.Array, documents: list[Document]
     ) -> None:
-        if self._one_source is not None:
+        if self._one_source is not None and not self._session.flushes:
             if all(map(self._one_source.is_valid, documents)):
                 return
         elif all(self._sources[which].is_valid(each) for which, each in zip(transforms, documents, strict=True)):
@@ -101,18 +124,28 @@ class Invoker:
     def _raise_invalid(self, batch: ReadBatch, causes: list[int], results: list[Document]) -> None:
         for cause, document in zip(causes, results, strict=True):
             if not self._output.is_valid(document):
-                transform = self._spec.transforms[batch.transforms[cause]]
                 violation = self._output.violation(
                     document, key=show_key(self._keys([document])[0]), positions=self._spec.collection.write_positions
                 )
                 written = f", which is at {violation.position}" if violation.position else ""
+                place, name, reason = self._publisher(batch, cause)
                 raise SchemaViolation(
-                    f"transform '{transform.name}' of '{self._spec.name}' published an invalid document:"
-                    f" {violation.message}{written}; it is {dump_exact(document).decode()[:500]}, published for"
-                    f" {dump_exact(batch.documents[cause]).decode()[:500]}",
-                    position=transform.script.position if transform.script else transform.position,
+                    f"{name} of '{self._spec.name}' published an invalid document:"
+                    f" {violation.message}{written}; it is {dump_exact(document).decode()[:500]}{reason}",
+                    position=place,
                     hint=violation.hint,
                 )
+
+    def _publisher(self, batch: ReadBatch, cause: int) -> tuple[Position, str, str]:
+        """What published for a document of a batch: where it is written, its name, and for what."""
+        index = batch.transforms[cause]
+        if index == self._flush:
+            module = self._spec.module
+            return module.position if module else self._spec.collection.position, "flush()", ""
+        transform = self._spec.transforms[index]
+        reason = f", published for {dump_exact(batch.documents[cause]).decode()[:500]}"
+        place = transform.script.position if transform.script else transform.position
+        return place, f"transform '{transform.name}'", reason
 
 
 def _in_context(violation: SchemaViolation, context: str) -> SchemaViolation:

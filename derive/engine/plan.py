@@ -85,8 +85,9 @@ def default_shards(spec: DerivationSpec, cores: int) -> int:
 
 
 def keeps_state(spec: DerivationSpec) -> bool:
-    """Whether documents can meet one another in the lambdas: through a key, through tables, or through feedback."""
-    return bool(spec.migrations) or any(each.shuffle.kind != "any" or each.feedback for each in spec.transforms)
+    """Whether documents can meet one another in the lambdas: through a key, through state, or through feedback."""
+    state = bool(spec.migrations) or (spec.module is not None and "startCommit" in spec.module.text)
+    return state or any(each.shuffle.kind != "any" or each.feedback for each in spec.transforms)
 
 
 def feeds_back_in_memory(spec: DerivationSpec, shards: int, cycle: Sequence[str]) -> bool:

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from derive.engine.combine import LAMBDA_ROWS, TickCombiner, combine_ticks
 from derive.engine.feedback import run_ticks
+from derive.engine.flush import places_of, with_ends
 from derive.engine.invoke import Invoker
 from derive.engine.log import TaskLog
 from derive.engine.plan import Plan, offset_of
@@ -164,13 +165,12 @@ def _run_batches(plan: Plan, span: tuple[int, int], invoker: Invoker, writer: Se
         run_ticks(plan, batches, invoker, writer.write, counter.add)
         return
     combiner = TickCombiner(plan.spec)
-    for batch in batches:
+    for batch in with_ends(batches, plan.spec, invoker, counter.add):
         adjusted = batch.column(0).to_numpy()
         documents = parse_texts(batch.column(4))
         published = invoker.invoke(batch.column(1).to_pylist(), adjusted, batch.column(3), documents)
         clocks = np.maximum(adjusted[published.causes], plan.clamp) if published.causes else adjusted[:0]
         _write(writer, combiner.add(clocks, published.keys, published.documents))
-        counter.add(batch.num_rows)
     _write(writer, combiner.close())
 
 
@@ -246,22 +246,20 @@ def _published_rows(
 ) -> Iterator[pa.RecordBatch]:
     labels = compile_labels(plan.spec.collection)
     number = 0
-    for batch in batches:
+    for batch in with_ends(batches, plan.spec, invoker, counter.add):
         adjusted = batch.column(0).to_numpy()
         documents = parse_texts(batch.column(4))
         published = invoker.invoke(batch.column(1).to_pylist(), adjusted, batch.column(3), documents)
-        counter.add(batch.num_rows)
         count = len(published.causes)
         if not count:
             continue
-        causes = pa.array(published.causes, pa.int32())
         yield pa.RecordBatch.from_arrays(
             [
                 pa.array(np.maximum(adjusted[published.causes], plan.clamp)),
                 pa.array(published.keys, pa.binary()),
                 write_texts(published.documents),
                 labels(published.documents),
-                *(batch.column(place).take(causes) for place in range(4)),
+                *places_of(batch, published, plan.spec),
                 pa.array(np.arange(number, number + count, dtype=np.int64)),
             ],
             schema=LAMBDA_ROWS,

@@ -32,7 +32,8 @@ class ReadBatch:
     """Source documents in processing order; the four sequences run in parallel.
 
     Attributes:
-        transforms: index of the transform that reads each document.
+        transforms: index of the transform that reads each document; behind the last index, where a session asks for it,
+            the end of a tick, whose clock is the last of the tick and whose document is empty.
         clocks: adjusted clock, microseconds: the time that `now` means to a lambda.
         published: the document's own clock, microseconds, which `flow_published_at` shows.
         documents: parsed and valid under their source's read schema; not to be modified.
@@ -46,6 +47,10 @@ class ReadBatch:
 
 class DeriveSession(Protocol):
     """One shard's lambdas, open over its state for one transaction."""
+
+    @property
+    def flushes(self) -> bool:
+        """Whether batches must also tell it the end of each tick in which there were documents."""
 
     def invoke(self, batch: ReadBatch) -> Iterator[tuple[int, Document]]:
         """Run the lambdas over a batch, in order.

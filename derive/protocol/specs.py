@@ -8,11 +8,12 @@ All are immutable and can be pickled to a Spark worker.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from derive.errors import UsageError
 from derive.position import Position, Script
+from derive.protocol.sandbox import Limits, Permissions
 from derive.schema.projection import ProjectionSpec as ProjectionSpec  # noqa: PLC0414 (offered from here)
 from derive.suggest import suggest
 
@@ -153,6 +154,8 @@ class DerivationSpec:
         sources: each collection the transforms read, by name.
         tick: microseconds of `shards.maxTxnDuration`.
         disabled: `shards.disable` is set.
+        permissions: what the module asks to be allowed (TypeScript).
+        limits: what a run allows its lambdas.
     """
 
     collection: CollectionSpec
@@ -163,6 +166,8 @@ class DerivationSpec:
     sources: Mapping[str, CollectionSpec]
     tick: int
     disabled: bool = False
+    permissions: Permissions = field(default_factory=Permissions)
+    limits: Limits = field(default_factory=Limits)
 
     @property
     def name(self) -> str:
@@ -221,6 +226,11 @@ class CatalogSpec:
     derivations: Mapping[str, DerivationSpec]
     cycles: tuple[tuple[str, ...], ...]
     tests: Mapping[str, TestSpec]
+
+    def within(self, limits: Limits) -> CatalogSpec:
+        """This catalog, with lambdas that run within these limits."""
+        limited = {name: replace(each, limits=limits) for name, each in self.derivations.items()}
+        return replace(self, derivations=limited)
 
     def find_collection(self, name: str) -> CollectionSpec:
         """The collection of a name that a person gave.

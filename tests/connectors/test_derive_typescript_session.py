@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import apsw
@@ -17,7 +18,8 @@ from connectors.derive_typescript.pool import POOL
 from connectors.derive_typescript.session import TypeScriptSession
 from derive.errors import LambdaError
 from derive.position import Position, Script
-from derive.protocol.derive import ReadBatch
+from derive.protocol.derive import Level, Log, ReadBatch
+from derive.protocol.sandbox import Limits
 from derive.protocol.specs import (
     JSON,
     CollectionSpec,
@@ -67,8 +69,12 @@ def lambdas(body: str, members: str = "") -> DerivationSpec:
     return derivation(HEAD + text)
 
 
-def open_session(spec: DerivationSpec) -> TypeScriptSession:
-    return TypeScriptConnector().open(spec, apsw.Connection(":memory:"), lambda _, message: None)
+def unheard(level: Level, message: str) -> None:
+    pass
+
+
+def open_session(spec: DerivationSpec, log: Log = unheard, path: str = ":memory:") -> TypeScriptSession:
+    return TypeScriptConnector().open(spec, apsw.Connection(path), log)
 
 
 def invoke(
@@ -183,18 +189,32 @@ def test_chance_depends_on_the_document_and_its_clock_alone() -> None:
     assert len(set(alone[0][1]["dice"])) == 2
 
 
-def test_what_a_module_prints_goes_to_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_a_module_says_goes_to_the_log_with_its_level(capfd: pytest.CaptureFixture[str]) -> None:
     spec = lambdas(
-        "console.log('seen', read.doc.id); console.table([1]); console.dir({ deep: 1 });"
-        " Deno.stdout.writeSync(new TextEncoder().encode('raw\\n')); console.group('g'); console.count('c');"
-        " console.timeEnd('t'); return [read.doc];"
+        "console.debug('%s is %d%%', 'it', 5, { deep: [1] }); console.log('seen', read.doc.id); console.info(null);"
+        " console.warn('a\\nb'); console.error(new Error('bad').message); console.dir([1]); console.count('c');"
+        " console.assert(1 > 2, 'no'); console.timeEnd('t');"
+        " Deno.stdout.writeSync(new TextEncoder().encode('raw\\n')); process.stdout.write('node\\n');"
+        " process.stderr.write('wrong'); return [read.doc];"
     )
-    assert run(spec, [{"id": 1}]) == [(0, {"id": 1})]
-    POOL.close()
-    captured = capfd.readouterr()
-    assert captured.out == ""
-    for each in ("seen 1", "deep", "raw", "c"):
-        assert each in captured.err
+    said: list[tuple[str, str]] = []
+    session = open_session(spec, log=lambda level, message: said.append((level, message)))
+    assert invoke(session, [{"id": 1}]) == [(0, {"id": 1})]
+    session.close()
+    assert said == [
+        ("debug", "it is 5% { deep: [ 1 ] }"),
+        ("info", "seen 1"),
+        ("info", "null"),
+        ("warn", "a\nb"),
+        ("error", "bad"),
+        ("info", "[ 1 ]"),
+        ("info", "c: 1"),
+        ("error", "assertion failed: no"),
+        ("info", "raw"),
+        ("info", "node"),
+        ("error", "wrong"),
+    ]
+    assert capfd.readouterr() == ("", "")
 
 
 # What a method does wrong, and what is said about it.
@@ -207,7 +227,33 @@ WRONG = [
     ("const a: any = {}; a.a = a; return [a];", "TypeError: Converting circular structure to JSON", 3),
     ("return [{ id: 1n }];", "TypeError: Do not know how to serialize a BigInt", 3),
     ("return [7];", "it published 7, which is no document", 3),
-    ("return [() => 1];", "it published null, which is no document", 3),
+    ("return [() => 1];", "it published a function, which is no document", 3),
+    ("return [undefined];", "it published undefined, which is no document", 3),
+    ("return [Symbol('s')];", "it published a symbol, which is no document", 3),
+    ("return [{ toJSON: () => 'text' }];", 'it published "text", which is no document', 3),
+    (
+        "return [{ a: [{ 'b': () => 1 }] }];",
+        "/a/0/b of the published document is a function, which JSON cannot hold",
+        3,
+    ),
+    ("return [{ a: [1, undefined] }];", "/a/1 of the published document is undefined, which JSON cannot hold", 3),
+    ("return [{ a: Symbol('s') }];", "/a of the published document is a symbol, which JSON cannot hold", 3),
+    ("return [{ a: 0 / 0 }];", "/a of the published document is NaN, which JSON cannot hold", 3),
+    ("return [{ a: [-1 / 0] }];", "/a/0 of the published document is -Infinity, which JSON cannot hold", 3),
+    ("return [{ a: new Map([[1, 2]]) }];", "/a of the published document is a Map, which JSON cannot hold", 3),
+    ("return [{ a: 'x'.repeat(70_000_000) }];", "it published a document of 70000008 characters; 67108864 at most", 3),
+    ("let a: any = 1; for (let i = 0; i < 600; i++) a = [a]; return [{ a }];", "nested more than 500 deep", 3),
+    ("let a: any = 1; for (let i = 0; i < 99999; i++) a = [a]; return [{ a }];", "nested more than 500 deep", 3),
+    ("Deno.exit(3);", "Error: Deno.exit: a derivation's module does not end its process", 4),
+    ("process.exit(3);", "Error: process.exit: a derivation's module does not end its process", 4),
+    ("close();", "Error: close: a derivation's module does not end its process", 4),
+    ("return new Promise(() => {});", "Error: it waits for a promise that nothing will ever resolve", 3),
+    ("return fetch('http://127.0.0.1:8123/').then(() => []);", "NotCapable: Requires net access", 3),
+    ("return [{ text: Deno.readTextFileSync('/etc/passwd') }];", "NotCapable: Requires read access", 4),
+    ("return [{ env: Deno.env.get('HOME') }];", "NotCapable: Requires env access", 4),
+    ("new Deno.Command('id').outputSync();", "NotCapable: Requires run access", 4),
+    ("Deno.writeTextFileSync('x', 'y');", "NotCapable: Requires write access", 4),
+    ("new Worker('data:,');", "ReferenceError: Worker is not defined", 4),
 ]
 
 
@@ -230,14 +276,99 @@ def test_a_large_document_is_cut_in_the_message() -> None:
     assert len(caught.value.message) < 1_000
 
 
-def test_a_module_that_ends_its_process_is_an_error() -> None:
-    with pytest.raises(LambdaError, match="the TypeScript module of 'acme/out' ended with status 3"):
-        run(lambdas("Deno.exit(3);"), [{"id": 1}])
-
-
 def test_a_module_that_fills_its_heap_is_told_how_large_it_is() -> None:
     with pytest.raises(LambdaError, match=r"'acme/out' needs more memory than the 512 MB it may use$"):
         run(lambdas("const all: number[][] = []; for (;;) all.push(new Array(1_000_000).fill(1.5));"), [{"id": 1}])
+
+
+PATCHES = [
+    "JSON.stringify = () => 'x'; JSON.parse = () => 7;",
+    "Array.prototype.push = () => 0; Array.prototype.join = () => ''; Array.prototype[Symbol.iterator] = () => { throw 1; };",
+    "Array.isArray = () => false as any; Object.getPrototypeOf = () => null; Object.keys = () => [];",
+    "Uint8Array.prototype.subarray = () => 1 as any; Uint8Array.prototype.indexOf = () => -1;",
+    "TextDecoder.prototype.decode = () => ''; TextEncoder.prototype.encode = () => new Uint8Array() as any;",
+    "String.prototype.slice = () => ''; String.prototype.padStart = () => ''; Date.prototype.toISOString = () => '';",
+    "Function.prototype.call = () => 1; Function.prototype.bind = () => 1 as any; Reflect.construct = () => 1 as any;",
+    "globalThis.setTimeout = 1 as any; globalThis.queueMicrotask = 1 as any; globalThis.console = 1 as any;",
+    "Math.floor = () => 7; Math.imul = () => 7; Date.now = () => 7; performance.now = () => 7;",
+]
+
+
+@pytest.mark.parametrize("patch", PATCHES)
+def test_a_module_that_replaces_what_is_built_in_harms_itself_alone(patch: str) -> None:
+    text = (
+        f"{HEAD}{patch}\nexport class Derivation extends IDerivation {{\n"
+        "    fromIn(read: any) { return [{ id: read.doc.id, at: read.publishedAt, list: [1] }]; }\n}\n"
+    )
+    published = run(derivation(text), [{"id": number} for number in range(1_200)])
+    assert published[1_199] == (1_199, {"id": 1_199, "at": "2023-11-14T22:13:20.123456Z", "list": [1]})
+    assert len(published) == 1_200
+
+
+# Prototypes that change what JSON is of everything, and writing into the frames behind the harness's back.
+GARBAGE = [
+    ("(Object.prototype as any).toJSON = () => 5;", "", "it published 5, which is no document"),
+    ("(Array.prototype as any).toJSON = () => 5;", "", None),
+    ("import { writeSync } from 'node:fs';", "writeSync(1, 'garbage\\n');", "answered with something else than a frame: b'garbage"),
+    ("import { writeSync } from 'node:fs';", "writeSync(1, '7\\n');", "answered with something else than a frame: b'7"),
+    ("import { writeSync } from 'node:fs';", "writeSync(1, '[7]\\n');", "answered with something else than a frame: b'[7]"),
+    ("import { writeSync } from 'node:fs';", "writeSync(1, '[[7]]\\n');", "answered with something else than a frame: b'[[7]]"),
+    ("import { writeSync } from 'node:fs';", "writeSync(1, '{\"error\": 7}\\n');", "answered with something else than a frame"),
+    ("import { writeSync } from 'node:fs';", "writeSync(1, '{\"log\":[7]}\\n');", "answered with something else than a frame"),
+]
+
+
+@pytest.mark.parametrize(("head", "body", "reason"), GARBAGE)
+def test_answers_that_are_none_are_told_as_what_they_are(head: str, body: str, reason: str | None) -> None:
+    text = (
+        f"{HEAD}{head}\nexport class Derivation extends IDerivation {{\n"
+        f"    fromIn(read: any) {{ {body} return [{{ id: 1, list: [1] }}]; }}\n}}\n"
+    )
+    if reason is None:
+        assert run(derivation(text), [{"id": 1}]) == [(0, {"id": 1, "list": 5})]
+        return
+    with pytest.raises(LambdaError) as caught:
+        run(derivation(text), [{"id": 1}])
+    assert reason in caught.value.message
+    assert caught.value.position is not None
+    assert caught.value.position.file == "acme.ts"
+
+
+# A module that does not answer: its body, and where it is said to be.
+STUCK = [
+    ("if (read.doc.id === 7) for (;;);", 3),
+    ("if (read.doc.id === 7) return new Promise((_, no) => setInterval(() => {}, 1));", 3),
+]
+
+
+@pytest.mark.parametrize(("body", "line"), STUCK)
+def test_a_method_that_never_ends_is_ended_and_its_document_named(body: str, line: int) -> None:
+    spec = replace(lambdas(f"{body} return [read.doc];"), limits=Limits(answer_seconds=0.7))
+    session = open_session(spec)
+    with pytest.raises(LambdaError) as caught:
+        invoke(session, [{"id": number} for number in range(20)])
+    process = session._process
+    session.close()
+    assert process is not None
+    assert not process.alive
+    assert caught.value.message == (
+        "transform 'fromIn' of 'acme/out' gave no answer within 0.7 s, and its process was ended;"
+        ' the document was {"id":7}'
+    )
+    assert (caught.value.position.file, caught.value.position.line) == ("acme.ts", line)
+    assert caught.value.hint == "if it needs longer: --deno-timeout SECONDS"
+
+
+def test_a_constructor_that_never_ends_is_ended() -> None:
+    spec = replace(lambdas("return [];", " x = (() => { for (;;); })();"), limits=Limits(answer_seconds=0.7))
+    with pytest.raises(LambdaError, match="the TypeScript module of 'acme/out' gave no answer within 0.7 s"):
+        run(spec, [{"id": 1}])
+
+
+def test_slow_documents_may_take_long_together() -> None:
+    wait = "Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 150);"
+    spec = replace(lambdas(f"{wait} return [read.doc];"), limits=Limits(answer_seconds=1.2))
+    assert len(run(spec, [{"id": number} for number in range(20)])) == 20
 
 
 def test_an_unhandled_rejection_is_an_error_at_its_place() -> None:
@@ -246,11 +377,6 @@ def test_an_unhandled_rejection_is_an_error_at_its_place() -> None:
     assert caught.value.position is not None
     assert (caught.value.position.file, caught.value.position.line) == ("acme.ts", 4)
     assert "flowctl-deno" not in caught.value.message
-
-
-def test_a_module_may_touch_nothing() -> None:
-    with pytest.raises(LambdaError, match="NotCapable: Requires read access"):
-        run(lambdas("return [{ text: Deno.readTextFileSync('/etc/hostname') }];"), [{"id": 1}])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,114 @@
+// Published documents as JSON text, which says all that they are, or an error that says what JSON cannot hold.
+// JSON itself would leave functions out without a word, and write `NaN` as `null`.
+// deno-lint-ignore-file no-explicit-any
+
+const { stringify } = JSON;
+const { isArray } = Array;
+const { getPrototypeOf, hasOwn } = Object;
+const ordinary = Object.prototype;
+const tagOf = Function.prototype.call.bind(Object.prototype.toString) as (value: unknown) => string;
+const MOST_CHARACTERS = 64 << 20;
+const DEEPEST = 500;
+
+/** What a method published, as a JSON array; written at once, as the author may change an object for the next document. */
+export function written(result: any): string {
+    if (!isArray(result)) {
+        throw new TypeError(`the method must return an array of documents, and returned ${kindOf(result)}`);
+    }
+    let text = '[';
+    for (let place = 0; place < result.length; place++) {
+        const document = result[place];
+        const each = stringify(document);
+        if (typeof each !== 'string' || each[0] !== '{') {
+            throw new TypeError(`it published ${shortened(each ?? kindOf(document))}, which is no document`);
+        }
+        if (each.length > MOST_CHARACTERS) {
+            throw new RangeError(`it published a document of ${each.length} characters; ${MOST_CHARACTERS} at most`);
+        }
+        check(document, 0, undefined);
+        text += place ? ',' + each : each;
+    }
+    return text + ']';
+}
+
+/** A state as JSON text. */
+export function writtenState(state: unknown): string {
+    const text = stringify(state);
+    if (typeof text !== 'string') {
+        throw new TypeError(`startCommit must return a state that is JSON, and returned ${kindOf(state)}`);
+    }
+    check(state, 0, undefined);
+    return text;
+}
+
+type Path = { name: string | number; within: Path } | undefined;
+
+/** Refuses what JSON cannot hold; a property that is `undefined` is one that is not there. */
+function check(value: any, depth: number, path: Path): void {
+    switch (typeof value) {
+        case 'string':
+        case 'boolean':
+            return;
+        case 'number':
+            if (value - value !== 0) {
+                throw new TypeError(`${pointer(path)} is ${value}, which JSON cannot hold`);
+            }
+            return;
+        case 'object':
+            if (value === null) {
+                return;
+            }
+            break;
+        default:
+            throw new TypeError(`${pointer(path)} is ${kindOf(value)}, which JSON cannot hold`);
+    }
+    if (depth > DEEPEST) {
+        throw new RangeError(`a published value is nested more than ${DEEPEST} deep`);
+    }
+    if (isArray(value)) {
+        for (let place = 0; place < value.length; place++) {
+            check(value[place], depth + 1, { name: place, within: path });
+        }
+        return;
+    }
+    const prototype = getPrototypeOf(value);
+    if (prototype !== ordinary && prototype !== null) {
+        if (typeof value.toJSON === 'function') {
+            return; // it says itself what it is, like a Date
+        }
+        const tag = tagOf(value);
+        if (tag !== '[object Object]') {
+            throw new TypeError(`${pointer(path)} is a ${tag.slice(8, -1)}, which JSON cannot hold`);
+        }
+    }
+    for (const name in value) {
+        const each = value[name];
+        const kind = typeof each;
+        if (kind === 'string' || kind === 'undefined' || kind === 'boolean' || (kind === 'number' && each - each === 0)) {
+            continue;
+        }
+        if (each !== null && hasOwn(value, name)) {
+            check(each, depth + 1, { name, within: path });
+        }
+    }
+}
+
+function pointer(path: Path): string {
+    let text = '';
+    for (let each = path; each !== undefined; each = each.within) {
+        text = `/${each.name}${text}`;
+    }
+    return text === '' ? 'the published value' : `${text} of the published document`;
+}
+
+function kindOf(value: unknown): string {
+    if (value === null || value === undefined) {
+        return String(value);
+    }
+    const kind = typeof value;
+    return kind === 'object' ? kind : `a ${kind}`;
+}
+
+function shortened(text: string): string {
+    return text.length > 100 ? text.slice(0, 100) + '…' : text;
+}

@@ -1,0 +1,160 @@
+"""A module that publishes at the end of ticks, or keeps state, derives the same bytes however it is run (law L1)."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from conftest import LATER, World, write_catalog
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from derive.catalog import load
+from derive.document.clock import format_rfc3339, parse_rfc3339
+from derive.engine.split import split
+
+pytestmark = pytest.mark.deno
+
+BASE = 1_700_000_000_000_000
+SECOND = 1_000_000
+
+CATALOG = """
+collections:
+  t/source:
+    schema:
+      type: object
+      required: [id, k, v, at]
+      properties: {id: {type: integer}, k: {type: string}, v: {type: number}, at: {type: string}}
+    key: [/id]
+  t/out:
+    schema:
+      type: object
+      required: [k]
+      reduce: {strategy: merge}
+      properties:
+        k: {type: string}
+        v: {type: number, reduce: {strategy: sum}}
+        last: {type: string}
+        total: {type: number}
+    key: [/k]
+    derive:
+      using: {typescript: {module: out.ts}}
+      transforms:
+        - {name: add, source: t/source, shuffle: {key: [/k]}}
+        - {name: late, source: t/source, shuffle: {key: [/k]}, readDelay: 3s}
+"""
+
+# Each key's total is state; at the end of a tick each key it touched publishes, and keys of one first letter meet.
+MODULE = """
+import { Document, IDerivation, SourceAdd, SourceLate } from 'flow/t/out.ts';
+
+type Totals = Record<string, number>;
+
+export class Derivation extends IDerivation {
+    totals: Totals;
+    changed = new Map<string, number>();
+    dirty: Totals = {};
+
+    constructor(open: { state: { totals?: Totals } }) {
+        super(open);
+        this.totals = open.state.totals ?? {};
+    }
+
+    add({ doc }: { doc: SourceAdd }): Document[] {
+        this.totals[doc.k] = (this.totals[doc.k] ?? 0) + doc.v;
+        this.dirty[doc.k] = this.totals[doc.k];
+        this.changed.set(doc.k, (this.changed.get(doc.k) ?? 0) + doc.v);
+        return [{ k: doc.k, total: this.totals[doc.k] }];
+    }
+
+    async late({ doc }: { doc: SourceLate }): Promise<Document[]> {
+        await new Promise((resolve) => setTimeout(resolve, 1_000_000));
+        return [{ k: doc.k.slice(0, 1), v: this.totals[doc.k] / 3, last: `late ${Math.random()}` }];
+    }
+
+    async flush(): Promise<Document[]> {
+        const changed = [...this.changed];
+        this.changed.clear();
+        return changed.map(([k, v]) => ({ k: k.slice(0, 1), v: v / 7, last: `${k} ${new Date().toISOString()}` }));
+    }
+
+    reset(): void {}
+
+    startCommit() {
+        const updated = { totals: this.dirty };
+        this.dirty = {};
+        return { state: { updated, mergePatch: true } };
+    }
+}
+"""
+
+
+@st.composite
+def inputs(draw: st.DrawFn) -> list[dict[str, object]]:
+    clock = BASE
+    documents = []
+    for number in range(draw(st.integers(1, 25))):
+        clock += draw(st.sampled_from([1, 1000, 400_000, SECOND, 5 * SECOND]))
+        key = draw(st.sampled_from(["a", "ab", "ac", "b", "bc", "ü"]))
+        value = draw(st.sampled_from([1, 2, 0.1, 7.75, -40]))
+        documents.append({"id": number, "k": key, "v": value, "at": format_rfc3339(clock)})
+    return documents
+
+
+def world_of(folder: str, name: str, text: str = CATALOG, module: str = MODULE) -> World:
+    path = Path(folder)
+    return World(path / name, load(write_catalog(path, text, out__ts=module)))
+
+
+@settings(max_examples=10)
+@given(inputs(), st.data())
+def test_l1_shards_batching_and_splits_give_the_same_bytes(
+    documents: list[dict[str, object]], data: st.DataObject
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        whole = world_of(folder, "one")
+        whole.ingest("t/source", documents)
+        whole.step(shards=1)
+        three = world_of(folder, "three")
+        three.ingest("t/source", documents)
+        three.step(shards=3)
+        assert three.digest() == whole.digest()
+
+        live = world_of(folder, "live")
+        begin = 0
+        while begin < len(documents):
+            end = data.draw(st.integers(begin + 1, len(documents)))
+            live.ingest("t/source", documents[begin:end])
+            following = parse_rfc3339(documents[end]["at"]) if end < len(documents) else LATER
+            live.wall = min(
+                following, live.store.collection("t/source").upper + data.draw(st.sampled_from([0, SECOND]))
+            )
+            live.step(shards=2)
+            begin = end
+            if data.draw(st.booleans()) and live.store.task("t/out").shards < 8:
+                split(live.store, "t/out")
+        live.wall = LATER
+        live.step()
+        assert live.digest() == whole.digest()
+        for each in (whole, three, live):
+            each.store.close()
+
+
+def test_the_end_of_a_tick_publishes_at_its_last_microsecond(tmp_path: Path) -> None:
+    world = world_of(str(tmp_path), "data")
+    documents = [
+        {"id": 1, "k": "a", "v": 7, "at": "2023-11-14T22:13:20.250000Z"},
+        {"id": 2, "k": "b", "v": 14, "at": "2023-11-14T22:13:20.500000Z"},
+        {"id": 3, "k": "a", "v": 21, "at": "2023-11-14T22:13:22Z"},
+    ]
+    world.ingest("t/source", documents[:2])
+    world.ingest("t/source", documents[2:])
+    world.step(shards=1)
+    late = parse_rfc3339("2023-11-14T22:13:23Z")
+    found = [(format_rfc3339(row[0]), row[3]) for row in world.rows("t/out") if row[0] < late]
+    assert found == [
+        ("2023-11-14T22:13:20.999999Z", '{"k":"a","total":7,"v":1,"last":"a 2023-11-14T22:13:20.999Z"}'),
+        ("2023-11-14T22:13:20.999999Z", '{"k":"b","total":14,"v":2,"last":"b 2023-11-14T22:13:20.999Z"}'),
+        ("2023-11-14T22:13:22.999999Z", '{"k":"a","total":28,"v":3,"last":"a 2023-11-14T22:13:22.999Z"}'),
+    ]
