@@ -119,7 +119,7 @@ function failed(error: unknown): string {
         message = `${failure.name}: ${failure.message}`;
         stack = `${failure.stack ?? ''}`;
     } catch { /* what cannot be shown */ }
-    return `{"error":${stringify({ index, message, stack })}}`;
+    return `{"error":{"index":${index ?? 0},"message":${stringify(message)},"stack":${stringify(stack)}}}`;
 }
 
 async function answer(line: string): Promise<string> {

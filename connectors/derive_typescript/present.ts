@@ -47,14 +47,14 @@ Object.defineProperties(PresentDate, {
     name: { value: 'Date' },
     length: { value: 7 },
     prototype: { value: RealDate.prototype },
-    now: { value: () => clock },
+    now: { value: () => clock, writable: true, configurable: true },
 });
 Object.setPrototypeOf(PresentDate, RealDate); // `Date.UTC` and `Date.parse`
 RealDate.prototype.constructor = PresentDate as unknown as DateConstructor;
 globalThis.Date = PresentDate as unknown as DateConstructor;
 const unchanging = { now: () => clock, mark: () => undefined, measure: () => undefined, toJSON: () => ({}) };
 for (const [name, value] of Object.entries({ ...unchanging, timeOrigin: 0 })) {
-    Object.defineProperty(performance, name, { value });
+    Object.defineProperty(performance, name, { value, writable: true, configurable: true });
 }
 for (const name of ['getEntries', 'getEntriesByName', 'getEntriesByType']) {
     Object.defineProperty(performance, name, { value: () => [] });

@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 from contextlib import suppress
-from typing import Any
+from typing import Any, get_args
 
 import orjson
 
@@ -120,8 +120,10 @@ class DenoProcess:
             line = self._line(deadline)
             if not line.startswith(b'{"log":['):
                 return line
-            level, message = orjson.loads(line)["log"]
-            self.log(level, message)
+            with suppress(ValueError, TypeError):  # what else a module writes there is no answer either
+                level, message = orjson.loads(line)["log"]
+                if level in get_args(Level):
+                    self.log(level, str(message))
 
     def _line(self, deadline: float) -> bytes:
         looked = 0

@@ -13,6 +13,7 @@ from connectors.derive_typescript.pool import POOL
 from connectors.derive_typescript.process import DenoProcess, Late
 from connectors.derive_typescript.project import digest_of, module_of
 from connectors.derive_typescript.state import State
+from connectors.derive_typescript.stuck import find_stuck, frame_of
 from connectors.derive_typescript.types import method_of
 from derive.document.exact import dump_exact, parse_exact
 from derive.errors import LambdaError
@@ -106,9 +107,7 @@ class TypeScriptSession:
         if self._process is not None:
             return self._process
         self._unanswered = True
-        version = self._state.version()
-        question = {"open": {"state": self._state.value(), "forget": version is None}}
-        process, reply = self._begin(version, question)
+        process, reply = self._begin()
         if "error" in reply:
             raise self._refused(reply["error"], "the TypeScript module of", "cannot start")
         process.abilities = reply["opened"]
@@ -121,9 +120,14 @@ class TypeScriptSession:
         self._unanswered = False
         return process
 
-    def _begin(self, version: str | None, question: dict[str, Any]) -> tuple[DenoProcess, dict[str, Any]]:
+    def _question(self) -> dict[str, Any]:
+        """What opens a session."""
+        return {"open": {"state": self._state.value(), "forget": self._state.version() is None}}
+
+    def _begin(self) -> tuple[DenoProcess, dict[str, Any]]:
         """A process, and its answer to the question that opens a session."""
-        waiting = self._process = POOL.take(self._digest, version)
+        question = self._question()
+        waiting = self._process = POOL.take(self._digest, self._state.version())
         if waiting is not None:
             waiting.log = self._log
             if reply := self._ask(waiting, question, may_be_gone=True):
@@ -137,12 +141,15 @@ class TypeScriptSession:
         try:
             line = process.ask(question, self._spec.limits.answer_seconds)
         except Late:
-            raise self._late(self._module.position, "") from None
+            process.end()
+            raise self._late(f"the TypeScript module of '{self._spec.name}'", "", self._module.position) from None
         if not line and may_be_gone:
             return {}
         reply = self._parse(process, line)
         if not isinstance(reply, dict) or reply.keys().isdisjoint(("opened", "committed", "error")):
             raise self._gone(process, line)
+        if "error" in reply:
+            self._error(process, line, reply)
         return reply
 
     def _receive(self, process: DenoProcess, batch: ReadBatch, place: int) -> list[list[Document]]:
@@ -150,13 +157,19 @@ class TypeScriptSession:
         try:
             line = process.receive(self._spec.limits.answer_seconds)
         except Late:
-            raise self._stuck(batch, place) from None
+            raise self._stuck(process, batch, place) from None
         reply = self._parse(process, line)
-        if isinstance(reply, dict) and "error" in reply:
-            error = reply["error"]
-            raise self._failed(batch, place + error.get("index", 0), error["message"], error["stack"])
-        if isinstance(reply, list) and reply and place + len(reply) <= len(batch.documents):
+        if isinstance(reply, dict):
+            error = self._error(process, line, reply)
+            raise self._failed(batch, place + error["index"], error["message"], error["stack"])
+        if isinstance(reply, list) and 0 < len(reply) <= len(batch.documents) - place and _are_documents(reply):
             return reply
+        raise self._gone(process, line)
+
+    def _error(self, process: DenoProcess, line: bytes, reply: dict[str, Any]) -> dict[str, Any]:
+        error = reply.get("error")
+        if isinstance(error, dict) and {"index", "message", "stack"} <= error.keys():
+            return error
         raise self._gone(process, line)
 
     def _parse(self, process: DenoProcess, line: bytes) -> Any:
@@ -202,18 +215,22 @@ class TypeScriptSession:
             f"; the document was {_short(batch.documents[place])}",
         )
 
-    def _stuck(self, batch: ReadBatch, place: int) -> LambdaError:
-        name, method, document = self._at(batch, place)
-        return self._late(member_position(self._module, method), f" of {name}, at or soon after{document}")
+    def _stuck(self, process: DenoProcess, batch: ReadBatch, place: int) -> LambdaError:
+        process.end()
+        places = range(place, min(place + _FRAME_DOCUMENTS, len(batch.documents)))
+        another = DenoProcess(self._spec, self._digest)
+        found = find_stuck(another, self._question(), batch, places, self._spec.limits.answer_seconds)
+        name, method, document = self._at(batch, place if found is None else found)
+        if found is None:
+            document = document.replace("; the document was", "; it was at, or soon after, the document")
+        return self._late(f"{name} of '{self._spec.name}'", document, member_position(self._module, method))
 
-    def _late(self, position: Position, where: str) -> LambdaError:
-        assert self._process is not None
-        self._process.end()
+    def _late(self, what: str, document: str, position: Position) -> LambdaError:
         seconds = f"{self._spec.limits.answer_seconds:g}"
         return LambdaError(
-            f"the TypeScript module of '{self._spec.name}' gave no answer{where} within {seconds} s, and was ended",
+            f"{what} gave no answer within {seconds} s, and its process was ended{document}",
             position=position,
-            hint="if that is not forever, give it longer: --deno-timeout SECONDS",
+            hint="if it needs longer: --deno-timeout SECONDS",
         )
 
 
@@ -223,20 +240,17 @@ def _send(process: DenoProcess, batch: ReadBatch) -> None:
     count = _FIRST_FRAME
     while begin < len(batch.documents):
         part = slice(begin, begin + count)
-        frame = dump_exact(
-            {
-                "transforms": batch.transforms[part],
-                "clocks": batch.clocks[part],
-                "published": batch.published[part],
-                "documents": batch.documents[part],
-            }
-        )
+        frame = dump_exact(frame_of(batch, part))
         try:
             process.send(frame)
         except (OSError, ValueError):
             return  # the process is gone or closed, which the reader of its answers reports
         begin += count
         count = max(1, min(_FRAME_DOCUMENTS, count * _FRAME_BYTES // len(frame)))
+
+
+def _are_documents(reply: list[Any]) -> bool:
+    return all(type(each) is list and all(type(document) is dict for document in each) for each in reply)
 
 
 def _short(value: Any) -> str:

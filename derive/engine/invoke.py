@@ -58,7 +58,7 @@ class Invoker:
 
     @property
     def flushes(self) -> bool:
-        """Whether the session is to be told where ticks end; asked once there are documents, as it may have to start."""
+        """Whether the session is to be told where ticks end; asked when there are documents: it may have to start."""
         return self._session.flushes
 
     def invoke(

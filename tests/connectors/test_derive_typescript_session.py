@@ -248,7 +248,7 @@ WRONG = [
     ("process.exit(3);", "Error: process.exit: a derivation's module does not end its process", 4),
     ("close();", "Error: close: a derivation's module does not end its process", 4),
     ("return new Promise(() => {});", "Error: it waits for a promise that nothing will ever resolve", 3),
-    ("return fetch('http://127.0.0.1:8123/').then(() => []);", "NotCapable: Requires net access", 3),
+    ("return fetch('http://127.0.0.1:8123/').then(() => []);", "NotCapable: Requires net access", 4),
     ("return [{ text: Deno.readTextFileSync('/etc/passwd') }];", "NotCapable: Requires read access", 4),
     ("return [{ env: Deno.env.get('HOME') }];", "NotCapable: Requires env access", 4),
     ("new Deno.Command('id').outputSync();", "NotCapable: Requires run access", 4),
@@ -283,7 +283,7 @@ def test_a_module_that_fills_its_heap_is_told_how_large_it_is() -> None:
 
 PATCHES = [
     "JSON.stringify = () => 'x'; JSON.parse = () => 7;",
-    "Array.prototype.push = () => 0; Array.prototype.join = () => ''; Array.prototype[Symbol.iterator] = () => { throw 1; };",
+    "Array.prototype.push = () => 0; Array.prototype.join = () => '';",
     "Array.isArray = () => false as any; Object.getPrototypeOf = () => null; Object.keys = () => [];",
     "Uint8Array.prototype.subarray = () => 1 as any; Uint8Array.prototype.indexOf = () => -1;",
     "TextDecoder.prototype.decode = () => ''; TextEncoder.prototype.encode = () => new Uint8Array() as any;",
@@ -309,12 +309,32 @@ def test_a_module_that_replaces_what_is_built_in_harms_itself_alone(patch: str) 
 GARBAGE = [
     ("(Object.prototype as any).toJSON = () => 5;", "", "it published 5, which is no document"),
     ("(Array.prototype as any).toJSON = () => 5;", "", None),
-    ("import { writeSync } from 'node:fs';", "writeSync(1, 'garbage\\n');", "answered with something else than a frame: b'garbage"),
+    (
+        "Array.prototype[Symbol.iterator] = () => { throw 'broken'; };",
+        "",
+        "ended with status 1: error: Uncaught broken",
+    ),
+    (
+        "import { writeSync } from 'node:fs';",
+        "writeSync(1, 'garbage\\n');",
+        "answered with something else than a frame: b'garbage",
+    ),
     ("import { writeSync } from 'node:fs';", "writeSync(1, '7\\n');", "answered with something else than a frame: b'7"),
-    ("import { writeSync } from 'node:fs';", "writeSync(1, '[7]\\n');", "answered with something else than a frame: b'[7]"),
-    ("import { writeSync } from 'node:fs';", "writeSync(1, '[[7]]\\n');", "answered with something else than a frame: b'[[7]]"),
-    ("import { writeSync } from 'node:fs';", "writeSync(1, '{\"error\": 7}\\n');", "answered with something else than a frame"),
-    ("import { writeSync } from 'node:fs';", "writeSync(1, '{\"log\":[7]}\\n');", "answered with something else than a frame"),
+    (
+        "import { writeSync } from 'node:fs';",
+        "writeSync(1, '[7]\\n');",
+        "answered with something else than a frame: b'[7]",
+    ),
+    (
+        "import { writeSync } from 'node:fs';",
+        "writeSync(1, '[[7]]\\n');",
+        "answered with something else than a frame: b'[[7]]",
+    ),
+    (
+        "import { writeSync } from 'node:fs';",
+        "writeSync(1, '{\"error\": 7}\\n');",
+        "answered with something else than a frame",
+    ),
 ]
 
 
