@@ -312,7 +312,7 @@ GARBAGE = [
     (
         "Array.prototype[Symbol.iterator] = () => { throw 'broken'; };",
         "",
-        "ended with status 1: error: Uncaught broken",
+        'ended with status 1: error: Uncaught "broken"',
     ),
     (
         "import { writeSync } from 'node:fs';",
