@@ -16,7 +16,7 @@ from derive.protocol.specs import DerivationSpec
 
 _HEADER = re.compile(r"(?:TS\d+ \[ERROR\]|error): (.*)")
 _CHECK_PLACE = re.compile(rf"/{re.escape(CHECK)}:(\d+):\d+")
-_FILE_NAME = re.compile(r"""(['"])(?:\./|file://[^'"]*/)module\.ts\1""")
+_FILE_NAME = re.compile(r"""(['"])(?:\./[^'"]*|file://[^'"]*/)module\.ts\1""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def check_module(spec: DerivationSpec) -> list[Issue]:
     folder = write_project(spec)
     try:
         run = subprocess.run(
-            [deno(), "check", "--no-remote", "--no-npm", "--quiet", CHECK],
+            [deno(), "check", "--cached-only", "--quiet", CHECK],
             cwd=folder,
             env=environment(),
             stdin=subprocess.DEVNULL,

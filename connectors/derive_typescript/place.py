@@ -2,20 +2,46 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
+from urllib.parse import urljoin
 
 from derive.position import Position, Script
 
-_PLACE = re.compile(r"/module\.ts:(\d+):(\d+)")
-_URL = re.compile(r"(?:file://)?/[^\s'\"()]*/flowctl-deno-[^/\s]+/module\.ts(?::(\d+):(\d+))?")
+AUTHOR = "author/" + 8 * "up/"
+"""Folder of the author's module in the folder that Deno runs in; what it imports from above has room above it."""
+
+MODULE = "module.ts"
+"""The module's name there."""
+
+_URL = re.compile(r"(?:file://)?/[^\s'\"()]*/flowctl-deno-[^/\s]+/(author/[^\s'\":()]+)(?::(\d+):(\d+))?")
 _NEIGHBOUR = re.compile(r"(?:file://)?/[^\s'\"()]*/flowctl-deno-[^/\s]+/")
-_HARNESS_LINE = re.compile(r"\s+at .*(?:/flowctl-deno-[^/\s]+/(?!module\.ts)|\bext:)")
+_HARNESS_LINE = re.compile(r"\s+at .*(?:/flowctl-deno-[^/\s]+/(?!author/)|\bext:)")
 
 
 def position_in(module: Script, text: str, length: int = 0) -> Position | None:
     """The author's place that a message or stack of Deno's names first, if it names one."""
-    found = _PLACE.search(text)
-    return located(module, int(found[1]), int(found[2]), length) if found else None
+    for found in _URL.finditer(text):
+        if found[2]:
+            return _position(module, found[1], int(found[2]), int(found[3]), length)
+    return None
+
+
+def _position(module: Script, path: str, line: int, column: int, length: int = 0) -> Position:
+    """The place in one of the author's files."""
+    if path == AUTHOR + MODULE:
+        return located(module, line, column, length)
+    return Position(_shown(module, path), line, column, length)
+
+
+def _shown(module: Script, path: str) -> str:
+    """How a person writes the path of a file in the folder that Deno runs in."""
+    if path == AUTHOR + MODULE:
+        return module.position.file
+    beside = posixpath.relpath(path, AUTHOR)
+    if "://" in module.position.file:
+        return urljoin(module.position.file, beside)
+    return posixpath.normpath(posixpath.join(posixpath.dirname(module.position.file), beside))
 
 
 def located(module: Script, line: int, column: int, length: int = 0) -> Position:
@@ -34,7 +60,9 @@ def authored(module: Script, text: str) -> str:
     """A message of Deno's with the author's file and places, and without the harness's lines of a stack."""
 
     def replaced(found: re.Match[str]) -> str:
-        return str(located(module, int(found[1]), int(found[2]))) if found[1] else module.position.file
+        if found[2]:
+            return str(_position(module, found[1], int(found[2]), int(found[3])))
+        return _shown(module, found[1])
 
     lines = [line for line in text.split("\n") if not _HARNESS_LINE.match(line)]
     return _NEIGHBOUR.sub("./", _URL.sub(replaced, "\n".join(lines)))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import posixpath
 import shutil
+import subprocess
 import tempfile
 import time
 from contextlib import suppress
@@ -13,10 +15,12 @@ from pathlib import Path
 
 import orjson
 
+from connectors.derive_typescript.place import AUTHOR, MODULE, authored, position_in
 from connectors.derive_typescript.types import generate_interfaces
 from derive.errors import TaskError
 from derive.position import Script
-from derive.protocol.specs import DerivationSpec
+from derive.protocol.sandbox import Permissions
+from derive.protocol.specs import DerivationSpec, ImportedFile
 
 CHECK = "check.ts"
 """The file that `deno check` begins with; its lines are known to `check.py`."""
@@ -49,7 +53,9 @@ def write_project(spec: DerivationSpec, parent: Path | None = None) -> Path:
     """
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
     for name, content in _files(spec).items():
-        (folder / name).write_bytes(content)
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
     return folder
 
 
@@ -88,13 +94,25 @@ def _files(spec: DerivationSpec) -> dict[str, bytes]:
     imports = {f"flow/{spec.name}.ts": "./interfaces.ts"}
     options = {"noImplicitOverride": False}  # `flush` and its kin, with or without `override`
     return {
-        "module.ts": module_of(spec).text.encode(),
+        AUTHOR + MODULE: module_of(spec).text.encode(),
+        **{_place_of(each): _content_of(each) for each in spec.imports},
         "interfaces.ts": generate_interfaces(spec).encode(),
         CHECK: _check_text().encode(),
         _ENTRY: _entry_text().encode(),
         "deno.json": orjson.dumps({"imports": imports, "lock": False, "compilerOptions": options}),
         **_harness(),
     }
+
+
+def _place_of(file: ImportedFile) -> str:
+    place = posixpath.normpath(AUTHOR + file.path)
+    if not place.startswith("author/"):
+        raise TaskError(f"the module imports '{file.path}', which is too far above it")
+    return place
+
+
+def _content_of(file: ImportedFile) -> bytes:
+    return f"export * from './{MODULE}';\n".encode() if file.content is None else file.content
 
 
 @cache
@@ -105,7 +123,7 @@ def _harness() -> dict[str, bytes]:
 def _entry_text() -> str:
     lines = [
         "import * as interfaces from './interfaces.ts';",
-        "import * as module from './module.ts';",
+        f"import * as module from './{AUTHOR}{MODULE}';",
         "export { interfaces, module };",
     ]
     return "\n".join(lines) + "\n"
@@ -113,7 +131,7 @@ def _entry_text() -> str:
 
 def _check_text() -> str:
     lines = [
-        "import { Derivation } from './module.ts';",
+        f"import {{ Derivation }} from './{AUTHOR}{MODULE}';",
         "import { IDerivation } from './interfaces.ts';",
         "export const derivation: IDerivation = new Derivation({ state: {} });",
     ]
@@ -136,7 +154,7 @@ def deno() -> str:
 
 def command_line(spec: DerivationSpec) -> list[str]:
     """Options of `deno run` for a derivation: what it may use, and no more."""
-    permissions = spec.permissions
+    permissions = spec.permissions if spec.limits.allows_permissions else Permissions()
     granted = {"net": permissions.net, "read": permissions.read, "env": permissions.env}
     options = ["--no-check", "--no-prompt", "--cached-only", "--quiet"]
     options += [f"--allow-{name}={','.join(values)}" for name, values in granted.items() if values]
@@ -145,7 +163,7 @@ def command_line(spec: DerivationSpec) -> list[str]:
 
 def environment(spec: DerivationSpec | None = None) -> dict[str, str]:
     """Environment for Deno: no colours, no update checks, nothing fetched, and one time zone everywhere (law L1)."""
-    granted = spec.permissions.env if spec else ()
+    granted = spec.permissions.env if spec and spec.limits.allows_permissions else ()
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", *granted) if name in os.environ}
     fixed = {"NO_COLOR": "1", "DENO_NO_UPDATE_CHECK": "1", "TZ": "UTC", "LANG": "en_US.UTF-8"}
     return {**kept, **fixed, "DENO_DIR": str(cache_folder())}
@@ -166,3 +184,51 @@ def cache_folder() -> Path:
         if os.access(folder, os.W_OK):
             return folder
     return Path(tempfile.gettempdir()) / f"flowctl-deno-cache-{os.getuid()}"
+
+
+_REGISTRY = (
+    "NPM_CONFIG_REGISTRY",
+    "JSR_URL",
+    "DENO_CERT",
+    "DENO_TLS_CA_STORE",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+)
+"""What tells Deno where to fetch libraries from."""
+
+
+def cache_modules(spec: DerivationSpec) -> list[str]:
+    """Fetch the libraries that a module imports (`npm:`, `jsr:` and `https:`), which is the only time anything is.
+
+    They stay in `cache_folder`; checking and running use what is there, and no network.
+
+    Returns:
+        What Deno said of it, a line for each thing fetched.
+
+    Raises:
+        TaskError: a library cannot be fetched.
+    """
+    module = module_of(spec)
+    folder = write_project(spec)
+    settings = {name: value for name, value in os.environ.items() if name.upper() in _REGISTRY}
+    try:
+        run = subprocess.run(
+            [deno(), "cache", AUTHOR + MODULE],
+            cwd=folder,
+            env={"DENO_TLS_CA_STORE": "system,mozilla", **environment(), **settings},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            check=False,
+        )
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if run.returncode != 0:
+        said = authored(module, run.stderr.strip()[-1_000:])
+        raise TaskError(
+            f"libraries of '{spec.name}' cannot be fetched: {said}",
+            position=position_in(module, run.stderr) or module.position,
+        )
+    return [line for line in run.stderr.splitlines() if line.startswith("Download ")]

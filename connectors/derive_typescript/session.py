@@ -24,6 +24,7 @@ from derive.protocol.specs import DerivationSpec, Document
 if TYPE_CHECKING:
     import apsw
 
+_FETCH = "fetch libraries ahead of time: flowctl generate --cache"
 _FIRST_FRAME = 100
 _FRAME_DOCUMENTS = 1_000
 _FRAME_BYTES = 4_000_000
@@ -41,6 +42,8 @@ class TypeScriptSession:
     def __init__(self, spec: DerivationSpec, database: apsw.Connection, log: Log) -> None:
         self._spec = spec
         self._module = module_of(spec)
+        if refusal := spec.refusal():
+            raise LambdaError(refusal.message, position=refusal.position, hint=refusal.hint)
         self._state = State(database)
         self._log = log
         self._digest = digest_of(spec)
@@ -193,7 +196,8 @@ class TypeScriptSession:
     def _refused(self, error: dict[str, str], what: str, how: str = "failed") -> LambdaError:
         return LambdaError(
             f"{what} '{self._spec.name}' {how}: {authored(self._module, error['message'])[:2_000]}",
-            position=position_in(self._module, error["stack"]) or self._module.position,
+            position=position_in(self._module, error["stack"] + error["message"]) or self._module.position,
+            hint=_FETCH if "--cached-only" in error["message"] else None,
         )
 
     def _failed(self, batch: ReadBatch, place: int, reason: str, stack: str) -> LambdaError:

@@ -190,6 +190,8 @@ class _Builder:
             sources=sources,
             tick=derive.tick,
             disabled=derive.disabled,
+            imports=derive.imports,
+            permissions=derive.permissions,
         )
 
     def _test(self, definition: TestDef) -> TestSpec:

@@ -97,6 +97,12 @@ _SHUFFLE: Schema = {
     },
 }
 
+
+def _named(what: str, pattern: str = r"^[^\s,*][^,*]*$") -> Schema:
+    # Deno is given a list with commas between, and none at all would mean everything.
+    return text(f"This is {what}.", pattern=pattern) | {"errorMessage": f"this is not {what}", "x-code": "E017"}
+
+
 _TRANSFORM = record(
     "Transform",
     "One source of a derivation, and what is done with each of its documents.",
@@ -121,6 +127,19 @@ _TRANSFORM = record(
     ("name", "source"),
 )
 
+_PERMISSIONS = record(
+    "Permissions",
+    "What the module may touch outside its sandbox, if `flowctl run` is given `--allow-permissions`.",
+    {
+        "net": array("Hosts, each perhaps with a port, to connect to.", _named("a host such as 'example.com:443'")),
+        "read": array("Files and folders to read.", _named("the path of a file or folder")),
+        "env": array(
+            "Environment variables to read.",
+            _named("the name of an environment variable", r"^[A-Za-z_][A-Za-z0-9_]*$"),
+        ),
+    },
+)
+
 _USING = only_one(
     {
         "sqlite": record(
@@ -137,7 +156,10 @@ _USING = only_one(
         "typescript": record(
             "TypeScript",
             "Lambdas are methods of a TypeScript class, run by Deno.",
-            {"module": text(f"The module, whose class `Derivation` has a method per transform. {_FILE}")},
+            {
+                "module": text(f"The module, whose class `Derivation` has a method per transform. {_FILE}"),
+                "permissions": _PERMISSIONS,
+            },
             ("module",),
         ),
     },

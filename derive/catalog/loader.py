@@ -21,6 +21,7 @@ from derive.catalog.model import (
     TestDef,
     TransformDef,
 )
+from derive.catalog.modules import imported_files
 from derive.catalog.resource import Resources, why
 from derive.catalog.structure import check_structure
 from derive.catalog.yaml import Located
@@ -28,6 +29,7 @@ from derive.catalog.yaml import Path as Place
 from derive.document.clock import parse_duration
 from derive.errors import CatalogError, Issue
 from derive.position import Position, Script
+from derive.protocol.sandbox import Permissions
 from derive.protocol.specs import JSON
 
 Entry = TypeVar("Entry")
@@ -197,7 +199,22 @@ class Loader:
             shuffle_key_types=fields.get("shuffleKeyTypes"),
             tick=parse_duration(shards["maxTxnDuration"].value) if "maxTxnDuration" in shards else _TICK,
             disabled="disable" in shards and shards["disable"].value,
+            imports=() if module is None else imported_files(self.resources, module, self._written_in(module, url)),
+            permissions=self._permissions(settings.get("permissions"), url),
         )
+
+    @staticmethod
+    def _written_in(module: Script, url: str) -> str:
+        """The URL of the file a module is written in: its own, or that of the catalog."""
+        shown = module.position.file
+        return url if shown == Resources.show(url) else Resources.resolve(os.path.join(os.getcwd(), "_"), shown)
+
+    def _permissions(self, at: Located | None, url: str) -> Permissions:
+        if at is None or not at.value:
+            return Permissions()
+        values = {name: tuple(each.value for each in self._elements(at[name])) for name in self._fields(at)}
+        read = tuple(Resources.resolve(url, each) for each in values.get("read", ()))
+        return Permissions(values.get("net", ()), read, values.get("env", ()), at.position)
 
     def _transform(self, at: Located, url: str) -> TransformDef | None:
         """The definition; None if the transform is disabled, or wrong."""

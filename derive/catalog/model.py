@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from derive.catalog.yaml import Located
 from derive.position import Position, Script
-from derive.protocol.specs import JSON
+from derive.protocol.sandbox import Permissions
+from derive.protocol.specs import JSON, ImportedFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,8 @@ class DeriveDef:
     shuffle_key_types: Located | None
     tick: int
     disabled: bool
+    imports: tuple[ImportedFile, ...] = ()
+    permissions: Permissions = field(default_factory=Permissions)
 
 
 @dataclass(frozen=True, slots=True)

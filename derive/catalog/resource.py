@@ -90,10 +90,18 @@ class Resources:
 
     def _load(self, url: str) -> str:
         try:
-            content = self._fetch(url) if _is_remote(url) else Path(url.removeprefix("file://")).read_bytes()
-            return content.decode("utf-8-sig")
+            return self.content(url).decode("utf-8-sig")
         except UnicodeDecodeError as exc:
             raise OSError(f"it is not UTF-8 text (byte {exc.start})") from exc
+
+    def content(self, url: str) -> bytes:
+        """The bytes of a resource, which are not kept.
+
+        Raises:
+            OSError: it cannot be loaded.
+        """
+        try:
+            return self._fetch(url) if _is_remote(url) else Path(url.removeprefix("file://")).read_bytes()
         except HTTPException as exc:
             raise OSError(f"no sensible answer: {type(exc).__name__}") from exc
         except HTTPError as exc:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from derive.protocol.specs import CatalogSpec
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -30,6 +33,51 @@ output_option = click.option(
     type=click.Choice(["table", "json"]),
     help="Form of the output.  [default: table on a terminal, json otherwise]",
 )
+
+
+def limit_options(command: Command) -> Command:
+    """Options of what lambdas in TypeScript may take, and touch; see `limits`."""
+    options = (
+        click.option(
+            "--deno-timeout",
+            type=click.FloatRange(min=0, min_open=True),
+            default=60.0,
+            show_default=True,
+            metavar="SECONDS",
+            help="How long a TypeScript module may take for one document.",
+        ),
+        click.option(
+            "--deno-heap",
+            type=click.IntRange(16, 65_536),
+            default=512,
+            show_default=True,
+            metavar="MB",
+            help="How large the heap of a TypeScript module may grow.",
+        ),
+        click.option(
+            "--allow-permissions", is_flag=True, help="Grant TypeScript modules the permissions that the catalog lists."
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def within_limits(catalog: CatalogSpec, timeout: float, heap: int, *, allow: bool) -> CatalogSpec:
+    """The catalog with what `limit_options` say.
+
+    Raises:
+        CatalogError: a module asks for permissions that are not granted.
+    """
+    from derive.errors import CatalogError
+    from derive.protocol.sandbox import Limits
+
+    limited = catalog.within(Limits(timeout, heap, allow))
+    refusals = [each.refusal() for each in limited.derivations.values() if not each.disabled]
+    issues = [each for each in refusals if each]
+    if issues:
+        raise CatalogError(issues)
+    return limited
 
 
 def catalog_options(command: Command) -> Command:

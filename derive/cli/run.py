@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from derive.cli.options import catalog_options, data_folder
+from derive.cli.options import catalog_options, data_folder, limit_options, within_limits
 
 if TYPE_CHECKING:
     from derive.cli.console import Progress
@@ -33,6 +33,7 @@ _TIDY_SECONDS = 60.0
 )
 @click.option("--master", metavar="URL", help="Spark master.  [default: this machine's cores]")
 @click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark (repeatable).")
+@limit_options
 def command(
     source: Path,
     data: Path | None,
@@ -41,8 +42,11 @@ def command(
     threads: int,
     master: str | None,
     conf: tuple[str, ...],
+    deno_timeout: float,
+    deno_heap: int,
     *,
     until_idle: bool,
+    allow_permissions: bool,
 ) -> None:
     """Run the catalog's derivations on Spark, until stopped with Ctrl-C.
 
@@ -64,7 +68,7 @@ def command(
     from derive.storage.store import Store
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a supervisor's Ctrl-C
-    catalog = load(source)
+    catalog = within_limits(load(source), deno_timeout, deno_heap, allow=allow_permissions)
     issues = check(catalog)
     if issues:
         raise CatalogError(issues)

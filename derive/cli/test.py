@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from derive.cli.options import output_option, source_option
+from derive.cli.options import limit_options, output_option, source_option, within_limits
 
 if TYPE_CHECKING:
     from derive.testing.driver import Failure, Mismatch
@@ -19,7 +19,17 @@ if TYPE_CHECKING:
 @click.option("--strict", is_flag=True, help="Refuse properties and items that a verify step does not mention.")
 @click.option("--name", "names", multiple=True, help="Run only this test (repeatable).")
 @output_option
-def command(source: Path, names: tuple[str, ...], output: str | None, *, strict: bool) -> None:
+@limit_options
+def command(
+    source: Path,
+    names: tuple[str, ...],
+    output: str | None,
+    deno_timeout: float,
+    deno_heap: int,
+    *,
+    strict: bool,
+    allow_permissions: bool,
+) -> None:
     """Run the catalog's tests, in virtual time, without starting Spark.
 
     \b
@@ -33,7 +43,7 @@ def command(source: Path, names: tuple[str, ...], output: str | None, *, strict:
     from derive.testing.driver import run_tests
 
     begun = time.perf_counter()
-    spec = load(source)
+    spec = within_limits(load(source), deno_timeout, deno_heap, allow=allow_permissions)
     for name in names:
         spec.find_test(name)
     issues = check(spec)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from derive.position import Position
+
 
 @dataclass(frozen=True, slots=True)
 class Permissions:
@@ -13,11 +15,13 @@ class Permissions:
         net: hosts, each perhaps with a port, that may be connected to.
         read: files and folders that may be read.
         env: names of environment variables that may be read.
+        position: where they are written.
     """
 
     net: tuple[str, ...] = ()
     read: tuple[str, ...] = ()
     env: tuple[str, ...] = ()
+    position: Position | None = None
 
     def __bool__(self) -> bool:
         return bool(self.net or self.read or self.env)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from derive.errors import UsageError
+from derive.errors import Issue, UsageError
 from derive.position import Position, Script
 from derive.protocol.sandbox import Limits, Permissions
 from derive.schema.projection import ProjectionSpec as ProjectionSpec  # noqa: PLC0414 (offered from here)
@@ -142,6 +142,19 @@ class TransformSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class ImportedFile:
+    """A file that a module imports from beside it.
+
+    Attributes:
+        path: relative to the folder of the module, normalized, with slashes.
+        content: its bytes; None if it is the module itself, by its own name.
+    """
+
+    path: str
+    content: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
 class DerivationSpec:
     """A derivation: the collection it fills, how, and from what.
 
@@ -154,6 +167,7 @@ class DerivationSpec:
         sources: each collection the transforms read, by name.
         tick: microseconds of `shards.maxTxnDuration`.
         disabled: `shards.disable` is set.
+        imports: files that the module imports (TypeScript).
         permissions: what the module asks to be allowed (TypeScript).
         limits: what a run allows its lambdas.
     """
@@ -166,6 +180,7 @@ class DerivationSpec:
     sources: Mapping[str, CollectionSpec]
     tick: int
     disabled: bool = False
+    imports: tuple[ImportedFile, ...] = ()
     permissions: Permissions = field(default_factory=Permissions)
     limits: Limits = field(default_factory=Limits)
 
@@ -173,6 +188,14 @@ class DerivationSpec:
     def name(self) -> str:
         """The task's name, which is the derived collection's."""
         return self.collection.name
+
+    def refusal(self) -> Issue | None:
+        """What is wrong if the module asks for permissions that the run does not give; None if nothing is."""
+        if not self.permissions or self.limits.allows_permissions:
+            return None
+        message = f"the module of '{self.name}' asks for permissions: {self.permissions}"
+        hint = "if you trust it, add --allow-permissions"
+        return Issue("E534", message, self.permissions.position or self.collection.position, hint)
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,13 +138,17 @@ MODULE = Script(TEXT, TEXT, Position("out.ts"))
 
 
 def test_places_of_deno_become_the_authors() -> None:
-    stack = "Error: x\n    at Derivation.fromIn (file:///tmp/flowctl-deno-ab_1/module.ts:3:9)\n"
+    stack = "Error: x\n    at Derivation.fromIn (file:///tmp/flowctl-deno-ab_1/author/up/up/up/up/up/up/up/up/module.ts:3:9)\n"
     assert position_in(MODULE, stack, 5) == Position("out.ts", 3, 9, 5)
     assert position_in(MODULE, "Error: x") is None
     assert authored(MODULE, f"{stack}    at file:///tmp/flowctl-deno-ab_1/main.ts:63:46") == (
         "Error: x\n    at Derivation.fromIn (out.ts:3:9)"
     )
     assert authored(MODULE, "no '/tmp/flowctl-deno-ab_1/other.ts'") == "no './other.ts'"
+    beside = "file:///tmp/flowctl-deno-ab_1/author/up/up/up/up/up/up/up/lib/rates.ts:7:2"
+    assert authored(Script(TEXT, TEXT, Position("a/b/out.ts")), beside) == "a/lib/rates.ts:7:2"
+    remote = Script(TEXT, TEXT, Position("https://acme.test/a/out.ts"))
+    assert position_in(remote, beside) == Position("https://acme.test/lib/rates.ts", 7, 2)
 
 
 def test_a_member_is_found_by_its_name() -> None:
