@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, get_args
 
 import orjson
@@ -49,16 +50,19 @@ class DenoProcess:
         self.log: Log = _unheard
         self.version: str | None = None
         self.abilities: dict[str, bool] = {}
-        methods = [method_of(each.name) for each in spec.transforms]
-        command = [deno(), "run", *command_line(spec), "main.ts"]
-        command.append(orjson.dumps({"methods": methods}).decode())
         # Not a pipe of Popen's: a fork would copy its lock, held by the thread that waits, and never get past it.
         self._stderr, child = os.pipe()
         pipe = subprocess.PIPE
         folder = project_folder(spec, digest)
         try:
             self._process = subprocess.Popen(
-                command, cwd=folder, env=environment(spec), stdin=pipe, stdout=pipe, stderr=child, bufsize=0
+                command_of(spec, folder),
+                cwd=folder,
+                env=environment(spec),
+                stdin=pipe,
+                stdout=pipe,
+                stderr=child,
+                bufsize=0,
             )
         finally:
             os.close(child)
@@ -166,6 +170,13 @@ class DenoProcess:
             self._tail += chunk
             del self._tail[:-_TAIL_BYTES]
         os.close(self._stderr)
+
+
+def command_of(spec: DerivationSpec, folder: Path) -> list[str]:
+    """The command that runs a derivation's project, which is in `folder`."""
+    methods = [method_of(each.name) for each in spec.transforms]
+    argument = orjson.dumps({"methods": methods}).decode()
+    return [deno(), "run", *command_line(spec), str(folder / "main.ts"), argument]
 
 
 def _unheard(level: Level, message: str) -> None:

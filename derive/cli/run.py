@@ -42,10 +42,10 @@ def command(
     threads: int,
     master: str | None,
     conf: tuple[str, ...],
-    deno_timeout: float,
-    deno_heap: int,
     *,
     until_idle: bool,
+    deno_timeout: float,
+    deno_heap: int,
     allow_permissions: bool,
 ) -> None:
     """Run the catalog's derivations on Spark, until stopped with Ctrl-C.

@@ -24,10 +24,10 @@ def command(
     source: Path,
     names: tuple[str, ...],
     output: str | None,
-    deno_timeout: float,
-    deno_heap: int,
     *,
     strict: bool,
+    deno_timeout: float,
+    deno_heap: int,
     allow_permissions: bool,
 ) -> None:
     """Run the catalog's tests, in virtual time, without starting Spark.

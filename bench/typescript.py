@@ -1,0 +1,201 @@
+"""The bench of TypeScript: a derivation that passes documents through, beside the same in SQL, and beside plain Deno.
+
+End to end is a whole transaction of the shard runtime in one process, from segments to segments, so that nothing of
+Spark, which costs both the same, hides the difference. Deno alone is our harness, given frames, beside a program that
+reads lines, parses each, and writes it out again, a chunk at a time: about what one would write by hand. Rounds of both
+alternate, and the best of each counts. Exit code 1 if a ratio is below its floor.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from connectors.derive_typescript.process import command_of
+from connectors.derive_typescript.project import deno, digest_of, environment, project_folder
+from derive.catalog import load
+from derive.engine.executor import InProcessExecutor
+from derive.engine.run import Run
+from derive.protocol.specs import CatalogSpec, DerivationSpec
+from derive.storage.ingest import Ingestion
+from derive.storage.store import Store
+
+END_TO_END, ALONE = 0.5, 0.5
+
+CATALOG = """
+collections:
+  b/in: &transfers
+    schema:
+      type: object
+      required: [id, sender, recipient, amount, at]
+      properties:
+        id: {type: integer}
+        sender: {type: string}
+        recipient: {type: string}
+        amount: {type: number}
+        at: {type: string}
+    key: [/id]
+  b/sql:
+    <<: *transfers
+    derive:
+      using: {sqlite: {}}
+      transforms:
+        - {name: pass, source: b/in, shuffle: any, lambda: "SELECT $id, $sender, $recipient, $amount, $at;"}
+  b/typescript:
+    <<: *transfers
+    derive:
+      using: {typescript: {module: pass.ts}}
+      transforms: [{name: pass, source: b/in, shuffle: any}]
+"""
+MODULE = """
+import { Document, IDerivation, SourcePass } from 'flow/b/typescript.ts';
+
+export class Derivation extends IDerivation {
+    pass(read: { doc: SourcePass }): Document[] {
+        return [read.doc];
+    }
+}
+"""
+PLAIN = """
+const decoder = new TextDecoder();
+const encoder = new TextEncoder();
+let rest = '';
+for await (const chunk of Deno.stdin.readable) {
+    const lines = (rest + decoder.decode(chunk, { stream: true })).split('\\n');
+    rest = lines.pop()!;
+    let text = '';
+    for (const line of lines) {
+        text += JSON.stringify(JSON.parse(line)) + '\\n';
+    }
+    const bytes = encoder.encode(text);
+    for (let done = 0; done < bytes.length;) {
+        done += Deno.stdout.writeSync(bytes.subarray(done));
+    }
+}
+"""
+_FRAME = 1_000
+
+
+def transfers(count: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": place,
+            "sender": f"account-{place % 997}",
+            "recipient": f"account-{place % 991}",
+            "amount": place % 1_000 / 8,
+            "at": f"2024-01-01T00:{place // 600_000:02}:{place // 10_000 % 60:02}.{place % 10_000:04}Z",
+        }
+        for place in range(count)
+    ]
+
+
+def end_to_end(catalog: CatalogSpec, data: Path, task: str) -> float:
+    """Seconds of a run of one derivation over everything."""
+    store = Store(data, durable=False)
+    run = Run(catalog, store, InProcessExecutor(), tasks=[task])
+    begun = time.perf_counter()
+    run.step()
+    seconds = time.perf_counter() - begun
+    failed = run.tasks[task].error
+    run.close()
+    store.close()
+    if failed:
+        raise failed
+    return seconds
+
+
+def piped(command: list[str], source: Path, folder: Path, environ: dict[str, str]) -> float:
+    """Seconds of a program that reads a file and writes as much."""
+    with source.open("rb") as stdin, (folder / "output").open("wb") as stdout:
+        begun = time.perf_counter()
+        subprocess.run(command, cwd=folder, env=environ, stdin=stdin, stdout=stdout, check=True)
+        return time.perf_counter() - begun
+
+
+def frames(documents: list[dict[str, Any]]) -> list[bytes]:
+    lines = [orjson.dumps({"open": {"state": {}, "forget": True}})]
+    for begin in range(0, len(documents), _FRAME):
+        part = documents[begin : begin + _FRAME]
+        ones = [1_704_067_200_000_000] * len(part)
+        frame = {"transforms": [0] * len(part), "clocks": ones, "published": ones, "documents": part}
+        lines.append(orjson.dumps(frame))
+    return lines
+
+
+def best(rounds: int, tasks: dict[str, Callable[[], float]]) -> dict[str, float]:
+    found = dict.fromkeys(tasks, float("inf"))
+    for _ in range(rounds):
+        for name, task in tasks.items():
+            found[name] = min(found[name], task())
+    return found
+
+
+def measure_end_to_end(catalog: CatalogSpec, folder: Path, count: int, rounds: int) -> dict[str, float]:
+    """Best seconds of each derivation."""
+    data = folder / "data"
+    store = Store(data, durable=False)
+    lines = [orjson.dumps(each) for each in transfers(count)]
+    Ingestion(store, catalog.collections["b/in"]).load("bench", enumerate(lines, start=1))
+    store.close()
+    fresh = iter(range(2 * rounds))
+
+    def timed(task: str) -> float:
+        copy = folder / f"data-{next(fresh)}"
+        subprocess.run(["cp", "-r", data, copy], check=True)
+        return end_to_end(catalog, copy, task)
+
+    time.sleep(1.1)  # the tick of the last document ends
+    return best(rounds, {"SQL": lambda: timed("b/sql"), "TypeScript": lambda: timed("b/typescript")})
+
+
+def measure_alone(spec: DerivationSpec, folder: Path, count: int, rounds: int) -> dict[str, float]:
+    """Best seconds of our harness, and of a plain program."""
+    documents = transfers(count)
+    lines, framed = folder / "lines", folder / "frames"
+    lines.write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in documents))
+    framed.write_bytes(b"".join(each + b"\n" for each in frames(documents)))
+    (folder / "plain.ts").write_text(PLAIN)
+    project = project_folder(spec, digest_of(spec))
+    environ = environment(spec)
+    return best(
+        rounds,
+        {
+            "plain Deno": lambda: piped([deno(), "run", "--no-check", "plain.ts"], lines, folder, environ),
+            "harness": lambda: piped(command_of(spec, project), framed, folder, environ),
+        },
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--documents", type=int, default=200_000)
+    parser.add_argument("--rounds", type=int, default=4)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="flowctl-bench-") as name:
+        folder = Path(name)
+        (folder / "flow.yaml").write_text(CATALOG)
+        (folder / "pass.ts").write_text(MODULE)
+        catalog = load(folder / "flow.yaml")
+        whole = measure_end_to_end(catalog, folder, options.documents, options.rounds)
+        alone = measure_alone(catalog.derivations["b/typescript"], folder, options.documents, options.rounds)
+    slow = False
+    print(f"{'pass-through':14}{'way':12}{'documents/s':>14}{'ratio':>8}{'floor':>8}")
+    for what, seconds, floor in (("end to end", whole, END_TO_END), ("Deno alone", alone, ALONE)):
+        (unit, base), (way, ours) = seconds.items()
+        ratio = base / ours
+        slow = slow or ratio < floor
+        print(f"{what:14}{unit:12}{options.documents / base:14,.0f}")
+        print(f"{what:14}{way:12}{options.documents / ours:14,.0f}{ratio:8.2f}{floor:8.2f}")
+    return int(slow)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
