@@ -1,87 +1,53 @@
-"""Values that a schema lists for a location.
-
-A `Shape` knows types and not values, which is all that storage and projections ask for. TypeScript's unions of
-literals say more, so that a misspelt constant does not compile.
-"""
+"""Values that a schema lists, as TypeScript's literal types: a misspelt constant does not compile."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+import json
+import re
+from collections.abc import Iterable
 
-from derive.document.pointer import JSON, unescape
-from derive.schema.infer import type_of as json_type_of
-from derive.schema.shape import Types
+from derive.document.pointer import JSON
+from derive.schema.values import type_of
 
-
-@dataclass(frozen=True, slots=True)
-class Schemas:
-    """The schemas that all apply at one location; alternatives (`anyOf`, `if`, …) are left out.
-
-    Attributes:
-        root: the document that `$ref`s point into.
-        nodes: the schemas.
-    """
-
-    root: JSON = True
-    nodes: tuple[dict[str, Any], ...] = ()
-
-    @staticmethod
-    def of(schema: JSON) -> Schemas:
-        """The schemas of a document's root."""
-        return Schemas(schema, tuple(_all_of(schema, schema, ())))
-
-    def property(self, name: str) -> Schemas:
-        """Those of a named property."""
-        found = [each["properties"][name] for each in self.nodes if name in each.get("properties", {})]
-        return self._below(found)
-
-    def item(self) -> Schemas:
-        """Those of an array's items, where no tuple comes before them."""
-        return self._below([each["items"] for each in self.nodes if isinstance(each.get("items"), dict)])
-
-    def _below(self, found: list[JSON]) -> Schemas:
-        return Schemas(self.root, tuple(node for each in found for node in _all_of(self.root, each, ())))
-
-    def values(self, types: Types) -> list[JSON] | None:
-        """The scalars of these types that all schemas list; None if no schema lists any, or one lists an object."""
-        lists = [[each["const"]] if "const" in each else each["enum"] for each in self.nodes if _lists(each)]
-        if not lists or any(isinstance(value, list | dict) for each in lists for value in each):
-            return None
-        # JSON's booleans are not its numbers, though Python says True == 1.
-        others = [{(json_type_of(value), value) for value in each} for each in lists[1:]]
-        return [
-            value
-            for value in lists[0]
-            if json_type_of(value) in types and all((json_type_of(value), value) in each for each in others)
-        ]
+_ORDER = ("object", "array", "boolean", "integer", "fractional", "string", "null")
+_NAME = re.compile(r"[^\W\d_]\w*")
+_LARGEST = 1.7e308
+"""Greater numbers are infinite in JavaScript, which no literal says."""
 
 
-def _lists(schema: dict[str, Any]) -> bool:
-    return "const" in schema or isinstance(schema.get("enum"), list)
+def quoted(text: str) -> str:
+    """A string literal; what UTF-8 cannot hold is escaped."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(text)
+    return json.dumps(text, ensure_ascii=False)
 
 
-def _all_of(root: JSON, schema: JSON, references: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    if not isinstance(schema, dict):
-        return
-    yield schema
-    for part in schema.get("allOf", ()):
-        yield from _all_of(root, part, references)
-    reference = schema.get("$ref")
-    # An anchor is looked up by the shape alone: here it lists no values, which is never wrong.
-    if isinstance(reference, str) and reference.startswith("#") and reference not in references:
-        yield from _all_of(root, _resolve(root, reference), (*references, reference))
+def member(name: str) -> str:
+    """The name of a property or method as it is written, quoted if it is no identifier that begins with a letter."""
+    return name if _NAME.fullmatch(name) and name.isidentifier() else quoted(name)
 
 
-def _resolve(root: JSON, reference: str) -> JSON:
-    if not reference.startswith("#/"):
-        return root if reference == "#" else True
-    target = root
-    for token in reference.split("/")[1:]:
-        name = unescape(token)
-        try:
-            target = target[int(name)] if isinstance(target, list) else target[name]
-        except (KeyError, IndexError, ValueError, TypeError):
-            return True
-    return target
+def literals(values: Iterable[JSON]) -> list[str]:
+    """The literal types of values, each once: objects first, then arrays, booleans, numbers, strings and null."""
+    ordered = sorted(values, key=lambda each: _ORDER.index(type_of(each)))
+    found = list(dict.fromkeys(literal(each) for each in ordered))
+    if "true" in found and "false" in found:
+        place = min(found.index("true"), found.index("false"))
+        found[place : place + 2] = ["boolean"]
+    return found
+
+
+def literal(value: JSON) -> str:
+    """The type of one value."""
+    if isinstance(value, dict):
+        members = "; ".join(f"{member(name)}: {literal(each)}" for name, each in value.items())
+        return f"{{ {members} }}" if members else "Record<string, never>"
+    if isinstance(value, list):
+        return f"[{', '.join(literal(each) for each in value)}]"
+    if isinstance(value, str):
+        return quoted(value)
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) > _LARGEST:
+        return "number"
+    return json.dumps(value)

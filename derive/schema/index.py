@@ -1,7 +1,8 @@
 """Bundling: a schema that refers to other files becomes one that refers only to itself.
 
 Whatever finds its way by references afterwards (validation, inference, reduction) needs to know one kind: a JSON
-pointer into the one document. Names of schemas (`$id`, `$anchor`) are resolved here, and are gone from the result.
+pointer into the one document. Names of schemas (`$id`, `$anchor`) are resolved here, and are gone from the result, but
+for anchors that name a type: whoever generates code from the schema calls it by them.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ Locate = Callable[[str, str], Position | None]
 """Where a location, by its JSON pointer, of a document, by its URL, is written; None if that is not known."""
 
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+_TYPE_NAME = re.compile(r"[A-Z]\w+")
+"""An `$anchor` that names a type."""
+
 _NAMES = ("$id", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$schema")
 
 _META_SCHEMAS = "https://json-schema.org/draft/"
@@ -122,6 +126,7 @@ class _Bundling:
         self._anchors: dict[tuple[str, str], str] = {}
         self._dynamic: dict[str, set[str]] = {}
         self._followed: set[str] = set()
+        self._type_names: set[str] = set()
 
     def run(self, schema: JSON, base: str) -> Bundle:
         self._add(schema, base, "")
@@ -188,7 +193,8 @@ class _Bundling:
             if name in _REFERENCES and isinstance(each, str):
                 self._refer(copied, name, each, self._target(each, base, url))
             elif name in _NAMES:
-                continue
+                if name == "$anchor" and named and self._is_type_name(each):
+                    copied[name] = each
             elif name in VALUES:
                 copied[name] = each
             elif name in NAMED and isinstance(each, dict):  # its property names are not keywords
@@ -197,6 +203,13 @@ class _Bundling:
                 spelt = _NOW[name] if is_tuple and name in _NOW else name
                 copied[spelt] = self._rewrite(each, base, url, named=named and name in KEYWORDS)
         return copied
+
+    def _is_type_name(self, anchor: JSON) -> bool:
+        """Whether an anchor names a type, and the bundle has none of that name yet."""
+        if not isinstance(anchor, str) or not _TYPE_NAME.fullmatch(anchor) or anchor in self._type_names:
+            return False
+        self._type_names.add(anchor)
+        return True
 
     def _refer(self, schema: dict[str, Any], keyword: str, reference: str, target: str) -> None:
         """Add a reference to a schema. A dynamic one becomes a plain one, which it is where there is no choice."""

@@ -18,18 +18,31 @@ from derive.schema.values import type_of as type_of  # noqa: PLC0414 (offered fr
 _MOST = 20_000
 """Schemas that are looked at for one shape: those that refer to one another in many ways have no end worth reaching."""
 
+_APPLICATORS = ("allOf", "oneOf", "anyOf", "if", "$ref", "unevaluatedProperties", "unevaluatedItems")
+
 
 def infer(schema: JSON) -> Shape:
     """The shape of a self-contained JSON Schema.
 
     A recursive `$ref` says nothing, and neither do `not`, `$dynamicRef` and an `if` without both `then` and `else`.
     """
-    return _Inference(schema).shape(schema, ())
+    return Inference(schema).define(schema)
 
 
-class _Inference:
-    def __init__(self, root: JSON) -> None:
+class Inference:
+    """Infers shapes of the schemas of one document.
+
+    Args:
+        root: the document, self-contained.
+        names: by identity (`id`), the schemas of it that have a name, for whoever writes types down. A location that
+            such a schema describes, with nothing beside it, has a shape of that name; where there is more beside it,
+            what the name stands for is taken in. Alternatives that are objects or have names are kept apart. None to
+            bound all of them at once, which is all that is asked for otherwise.
+    """
+
+    def __init__(self, root: JSON, names: Mapping[int, str] | None = None) -> None:
         self._root = root
+        self._names = names
         self._anchors: dict[str, JSON] = {}
         self._is_one_resource = True
         self._looked_at = 0
@@ -50,31 +63,12 @@ class _Inference:
             elif isinstance(each, list):
                 pending += each
 
-    def shape(self, schema: JSON, references: tuple[str, ...]) -> Shape:
-        if schema is False:
-            return NOTHING
-        self._looked_at += 1
-        if not isinstance(schema, dict) or self._looked_at > _MOST:
-            return ANYTHING
-        shape = self._own(schema, references)
-        for part in schema.get("allOf", ()):
-            shape = intersect(shape, self.shape(part, references))
-        for keyword in ("oneOf", "anyOf"):
-            if schema.get(keyword):
-                branches = [self.shape(each, references) for each in schema[keyword]]
-                shape = intersect(shape, reduce(union, branches))
-        if "if" in schema and "then" in schema and "else" in schema:
-            branches = [self.shape(schema[each], references) for each in ("then", "else")]
-            shape = intersect(shape, union(*branches))
-        reference = schema.get("$ref")
-        if isinstance(reference, str) and reference not in references:
-            shape = intersect(shape, self.shape(self._resolve(reference), (*references, reference)))
-        if "unevaluatedProperties" in schema or "unevaluatedItems" in schema:
-            left = unevaluated(schema, lambda part: self.shape(part, references), self._resolve)
-            shape = intersect(shape, left)
-        return _annotate(shape, schema)
+    def define(self, schema: JSON) -> Shape:
+        """The shape of a schema of the document: for one that has a name, what the name stands for."""
+        return self._define(schema, (), inline=False)
 
-    def _resolve(self, reference: str) -> JSON:
+    def resolve(self, reference: str) -> JSON:
+        """The schema that a reference leads to; True, which says nothing, if that is not known."""
         if not reference.startswith("#") or not self._is_one_resource:
             return True
         fragment = unquote(reference[1:])
@@ -88,6 +82,50 @@ class _Inference:
             except (KeyError, IndexError, ValueError, TypeError):
                 return True
         return target
+
+    def _shape(self, schema: JSON, references: tuple[str, ...], *, inline: bool = False) -> Shape:
+        """The shape of a location; `inline` asks for what names stand for, as there is more to be said of it."""
+        if self._names and not inline and id(schema) in self._names:
+            return Shape(name=self._names[id(schema)])
+        return self._define(schema, references, inline=inline)
+
+    def _define(self, schema: JSON, references: tuple[str, ...], *, inline: bool) -> Shape:
+        if schema is False:
+            return NOTHING
+        self._looked_at += 1
+        if not isinstance(schema, dict) or self._looked_at > _MOST:
+            return ANYTHING
+        shape = self._own(schema, references)
+        inline = inline or (bool(self._names) and _says_more(shape, schema))
+        parts = schema.get("allOf", ())
+        for part in parts:
+            shape = intersect(shape, self._shape(part, references, inline=inline or len(parts) > 1))
+        for keyword in ("oneOf", "anyOf"):
+            if schema.get(keyword):
+                branches = [self._shape(each, references, inline=inline) for each in schema[keyword]]
+                shape = intersect(shape, self._union(branches))
+        if "if" in schema and "then" in schema and "else" in schema:
+            branches = [self._shape(schema[each], references, inline=inline) for each in ("then", "else")]
+            shape = intersect(shape, self._union(branches))
+        reference = schema.get("$ref")
+        if isinstance(reference, str) and reference not in references:
+            target = self._shape(self.resolve(reference), (*references, reference), inline=inline)
+            shape = intersect(shape, target)
+        if "unevaluatedProperties" in schema or "unevaluatedItems" in schema:
+            left = unevaluated(schema, lambda part: self._shape(part, references), self.resolve)
+            shape = intersect(shape, left)
+        return _annotate(shape, schema)
+
+    def _union(self, branches: list[Shape]) -> Shape:
+        bound = reduce(union, branches)
+        if self._names is None:
+            return bound
+        shapes = [shape for each in branches if each.types for shape in each.alternatives or (each,)]
+        apart = [each for each in shapes if each.name or "object" in each.types]
+        if len(shapes) < 2 or not (len(apart) > 1 or any(each.name for each in apart)):
+            return bound
+        others = [each for each in shapes if not each.name and "object" not in each.types]
+        return replace(bound, alternatives=(*apart, *([reduce(union, others)] if others else ())))
 
     def _own(self, schema: dict[str, Any], references: tuple[str, ...]) -> Shape:
         types, values = _types(schema)
@@ -112,9 +150,9 @@ class _Inference:
         )
 
     def _properties(self, schema: dict[str, Any], references: tuple[str, ...]) -> dict[str, Any]:
-        named = {name: self.shape(each, references) for name, each in schema.get("properties", {}).items()}
-        patterns = {name: self.shape(each, references) for name, each in schema.get("patternProperties", {}).items()}
-        rest = self.shape(schema["additionalProperties"], references) if "additionalProperties" in schema else None
+        named = {name: self._shape(each, references) for name, each in schema.get("properties", {}).items()}
+        patterns = {name: self._shape(each, references) for name, each in schema.get("patternProperties", {}).items()}
+        rest = self._shape(schema["additionalProperties"], references) if "additionalProperties" in schema else None
         for pattern, each in patterns.items():
             named = {name: intersect(own, each) if matches(pattern, name) else own for name, own in named.items()}
         required = frozenset(schema.get("required", ()))
@@ -127,8 +165,8 @@ class _Inference:
         first, rest = schema.get("prefixItems", []), items
         if isinstance(items, list):  # as draft 2019-09 spells it
             first, rest = items, schema.get("additionalItems")
-        prefix = tuple(self.shape(each, references) for each in first)
-        return prefix, None if rest is None else self.shape(rest, references)
+        prefix = tuple(self._shape(each, references) for each in first)
+        return prefix, None if rest is None else self._shape(rest, references)
 
 
 def _types(schema: dict[str, Any]) -> tuple[Types, Values | None]:
@@ -142,6 +180,12 @@ def _types(schema: dict[str, Any]) -> tuple[Types, Values | None]:
             found = distinct(listed)
             values = found if values is None else common(values, found)
     return types, values
+
+
+def _says_more(own: Shape, schema: Mapping[str, JSON]) -> bool:
+    """Whether a schema narrows, beyond types, what one of its applicators allows, or has several of them."""
+    applied = sum(keyword in schema for keyword in _APPLICATORS)
+    return applied > 1 or replace(own, types=ALL) != ANYTHING
 
 
 def _whole(value: JSON) -> int | None:

@@ -56,6 +56,10 @@ class Shape:
         maximum: no number is greater, if bounded.
         secret: the `secret` annotation.
         reduction: the `reduce` annotation, or `MULTIPLE`.
+        name: of the schema that describes the location, if it is one that `Inference` was told the name of; nothing
+            else is said then.
+        alternatives: shapes of which each value has one at least, where `Inference` keeps them apart; the other
+            attributes bound them all.
     """
 
     types: Types = ALL
@@ -80,6 +84,8 @@ class Shape:
     maximum: int | float | None = None
     secret: bool | None = None
     reduction: Mapping[str, JSON] | None = None
+    name: str | None = None
+    alternatives: tuple[Shape, ...] = ()
 
     @property
     def additional(self) -> Shape | None:
@@ -113,6 +119,9 @@ _FACETS: Mapping[Types, tuple[str, ...]] = {
     NUMBER: ("minimum", "maximum"),
 }
 """Attributes that say something of values of some types only."""
+
+_MOST_ALTERNATIVES = 64
+"""Of more, only what bounds them all is known."""
 
 _T = TypeVar("_T")
 
@@ -261,6 +270,9 @@ _UNITE: Mapping[Types, Callable[[Shape, Shape], dict[str, Any]]] = {
 
 def intersect(left: Shape, right: Shape) -> Shape:
     """What both allow; annotations of the left count first."""
+    alternatives = _distribute(left, right) if left.alternatives or right.alternatives else ()
+    if alternatives is None:
+        return NOTHING
     names = sorted({*left.properties, *right.properties})
     patterns = sorted({*left.patterns, *right.patterns})
     length = max(len(left.prefix), len(right.prefix))
@@ -291,8 +303,19 @@ def intersect(left: Shape, right: Shape) -> Shape:
             maximum=_tightest(min, left.maximum, right.maximum),
             secret=right.secret if left.secret is None else left.secret,
             reduction=left.reduction or right.reduction,
+            name=left.name or right.name,
+            alternatives=alternatives,
         )
     )
+
+
+def _distribute(left: Shape, right: Shape) -> tuple[Shape, ...] | None:
+    """The alternatives of an intersection; None if it has none that a value could have."""
+    sides = [each.alternatives or (replace(each, title=None, description=None),) for each in (left, right)]
+    if len(sides[0]) * len(sides[1]) > _MOST_ALTERNATIVES:
+        return ()
+    found = (intersect(one, other) for one in sides[0] for other in sides[1])
+    return tuple(each for each in found if each.types) or None
 
 
 def locate(shape: Shape, tokens: tuple[str, ...]) -> tuple[Shape, Exists]:

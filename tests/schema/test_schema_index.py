@@ -46,6 +46,20 @@ def test_anchors_of_other_files() -> None:
     assert not validator.is_valid({"x": 1})
 
 
+def test_anchors_that_name_a_type_stay_once() -> None:
+    found = bundled(
+        {
+            "properties": {"x": {"$ref": "anchored.yaml#Here"}, "$anchor": {"$anchor": "other"}},
+            "$defs": {"a": {"$anchor": "Here"}, "b": {"const": {"$anchor": "There"}}},
+        }
+    )
+
+    assert found["$defs"]["a"] == {"$anchor": "Here"}
+    assert found["$defs"]["anchored.yaml"]["$defs"]["x"] == {"type": "string"}
+    assert found["properties"]["$anchor"] == {}
+    assert found["$defs"]["b"] == {"const": {"$anchor": "There"}}
+
+
 def test_properties_named_like_keywords_are_properties() -> None:
     found = bundled({"properties": {"default": {"$ref": "bank.yaml#/$defs/id"}, "$ref": {"type": "string"}}})
 

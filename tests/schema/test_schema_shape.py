@@ -13,7 +13,7 @@ from shape_oracle import allows
 
 from derive.document.pointer import JSON
 from derive.schema.index import bundle
-from derive.schema.infer import infer, type_of
+from derive.schema.infer import Inference, infer, type_of
 from derive.schema.shape import ALL, ANYTHING, MULTIPLE, NOTHING, Shape, intersect, locate, union
 from derive.schema.validator import compile_validator
 
@@ -175,6 +175,27 @@ def test_a_valid_document_matches_the_shape(schema: JSON, documents: list[JSON])
     for document in documents:
         if validator.is_valid(document):
             assert allows(shape, document)
+
+
+@given(SCHEMAS, st.lists(DOCUMENTS, min_size=1, max_size=4))
+def test_a_valid_document_matches_one_of_the_alternatives_that_are_kept_apart(
+    schema: JSON, documents: list[JSON]
+) -> None:
+    shape = Inference(schema, {}).define(schema)
+    validator = compile_validator(schema, name="x")
+
+    for document in documents:
+        if validator.is_valid(document):
+            assert any(allows(each, document) for each in shape.alternatives or (shape,))
+            assert allows(shape, document)
+
+
+def test_alternatives_that_are_objects_stay_apart_only_if_names_are_asked_for() -> None:
+    schema: JSON = {"type": "object", "oneOf": [{"required": ["a"]}, {"required": ["b"]}, {"type": "null"}]}
+    found = Inference(schema, {}).define(schema)
+
+    assert [each.required for each in found.alternatives] == [{"a"}, {"b"}]
+    assert infer(schema) == replace(found, alternatives=())
 
 
 @given(SCHEMAS, DOCUMENTS, st.lists(st.sampled_from(["a", "b", "0", "1"]), min_size=1, max_size=2))

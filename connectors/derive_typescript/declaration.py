@@ -1,0 +1,144 @@
+"""TypeScript types of documents, from the shapes of their schemas."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import chain
+
+from connectors.derive_typescript.literals import literals, member
+from connectors.derive_typescript.named import named_schemas
+from derive.document.pointer import JSON
+from derive.schema.infer import Inference
+from derive.schema.shape import ALL, ANYTHING, Shape, intersect
+
+_OBJECTS = Shape(types=frozenset({"object"}))
+_SCALARS = {"boolean": "boolean", "integer": "number", "fractional": "number", "string": "string", "null": "null"}
+"""Types by the types of JSON, in the order of a union, behind objects and arrays."""
+
+
+def declare(schema: JSON, name: str, taken: set[str]) -> list[str]:
+    """Declarations of the type of a collection's documents, and of those that its schema names.
+
+    Args:
+        schema: self-contained.
+        name: of the type.
+        taken: names that are in use already; those of the new types are added.
+    """
+    named = named_schemas(schema, name, taken)
+    inference = Inference(schema, {key: each.name for key, each in named.items()})
+    shapes = {each.name: inference.define(each.schema) for each in named.values()}
+    root = named.get(id(schema))
+    if root is None:
+        # Whatever its schema says, a collection's documents are objects.
+        shapes = {name: intersect(inference.define(schema), _OBJECTS), **shapes}
+    elif root.name != name:
+        shapes = {name: Shape(name=root.name), **shapes}
+    else:
+        shapes = {name: shapes.pop(name), **shapes}
+    endless = _endless({each: _in_place(shape) for each, shape in shapes.items()})
+    return [
+        f"export type {each} = {'unknown' if each in endless else described(shape)};" for each, shape in shapes.items()
+    ]
+
+
+def _endless(names: Mapping[str, frozenset[str]]) -> set[str]:
+    """Names that are, without a property or an item between, defined by themselves, which TypeScript refuses."""
+    found = set()
+    for begin in names:
+        seen: set[str] = set()
+        pending = [*names[begin]]
+        while pending:
+            each = pending.pop()
+            if each not in seen:
+                seen.add(each)
+                pending += names[each]
+        if begin in seen:
+            found.add(begin)
+    return found
+
+
+def described(shape: Shape, indent: str = "") -> str:
+    """The type of a location behind a comment of its title and description."""
+    text = " ".join(" ".join(each.split()) for each in (shape.title, shape.description) if each)
+    comment = f"/* {text.replace('*/', '* /')} */ " if text else ""
+    return comment + type_of(shape, indent)
+
+
+def type_of(shape: Shape, indent: str = "") -> str:
+    """The type of a location.
+
+    Args:
+        shape: what is known of the location.
+        indent: of the line the type begins on.
+    """
+    return " | ".join(_alternatives(shape, indent))
+
+
+def _alternatives(shape: Shape, indent: str) -> list[str]:
+    """What the union of a type is made of."""
+    if shape.name is not None:
+        return [shape.name]
+    if shape.alternatives:
+        kinds = dict.fromkeys(chain(*(_alternatives(each, indent) for each in shape.alternatives)))
+        return ["unknown"] if "unknown" in kinds else sorted(kinds, key=lambda each: each == "null")
+    if not shape.types:
+        return ["never"]
+    if shape.values is not None:
+        return literals(shape.values)
+    if shape.types == ALL:
+        return ["unknown"]
+    found = []
+    if "object" in shape.types:
+        found.append(_object(shape, indent))
+    if "array" in shape.types:
+        found.append(_array(shape, indent))
+    return found + list(dict.fromkeys(_SCALARS[each] for each in _SCALARS if each in shape.types))
+
+
+def _in_place(shape: Shape) -> frozenset[str]:
+    """Names that stand where the shape itself does."""
+    own = [] if shape.name is None else [shape.name]
+    return frozenset(own).union(*(_in_place(each) for each in shape.alternatives))
+
+
+def _object(shape: Shape, indent: str) -> str:
+    additional = shape.additional
+    if not shape.properties and (additional is None or _is_unknown(additional)):
+        return "Record<string, unknown>"
+    inner = indent + "    "
+    lines = []
+    alternatives: list[list[str]] = []
+    for name in sorted(shape.properties):
+        found = shape.properties[name]
+        optional = "" if name in shape.required else "?"
+        lines.append(f"{inner}{member(name)}{optional}: {described(found, inner)};")
+        alternatives.append(_alternatives(found, inner))
+    if additional is not None and additional.types:
+        kinds = chain(*alternatives, _alternatives(additional, inner))
+        optional_too = ["undefined"] if shape.properties.keys() - shape.required else []
+        lines.append(f"{inner}[k: string]: {' | '.join(dict.fromkeys([*kinds, *optional_too]))};")
+    return "{\n" + "\n".join(lines) + f"\n{indent}}}" if lines else "Record<string, never>"
+
+
+def _is_unknown(shape: Shape) -> bool:
+    return _alternatives(shape, "") == ["unknown"]
+
+
+def _array(shape: Shape, indent: str) -> str:
+    rest = ANYTHING if shape.items is None else shape.items
+    most = shape.max_items
+    prefix = shape.prefix if most is None else shape.prefix[:most]
+    if not prefix:
+        return "[]" if most == 0 else f"{_element(rest, indent)}[]"
+    # TypeScript lets no required item follow an optional one, which `min_items` never asks for.
+    items = [_element(each, indent) + ("" if place < shape.min_items else "?") for place, each in enumerate(prefix)]
+    if rest.types and (most is None or most > len(prefix)):
+        items.append(f"...({described(rest, indent)})[]")
+    return f"[{', '.join(items)}]"
+
+
+def _element(shape: Shape, indent: str) -> str:
+    text = described(shape, indent)
+    several = len(_alternatives(replace(shape, title=None, description=None), indent)) > 1
+    return f"({text})" if several or text.startswith("/*") else text
