@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import closing
+from pathlib import Path
 
 import apsw
 
@@ -10,8 +12,9 @@ from connectors.derive_sqlite.migration import apply_migrations
 from connectors.derive_sqlite.program import compile_program
 from connectors.derive_sqlite.session import SqliteSession
 from connectors.derive_sqlite.shuffle import ComputedShuffle, check_shuffles
+from connectors.derive_sqlite.stub import sql_stubs
 from derive.errors import Issue, LambdaError
-from derive.protocol.derive import Log
+from derive.protocol.derive import Generation, Log
 from derive.protocol.specs import DerivationSpec, TransformSpec
 
 
@@ -47,3 +50,7 @@ class SqliteConnector:
             LambdaError: its statement is wrong.
         """
         return ComputedShuffle(spec, transform)
+
+    def generate(self, spec: DerivationSpec, root: Path, missing: Collection[str]) -> Generation:
+        """Stubs of lambdas, migrations and shuffles."""
+        return Generation(tuple(sql_stubs(spec, missing)))

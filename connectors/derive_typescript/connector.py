@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from connectors.derive_sqlite.shuffle import ComputedShuffle, check_shuffles
+from connectors.derive_sqlite.stub import shuffle_stubs
 from connectors.derive_typescript.check import check_module, check_names
+from connectors.derive_typescript.deno_json import extend_settings
 from connectors.derive_typescript.session import TypeScriptSession
+from connectors.derive_typescript.stub import module_stubs
+from connectors.derive_typescript.types import generate_interfaces
 from derive.errors import Issue
-from derive.protocol.derive import Log
+from derive.protocol.derive import GENERATED_FOLDER, GeneratedFile, Generation, Log
 from derive.protocol.specs import DerivationSpec, TransformSpec
 
 if TYPE_CHECKING:
@@ -32,3 +38,17 @@ class TypeScriptConnector:
     def open_shuffle(self, spec: DerivationSpec, transform: TransformSpec) -> ComputedShuffle:
         """The computed shuffle of a transform, which is SQL here too."""
         return ComputedShuffle(spec, transform)
+
+    def generate(self, spec: DerivationSpec, root: Path, missing: Collection[str]) -> Generation:
+        """The interfaces module, the project's `deno.json`, and stubs of the module and of shuffles.
+
+        Raises:
+            FlowError: a `deno.json` is there and cannot be read.
+        """
+        settings = extend_settings(root)
+        interfaces = root / GENERATED_FOLDER / "typescript" / f"{spec.name}.ts"
+        files = [GeneratedFile(interfaces, generate_interfaces(spec))]
+        if settings.text is not None:
+            files.append(GeneratedFile(settings.path, settings.text))
+        files += [*module_stubs(spec, missing), *shuffle_stubs(spec, missing)]
+        return Generation(tuple(files), () if settings.note is None else (settings.note,))

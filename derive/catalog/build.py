@@ -11,6 +11,7 @@ from derive.catalog.locations import CollectionLocations, defaults
 from derive.catalog.model import CatalogDef, CollectionDef, TestDef
 from derive.catalog.names import collisions, is_name
 from derive.catalog.report import Report
+from derive.catalog.resource import Resources
 from derive.catalog.schemas import Schemas
 from derive.catalog.steps import StepBuilder
 from derive.catalog.transforms import TransformBuilder, check_transform_names
@@ -32,11 +33,13 @@ class Build:
         spec: as much of it as nothing is wrong with; all of it if there are no issues.
         issues: everything wrong, in the order it was found.
         notes: what is right and should be known all the same.
+        missing: URLs of files of code that do not exist; each is an issue, too.
     """
 
     spec: CatalogSpec
     issues: tuple[Issue, ...]
     notes: tuple[Issue, ...] = ()
+    missing: frozenset[str] = frozenset()
 
 
 def load(source: str | Path) -> CatalogSpec:
@@ -54,16 +57,17 @@ def load(source: str | Path) -> CatalogSpec:
     return built.spec
 
 
-def build(source: str | Path) -> Build:
+def build(source: str | Path, resources: Resources | None = None) -> Build:
     """Load and validate a catalog, and keep what can be kept of one with issues.
 
     Args:
         source: path of its root file.
+        resources: loads the files; some may be given.
     """
-    loader = Loader()
+    loader = Loader(resources)
     definition = loader.load(Path(source))
     spec = _Builder(definition, loader).build()
-    return Build(spec, tuple(loader.issues), tuple(loader.notes))
+    return Build(spec, tuple(loader.issues), tuple(loader.notes), frozenset(loader.missing))
 
 
 class _Builder:

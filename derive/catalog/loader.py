@@ -37,6 +37,7 @@ Entry = TypeVar("Entry")
 
 _TICK = 1_000_000
 _NO_SPACE = "a string without any space is taken for the name of a file"
+_GENERATE = "'flowctl generate' begins one that is to be written"
 
 
 class Loader:
@@ -47,6 +48,7 @@ class Loader:
         notes: what is not wrong, and worth knowing all the same.
         broken: names that are defined, but not well enough to be loaded.
         incomplete: a file could not be loaded, and what it defines is unknown.
+        missing: URLs of files of code that do not exist; each is an issue, too.
         resources: the files loaded so far.
     """
 
@@ -55,6 +57,7 @@ class Loader:
         self.notes: list[Issue] = []
         self.broken: set[str] = set()
         self.incomplete = False
+        self.missing: set[str] = set()
         self.resources = resources or Resources()
         self._schemas = SchemaLoader(self.resources, self.issues)
         self._collections: dict[str, CollectionDef] = {}
@@ -111,7 +114,11 @@ class Loader:
                 raise OSError("only schemas have parts that '#' can name")
             content = self.resources.text(url)
         except OSError as exc:
-            self.issue("E003", f"cannot load {what} {Resources.show(url)}: {why(exc)}", at.position, _NO_SPACE)
+            hint = _NO_SPACE
+            if isinstance(exc, FileNotFoundError):
+                self.missing.add(url)
+                hint = f"{_NO_SPACE}; {_GENERATE}"
+            self.issue("E003", f"cannot load {what} {Resources.show(url)}: {why(exc)}", at.position, hint)
             return None
         return Script(content, content, Position(Resources.show(url)))
 
@@ -222,15 +229,15 @@ class Loader:
         if "disable" in fields and fields["disable"].value:
             return None
         script = shuffle_script = None
-        if "lambda" in fields and isinstance(fields["lambda"].value, str):
+        written = "lambda" in fields and isinstance(fields["lambda"].value, str)
+        if written:
             script = self._script(fields["lambda"], url, "the lambda")
-            if script is None:
-                return None
         shuffle = fields.get("shuffle")
-        if shuffle is not None and "lambda" in shuffle.value and shuffle.value != "any":
+        computed = shuffle is not None and shuffle.value != "any" and "lambda" in shuffle.value
+        if shuffle is not None and computed:
             shuffle_script = self._script(shuffle["lambda"], url, "the shuffle lambda")
-            if shuffle_script is None:
-                return None
+        if (written and script is None) or (computed and shuffle_script is None):
+            return None
         delay = parse_duration(fields["readDelay"].value) if "readDelay" in fields else 0
         return TransformDef(
             name=fields["name"],

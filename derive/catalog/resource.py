@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from http.client import HTTPException
 from pathlib import Path
 from urllib.error import HTTPError, URLError
@@ -23,13 +24,17 @@ class Resources:
 
     A resource is known by its URL: an absolute path, or an http(s) address.
 
-    Attributes:
+    Args:
         seconds: how long an http(s) address may take to give all of its content.
+        given: texts of resources, by URL, that are not to be loaded.
+
+    Attributes:
+        seconds: the same.
     """
 
-    def __init__(self, seconds: float = _SECONDS) -> None:
+    def __init__(self, seconds: float = _SECONDS, given: Mapping[str, str] | None = None) -> None:
         self.seconds = seconds
-        self._texts: dict[str, str | OSError] = {}
+        self._texts: dict[str, str | OSError] = {**(given or {})}
         self._parsed: dict[str, YamlFile | CatalogError] = {}
 
     @staticmethod

@@ -19,6 +19,7 @@ _COMMANDS = {
     "check": "Find everything that is wrong in a catalog.",
     "collections": "List collections, and read their documents.",
     "compact": "Merge small files of collections into larger ones.",
+    "generate": "Write types and stubs for the code of derivations.",
     "graph": "Draw what flows where in a catalog.",
     "ingest": "Load documents into a collection.",
     "init": "Write a small working catalog to begin with.",

@@ -24,6 +24,7 @@ COMMANDS = [
     "check",
     "collections",
     "compact",
+    "generate",
     "graph",
     "ingest",
     "init",

@@ -1,0 +1,145 @@
+"""A project's `deno.json`, which tells editors where the generated types are.
+
+The file is its author's: an entry is inserted into the text, and everything else, comments included, stays as it is.
+Where that cannot be done safely nothing is done, and the author is told what to add.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from derive.document.pointer import JSON
+from derive.errors import FlowError
+
+NAME, TARGET = "flow/", "./flow_generated/typescript/"
+"""The entry of the import map."""
+
+_FILES = ("deno.json", "deno.jsonc")
+_STRING = r'"(?:[^"\\\n]|\\.)*"'
+_COMMENT = re.compile(rf"({_STRING})|//[^\n]*|/\*.*?\*/|\ufeff", re.DOTALL)
+_TRAILING_COMMA = re.compile(rf"({_STRING})|,(?=\s*[}}\]])")
+_TOKEN = re.compile(rf"{_STRING}|[{{}}\[\]:,]")
+_NEW = json.dumps({"imports": {NAME: TARGET}}, indent=4) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What becomes of the file.
+
+    Attributes:
+        path: of the file.
+        text: what it is to hold; None to leave it alone.
+        note: what the author has to do, if anything.
+    """
+
+    path: Path
+    text: str | None
+    note: str | None = None
+
+
+def extend_settings(root: Path) -> Settings:
+    """The project's `deno.json` (or `deno.jsonc`) with an entry for the generated types.
+
+    Args:
+        root: of the project.
+
+    Raises:
+        FlowError: it is there and cannot be read.
+    """
+    path = next((root / name for name in _FILES if (root / name).exists()), None)
+    if path is None:
+        return Settings(root / _FILES[0], _NEW)
+    try:
+        text = path.read_bytes().decode()
+    except OSError as exc:
+        raise FlowError(f"cannot read {path}: {exc.strerror or exc}") from exc
+    except UnicodeDecodeError:
+        return _left_alone(path, "is not UTF-8 text")
+    reason = _obstacle(_parse(text))
+    if reason is not None:
+        return _left_alone(path, reason)
+    value = _parse(text)
+    if value.get("imports", {}).get(NAME) == TARGET:
+        return Settings(path, text)
+    extended = _insert(text, has_imports="imports" in value)
+    if _parse(extended) != {**value, "imports": {**value.get("imports", {}), NAME: TARGET}}:
+        return _left_alone(path, "is not understood")
+    return Settings(path, extended)
+
+
+def _obstacle(value: JSON) -> str | None:
+    """Why nothing can be added to a file that holds this; None if something can, or need not."""
+    imports = value.get("imports", {}) if isinstance(value, dict) else None
+    if not isinstance(imports, dict):
+        return "is not understood"
+    if imports.get(NAME, TARGET) != TARGET:
+        return f"has another place for it, {json.dumps(imports[NAME])}"
+    return f"has its imports in {json.dumps(value['importMap'])}" if "importMap" in value else None
+
+
+def _left_alone(path: Path, why: str) -> Settings:
+    return Settings(
+        path, None, f'for editors to find the types, add "{NAME}": "{TARGET}" to "imports": {path.name} {why}'
+    )
+
+
+def _plain(text: str) -> str:
+    """The text as JSON: comments and trailing commas become spaces, and everything stays in its place."""
+
+    def blank(found: re.Match[str]) -> str:
+        return found[0] if found[1] else re.sub(r"[^\r\n]", " ", found[0])
+
+    return _TRAILING_COMMA.sub(blank, _COMMENT.sub(blank, text))
+
+
+def _parse(text: str) -> JSON:
+    """What the text holds; None if it is no JSON, with or without comments."""
+    try:
+        return json.loads(_plain(text))
+    except ValueError:
+        return None
+
+
+def _insert(text: str, *, has_imports: bool) -> str:
+    """The text with the entry inserted at the beginning of the object it belongs to."""
+    plain = _plain(text)
+    newline = "\r\n" if "\r\n" in text else "\n"
+    indent = re.search(r"\n([ \t]+)\S", plain)
+    step = indent[1] if indent else "    "
+    entry = f"{json.dumps(NAME)}: {json.dumps(TARGET)}"
+    depth = 2
+    begin = _imports_begin(plain) if has_imports else plain.index("{") + 1
+    if not has_imports:
+        entry = f'"imports": {{{newline}{step * 2}{entry}{newline}{step}}}'
+        depth = 1
+    inserted = newline + step * depth + entry
+    before_end, brace, _ = plain[begin:].partition("}")
+    if not brace or before_end.strip():
+        inserted += ","
+    elif "\n" not in before_end:
+        inserted += newline + step * (depth - 1)
+    return text[:begin] + inserted + text[begin:]
+
+
+def _imports_begin(plain: str) -> int:
+    """Index behind the opening brace of the root's `imports`."""
+    return next(end for name, end in _members(plain) if name == "imports")
+
+
+def _members(plain: str) -> Iterator[tuple[str, int]]:
+    """Names of the root's members whose values are objects, each with the index behind its opening brace."""
+    depth = 0
+    name = ""
+    for token in _TOKEN.finditer(plain):
+        if token[0] in "{[":
+            if depth == 1 and token[0] == "{":
+                yield name, token.end()
+            depth += 1
+        elif token[0] in "}]":
+            depth -= 1
+        elif depth == 1 and token[0].startswith('"'):
+            name = json.loads(token[0])

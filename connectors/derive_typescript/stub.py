@@ -1,0 +1,44 @@
+"""The beginning of a module that a catalog names and that is still to be written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from pathlib import Path
+
+from connectors.derive_typescript.literals import member
+from connectors.derive_typescript.types import method_of, source_of
+from derive.protocol.derive import GeneratedFile
+from derive.protocol.specs import DerivationSpec
+
+
+def module_stubs(spec: DerivationSpec, missing: Collection[str]) -> list[GeneratedFile]:
+    """The stub of the derivation's module, if it is missing.
+
+    Args:
+        spec: the derivation.
+        missing: absolute paths.
+    """
+    if spec.module is None:
+        return []
+    path = os.path.abspath(spec.module.position.file)
+    return [GeneratedFile(Path(path), module_stub(spec), is_stub=True)] if path in missing else []
+
+
+def module_stub(spec: DerivationSpec) -> str:
+    """A class with a method for each transform, none of which is implemented yet."""
+    imported = ["Document", "IDerivation", *(source_of(each.name) for each in spec.transforms)]
+    names = f" {', '.join(imported)} "
+    if len(names) > 80:
+        names = "".join(f"\n    {each}," for each in imported) + "\n"
+    methods = [
+        f"    {member(method_of(each.name))}(_read: {{ doc: {source_of(each.name)} }}): Document[] {{\n"
+        "        throw new Error('Not implemented');\n"
+        "    }\n"
+        for each in spec.transforms
+    ]
+    return (
+        f"import {{{names}}} from 'flow/{spec.name}.ts';\n\n"
+        f"// Implementation for derivation {spec.name}.\n"
+        f"export class Derivation extends IDerivation {{\n{chr(10).join(methods)}}}\n"
+    )

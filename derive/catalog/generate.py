@@ -1,0 +1,161 @@
+"""Generation: files that help to write a catalog's code, made from the catalog alone.
+
+A catalog is generated from before its code exists. So files of code that are missing are no error here, and neither is
+code that is wrong; whatever else is wrong is said, and nothing is removed while the whole is not known.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from derive.catalog.build import Build, build
+from derive.catalog.resource import Resources
+from derive.errors import FlowError, Issue
+from derive.protocol.derive import GENERATED, GENERATED_FOLDER, Generation, find_connector
+
+_ROOTS = ("flow.yaml", "flow.yml", "flow.json")
+_FILE_NAME = re.compile(r"[^\s;:*?\"<>|]+\.\w+")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What becomes of one file.
+
+    Attributes:
+        path: absolute.
+        what: `unchanged` if it is there already, just so.
+        text: what it is to hold; empty if it is removed.
+    """
+
+    path: Path
+    what: Literal["created", "updated", "unchanged", "removed"]
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What generating from a catalog comes to.
+
+    Attributes:
+        root: of the project.
+        files: each once.
+        issues: what is wrong with the catalog, other than its code.
+        notes: what the authors have to do themselves.
+    """
+
+    root: Path
+    files: tuple[Change, ...]
+    issues: tuple[Issue, ...]
+    notes: tuple[str, ...]
+
+
+def project_root(source: Path) -> Path:
+    """The folder of the project that a catalog belongs to: the outermost, without a gap, that holds a root file."""
+    folder = source.absolute().parent
+    while folder.parent != folder and any((folder.parent / name).is_file() for name in _ROOTS):
+        folder = folder.parent
+    return Path(os.path.normpath(folder))
+
+
+def plan_changes(source: Path) -> Changes:
+    """What to write for a catalog; nothing is written.
+
+    Args:
+        source: path of its root file.
+
+    Raises:
+        FlowError: a file that is there cannot be read.
+    """
+    root = project_root(source)
+    built, missing = _build(source, root)
+    found = [
+        find_connector(each.connector).generate(each, root, missing)
+        for _, each in sorted(built.spec.derivations.items())
+    ]
+    files = _files(found)
+    changes = [_change(path, text, is_stub=is_stub) for path, (text, is_stub) in files.items()]
+    if not built.issues:
+        changes += [Change(each, "removed") for each in _stale(root / GENERATED_FOLDER) if each not in files]
+    notes = dict.fromkeys(note for each in found for note in each.notes)
+    return Changes(root, tuple(changes), built.issues, tuple(notes))
+
+
+def write_changes(changes: Changes) -> None:
+    """Write what was planned.
+
+    Raises:
+        FlowError: the system refuses to.
+    """
+    for each in changes.files:
+        try:
+            if each.what == "removed":
+                each.path.unlink()
+                _remove_empty(each.path.parent, changes.root)
+            elif each.what != "unchanged":
+                each.path.parent.mkdir(parents=True, exist_ok=True)
+                # A file that is created is never one that someone else made meanwhile.
+                with each.path.open("x" if each.what == "created" else "w", encoding="utf-8", newline="") as stream:
+                    stream.write(each.text)
+        except OSError as exc:
+            raise FlowError(f"cannot write {Resources.show(str(each.path))}: {exc.strerror or exc}") from exc
+
+
+def _build(source: Path, root: Path) -> tuple[Build, frozenset[str]]:
+    """The catalog as if missing files of code, where they can be written, were there and empty; and those files."""
+    built = build(source)
+    missing = frozenset(each for each in built.missing if _is_writable(each, root))
+    if missing:
+        again = build(source, Resources(given=dict.fromkeys(missing, "")))
+        built = replace(again, missing=built.missing)
+    return built, missing
+
+
+def _is_writable(url: str, root: Path) -> bool:
+    """Whether a missing resource is a file below the root, by a name that is meant as one."""
+    path = Path(url)
+    return path.is_absolute() and path.is_relative_to(root) and _FILE_NAME.fullmatch(path.name) is not None
+
+
+def _files(generations: list[Generation]) -> dict[Path, tuple[str, bool]]:
+    """Text of each file, and whether it is a stub; what several derivations share is generated once."""
+    files: dict[Path, tuple[str, bool]] = {}
+    for generation in generations:
+        for each in generation.files:
+            files.setdefault(each.path, (each.text, each.is_stub))
+    return files
+
+
+def _change(path: Path, text: str, *, is_stub: bool) -> Change:
+    present = _content(path)
+    if present is None:
+        return Change(path, "created", text)
+    return Change(path, "unchanged" if is_stub or present == text.encode() else "updated", text)
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as exc:
+        raise FlowError(f"cannot read {Resources.show(str(path))}: {exc.strerror or exc}") from exc
+
+
+def _stale(folder: Path) -> Iterator[Path]:
+    """Files in the folder that say of themselves that they were generated."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and not path.is_symlink():
+            first = (_content(path) or b"").split(b"\n", 1)[0]
+            if GENERATED.encode() in first:
+                yield path
+
+
+def _remove_empty(folder: Path, root: Path) -> None:
+    while folder != root and not any(folder.iterdir()):
+        folder.rmdir()
+        folder = folder.parent

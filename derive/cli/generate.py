@@ -1,0 +1,52 @@
+"""`flowctl generate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from derive.cli.options import output_option, source_option
+
+
+@click.command()
+@source_option
+@click.option("--check", is_flag=True, help="Write nothing; exit with 1 if something would change.")
+@output_option
+def command(source: Path, output: str | None, *, check: bool) -> None:
+    """Write types for TypeScript modules, and stubs of code that the catalog names and that is still to be written.
+
+    Types go to flow_generated/typescript/<collection>.ts in the project's outermost folder with a flow.yaml, where
+    deno.json tells editors of them; 'check', 'test' and 'run' do not need them. Stubs are begun where the catalog
+    names a file that does not exist: a module with a method for each transform, or SQL with every $parameter.
+
+    Only flow_generated is ever overwritten, and files there that nothing needs any more are removed. Each file is
+    listed with what became of it: created, updated, unchanged or removed.
+
+    \b
+    Exit codes: 0 if all was written, 1 if the catalog has errors other than in its code (what can be is written all
+    the same) or, with --check, if something would change.
+
+    \b
+    Examples:
+      flowctl generate
+      flowctl generate --source examples/acmebank/flow.yaml --check
+    """
+    from derive.catalog.generate import plan_changes, write_changes
+    from derive.catalog.resource import Resources
+    from derive.cli.console import note, print_rows
+    from derive.errors import CatalogError
+
+    changes = plan_changes(source)
+    if not check:
+        write_changes(changes)
+    rows = [{"what": each.what, "file": Resources.show(str(each.path))} for each in changes.files]
+    print_rows(("what", "file"), rows, output)
+    for each in changes.notes:
+        note(each, style="yellow")
+    if changes.issues:
+        note("the catalog has errors, so not everything may have been generated, and nothing was removed")
+        raise CatalogError(changes.issues)
+    if check and any(each.what != "unchanged" for each in changes.files):
+        note("not up to date; 'flowctl generate' writes what is listed as created, updated or removed")
+        raise click.exceptions.Exit(1)
