@@ -37,7 +37,7 @@ Entry = TypeVar("Entry")
 
 _TICK = 1_000_000
 _NO_SPACE = "a string without any space is taken for the name of a file"
-_GENERATE = "'flowctl generate' begins one that is to be written"
+_GENERATE = "'flowctl generate' begins it"
 
 
 class Loader:

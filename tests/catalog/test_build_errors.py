@@ -43,7 +43,7 @@ TABLE = [
      "a shuffle key '/nope' is not mentioned in the schema", None),
     ("lambda: SELECT $id;", "lambda: missing.sql", "E003", 14, 19,
      "cannot load the lambda missing.sql: No such file or directory",
-     "a string without any space is taken for the name of a file; 'flowctl generate' begins one that is to be written"),
+     "a string without any space is taken for the name of a file; 'flowctl generate' begins it"),
     ("shuffle: any", "readDelay: soon", "E013", 13, 22,
      "'readDelay' is not a duration such as '15m', '24h' or '1h 30s': 'soon'", None),
     ("acme/derived:", "acme:", "E102", 5, 3, "collection 'acme' is a prohibited prefix of collection 'acme/transfers'", None),

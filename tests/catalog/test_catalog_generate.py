@@ -1,0 +1,267 @@
+"""Generating: what is written, what is left alone, and what is said of catalogs that have errors. No Deno runs here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from derive.catalog.check import check_catalog
+from derive.catalog.generate import Changes, plan_changes, project_root, write_changes
+from derive.errors import FlowError
+
+CATALOG = """\
+collections:
+  bank/transfers:
+    key: [/id]
+    schema:
+      type: object
+      required: [id, sender]
+      properties:
+        id: { type: integer, title: Number, description: "given by\\nthe bank" }
+        sender: { type: [string, "null"] }
+        at: { type: string, format: date-time }
+        note: {}
+        tags: { type: object, properties: { region: { type: string }, "a b": { type: [integer, boolean] } } }
+    projections:
+      region: { location: /tags/region, partition: true }
+  bank/balances:
+    key: [/user]
+    schema: { type: object, required: [user], properties: { user: { type: string } } }
+    derive:
+      using: { typescript: { module: code/balances.ts } }
+      transforms:
+        - { name: from-transfers, source: bank/transfers, shuffle: any }
+        - { name: again, source: bank/transfers, shuffle: any }
+  bank/copies:
+    key: [/id]
+    schema: { type: object, required: [id], properties: { id: { type: integer } } }
+    derive:
+      using: { sqlite: { migrations: [code/one.sql, CREATE TABLE t(a);, code/two.sql] } }
+      shuffleKeyTypes: [string, integer]
+      transforms:
+        - { name: copy, source: bank/transfers, shuffle: { lambda: code/shuffle.sql }, lambda: code/copy.sql }
+"""
+BROKEN = CATALOG.replace("key: [/user]", "key: [/usr]")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def generate(folder: Path, text: str = CATALOG) -> Changes:
+    (folder / "flow.yaml").write_text(text)
+    changes = plan_changes(folder / "flow.yaml")
+    write_changes(changes)
+    return changes
+
+
+def told(changes: Changes) -> list[tuple[str, str]]:
+    return [(each.what, str(each.path.relative_to(changes.root))) for each in changes.files]
+
+
+def test_types_and_stubs_are_created_once(folder: Path) -> None:
+    types = "flow_generated/typescript/bank/balances.ts"
+    assert told(generate(folder)) == [
+        ("created", types),
+        ("created", "deno.json"),
+        ("created", "code/balances.ts"),
+        ("created", "code/one.sql"),
+        ("created", "code/two.sql"),
+        ("created", "code/copy.sql"),
+        ("created", "code/shuffle.sql"),
+    ]
+    assert told(generate(folder)) == [("unchanged", types), ("unchanged", "deno.json")]
+
+
+def test_stubs_of_sql_pass_the_check(folder: Path) -> None:
+    generate(folder, CATALOG.replace("typescript: { module: code/balances.ts }", "sqlite: {}").replace(
+        "shuffle: any }", "shuffle: any, lambda: code/any.sql }"
+    ))  # fmt: skip
+    assert check_catalog("flow.yaml").issues == ()
+
+
+def test_a_stub_of_a_lambda_lists_every_parameter(folder: Path) -> None:
+    generate(folder)
+    assert (
+        (folder / "code/copy.sql").read_text()
+        == """\
+-- Lambda of transform 'copy' of bank/copies: run for each document of bank/transfers.
+-- A row that it selects, or returns, is published as a document whose properties are the row's columns.
+select
+    -- Field at at /at: string (date-time), may be null
+    $at,
+    -- Key id at /id: integer; Number; given by the bank
+    $id,
+    -- Field note at /note: anything, may be null
+    $note,
+    -- Field sender at /sender: string, may be null
+    $sender,
+    -- Field tags at /tags: object, may be null
+    $tags;
+
+-- There are also:
+-- $flow_document
+--     Field flow_document at the root: object
+-- $flow_published_at
+--     Field flow_published_at at /_meta/uuid: string (date-time); Flow Publication Time
+-- $region
+--     Partitioned field region at /tags/region: string, may be null
+-- $tags$a_b
+--     Field tags/a b at /tags/a b: boolean or integer, may be null
+-- $tags$region
+--     Field tags/region at /tags/region: string, may be null
+"""
+    )
+
+
+def test_a_stub_of_a_shuffle_has_a_column_for_each_component(folder: Path) -> None:
+    generate(folder)
+    assert (
+        (folder / "code/shuffle.sql")
+        .read_text()
+        .startswith("""\
+-- Shuffle of transform 'copy' of bank/copies: where a document of bank/transfers belongs.
+-- It selects one row, the shuffle key: [string, integer].
+select null, null;
+
+-- There are:
+-- $at
+--     Field at at /at: string (date-time), may be null
+""")
+    )
+
+
+def test_a_stub_of_a_migration_does_nothing_yet(folder: Path) -> None:
+    generate(folder)
+    assert (
+        (folder / "code/two.sql").read_text()
+        == """\
+-- Migration 3 of bank/copies: run once, in order, before a shard's first document.
+-- A migration that has run is never edited; what it made is changed by another, appended to the list.
+--
+-- create table example (
+--     id integer primary key not null,
+--     name text not null
+-- );
+"""
+    )
+
+
+def test_a_stub_of_a_module_has_a_method_for_each_transform(folder: Path) -> None:
+    generate(folder)
+    assert (
+        (folder / "code/balances.ts").read_text()
+        == """\
+import { Document, IDerivation, SourceFromTransfers, SourceAgain } from 'flow/bank/balances.ts';
+
+// Implementation for derivation bank/balances.
+export class Derivation extends IDerivation {
+    fromTransfers(_read: { doc: SourceFromTransfers }): Document[] {
+        throw new Error('Not implemented');
+    }
+
+    again(_read: { doc: SourceAgain }): Document[] {
+        throw new Error('Not implemented');
+    }
+}
+"""
+    )
+
+
+def test_what_a_person_wrote_is_never_overwritten(folder: Path) -> None:
+    (folder / "code").mkdir()
+    (folder / "code/balances.ts").write_text("not even TypeScript")
+    (folder / "code/copy.sql").write_text("SELEC $nothing")
+    (folder / "deno.json").write_text('{ "imports": 1 }')
+    changes = generate(folder)
+    assert (folder / "code/balances.ts").read_text() == "not even TypeScript"
+    assert (folder / "code/copy.sql").read_text() == "SELEC $nothing"
+    assert (folder / "deno.json").read_text() == '{ "imports": 1 }'
+    assert [note[-32:] for note in changes.notes] == ['imports": deno.json is not understood'[-32:]]
+    assert "code/balances.ts" not in [path for _, path in told(changes)]
+
+
+def test_types_follow_the_catalog_and_stale_ones_go(folder: Path) -> None:
+    generate(folder)
+    (folder / "flow_generated/typescript/notes.md").write_text("a person's")
+    types = folder / "flow_generated/typescript/bank"
+    changes = generate(folder, CATALOG.replace('sender: { type: [string, "null"] }', "sender: { type: string }"))
+    assert told(changes)[0] == ("updated", "flow_generated/typescript/bank/balances.ts")
+    assert "sender: string;" in (types / "balances.ts").read_text()
+    changes = generate(folder, CATALOG.replace("bank/balances:", "bank/accounts:"))
+    assert told(changes) == [
+        ("created", "flow_generated/typescript/bank/accounts.ts"),
+        ("unchanged", "deno.json"),
+        ("removed", "flow_generated/typescript/bank/balances.ts"),
+    ]
+    sql = CATALOG.replace("typescript: { module: code/balances.ts }", "sqlite: {}").replace(
+        "shuffle: any }", "shuffle: any, lambda: code/any.sql }"
+    )
+    assert ("removed", "flow_generated/typescript/bank/accounts.ts") in told(generate(folder, sql))
+    assert sorted(each.name for each in (folder / "flow_generated/typescript").iterdir()) == ["notes.md"]
+
+
+def test_other_errors_are_said_and_nothing_is_removed(folder: Path) -> None:
+    generate(folder)
+    changes = generate(folder, BROKEN)
+    assert [(each.code, each.position.line) for each in changes.issues] == [("E303", 16)]
+    assert told(changes) == []
+    assert (folder / "flow_generated/typescript/bank/balances.ts").exists()
+
+
+def test_what_is_right_is_generated_beside_what_is_wrong(folder: Path) -> None:
+    changes = generate(folder, BROKEN)
+    assert [path for _, path in told(changes)] == ["code/one.sql", "code/two.sql", "code/copy.sql", "code/shuffle.sql"]
+
+
+# A file that is missing, and that no stub is written for.
+ELSEWHERE = ["../outside.sql", "/nowhere/outside.sql", "http://127.0.0.1:1/outside.sql", "select;", "no-suffix"]
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_stubs_are_written_below_the_root_and_under_names_of_files(folder: Path, name: str) -> None:
+    changes = generate(folder, CATALOG.replace("code/copy.sql", name))
+    assert [each.code for each in changes.issues] == ["E003"]
+    assert not any("outside" in path or path == name for _, path in told(changes))
+
+
+def test_the_root_is_the_outermost_folder_without_a_gap(tmp_path: Path) -> None:
+    inner = tmp_path / "a/b/c"
+    inner.mkdir(parents=True)
+    for each in (tmp_path / "flow.yaml", tmp_path / "a/b/flow.json", inner / "x.flow.yaml"):
+        each.write_text("{}")
+    assert project_root(inner / "x.flow.yaml") == tmp_path / "a/b"
+    (tmp_path / "a/flow.yml").write_text("{}")
+    assert project_root(inner / "x.flow.yaml") == tmp_path
+    assert project_root(tmp_path / "flow.yaml") == tmp_path
+
+
+def test_a_catalog_below_the_root_generates_into_the_root(folder: Path) -> None:
+    (folder / "flow.yaml").write_text("import: [bank/flow.yaml]")
+    (folder / "bank").mkdir()
+    changes = generate(folder / "bank")
+    assert changes.root == folder
+    assert told(changes)[:3] == [
+        ("created", "flow_generated/typescript/bank/balances.ts"),
+        ("created", "deno.json"),
+        ("created", "bank/code/balances.ts"),
+    ]
+
+
+def test_a_file_in_the_way_of_a_folder_is_an_error(folder: Path) -> None:
+    (folder / "flow_generated").write_text("")
+    with pytest.raises(FlowError, match=r"^cannot (read|write) flow_generated/typescript/bank/balances.ts: "):
+        generate(folder)
+
+
+def test_a_stub_that_someone_else_wrote_meanwhile_stays(folder: Path) -> None:
+    (folder / "flow.yaml").write_text(CATALOG)
+    changes = plan_changes(folder / "flow.yaml")
+    (folder / "code").mkdir()
+    (folder / "code/balances.ts").write_text("theirs")
+    with pytest.raises(FlowError, match=r"^cannot write code/balances.ts: File exists$"):
+        write_changes(changes)
+    assert (folder / "code/balances.ts").read_text() == "theirs"
