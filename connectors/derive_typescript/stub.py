@@ -32,7 +32,7 @@ def module_stub(spec: DerivationSpec) -> str:
     if len(names) > 80:
         names = "".join(f"\n    {each}," for each in imported) + "\n"
     methods = [
-        f"    {member(method_of(each.name))}(_read: {{ doc: {source_of(each.name)} }}): Document[] {{\n"
+        f"    {member(method_of(each.name))}(read: {{ doc: {source_of(each.name)} }}): Document[] {{\n"
         "        throw new Error('Not implemented');\n"
         "    }\n"
         for each in spec.transforms

@@ -159,11 +159,11 @@ import { Document, IDerivation, SourceFromTransfers, SourceAgain } from 'flow/ba
 
 // Implementation for derivation bank/balances.
 export class Derivation extends IDerivation {
-    fromTransfers(_read: { doc: SourceFromTransfers }): Document[] {
+    fromTransfers(read: { doc: SourceFromTransfers }): Document[] {
         throw new Error('Not implemented');
     }
 
-    again(_read: { doc: SourceAgain }): Document[] {
+    again(read: { doc: SourceAgain }): Document[] {
         throw new Error('Not implemented');
     }
 }
