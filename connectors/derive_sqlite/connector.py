@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -21,19 +21,12 @@ from derive.protocol.specs import DerivationSpec, TransformSpec
 class SqliteConnector:
     """Derivations in SQL."""
 
-    def check(self, spec: DerivationSpec) -> list[Issue]:
-        """Apply the migrations to an empty database, and prepare every lambda against it.
+    def check(self, specs: Sequence[DerivationSpec]) -> list[Issue]:
+        """Apply the migrations of each derivation to an empty database, and prepare every lambda against it.
 
         Where the migrations fail nothing is said about the lambdas, which could not be prepared without their tables.
         """
-        with closing(apsw.Connection(":memory:")) as database:
-            try:
-                apply_migrations(database, spec.migrations, spec.name, spec.collection.position)
-            except LambdaError as error:
-                issue = Issue("E521", error.message, error.position or spec.collection.position, error.hint)
-                return [issue, *check_shuffles(spec)]
-            programs = [compile_program(database, spec, each) for each in spec.transforms]
-        return check_shuffles(spec) + [issue for each in programs if isinstance(each, list) for issue in each]
+        return [issue for each in specs for issue in _check(each)]
 
     def open(self, spec: DerivationSpec, database: apsw.Connection, log: Log) -> SqliteSession:
         """A session over a shard's state; SQL has nothing to say to the log.
@@ -54,3 +47,14 @@ class SqliteConnector:
     def generate(self, spec: DerivationSpec, root: Path, missing: Collection[str]) -> Generation:
         """Stubs of lambdas, migrations and shuffles."""
         return Generation(tuple(sql_stubs(spec, missing)))
+
+
+def _check(spec: DerivationSpec) -> list[Issue]:
+    with closing(apsw.Connection(":memory:")) as database:
+        try:
+            apply_migrations(database, spec.migrations, spec.name, spec.collection.position)
+        except LambdaError as error:
+            issue = Issue("E521", error.message, error.position or spec.collection.position, error.hint)
+            return [issue, *check_shuffles(spec)]
+        programs = [compile_program(database, spec, each) for each in spec.transforms]
+    return check_shuffles(spec) + [issue for each in programs if isinstance(each, list) for issue in each]

@@ -5,17 +5,23 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
 
 from connectors.derive_typescript.place import authored, member_position, position_in
 from connectors.derive_typescript.project import CHECK, deno, environment, module_of, write_project
 from connectors.derive_typescript.types import RESERVED, method_of
 from derive.errors import Issue
 from derive.position import Script
-from derive.protocol.specs import DerivationSpec
+from derive.protocol.specs import JSON, DerivationSpec
 
 _HEADER = re.compile(r"(?:TS\d+ \[ERROR\]|error): (.*)")
 _CHECK_PLACE = re.compile(rf"/{re.escape(CHECK)}:(\d+):\d+")
+_PROJECT = re.compile(r"/(flowctl-deno-[^/\s]+)/")
 _FILE_NAME = re.compile(r"""(['"])(?:\./[^'"]*|file://[^'"]*/)module\.ts\1""")
 
 
@@ -27,11 +33,15 @@ class _Report:
         message: its text, without the excerpt of the code.
         place: the first line that says where.
         length: how many characters are underlined.
+        project: name of the folder it is about.
+        is_of_type: it is about types; if not, some module cannot be loaded.
     """
 
     message: str
     place: str
     length: int
+    project: str
+    is_of_type: bool
 
 
 def check_names(spec: DerivationSpec) -> list[Issue]:
@@ -50,30 +60,73 @@ def check_names(spec: DerivationSpec) -> list[Issue]:
     return issues
 
 
-def check_module(spec: DerivationSpec) -> list[Issue]:
-    """Everything `deno check` says of the module, given the types of its collections."""
-    module = module_of(spec)
-    folder = write_project(spec)
+def check_modules(specs: Sequence[DerivationSpec]) -> list[Issue]:
+    """Everything `deno check` says of modules, given the types of their collections.
+
+    One run looks at all of them: it is TypeScript's start that takes its time.
+    """
+    if not specs:
+        return []
+    parent = Path(tempfile.mkdtemp(prefix="flowctl-check-"))
     try:
-        run = subprocess.run(
-            [deno(), "check", "--cached-only", "--quiet", CHECK],
-            cwd=folder,
-            env=environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            check=False,
-        )
+        projects = {write_project(each, parent).name: each for each in specs}
+        _join(parent, projects)
+        return _check(parent, projects)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(parent, ignore_errors=True)
+
+
+def _join(parent: Path, projects: Iterable[str]) -> None:
+    """Make one Deno project of several, each of which keeps the imports of its own."""
+    joined: dict[str, JSON] = {}
+    scopes = {}
+    for name in projects:
+        settings = parent / name / "deno.json"
+        joined = orjson.loads(settings.read_bytes())
+        imports = joined.pop("imports").items()
+        scopes[f"./{name}/"] = {
+            key: f"./{name}/{target[2:]}" if target.startswith("./") else target for key, target in imports
+        }
+        settings.unlink()
+    (parent / "deno.json").write_bytes(orjson.dumps({**joined, "scopes": scopes}))
+
+
+def _check(parent: Path, projects: Mapping[str, DerivationSpec]) -> list[Issue]:
+    run = subprocess.run(
+        [deno(), "check", "--cached-only", "--quiet", *(f"{name}/{CHECK}" for name in projects)],
+        cwd=parent,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+    )
     if run.returncode == 0:
         return []
-    issues = _issues(module, _reports(run.stderr))
-    if not issues:
-        said = run.stderr.strip()[-500:] or f"it ended with status {run.returncode}"
-        issues = [Issue("E531", f"'deno check' failed: {authored(module, said)}", module.position)]
-    return issues
+    found: dict[str, list[_Report]] = {}
+    reports = _reports(run.stderr)
+    for each in reports:
+        found.setdefault(each.project, []).append(each)
+    if len(projects) == 1:
+        [(name, spec)] = projects.items()
+        return _issues(module_of(spec), found.get(name, [])) or [_failure(spec, run)]
+    issues = [issue for name, each in projects.items() for issue in _issues(module_of(each), found.get(name, []))]
+    if reports and all(each.is_of_type for each in reports):
+        return issues
+    # A module that cannot be loaded is all that is said: nothing is known of the types of any.
+    blamed = projects.keys() & found.keys()
+    rest = [{name: each for name, each in projects.items() if name not in blamed}]
+    if not blamed:
+        rest = [{name: each} for name, each in projects.items()]
+    return issues + [issue for each in rest if each for issue in _check(parent, each)]
+
+
+def _failure(spec: DerivationSpec, run: subprocess.CompletedProcess[str]) -> Issue:
+    """What can be said where Deno failed, and not because of the module as far as can be told."""
+    module = module_of(spec)
+    said = run.stderr.strip()[-500:] or f"it ended with status {run.returncode}"
+    return Issue("E531", f"'deno check' failed: {authored(module, said)}", module.position)
 
 
 def _reports(text: str) -> list[_Report]:
@@ -102,7 +155,9 @@ def _report(block: list[str]) -> _Report:
             message.append(line.strip())  # TypeScript's reasons; the excerpt is the line above the tildes
     if any(line.strip() == "|" for line in body):  # a syntax error's excerpt is framed
         message = message[:1]
-    return _Report("; ".join(each.rstrip(".") for each in message), place, length)
+    project = _PROJECT.search("\n".join([place, *block]))
+    text = "; ".join(each.rstrip(".") for each in message)
+    return _Report(text, place, length, project[1] if project else "", block[0].startswith("TS"))
 
 
 def _issues(module: Script, reports: list[_Report]) -> list[Issue]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from connectors.derive_sqlite.shuffle import ComputedShuffle, check_shuffles
 from connectors.derive_sqlite.stub import shuffle_stubs
-from connectors.derive_typescript.check import check_module, check_names
+from connectors.derive_typescript.check import check_modules, check_names
 from connectors.derive_typescript.deno_json import extend_settings
 from connectors.derive_typescript.session import TypeScriptSession
 from connectors.derive_typescript.stub import module_stubs
@@ -24,12 +25,14 @@ if TYPE_CHECKING:
 class TypeScriptConnector:
     """Derivations in TypeScript."""
 
-    def check(self, spec: DerivationSpec) -> list[Issue]:
-        """Check the module against the types of its collections.
+    def check(self, specs: Sequence[DerivationSpec]) -> list[Issue]:
+        """Check modules against the types of their collections.
 
         Issues are E531 (what `deno check` reports) and E532 (a transform that no method can implement).
         """
-        return check_shuffles(spec) + (check_names(spec) or check_module(spec))
+        wrong_names = [check_names(each) for each in specs]
+        issues = [issue for each in specs for issue in check_shuffles(each)] + [*chain(*wrong_names)]
+        return issues + check_modules([each for each, wrong in zip(specs, wrong_names, strict=True) if not wrong])
 
     def open(self, spec: DerivationSpec, database: apsw.Connection, log: Log) -> TypeScriptSession:
         """A session; Deno starts with the first batch."""

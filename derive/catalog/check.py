@@ -8,13 +8,16 @@ from pathlib import Path
 from derive.catalog.build import Build, build
 from derive.errors import Issue
 from derive.protocol.derive import find_connector
-from derive.protocol.specs import CatalogSpec
+from derive.protocol.specs import CatalogSpec, DerivationSpec
 
 
 def check(spec: CatalogSpec) -> list[Issue]:
     """Everything wrong with the lambdas, migrations and modules of a catalog; disabled derivations are left alone."""
-    enabled = [each for each in spec.derivations.values() if not each.disabled]
-    return [issue for each in enabled for issue in find_connector(each.connector).check(each)]
+    by_connector: dict[str, list[DerivationSpec]] = {}
+    for each in spec.derivations.values():
+        if not each.disabled:
+            by_connector.setdefault(each.connector, []).append(each)
+    return [issue for name, specs in by_connector.items() for issue in find_connector(name).check(specs)]
 
 
 def check_catalog(source: str | Path) -> Build:

@@ -118,8 +118,8 @@ class ShuffleSession(Protocol):
 class DeriveConnector(Protocol):
     """A language that lambdas are written in."""
 
-    def check(self, spec: DerivationSpec) -> list[Issue]:
-        """Everything wrong with the derivation's code that can be known without documents."""
+    def check(self, specs: Sequence[DerivationSpec]) -> list[Issue]:
+        """Everything wrong with derivations' code that can be known without documents."""
 
     def open(self, spec: DerivationSpec, database: apsw.Connection, log: Log) -> DeriveSession:
         """A session over a shard's state.

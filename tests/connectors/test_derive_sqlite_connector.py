@@ -13,7 +13,7 @@ from derive.protocol.derive import DeriveConnector, find_connector
 
 def check(*lambdas: str | None, migrations: tuple[str, ...] = ()) -> list[Issue]:
     connector: DeriveConnector = SqliteConnector()
-    return connector.check(derivation(*lambdas, migrations=migrations))
+    return connector.check([derivation(*lambdas, migrations=migrations)])
 
 
 def test_it_is_installed_under_its_name() -> None:

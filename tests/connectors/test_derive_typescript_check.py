@@ -69,7 +69,7 @@ def derivation(module: Script, *names: str) -> DerivationSpec:
 
 
 def check(text: str, *names: str) -> list[Issue]:
-    return TypeScriptConnector().check(derivation(Script(text, text, Position("balances.ts")), *names))
+    return TypeScriptConnector().check([derivation(Script(text, text, Position("balances.ts")), *names)])
 
 
 def test_the_documented_module_has_no_issues() -> None:
@@ -141,7 +141,7 @@ def test_issues_stand_where_the_author_wrote_them(text: str, expected: list[tupl
 def test_inline_code_is_found_in_the_yaml_file() -> None:
     source = "|\n        export class Derivation {\n          fromOutcomes(): string { return 1; }\n        }\n"
     text = "export class Derivation {\n  fromOutcomes(): string { return 1; }\n}\n"
-    issues = TypeScriptConnector().check(derivation(Script(text, source, Position("flow.yaml", 7, 19))))
+    issues = TypeScriptConnector().check([derivation(Script(text, source, Position("flow.yaml", 7, 19)))])
     assert [(each.position.file, each.position.line, each.position.column) for each in issues[:1]] == [
         ("flow.yaml", 9, 36)
     ]
@@ -158,6 +158,39 @@ def test_an_import_that_is_not_there_is_named() -> None:
     assert issue.position == Position("balances.ts", 1, 19)
     assert "other.ts" in issue.message
     assert "flowctl-deno" not in issue.message
+
+
+def together(*texts: str) -> list[tuple[str, str, int]]:
+    """The issues of modules that are checked in one go: file, message, line."""
+    specs = [derivation(Script(text, text, Position(f"{place}.ts"))) for place, text in enumerate(texts)]
+    issues = TypeScriptConnector().check(specs)
+    return [(each.position.file, each.message, each.position.line) for each in issues]
+
+
+SENDR = HEAD + "    fromOutcomes(read: { doc: SourceFromOutcomes }) { read.doc.sendr; return []; }\n}\n"
+UNKNOWN = "Property 'sendr' does not exist on type 'SourceFromOutcomes'. Did you mean 'sender'?"
+
+
+def test_many_modules_are_checked_together_each_with_types_of_its_own() -> None:
+    no_class = "export class Derivatio {}"
+    assert together(DOCUMENTED, SENDR, no_class, DOCUMENTED, SENDR) == [
+        ("1.ts", UNKNOWN, 3),
+        ("2.ts", "the module exports no class 'Derivation'", 1),
+        ("4.ts", UNKNOWN, 3),
+    ]
+    assert together(DOCUMENTED, DOCUMENTED) == []
+
+
+def test_modules_that_cannot_be_loaded_hide_nothing_of_the_others() -> None:
+    gone = f"import {{ x }} from './gone.ts';\n{DOCUMENTED}"
+    found = together(SENDR, HEAD + SYNTAX, DOCUMENTED, gone, HEAD + SYNTAX, SENDR)
+    assert sorted((file, line) for file, _, line in found) == [
+        ("0.ts", 3),
+        ("1.ts", 3),
+        ("3.ts", 1),
+        ("4.ts", 3),
+        ("5.ts", 3),
+    ]
 
 
 def test_transforms_that_share_a_method_are_issues_and_so_are_reserved_names() -> None:
