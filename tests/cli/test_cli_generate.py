@@ -1,0 +1,91 @@
+"""`flowctl generate` from outside: what it prints, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CATALOG = """\
+collections:
+  a/source:
+    schema: {type: object, properties: {id: {type: string}}, required: [id]}
+    key: [/id]
+  a/derived:
+    schema: {type: object, properties: {id: {type: string}}, required: [id]}
+    key: [/id]
+    derive:
+      using: {typescript: {module: derived.ts}}
+      transforms: [{name: fromSource, source: a/source, shuffle: any}]
+"""
+TYPES = "flow_generated/typescript/a/derived.ts"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "flow.yaml").write_text(CATALOG)
+    return tmp_path
+
+
+def generate(folder: Path, *arguments: str) -> tuple[int, list[tuple[str, str]], str]:
+    """Exit code, (what, file) of each row, and standard error."""
+    done = subprocess.run(
+        [sys.executable, "-m", "derive.cli.main", "generate", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={"PATH": "", "PYTHONPATH": str(Path(__file__).parents[2])},
+        check=False,
+    )
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    return done.returncode, [(row["what"], row["file"]) for row in rows], done.stderr
+
+
+def test_each_file_is_told_and_a_second_run_changes_nothing(folder: Path) -> None:
+    created = [("created", TYPES), ("created", "deno.json"), ("created", "derived.ts")]
+    assert generate(folder, "-o", "json") == (0, created, "")
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*.ts")}
+    assert generate(folder) == (0, [("unchanged", TYPES), ("unchanged", "deno.json")], "")
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*.ts")} == before
+
+
+def test_check_writes_nothing_and_fails_until_all_is_written(folder: Path) -> None:
+    status, rows, said = generate(folder, "--check")
+    assert (status, rows[0]) == (1, ("created", TYPES))
+    assert said == "not up to date; 'flowctl generate' writes what is listed as created, updated or removed\n"
+    assert sorted(path.name for path in folder.iterdir()) == ["flow.yaml"]
+    generate(folder)
+    assert generate(folder, "--check")[0] == 0
+    (folder / TYPES).write_text("// something else\n")
+    assert generate(folder, "--check")[:2] == (1, [("updated", TYPES), ("unchanged", "deno.json")])
+
+
+def test_other_errors_are_told_as_by_check(folder: Path) -> None:
+    (folder / "flow.yaml").write_text(CATALOG.replace("source: a/source", "source: a/sauce"))
+    status, rows, said = generate(folder)
+    assert (status, rows) == (1, [])
+    assert (
+        said
+        == """\
+the catalog has errors, so not everything may have been generated, and nothing was removed
+error[E201]: collection 'a/sauce', referenced by transform 'fromSource' of 'a/derived', is not defined
+  --> flow.yaml:10:47
+10 |       transforms: [{name: fromSource, source: a/sauce, shuffle: any}]
+   |                                               ^^^^^^^ did you mean 'a/source'? (flow.yaml:2:3)
+
+1 error
+"""
+    )
+
+
+def test_what_is_left_to_the_author_is_said(folder: Path) -> None:
+    (folder / "deno.json").write_text('{"imports": {"flow/": "./mine/"}}')
+    status, rows, said = generate(folder)
+    assert (status, rows) == (0, [("created", TYPES), ("created", "derived.ts")])
+    assert said == (
+        'for editors to find the types, add "flow/": "./flow_generated/typescript/" to "imports":'
+        ' deno.json has another place for it, "./mine/"\n'
+    )
