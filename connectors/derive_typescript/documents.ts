@@ -25,7 +25,7 @@ export function written(result: any): string {
         if (each.length > MOST_CHARACTERS) {
             throw new RangeError(`it published a document of ${each.length} characters; ${MOST_CHARACTERS} at most`);
         }
-        check(document, 0, undefined);
+        check(document, 0, PUBLISHED);
         text += place ? ',' + each : each;
     }
     return text + ']';
@@ -37,11 +37,14 @@ export function writtenState(state: unknown): string {
     if (typeof text !== 'string') {
         throw new TypeError(`startCommit must return a state that is JSON, and returned ${kindOf(state)}`);
     }
-    check(state, 0, undefined);
+    check(state, 0, STATE);
     return text;
 }
 
-type Path = { name: string | number; within: Path } | undefined;
+type Path = { name: string | number; within: Path | undefined };
+
+const PUBLISHED: Path = { name: 'the published document', within: undefined };
+const STATE: Path = { name: 'the state', within: undefined };
 
 /** Refuses what JSON cannot hold; a property that is `undefined` is one that is not there. */
 function check(value: any, depth: number, path: Path): void {
@@ -95,10 +98,11 @@ function check(value: any, depth: number, path: Path): void {
 
 function pointer(path: Path): string {
     let text = '';
-    for (let each = path; each !== undefined; each = each.within) {
+    let each = path;
+    for (; each.within !== undefined; each = each.within) {
         text = `/${each.name}${text}`;
     }
-    return text === '' ? 'the published value' : `${text} of the published document`;
+    return text === '' ? `${each.name}` : `${text} of ${each.name}`;
 }
 
 function kindOf(value: unknown): string {

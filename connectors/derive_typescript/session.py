@@ -89,7 +89,8 @@ class TypeScriptSession:
         self._unanswered = True
         reply = self._ask(process, {"commit": True})
         if "error" in reply:
-            raise self._refused(reply["error"], "'startCommit' of")
+            position = member_position(self._module, "startCommit")
+            raise self._refused(reply["error"], f"'startCommit' of '{self._spec.name}' failed", position)
         process.version = self._state.commit(reply["committed"])
         self._unanswered = False
         self._committed = True
@@ -112,7 +113,8 @@ class TypeScriptSession:
         self._unanswered = True
         process, reply = self._begin()
         if "error" in reply:
-            raise self._refused(reply["error"], "the TypeScript module of", "cannot start")
+            what = f"the TypeScript module of '{self._spec.name}' cannot start"
+            raise self._refused(reply["error"], what, self._module.position)
         process.abilities = reply["opened"]
         if process.abilities["startCommit"] and not self._state.lasts:
             raise LambdaError(
@@ -193,10 +195,10 @@ class TypeScriptSession:
             position=position_in(self._module, said) or self._module.position,
         )
 
-    def _refused(self, error: dict[str, str], what: str, how: str = "failed") -> LambdaError:
+    def _refused(self, error: dict[str, str], what: str, position: Position) -> LambdaError:
         return LambdaError(
-            f"{what} '{self._spec.name}' {how}: {authored(self._module, error['message'])[:2_000]}",
-            position=position_in(self._module, error["stack"] + error["message"]) or self._module.position,
+            f"{what}: {authored(self._module, error['message'])[:2_000]}",
+            position=position_in(self._module, error["stack"] + error["message"]) or position,
             hint=_FETCH if "--cached-only" in error["message"] else None,
         )
 
