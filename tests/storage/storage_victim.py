@@ -8,22 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from derive import failpoint
-from derive.catalog import load
 from derive.protocol.specs import CollectionSpec
 from derive.storage.compaction import compact
 from derive.storage.ingest import Ingestion
 from derive.storage.store import Store
 
-NAME = "m/events"
 
-
-def crash(home: str, wall: int, point: str, step: str, argument: Any) -> None:
+def crash(root: Path, wall: int, spec: CollectionSpec, point: str, step: str, argument: Any) -> None:
     """Do a step of work, unless this process is killed on the way."""
     os.environ["FLOW_FAILPOINT"] = point
     importlib.reload(failpoint)
-    store = Store(Path(home) / "data", wall=lambda: wall, durable=False)
-    spec = load(Path(home) / "flow.yaml").collections[NAME]
-    work(store, spec, step, argument)
+    work(Store(root, wall=lambda: wall, durable=False), spec, step, argument)
 
 
 def work(store: Store, spec: CollectionSpec, step: str, argument: Any) -> None:

@@ -17,12 +17,11 @@ from typing import Any
 
 import orjson
 import pytest
-import storage_victim
 from conftest import write_catalog
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
-from storage_victim import NAME, crash, work
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
+from storage_victim import crash, work
 
 from derive.catalog import load
 from derive.document.key import pack
@@ -57,6 +56,7 @@ collections:
     projections: {p: {location: /p, partition: true}}
 """
 
+NAME = "m/events"
 BEGIN = 1_000_000
 POINTS = sorted(each for each in FAILPOINTS if each.startswith(("compaction", "metadata", "segment")))
 DOCUMENTS = st.lists(
@@ -134,6 +134,15 @@ class Machine(RuleBasedStateMachine):
         self.store.close()
         shutil.rmtree(self.home)
 
+    @initialize(batches=st.lists(DOCUMENTS, max_size=5), seals=st.booleans())
+    def begin(self, batches: list[list[Document]], seals: bool) -> None:
+        for each in batches:
+            self.wall += 10
+            self.ingest(each)
+        self.wall += 10
+        if seals:
+            self.seal()
+
     # Time and writing
 
     @rule(micros=st.integers(0, 40))
@@ -171,7 +180,6 @@ class Machine(RuleBasedStateMachine):
         del self.model.writers[writer.id]
         assert first == self.model.assign(self.wall, len(documents))
         self.model.updates += list(enumerate(documents, start=first))
-        # Its capability still held `upper` back at the commit, from its new frontier on.
         self.model.seal(first + len(documents))
 
     @rule(writer=consumes(writers))
@@ -250,7 +258,9 @@ class Machine(RuleBasedStateMachine):
     def crash(self, point: str, times: int, step: str, documents: list[Document], share: float) -> None:
         argument: Any = documents if step == "ingest" else self.at(share)
         before = self.store.collection(NAME)
-        victim = CONTEXT.Process(target=crash, args=(str(self.home), self.wall, f"{point}:{times}", step, argument))
+        victim = CONTEXT.Process(
+            target=crash, args=(self.store.root, self.wall, self.spec, f"{point}:{times}", step, argument)
+        )
         victim.start()
         victim.join()
         assert victim.exitcode in (0, -signal.SIGKILL)
@@ -329,9 +339,9 @@ def rows_of(batches: Any) -> list[tuple[int, Document]]:
 
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload([storage_victim.__name__])
+CONTEXT.set_forkserver_preload(["derive.storage.compaction", "derive.storage.ingest", "jsonschema"])
 
 Machine.TestCase.settings = settings(
-    max_examples=25, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=20, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestStorage = Machine.TestCase

@@ -1,0 +1,182 @@
+"""History folded below a time: what is left, and that no later read can tell."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from conftest import World, write_catalog
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from derive.catalog import load
+from derive.document.clock import format_rfc3339
+from derive.protocol.specs import Document, SelectorSpec
+from derive.storage import fold
+from derive.storage.compaction import compact
+from derive.storage.contents import ReadOptions, read_rows, reduce_in_memory
+from derive.storage.texts import parse_texts
+
+CATALOG = """
+collections:
+  f/values:
+    key: [/k]
+    projections: {p: {location: /p, partition: true}}
+    schema:
+      type: object
+      required: [k]
+      properties:
+        k: {type: integer}
+        p: {type: [string, "null"]}
+        sum: {type: number, reduce: {strategy: sum}}
+        last: {reduce: {strategy: lastWriteWins, associative: false}}
+        note: {type: string, reduce: {strategy: lastWriteWins, delete: true}}
+        list: {type: array, items: {type: integer}, reduce: {strategy: append}}
+        max: {type: integer, reduce: {strategy: maximize}}
+        tags:
+          type: object
+          reduce: {strategy: set}
+          additionalProperties: {type: object, reduce: {strategy: merge}, additionalProperties: {type: integer, reduce: {strategy: sum}}}
+        top: {type: integer}
+        odd: {type: boolean}
+        even: {type: boolean}
+      if: {required: [gone], properties: {gone: {const: true}}}
+      then: {reduce: {strategy: merge, delete: true}}
+      else:
+        reduce: {strategy: merge}
+        if: {required: [odd], properties: {odd: {const: true}}}
+        then: {properties: {top: {reduce: {strategy: lastWriteWins, delete: true}}}, not: {required: [even]}}
+"""
+
+KEY = {"k": st.integers(0, 2)}
+TERMS = st.dictionaries(st.sampled_from("abc"), st.integers(1, 3), max_size=2)
+DOCUMENTS = st.fixed_dictionaries(
+    KEY,
+    optional={
+        "p": st.sampled_from("aaab"),
+        "sum": st.sampled_from([0.1, 0.2, 0.7, -3, 10**17]),
+        "last": st.integers(0, 1),
+        "note": st.just("x"),
+        "list": st.lists(st.integers(0, 9), max_size=2),
+        "max": st.integers(0, 5),
+        "top": st.integers(0, 5),
+        "tags": st.fixed_dictionaries({}, optional={"add": TERMS}) | st.fixed_dictionaries({"remove": TERMS}),
+        "gone": st.sampled_from([True, False, False, False]),
+        "odd": st.just(True),
+        "even": st.just(True),
+    },
+).filter(lambda each: not ("odd" in each and "even" in each))
+SELECTORS = [SelectorSpec(), SelectorSpec(include={"p": ("a",)}), SelectorSpec(exclude={"p": ("a",)})]
+
+
+def clocked(documents: list[Document]) -> list[Document]:
+    return [{**each, "at": format_rfc3339(place)} for place, each in enumerate(documents, start=1)]
+
+
+def world_of(folder: Path, documents: list[Document]) -> World:
+    """One document a microsecond, from 1 on."""
+    folder.mkdir(exist_ok=True)
+    world = World(folder / "data", load(write_catalog(folder, CATALOG)))
+    for place in range(0, len(documents), 3):
+        world.ingest("f/values", clocked(documents)[place : place + 3])
+    world.store.create(world.catalog.collections["f/values"])
+    world.store.seal(["f/values"], len(documents) + 1)
+    return world
+
+
+def forget(world: World, since: int) -> None:
+    compact(world.store, world.catalog.collections["f/values"], since=since, grace=0)
+
+
+def reduced(world: World, options: ReadOptions) -> list[tuple[bytes, bytes]]:
+    spec = world.catalog.collections["f/values"]
+    rows = (
+        row
+        for batch in read_rows(world.store, spec, options)
+        for row in zip(batch.column(3).to_pylist(), parse_texts(batch.column(4)), strict=True)
+    )
+    return [(key, orjson.dumps(document)) for key, document in reduce_in_memory(spec, rows)]
+
+
+def left(world: World) -> list[tuple[int, Any]]:
+    found = [(clock, orjson.loads(text)) for clock, _, _, text in world.rows("f/values")]
+    return [(clock, {name: value for name, value in document.items() if name != "at"}) for clock, document in found]
+
+
+@settings(max_examples=40)
+@given(st.lists(DOCUMENTS, max_size=14), st.integers(0, 15), st.integers(0, 15), st.booleans())
+def test_l3_reads_at_and_after_since_are_the_same_bytes(
+    documents: list[Document], first: int, second: int, has_many_buckets: bool
+) -> None:
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        if has_many_buckets:
+            patch.setattr(fold, "_BUCKET_DOCUMENTS", 2)
+            patch.setattr(fold, "_RUN_ROWS", 2)
+        plain, compacted = world_of(Path(name) / "plain", documents), world_of(Path(name) / "compacted", documents)
+        forget(compacted, first)
+        forget(compacted, second)
+        since = min(max(first, second), len(documents) + 1)
+        known = compacted.store.collection("f/values")
+        assert known is not None
+        assert known.since == since
+        for selector in SELECTORS:
+            for time in range(since, len(documents) + 1):
+                options = ReadOptions(as_of=time, selector=selector)
+                assert reduced(compacted, options) == reduced(plain, options)
+            options = ReadOptions(since=since, selector=selector)
+            assert reduced(compacted, options) == reduced(plain, options)
+        for world in (plain, compacted):
+            world.store.close()
+
+
+def test_one_document_is_left_of_each_key_in_the_place_of_its_last(tmp_path: Path) -> None:
+    world = world_of(tmp_path, [{"k": 1, "sum": 0.1}, {"k": 2, "sum": 5}, {"k": 1, "sum": 0.2}, {"k": 1, "sum": 1}])
+
+    forget(world, 4)
+
+    assert left(world) == [(2, {"k": 2, "sum": 5}), (3, {"k": 1, "sum": 0.1 + 0.2}), (4, {"k": 1, "sum": 1})]
+
+
+def test_what_is_deleted_leaves_nothing(tmp_path: Path) -> None:
+    world = world_of(tmp_path, [{"k": 1, "note": "x"}, {"k": 2, "note": "x"}, {"k": 1, "gone": True}, {"k": 3}])
+
+    forget(world, 4)
+
+    assert left(world) == [(2, {"k": 2}), (4, {"k": 3})]
+
+
+def test_a_key_keeps_what_lies_behind_its_first_change_of_partition(tmp_path: Path) -> None:
+    documents = [{"k": 1, "p": "a", "sum": 1}, {"k": 1, "p": "a", "sum": 2}]
+    world = world_of(tmp_path, [*documents, {"k": 1, "p": "b", "sum": 4}, {"k": 1, "p": "a", "sum": 8}])
+
+    forget(world, 5)
+
+    assert left(world) == [
+        (2, {"k": 1, "p": "a", "sum": 3}),
+        (3, {"k": 1, "p": "b", "sum": 4}),
+        (4, {"k": 1, "p": "a", "sum": 8}),
+    ]
+
+
+def test_a_key_that_cannot_be_reduced_or_not_to_the_same_keeps_its_documents(tmp_path: Path) -> None:
+    changes = [{"k": 1, "top": 5}, {"k": 1, "odd": True}]  # alone, what they reduce to would lose its `top`
+    invalid = [{"k": 2, "odd": True}, {"k": 2, "even": True}]
+    world = world_of(tmp_path, [*changes, *invalid, {"k": 3, "sum": 1}, {"k": 3, "sum": 1}])
+
+    forget(world, 7)
+
+    assert left(world) == [*enumerate([*changes, *invalid], start=1), (6, {"k": 3, "sum": 2})]
+
+
+def test_segments_on_both_sides_of_since_are_divided(tmp_path: Path) -> None:
+    world = world_of(tmp_path, [{"k": 1, "p": p, "sum": 1} for p in "aaabbb"])
+
+    forget(world, 2)
+    spec = world.catalog.collections["f/values"]
+    segments = world.store.segments("f/values", ["p"], SelectorSpec())
+
+    assert [(each.partition, each.clock_min, each.clock_max) for each in segments] == [(("a",), 1, 3), (("b",), 4, 6)]
+    assert sum(batch.num_rows for batch in read_rows(world.store, spec, ReadOptions(since=2))) == 5
