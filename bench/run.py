@@ -175,7 +175,7 @@ class Timer:
         raise error
 
 
-_KINDS = {"a Python worker": b"derive.engine.daemon", "the Java virtual machine": b"org.apache.spark"}
+_KINDS = {"a Python worker": b"-m\0derive.engine.daemon\0", "the Java virtual machine": b"org.apache.spark"}
 
 
 class PeakMemory:

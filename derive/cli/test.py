@@ -39,6 +39,7 @@ def command(
     """
     from derive.catalog import load
     from derive.catalog.check import check
+    from derive.cli.console import note
     from derive.errors import CatalogError
     from derive.testing.driver import run_tests
 
@@ -55,6 +56,8 @@ def command(
             passed += 1
         else:
             failed += 1
+        for entry in result.said:
+            note(f"{entry['task']}: {entry['message']}", level=entry["level"], task=entry["task"])
         if output == "json":
             _print_json(result.test.name, result.seconds, result.failure)
         elif result.failure is None:

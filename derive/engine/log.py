@@ -23,7 +23,7 @@ LEVELS: tuple[Level, ...] = get_args(Level)
 """From the least to the most important."""
 
 Entry: TypeAlias = dict[str, Any]
-"""`at` (RFC 3339), `level`, `task`, `message`, and what else belongs to it."""
+"""`at` (RFC 3339), `level`, `task`, `message`, and what else belongs to it; `by` is `lambda` where one said it."""
 
 _MOST_BYTES = 16 << 20
 _MOST_CHARACTERS = 10_000
@@ -52,6 +52,10 @@ class TaskLog:
         entry = {"at": at, "level": level, "task": self._task, "message": message[:_MOST_CHARACTERS], **fields}
         with suppress(OSError):
             self._append(orjson.dumps(entry, option=orjson.OPT_APPEND_NEWLINE))
+
+    def relay(self, level: Level, message: str) -> None:
+        """Append what a lambda said."""
+        self.write(level, message, by="lambda")
 
     def _append(self, line: bytes) -> None:
         self._file.parent.mkdir(parents=True, exist_ok=True)

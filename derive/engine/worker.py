@@ -97,7 +97,7 @@ def progress_folder(root: Path, task: str) -> Path:
 
 
 def _open_session(plan: Plan, database: apsw.Connection) -> DeriveSession:
-    log = TaskLog(plan.root, plan.spec.name).write
+    log = TaskLog(plan.root, plan.spec.name).relay
     return find_connector(plan.spec.connector).open(plan.spec, database, log)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from derive.document.pointer import MISSING
+from derive.document.pointer import MISSING, escape
 from derive.protocol.specs import JSON
 
 
@@ -31,7 +31,7 @@ def differences(expected: JSON, actual: JSON, *, strict: bool = False, pointer: 
     """
     if isinstance(expected, dict) and isinstance(actual, dict):
         names = sorted({*expected, *actual}) if strict else list(expected)
-        pairs = [(_escape(name), expected.get(name, MISSING), actual.get(name, MISSING)) for name in names]
+        pairs = [(escape(name), expected.get(name, MISSING), actual.get(name, MISSING)) for name in names]
     elif isinstance(expected, list) and isinstance(actual, list):
         length = max(len(expected), len(actual)) if strict else len(expected)
         pairs = [(str(place), _item(expected, place), _item(actual, place)) for place in range(length)]
@@ -46,10 +46,6 @@ def differences(expected: JSON, actual: JSON, *, strict: bool = False, pointer: 
 
 def _item(values: list[JSON], place: int) -> JSON:
     return values[place] if place < len(values) else MISSING
-
-
-def _escape(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")
 
 
 def _equal(expected: JSON, actual: JSON) -> bool:

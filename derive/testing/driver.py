@@ -11,6 +11,7 @@ from pathlib import Path
 from derive.document.key import compile_key, show_key
 from derive.document.pointer import MISSING
 from derive.engine.executor import InProcessExecutor
+from derive.engine.log import Entry, recent_entries
 from derive.engine.run import Run
 from derive.errors import FlowError, TaskError
 from derive.position import Position
@@ -30,6 +31,8 @@ START = 1_704_067_200_000_000
 """When every test begins: 2024-01-01T00:00:00Z, in microseconds."""
 
 _MOST_STEPS = 10_000
+_MOST_SAID = 1 << 20
+"""Bytes of a derivation's log that a test shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,7 @@ class TestResult:
         test: the test.
         seconds: how long it took.
         failure: why it failed; None if it passed.
+        said: what lambdas said, by derivation and then in order.
     """
 
     __test__ = False  # for pytest, which collects classes by this name
@@ -79,6 +83,7 @@ class TestResult:
     test: TestSpec
     seconds: float
     failure: Failure | None
+    said: tuple[Entry, ...] = ()
 
 
 def run_tests(
@@ -96,7 +101,13 @@ def run_tests(
         begun = time.perf_counter()
         with tempfile.TemporaryDirectory(prefix="flowctl-test-") as folder:
             failure = _Driver(catalog, Path(folder), strict=strict).run(test)
-        yield TestResult(test, time.perf_counter() - begun, failure)
+            said = tuple(
+                entry
+                for name in catalog.derivations
+                for entry in recent_entries(Path(folder), name, _MOST_SAID)
+                if entry.get("by") == "lambda"
+            )
+        yield TestResult(test, time.perf_counter() - begun, failure, said)
 
 
 class _Driver:

@@ -1,0 +1,147 @@
+"""Catalog tests: steps in virtual time, what a failure says, and what lambdas say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from conftest import write_catalog
+
+from derive.catalog import load
+from derive.document.pointer import MISSING
+from derive.errors import LambdaError
+from derive.protocol.specs import CatalogSpec
+from derive.testing.diff import Difference
+from derive.testing.driver import TestResult, run_tests
+
+CATALOG = """
+collections:
+  t/numbers:
+    schema: {{type: object, required: [id], properties: {{id: {{type: integer}}, n: {{type: integer}}}}}}
+    key: [/id]
+  t/late:
+    schema:
+      type: object
+      required: [id]
+      reduce: {{strategy: merge}}
+      properties: {{id: {{type: integer}}, times: {{type: integer, reduce: {{strategy: sum}}}}}}
+    key: [/id]
+    derive:
+      using: {{sqlite: {{}}}}
+      transforms:
+        - {{name: now, source: t/numbers, shuffle: any, lambda: "SELECT $id, 1 AS times;"}}
+        - {{name: later, source: t/numbers, shuffle: any, readDelay: 1h, lambda: "SELECT $id, 10 AS times;"}}
+  t/other:
+    schema: {{type: object, required: [id, at], properties: {{id: {{type: integer}}, at: {{type: string}}}}}}
+    key: [/id]
+    derive:
+      using: {{sqlite: {{}}}}
+      transforms:
+        - {{name: stamp, source: t/numbers, shuffle: any, lambda: "SELECT $id, datetime('now') AS at WHERE json(iif($n = 9, 'x', 1)) IS NOT NULL;"}}
+tests:
+  t/test:
+{steps}
+"""
+INGEST = """
+    - ingest: {collection: t/numbers, documents: [{id: 2, n: 1}, {id: 1, n: 2}, {id: 2, n: 3}]}
+"""
+
+
+def run(folder: Path, steps: str, *, strict: bool = False) -> TestResult:
+    (result,) = run_tests(load(write_catalog(folder, CATALOG.format(steps=steps))), strict=strict)
+    return result
+
+
+def test_a_verify_step_waits_for_delayed_reads_of_its_collection_only(tmp_path: Path) -> None:
+    at = "'2024-01-01 00:00:00'"
+    steps = f"""
+{INGEST}
+    - verify: {{collection: t/other, documents: [{{id: 1, at: {at}}}, {{id: 2, at: {at}}}]}}
+    - verify: {{collection: t/late, documents: [{{id: 1, times: 11}}, {{id: 2, times: 11}}]}}
+    - ingest: {{collection: t/numbers, documents: [{{id: 3, n: 1}}]}}
+    - verify: {{collection: t/other, documents: [{{id: 1}}, {{id: 2}}, {{id: 3, at: '2024-01-01 01:00:01'}}]}}
+"""
+    result = run(tmp_path, steps)
+    assert result.failure is None, result.failure
+
+
+def test_a_failure_says_which_step_and_what_differs(tmp_path: Path) -> None:
+    steps = f"""
+{INGEST}
+    - verify: {{collection: t/late, documents: [{{id: 0, times: 1}}, {{id: 1, times: 12}}]}}
+"""
+    failure = run(tmp_path, steps).failure
+
+    assert failure is not None
+    assert (failure.step, failure.what, failure.position.line) == (2, "verify t/late", 31)
+    assert [(each.key, each.differences) for each in failure.mismatches] == [
+        ("[0]", (Difference("", {"id": 0, "times": 1}, MISSING),)),
+        ("[1]", (Difference("/times", 12, 11),)),
+        ("[2]", (Difference("", MISSING, {"id": 2, "times": 11}),)),
+    ]
+
+
+def test_strict_tests_mind_what_is_not_mentioned(tmp_path: Path) -> None:
+    steps = f"{INGEST}\n    - verify: {{collection: t/late, documents: [{{id: 1}}, {{id: 2, times: 11}}]}}\n"
+
+    assert run(tmp_path, steps).failure is None
+    failure = run(tmp_path, steps, strict=True).failure
+    assert failure is not None
+    assert [each.differences for each in failure.mismatches] == [(Difference("/times", MISSING, 11),)]
+
+
+def test_a_step_that_fails_ends_the_test(tmp_path: Path) -> None:
+    steps = """
+    - ingest: {collection: t/numbers, documents: [{id: 1, n: 9}]}
+    - verify: {collection: t/late, documents: []}
+"""
+    failure = run(tmp_path, steps).failure
+    assert failure is not None
+    assert (failure.step, failure.what, failure.mismatches) == (1, "ingest t/numbers", ())
+    assert isinstance(failure.error, LambdaError)
+    assert "malformed JSON" in failure.error.message
+
+
+def test_each_test_begins_with_nothing(tmp_path: Path) -> None:
+    steps = f"""{INGEST}
+  t/again:
+{INGEST}
+    - verify: {{collection: t/late, documents: [{{id: 1, times: 11}}, {{id: 2, times: 11}}]}}
+"""
+    catalog = load(write_catalog(tmp_path, CATALOG.format(steps=steps)))
+
+    assert [(each.test.name, each.failure) for each in run_tests(catalog)] == [("t/test", None), ("t/again", None)]
+    assert [each.test.name for each in run_tests(catalog, ["t/again"])] == ["t/again"]
+
+
+def test_what_lambdas_say_comes_with_the_result(catalog_of: Callable[..., CatalogSpec]) -> None:
+    catalog = catalog_of(
+        """
+        collections:
+          t/in: {schema: {type: object, required: [id], properties: {id: {type: integer}}}, key: [/id]}
+          t/out:
+            schema: {type: object, required: [id], properties: {id: {type: integer}}}
+            key: [/id]
+            derive:
+              using: {typescript: {module: out.ts}}
+              transforms: [{name: pass, source: t/in, shuffle: any}]
+        tests:
+          t/test:
+            - ingest: {collection: t/in, documents: [{id: 7}]}
+            - verify: {collection: t/out, documents: [{id: 7}]}
+        """,
+        out__ts="""
+        import { Document, IDerivation, SourcePass } from 'flow/t/out.ts';
+        export class Derivation extends IDerivation {
+            pass(read: { doc: SourcePass }): Document[] {
+                console.warn('seen', read.doc);
+                return [read.doc];
+            }
+        }
+        """,
+    )
+    (result,) = run_tests(catalog)
+
+    assert result.failure is None, result.failure
+    assert [(each["level"], each["task"]) for each in result.said] == [("warn", "t/out")]
+    assert result.said[0]["message"].startswith("seen")
