@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import resource
 import select
 import subprocess
 import threading
@@ -23,6 +24,9 @@ from derive.protocol.specs import DerivationSpec
 _TAIL_BYTES = 4_000
 _PIPE_BYTES = 1 << 20
 _READ_BYTES = 1 << 20
+_OUTSIDE_MEGABYTES, _CORE_MEGABYTES = 1024, 32
+"""What Deno itself sets aside: about 550 MB on two cores, a part of it for each, and very little of it used."""
+
 _PATIENCE = 5.0
 """Seconds to wait for the end of a process that was killed."""
 
@@ -69,6 +73,7 @@ class DenoProcess:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._stdin, self._stdout = self._process.stdin.fileno(), self._process.stdout.fileno()
+        self._limit(spec.limits.heap_megabytes)
         for descriptor in (self._stdin, self._stdout):
             with suppress(OSError, AttributeError):  # Linux's; elsewhere pipes are as they are
                 fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
@@ -78,6 +83,12 @@ class DenoProcess:
         self._tail = bytearray()
         self._listener = threading.Thread(target=self._listen, name="deno-stderr", daemon=True)
         self._listener.start()
+
+    def _limit(self, heap: int) -> None:
+        """Bound what the process may take outside the heap that V8 bounds: buffers, and memory of WebAssembly."""
+        most = (2 * heap + _OUTSIDE_MEGABYTES + _CORE_MEGABYTES * (os.cpu_count() or 1)) << 20
+        with suppress(OSError, AttributeError):  # Linux's; elsewhere the heap alone is bounded
+            resource.prlimit(self._process.pid, resource.RLIMIT_DATA, (most, most))
 
     @property
     def pid(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from connectors.derive_typescript.state import State
 from connectors.derive_typescript.stuck import find_stuck, frame_of
 from connectors.derive_typescript.types import method_of
 from derive.document.exact import dump_exact, parse_exact
-from derive.errors import LambdaError
+from derive.errors import FlowError, LambdaError, LostError
 from derive.position import Position
 from derive.protocol.derive import Log, ReadBatch
 from derive.protocol.specs import DerivationSpec, Document
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     import apsw
 
 _FETCH = "fetch libraries ahead of time: flowctl generate --cache"
+_KILLED = (-signal.SIGKILL, -signal.SIGTERM)
 _FIRST_FRAME = 100
 _FRAME_DOCUMENTS = 1_000
 _FRAME_BYTES = 4_000_000
@@ -183,8 +185,13 @@ class TypeScriptSession:
         except (orjson.JSONDecodeError, ValueError):
             raise self._gone(process, line) from None
 
-    def _gone(self, process: DenoProcess, line: bytes) -> LambdaError:
+    def _gone(self, process: DenoProcess, line: bytes) -> FlowError:
         status, said = process.end()
+        if status in _KILLED and not line.endswith(b"\n"):
+            return LostError(
+                f"the Deno process of '{self._spec.name}' was killed (signal {-status})",
+                hint="by a person, or by the system for want of memory",
+            )
         what = f"ended with status {status}{': ' if said else ''}{authored(self._module, said)}"
         if line.endswith(b"\n"):
             what = f"answered with something else than a frame: {line[:100]!r}"

@@ -16,7 +16,7 @@ import pytest
 from connectors.derive_typescript import TypeScriptConnector
 from connectors.derive_typescript.pool import POOL
 from connectors.derive_typescript.session import TypeScriptSession
-from derive.errors import LambdaError
+from derive.errors import LambdaError, LostError
 from derive.position import Position, Script
 from derive.protocol.derive import Level, Log, ReadBatch
 from derive.protocol.sandbox import Limits
@@ -244,6 +244,7 @@ WRONG = [
     ("return [{ a: 'x'.repeat(70_000_000) }];", "it published a document of 70000008 characters; 67108864 at most", 3),
     ("let a: any = 1; for (let i = 0; i < 600; i++) a = [a]; return [{ a }];", "nested more than 500 deep", 3),
     ("let a: any = 1; for (let i = 0; i < 99999; i++) a = [a]; return [{ a }];", "nested more than 500 deep", 3),
+    ("const all = []; for (;;) all.push(new Uint8Array(1e8));", "RangeError: Array buffer allocation failed", 4),
     ("Deno.exit(3);", "Error: Deno.exit: a derivation's module does not end its process", 4),
     ("process.exit(3);", "Error: process.exit: a derivation's module does not end its process", 4),
     ("close();", "Error: close: a derivation's module does not end its process", 4),
@@ -422,7 +423,7 @@ def test_a_killed_process_is_an_error_and_the_next_session_works() -> None:
     invoke(session, [{"id": 1}])
     assert session._process is not None
     os.kill(session._process.pid, signal.SIGKILL)
-    with pytest.raises(LambdaError, match="the TypeScript module of 'acme/out' ended with status -9"):
+    with pytest.raises(LostError, match=r"the Deno process of 'acme/out' was killed \(signal 9\)"):
         invoke(session, [{"id": number} for number in range(3_000)])
     session.close()
     assert run(spec, [{"id": 2}]) == [(0, {"id": 2})]

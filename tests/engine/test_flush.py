@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from derive.catalog import load
 from derive.document.clock import format_rfc3339, parse_rfc3339
 from derive.engine.split import split
+from derive.protocol.sandbox import Limits
 
 pytestmark = pytest.mark.deno
 
@@ -158,3 +159,48 @@ def test_the_end_of_a_tick_publishes_at_its_last_microsecond(tmp_path: Path) -> 
         ("2023-11-14T22:13:20.999999Z", '{"k":"b","total":14,"v":2,"last":"b 2023-11-14T22:13:20.999Z"}'),
         ("2023-11-14T22:13:22.999999Z", '{"k":"a","total":28,"v":3,"last":"a 2023-11-14T22:13:22.999Z"}'),
     ]
+
+
+OTHERS = """
+collections:
+  t/source:
+    schema: {type: object, required: [id, at], properties: {id: {type: integer}, at: {type: string}}}
+    key: [/id]
+  t/good: &good
+    schema: {type: object, required: [id], properties: {id: {type: integer}}}
+    key: [/id]
+    derive:
+      using: {typescript: {module: good.ts}}
+      transforms: [{name: fromSource, source: t/source, shuffle: any}]
+  t/out:
+    <<: *good
+    derive:
+      using: {typescript: {module: out.ts}}
+      transforms: [{name: fromSource, source: t/source, shuffle: any}]
+"""
+HOSTILE = [
+    ("for (;;);", "gave no answer within 4 s"),
+    ("const all: number[][] = []; for (;;) all.push(new Array(1e6).fill(1.5));", "needs more memory than the 64 MB"),
+    ("return [{ id: 'no number' }];", "published an invalid document"),
+    ("return new Promise(() => {});", "a promise that nothing will ever resolve"),
+]
+
+
+@pytest.mark.parametrize(("body", "reason"), HOSTILE)
+def test_a_module_that_misbehaves_stops_its_own_task_alone(tmp_path: Path, body: str, reason: str) -> None:
+    good, bad = (
+        f"export class Derivation {{ fromSource({{ doc }}: any): any {{ {each} return [{{ id: doc.id }}]; }} }}"
+        for each in ("", body)
+    )
+    catalog = load(write_catalog(tmp_path, OTHERS, good__ts=good, out__ts=bad))
+    world = World(tmp_path / "data", catalog.within(Limits(answer_seconds=4, heap_megabytes=64)))
+    world.ingest("t/source", [{"id": number, "at": format_rfc3339(BASE + number)} for number in range(1, 4)])
+    run = world.run()
+    run.step()
+    run.close()
+    error = run.tasks["t/out"].error
+    assert error is not None
+    assert reason in error.message
+    assert run.tasks["t/good"].error is None
+    assert [row[3] for row in world.rows("t/good")] == ['{"id":1}', '{"id":2}', '{"id":3}']
+    assert world.rows("t/out") == []

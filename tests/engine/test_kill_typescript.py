@@ -1,0 +1,135 @@
+"""A TypeScript derivation with state, killed in the middle of a transaction, derives the same bytes (law L2)."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from conftest import World, write_catalog
+from test_kill import kill_driver, kill_worker, start, wait_for_progress
+from victims import deno_processes
+
+from derive.catalog import load
+
+pytestmark = [pytest.mark.spark, pytest.mark.deno]
+
+CATALOG = """
+collections:
+  k/transfers:
+    schema:
+      type: object
+      required: [id, sender, amount]
+      properties: {id: {type: integer}, sender: {type: string}, amount: {type: number}}
+    key: [/id]
+  k/totals:
+    schema:
+      type: object
+      required: [sender]
+      reduce: {strategy: merge}
+      properties:
+        sender: {type: string}
+        total: {type: number, reduce: {strategy: sum}}
+        count: {type: integer}
+    key: [/sender]
+    derive:
+      using: {typescript: {module: totals.ts}}
+      transforms: [{name: count, source: k/transfers, shuffle: {key: [/sender]}}]
+"""
+MODULE = """
+import { Document, IDerivation, SourceCount } from 'flow/k/totals.ts';
+
+export class Derivation extends IDerivation {
+    counts: Record<string, number>;
+    changed: Record<string, number> = {};
+    sums = new Map<string, number>();
+
+    constructor(open: { state: { counts?: Record<string, number> } }) {
+        super(open);
+        this.counts = open.state.counts ?? {};
+    }
+
+    count({ doc }: { doc: SourceCount }): Document[] {
+        this.changed[doc.sender] = this.counts[doc.sender] = (this.counts[doc.sender] ?? 0) + 1;
+        this.sums.set(doc.sender, (this.sums.get(doc.sender) ?? 0) + doc.amount);
+        return [{ sender: doc.sender.slice(0, 3), count: this.counts[doc.sender] }];
+    }
+
+    override flush(): Document[] {
+        const sums = [...this.sums];
+        this.sums.clear();
+        return sums.map(([sender, total]) => ({ sender: sender.slice(0, 3), total }));
+    }
+
+    override startCommit() {
+        const updated = { counts: this.changed };
+        this.changed = {};
+        return { state: { updated, mergePatch: true } };
+    }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_catalog(tmp_path_factory.mktemp("kill"), CATALOG, totals__ts=MODULE)
+
+
+@pytest.fixture(scope="module")
+def expected(source: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    world = loaded(source, tmp_path_factory.mktemp("undisturbed"))
+    world.step(shards=1)
+    return world.digest()
+
+
+def loaded(source: Path, root: Path) -> World:
+    """Two batches, so that the one that is disturbed has state before it."""
+    world = World(root / "data", load(source))
+    begin = datetime(2024, 1, 1, tzinfo=UTC)
+    for part in (range(2_000), range(2_000, 100_000)):
+        documents = [
+            {
+                "id": number,
+                "sender": f"s{number % 997:04d}",
+                "amount": number % 13 / 8,
+                "at": f"{begin + timedelta(milliseconds=7 * number):%Y-%m-%dT%H:%M:%S.%fZ}",
+            }
+            for number in part
+        ]
+        world.ingest("k/transfers", documents)
+    return world
+
+
+def kill_deno(process: subprocess.Popen[bytes]) -> None:
+    victims = deno_processes(process.pid)
+    assert victims, "no Deno is running"
+    os.kill(random.choice(victims), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("kill", [kill_deno, kill_driver, kill_worker])
+def test_l2_killed_in_the_middle_and_run_again_gives_the_same_bytes(
+    kill: Callable[[subprocess.Popen[bytes]], None], source: Path, expected: dict[str, str], tmp_path: Path
+) -> None:
+    world = loaded(source, tmp_path)
+
+    process = start(source, world)
+    wait_for_progress(world, process)
+    kill(process)
+    status = process.wait()
+    task = world.store.task("k/totals")
+    assert task is not None
+    if kill is not kill_worker:  # Spark runs a lost worker's part again
+        assert status != 0
+        assert task.documents_in == 0  # nothing of the transaction was committed
+    again = start(source, world)
+
+    assert again.wait() == 0
+    assert world.digest() == expected
+    state = world.store.task("k/totals")
+    assert state is not None
+    assert state.documents_in == 100_000
