@@ -142,6 +142,86 @@ def test_l1_shards_batching_and_splits_give_the_same_bytes(
             each.store.close()
 
 
+# The same without a shard to belong to: slices of time, each of whole ticks.
+SLICED = """
+import { Document, IDerivation, SourceAdd, SourceLate } from 'flow/t/out.ts';
+
+export class Derivation extends IDerivation {
+    held: Document[] = [];
+    add({ doc }: { doc: SourceAdd }): Document[] {
+        this.held.push({ k: doc.k, v: doc.v / 3 });
+        return [];
+    }
+    late({ doc }: { doc: SourceLate }): Document[] {
+        this.held.push({ k: 'late', v: doc.v / 7 });
+        return [{ k: doc.k, total: doc.v }];
+    }
+    flush(): Document[] {
+        const held = this.held;
+        this.held = [];
+        return held;
+    }
+}
+"""
+# What is published comes back a tick later, half as much, and is flushed again.
+LOOP = """
+import { Document, IDerivation, SourceAdd, SourceLate } from 'flow/t/out.ts';
+
+export class Derivation extends IDerivation {
+    held = new Map<string, number>();
+    hold(k: string, v: number): Document[] {
+        this.held.set(k, (this.held.get(k) ?? 0) + v);
+        return [];
+    }
+    add({ doc }: { doc: SourceAdd }): Document[] {
+        return this.hold(doc.k, doc.v);
+    }
+    late({ doc }: { doc: SourceLate }): Document[] {
+        return Math.abs(doc.v ?? 0) > 3 ? this.hold(doc.k, (doc.v ?? 0) / 2) : [];
+    }
+    flush(): Document[] {
+        const held = [...this.held];
+        this.held.clear();
+        return held.map(([k, v]) => ({ k: k === 'ü' ? 'b' : 'ü', v }));
+    }
+}
+"""
+WAYS = [
+    (CATALOG.replace("shuffle: {key: [/k]}", "shuffle: any"), SLICED),
+    (
+        CATALOG.replace("{name: late, source: t/source", "{name: late, source: t/out").replace(", readDelay: 3s", ""),
+        LOOP,
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "module"), WAYS)
+@settings(max_examples=5)
+@given(documents=inputs(), cut=st.integers(1, 24))
+def test_l1_holds_in_slices_and_for_what_is_fed_back(
+    text: str, module: str, documents: list[dict[str, object]], cut: int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        digests = []
+        for shards in (1, 3):
+            world = world_of(folder, f"{shards}", text, module)
+            for part in (documents[:cut], documents[cut:]):
+                if part:
+                    world.ingest("t/source", part)
+                    world.wall = parse_rfc3339(part[-1]["at"]) + 1
+                    world.step(shards=shards)
+            world.wall = LATER
+            world.step(shards=shards)
+            digests.append(world.digest())
+            assert world.rows("t/out") != []
+            world.store.close()
+        whole = world_of(folder, "whole", text, module)
+        whole.ingest("t/source", documents)
+        whole.step(shards=1)
+        assert digests == [whole.digest()] * 2
+        whole.store.close()
+
+
 def test_the_end_of_a_tick_publishes_at_its_last_microsecond(tmp_path: Path) -> None:
     world = world_of(str(tmp_path), "data")
     documents = [
