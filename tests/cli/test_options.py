@@ -1,10 +1,14 @@
-"""Where the data lies."""
+"""Where the data lies, and what modules in TypeScript may take."""
 
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+from conftest import write_catalog
 
+from derive.cli.main import flowctl
 from derive.cli.options import data_folder
+from derive.errors import CatalogError
 
 
 def test_data_lies_beside_the_catalog_unless_told_otherwise() -> None:
@@ -16,3 +20,71 @@ def test_a_relative_folder_is_made_absolute(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
 
     assert data_folder(Path("flow.yaml"), None) == tmp_path / ".flow"
+
+
+MODULE = """import { IDerivation } from 'flow/o/out.ts';
+export class Derivation extends IDerivation {
+    fromIn(read: any): any {
+        return [{ id: read.doc.id, home: Deno.env.get('FLOW_TEST_HOME') }];
+    }
+}
+"""
+CATALOG = """
+collections:
+  o/in: {schema: {type: object, required: [id], properties: {id: {type: integer}}}, key: [/id]}
+  o/out:
+    schema: {type: object, required: [id], properties: {id: {type: integer}, home: {}}}
+    key: [/id]
+    derive:
+      using:
+        typescript: {module: out.ts, permissions: {env: [FLOW_TEST_HOME]}}
+      transforms: [{name: fromIn, source: o/in, shuffle: any}]
+tests:
+  o/test:
+    - ingest: {collection: o/in, documents: [{id: 1}]}
+    - verify: {collection: o/out, documents: [{id: 1, home: there}]}
+"""
+
+
+@pytest.mark.deno
+@pytest.mark.parametrize("name", ["run", "test"])
+def test_permissions_are_refused_unless_the_command_grants_them(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_catalog(tmp_path, CATALOG, out__ts=MODULE)
+
+    refused = CliRunner().invoke(flowctl, [name])
+
+    assert isinstance(refused.exception, CatalogError)
+    [issue] = refused.exception.issues
+    assert str(issue.position) == "flow.yaml:9:51"
+    assert issue.message == "the module of 'o/out' asks for permissions: env (FLOW_TEST_HOME)"
+    assert issue.hint == "if you trust it, add --allow-permissions"
+
+
+@pytest.mark.deno
+def test_permissions_that_are_granted_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FLOW_TEST_HOME", "there")
+    write_catalog(tmp_path, CATALOG, out__ts=MODULE)
+
+    granted = CliRunner().invoke(flowctl, ["test", "--allow-permissions"])
+
+    assert granted.exit_code == 0, granted.output
+
+
+@pytest.mark.deno
+def test_a_module_that_hangs_is_given_the_time_that_the_command_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = CATALOG.replace(", permissions: {env: [FLOW_TEST_HOME]}", "")
+    write_catalog(tmp_path, text, out__ts=MODULE.replace("return", "for (;;); return"))
+
+    hung = CliRunner().invoke(flowctl, ["test", "--deno-timeout", "2.5"])
+
+    assert hung.exit_code == 1
+    assert "transform 'fromIn' of 'o/out' gave no answer within 2.5 s, and its process was ended" in hung.output
+    assert 'the document was {"id":1' in hung.output
+    assert "out.ts:3:5" in hung.output

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from test_derive_typescript_session import CLOCK, HEAD, derivation, lambdas, open_session, run
+from typescript_derivation import CLOCK, HEAD, derivation, lambdas, open_session, run
 
 from connectors.derive_typescript.pool import POOL
 from derive.errors import LambdaError

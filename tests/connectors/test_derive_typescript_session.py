@@ -6,91 +6,17 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 
-import apsw
 import pytest
+from typescript_derivation import CLOCK, HEAD, derivation, invoke, lambdas, open_session, run
 
-from connectors.derive_typescript import TypeScriptConnector
 from connectors.derive_typescript.pool import POOL
-from connectors.derive_typescript.session import TypeScriptSession
 from derive.errors import LambdaError, LostError
-from derive.position import Position, Script
-from derive.protocol.derive import Level, Log, ReadBatch
-from derive.protocol.sandbox import Limits
-from derive.protocol.specs import (
-    JSON,
-    CollectionSpec,
-    DerivationSpec,
-    Document,
-    SelectorSpec,
-    ShuffleSpec,
-    TransformSpec,
-)
+from derive.protocol.derive import ReadBatch
 
 pytestmark = pytest.mark.deno
-
-AT = Position("flow.yaml", 3, 5)
-MODULE_AT = Position("acme.ts")
-CLOCK = 1_700_000_000_123_456  # 2023-11-14T22:13:20.123456Z
-HEAD = "import { Document, IDerivation } from 'flow/acme/out.ts';\n"
-
-
-def collection(name: str, schema: JSON) -> CollectionSpec:
-    return CollectionSpec(name, ("/id",), (0,), schema, schema, (), AT)
-
-
-def transform(name: str, index: int, source: str) -> TransformSpec:
-    shuffle = ShuffleSpec("any")
-    return TransformSpec(name, index, source, SelectorSpec(), None, None, shuffle, None, 0, 0, 0, False, AT)
-
-
-def derivation(text: str, *transforms: str, schema: JSON = True) -> DerivationSpec:
-    source = collection("acme/in", schema)
-    names = transforms or ("fromIn",)
-    return DerivationSpec(
-        collection("acme/out", schema),
-        "typescript",
-        (),
-        Script(text, text, MODULE_AT),
-        tuple(transform(name, index, "acme/in") for index, name in enumerate(names)),
-        {"acme/in": source},
-        1_000_000,
-    )
-
-
-def lambdas(body: str, members: str = "") -> DerivationSpec:
-    """A derivation whose one method, on line 4 if there are no other members, has this body."""
-    text = (
-        f"export class Derivation extends IDerivation {{{members}\n    fromIn(read: any): any {{\n{body}\n    }}\n}}\n"
-    )
-    return derivation(HEAD + text)
-
-
-def unheard(level: Level, message: str) -> None:
-    pass
-
-
-def open_session(spec: DerivationSpec, log: Log = unheard, path: str = ":memory:") -> TypeScriptSession:
-    return TypeScriptConnector().open(spec, apsw.Connection(path), log)
-
-
-def invoke(
-    session: TypeScriptSession, documents: Sequence[Document], transforms: Sequence[int] | None = None
-) -> list[tuple[int, Document]]:
-    count = len(documents)
-    clocks = [CLOCK] * count
-    return list(session.invoke(ReadBatch(transforms or [0] * count, clocks, clocks, documents)))
-
-
-def run(spec: DerivationSpec, documents: Sequence[Document]) -> list[tuple[int, Document]]:
-    session = open_session(spec)
-    try:
-        return invoke(session, documents)
-    finally:
-        session.close()
 
 
 @pytest.fixture(autouse=True)
@@ -277,121 +203,6 @@ def test_a_large_document_is_cut_in_the_message() -> None:
     assert len(caught.value.message) < 1_000
 
 
-def test_a_module_that_fills_its_heap_is_told_how_large_it_is() -> None:
-    with pytest.raises(LambdaError, match=r"'acme/out' needs more memory than the 512 MB it may use$"):
-        run(lambdas("const all: number[][] = []; for (;;) all.push(new Array(1_000_000).fill(1.5));"), [{"id": 1}])
-
-
-PATCHES = [
-    "JSON.stringify = () => 'x'; JSON.parse = () => 7;",
-    "Array.prototype.push = () => 0; Array.prototype.join = () => '';",
-    "Array.isArray = () => false as any; Object.getPrototypeOf = () => null; Object.keys = () => [];",
-    "Uint8Array.prototype.subarray = () => 1 as any; Uint8Array.prototype.indexOf = () => -1;",
-    "TextDecoder.prototype.decode = () => ''; TextEncoder.prototype.encode = () => new Uint8Array() as any;",
-    "String.prototype.slice = () => ''; String.prototype.padStart = () => ''; Date.prototype.toISOString = () => '';",
-    "Function.prototype.call = () => 1; Function.prototype.bind = () => 1 as any; Reflect.construct = () => 1 as any;",
-    "globalThis.setTimeout = 1 as any; globalThis.queueMicrotask = 1 as any; globalThis.console = 1 as any;",
-    "Math.floor = () => 7; Math.imul = () => 7; Date.now = () => 7; performance.now = () => 7;",
-]
-
-
-@pytest.mark.parametrize("patch", PATCHES)
-def test_a_module_that_replaces_what_is_built_in_harms_itself_alone(patch: str) -> None:
-    text = (
-        f"{HEAD}{patch}\nexport class Derivation extends IDerivation {{\n"
-        "    fromIn(read: any) { return [{ id: read.doc.id, at: read.publishedAt, list: [1] }]; }\n}\n"
-    )
-    published = run(derivation(text), [{"id": number} for number in range(1_200)])
-    assert published[1_199] == (1_199, {"id": 1_199, "at": "2023-11-14T22:13:20.123456Z", "list": [1]})
-    assert len(published) == 1_200
-
-
-# Prototypes that change what JSON is of everything, and writing into the frames behind the harness's back.
-GARBAGE = [
-    ("(Object.prototype as any).toJSON = () => 5;", "", "it published 5, which is no document"),
-    ("(Array.prototype as any).toJSON = () => 5;", "", None),
-    (
-        "Array.prototype[Symbol.iterator] = () => { throw 'broken'; };",
-        "",
-        'ended with status 1: error: Uncaught "broken"',
-    ),
-    (
-        "import { writeSync } from 'node:fs';",
-        "writeSync(1, 'garbage\\n');",
-        "answered with something else than a frame: b'garbage",
-    ),
-    ("import { writeSync } from 'node:fs';", "writeSync(1, '7\\n');", "answered with something else than a frame: b'7"),
-    (
-        "import { writeSync } from 'node:fs';",
-        "writeSync(1, '[7]\\n');",
-        "answered with something else than a frame: b'[7]",
-    ),
-    (
-        "import { writeSync } from 'node:fs';",
-        "writeSync(1, '[[7]]\\n');",
-        "answered with something else than a frame: b'[[7]]",
-    ),
-    (
-        "import { writeSync } from 'node:fs';",
-        "writeSync(1, '{\"error\": 7}\\n');",
-        "answered with something else than a frame",
-    ),
-]
-
-
-@pytest.mark.parametrize(("head", "body", "reason"), GARBAGE)
-def test_answers_that_are_none_are_told_as_what_they_are(head: str, body: str, reason: str | None) -> None:
-    text = (
-        f"{HEAD}{head}\nexport class Derivation extends IDerivation {{\n"
-        f"    fromIn(read: any) {{ {body} return [{{ id: 1, list: [1] }}]; }}\n}}\n"
-    )
-    if reason is None:
-        assert run(derivation(text), [{"id": 1}]) == [(0, {"id": 1, "list": 5})]
-        return
-    with pytest.raises(LambdaError) as caught:
-        run(derivation(text), [{"id": 1}])
-    assert reason in caught.value.message
-    assert caught.value.position is not None
-    assert caught.value.position.file == "acme.ts"
-
-
-# A module that does not answer: its body, and where it is said to be.
-STUCK = [
-    ("if (read.doc.id === 7) for (;;);", 3),
-    ("if (read.doc.id === 7) return new Promise((_, no) => setInterval(() => {}, 1));", 3),
-]
-
-
-@pytest.mark.parametrize(("body", "line"), STUCK)
-def test_a_method_that_never_ends_is_ended_and_its_document_named(body: str, line: int) -> None:
-    spec = replace(lambdas(f"{body} return [read.doc];"), limits=Limits(answer_seconds=0.7))
-    session = open_session(spec)
-    with pytest.raises(LambdaError) as caught:
-        invoke(session, [{"id": number} for number in range(20)])
-    process = session._process
-    session.close()
-    assert process is not None
-    assert not process.alive
-    assert caught.value.message == (
-        "transform 'fromIn' of 'acme/out' gave no answer within 0.7 s, and its process was ended;"
-        ' the document was {"id":7}'
-    )
-    assert (caught.value.position.file, caught.value.position.line) == ("acme.ts", line)
-    assert caught.value.hint == "if it needs longer: --deno-timeout SECONDS"
-
-
-def test_a_constructor_that_never_ends_is_ended() -> None:
-    spec = replace(lambdas("return [];", " x = (() => { for (;;); })();"), limits=Limits(answer_seconds=0.7))
-    with pytest.raises(LambdaError, match="the TypeScript module of 'acme/out' gave no answer within 0.7 s"):
-        run(spec, [{"id": 1}])
-
-
-def test_slow_documents_may_take_long_together() -> None:
-    wait = "Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 150);"
-    spec = replace(lambdas(f"{wait} return [read.doc];"), limits=Limits(answer_seconds=1.2))
-    assert len(run(spec, [{"id": number} for number in range(20)])) == 20
-
-
 def test_an_unhandled_rejection_is_an_error_at_its_place() -> None:
     with pytest.raises(LambdaError, match="lost") as caught:
         run(lambdas("Promise.reject(new Error('lost')); return Promise.resolve([]);"), [{"id": 1}, {"id": 2}])
@@ -455,7 +266,8 @@ def test_a_session_reuses_the_process_and_not_the_instance() -> None:
 FORK = """\
 import os, sys
 sys.path.insert(0, sys.argv[1])
-from test_derive_typescript_session import POOL, invoke, lambdas, open_session
+from typescript_derivation import invoke, lambdas, open_session
+from connectors.derive_typescript.pool import POOL
 spec = lambdas("return [read.doc];")
 def used():
     session = open_session(spec)

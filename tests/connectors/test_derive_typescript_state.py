@@ -12,7 +12,7 @@ import apsw
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_derive_typescript_session import HEAD, derivation, invoke
+from typescript_derivation import HEAD, derivation, invoke
 
 from connectors.derive_typescript import TypeScriptConnector
 from connectors.derive_typescript.pool import POOL

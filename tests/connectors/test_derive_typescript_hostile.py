@@ -1,0 +1,136 @@
+"""Modules that hang, fill their memory, write garbage or replace what is built in: each gets a clear error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from typescript_derivation import HEAD, derivation, invoke, lambdas, open_session, run
+
+from connectors.derive_typescript.pool import POOL
+from derive.errors import LambdaError
+from derive.protocol.sandbox import Limits
+
+pytestmark = pytest.mark.deno
+
+
+@pytest.fixture(autouse=True)
+def _empty_pool() -> Iterator[None]:
+    yield
+    POOL.close()
+
+
+def test_a_module_that_fills_its_heap_is_told_how_large_it_is() -> None:
+    with pytest.raises(LambdaError, match=r"'acme/out' needs more memory than the 512 MB it may use$"):
+        run(lambdas("const all: number[][] = []; for (;;) all.push(new Array(1_000_000).fill(1.5));"), [{"id": 1}])
+
+
+PATCHES = [
+    "JSON.stringify = () => 'x'; JSON.parse = () => 7;",
+    "Array.prototype.push = () => 0; Array.prototype.join = () => '';",
+    "Array.isArray = () => false as any; Object.getPrototypeOf = () => null; Object.keys = () => [];",
+    "Uint8Array.prototype.subarray = () => 1 as any; Uint8Array.prototype.indexOf = () => -1;",
+    "TextDecoder.prototype.decode = () => ''; TextEncoder.prototype.encode = () => new Uint8Array() as any;",
+    "String.prototype.slice = () => ''; String.prototype.padStart = () => ''; Date.prototype.toISOString = () => '';",
+    "Function.prototype.call = () => 1; Function.prototype.bind = () => 1 as any; Reflect.construct = () => 1 as any;",
+    "globalThis.setTimeout = 1 as any; globalThis.queueMicrotask = 1 as any; globalThis.console = 1 as any;",
+    "Math.floor = () => 7; Math.imul = () => 7; Date.now = () => 7; performance.now = () => 7;",
+]
+
+
+@pytest.mark.parametrize("patch", PATCHES)
+def test_a_module_that_replaces_what_is_built_in_harms_itself_alone(patch: str) -> None:
+    text = (
+        f"{HEAD}{patch}\nexport class Derivation extends IDerivation {{\n"
+        "    fromIn(read: any) { return [{ id: read.doc.id, at: read.publishedAt, list: [1] }]; }\n}\n"
+    )
+    published = run(derivation(text), [{"id": number} for number in range(1_200)])
+    assert published[1_199] == (1_199, {"id": 1_199, "at": "2023-11-14T22:13:20.123456Z", "list": [1]})
+    assert len(published) == 1_200
+
+
+# Prototypes that change what JSON is of everything, and writing into the frames behind the harness's back.
+GARBAGE = [
+    ("(Object.prototype as any).toJSON = () => 5;", "", "it published 5, which is no document"),
+    ("(Array.prototype as any).toJSON = () => 5;", "", None),
+    (
+        "Array.prototype[Symbol.iterator] = () => { throw 'broken'; };",
+        "",
+        'ended with status 1: error: Uncaught "broken"',
+    ),
+    (
+        "import { writeSync } from 'node:fs';",
+        "writeSync(1, 'garbage\\n');",
+        "answered with something else than a frame: b'garbage",
+    ),
+    ("import { writeSync } from 'node:fs';", "writeSync(1, '7\\n');", "answered with something else than a frame: b'7"),
+    (
+        "import { writeSync } from 'node:fs';",
+        "writeSync(1, '[7]\\n');",
+        "answered with something else than a frame: b'[7]",
+    ),
+    (
+        "import { writeSync } from 'node:fs';",
+        "writeSync(1, '[[7]]\\n');",
+        "answered with something else than a frame: b'[[7]]",
+    ),
+    (
+        "import { writeSync } from 'node:fs';",
+        "writeSync(1, '{\"error\": 7}\\n');",
+        "answered with something else than a frame",
+    ),
+]
+
+
+@pytest.mark.parametrize(("head", "body", "reason"), GARBAGE)
+def test_answers_that_are_none_are_told_as_what_they_are(head: str, body: str, reason: str | None) -> None:
+    text = (
+        f"{HEAD}{head}\nexport class Derivation extends IDerivation {{\n"
+        f"    fromIn(read: any) {{ {body} return [{{ id: 1, list: [1] }}]; }}\n}}\n"
+    )
+    if reason is None:
+        assert run(derivation(text), [{"id": 1}]) == [(0, {"id": 1, "list": 5})]
+        return
+    with pytest.raises(LambdaError) as caught:
+        run(derivation(text), [{"id": 1}])
+    assert reason in caught.value.message
+    assert caught.value.position is not None
+    assert caught.value.position.file == "acme.ts"
+
+
+# A module that does not answer: its body, and where it is said to be.
+STUCK = [
+    ("if (read.doc.id === 7) for (;;);", 3),
+    ("if (read.doc.id === 7) return new Promise((_, no) => setInterval(() => {}, 1));", 3),
+]
+
+
+@pytest.mark.parametrize(("body", "line"), STUCK)
+def test_a_method_that_never_ends_is_ended_and_its_document_named(body: str, line: int) -> None:
+    spec = replace(lambdas(f"{body} return [read.doc];"), limits=Limits(answer_seconds=0.7))
+    session = open_session(spec)
+    with pytest.raises(LambdaError) as caught:
+        invoke(session, [{"id": number} for number in range(20)])
+    process = session._process
+    session.close()
+    assert process is not None
+    assert not process.alive
+    assert caught.value.message == (
+        "transform 'fromIn' of 'acme/out' gave no answer within 0.7 s, and its process was ended;"
+        ' the document was {"id":7}'
+    )
+    assert (caught.value.position.file, caught.value.position.line) == ("acme.ts", line)
+    assert caught.value.hint == "if it needs longer: --deno-timeout SECONDS"
+
+
+def test_a_constructor_that_never_ends_is_ended() -> None:
+    spec = replace(lambdas("return [];", " x = (() => { for (;;); })();"), limits=Limits(answer_seconds=0.7))
+    with pytest.raises(LambdaError, match="the TypeScript module of 'acme/out' gave no answer within 0.7 s"):
+        run(spec, [{"id": 1}])
+
+
+def test_slow_documents_may_take_long_together() -> None:
+    wait = "Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 150);"
+    spec = replace(lambdas(f"{wait} return [read.doc];"), limits=Limits(answer_seconds=1.2))
+    assert len(run(spec, [{"id": number} for number in range(20)])) == 20
