@@ -48,6 +48,10 @@ class SqliteConnector:
         """Stubs of lambdas, migrations and shuffles."""
         return Generation(tuple(sql_stubs(spec, missing)))
 
+    def cache(self, spec: DerivationSpec) -> list[str]:
+        """SQL has no libraries."""
+        return []
+
 
 def _check(spec: DerivationSpec) -> list[Issue]:
     with closing(apsw.Connection(":memory:")) as database:

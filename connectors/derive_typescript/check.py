@@ -16,12 +16,18 @@ from connectors.derive_typescript.place import authored, member_position, positi
 from connectors.derive_typescript.project import CHECK, deno, environment, module_of, write_project
 from connectors.derive_typescript.types import RESERVED, method_of
 from derive.errors import Issue
-from derive.position import Script
+from derive.position import Position, Script
 from derive.protocol.specs import JSON, DerivationSpec
 
 _HEADER = re.compile(r"(?:TS\d+ \[ERROR\]|error): (.*)")
 _CHECK_PLACE = re.compile(rf"/{re.escape(CHECK)}:(\d+):\d+")
 _PROJECT = re.compile(r"/(flowctl-deno-[^/\s]+)/")
+_LIBRARY = re.compile(
+    r"""(?:npm package ['"]|for package ['"]|JSR package manifest for ['"]|in cache: ['"])(@?[^'"@]+)"""
+)
+_FETCH = "fetch libraries ahead of time: flowctl generate --cache"
+_NO_NETWORK = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
+"""Deno checks, unlike it runs, with a network if there is one, whatever it is told."""
 _FILE_NAME = re.compile(r"""(['"])(?:\./[^'"]*|file://[^'"]*/)module\.ts\1""")
 
 
@@ -95,7 +101,7 @@ def _check(parent: Path, projects: Mapping[str, DerivationSpec]) -> list[Issue]:
     run = subprocess.run(
         [deno(), "check", "--cached-only", "--quiet", *(f"{name}/{CHECK}" for name in projects)],
         cwd=parent,
-        env=environment(),
+        env={**environment(), **_NO_NETWORK},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -110,7 +116,7 @@ def _check(parent: Path, projects: Mapping[str, DerivationSpec]) -> list[Issue]:
         found.setdefault(each.project, []).append(each)
     if len(projects) == 1:
         [(name, spec)] = projects.items()
-        return _issues(module_of(spec), found.get(name, [])) or [_failure(spec, run)]
+        return _issues(module_of(spec), found.get(name, []) + found.get("", [])) or [_failure(spec, run)]
     issues = [issue for name, each in projects.items() for issue in _issues(module_of(each), found.get(name, []))]
     if reports and all(each.is_of_type for each in reports):
         return issues
@@ -153,11 +159,12 @@ def _report(block: list[str]) -> _Report:
             length = line.count("~")
         elif line.startswith("  ") and number + 1 < len(body) and body[number + 1].strip("~ "):
             message.append(line.strip())  # TypeScript's reasons; the excerpt is the line above the tildes
-    if any(line.strip() == "|" for line in body):  # a syntax error's excerpt is framed
+    is_of_type = block[0].startswith("TS")
+    if not is_of_type:  # what follows is an excerpt in a frame, or what Deno was doing
         message = message[:1]
     project = _PROJECT.search("\n".join([place, *block]))
     text = "; ".join(each.rstrip(".") for each in message)
-    return _Report(text, place, length, project[1] if project else "", block[0].startswith("TS"))
+    return _Report(text, place, length, project[1] if project else "", is_of_type)
 
 
 def _issues(module: Script, reports: list[_Report]) -> list[Issue]:
@@ -168,9 +175,16 @@ def _issues(module: Script, reports: list[_Report]) -> list[Issue]:
         if line:
             about_class.append((int(line[1]), each))
             continue
-        position = position_in(module, each.place, each.length) or module.position
-        issues.append(Issue("E531", _readable(module, each.message), position))
+        library = _LIBRARY.search(each.message)
+        position = position_in(module, each.place, each.length) or _import_position(module, library)
+        issues.append(Issue("E531", _readable(module, each.message), position, _FETCH if library else None))
     return issues + _class_issues(module, about_class)
+
+
+def _import_position(module: Script, library: re.Match[str] | None) -> Position:
+    """Where a module imports a library; its beginning if it does not itself."""
+    offset = module.text.find(f"{library[1]}") if library and library[1] else -1
+    return module.position if offset < 0 else module.locate(offset, len(library[1] if library else ""))
 
 
 def _class_issues(module: Script, reports: list[tuple[int, _Report]]) -> list[Issue]:

@@ -11,6 +11,7 @@ from connectors.derive_sqlite.shuffle import ComputedShuffle, check_shuffles
 from connectors.derive_sqlite.stub import shuffle_stubs
 from connectors.derive_typescript.check import check_modules, check_names
 from connectors.derive_typescript.deno_json import extend_settings
+from connectors.derive_typescript.project import cache_modules
 from connectors.derive_typescript.session import TypeScriptSession
 from connectors.derive_typescript.stub import module_stubs
 from connectors.derive_typescript.types import generate_interfaces
@@ -55,3 +56,11 @@ class TypeScriptConnector:
             files.append(GeneratedFile(settings.path, settings.text))
         files += [*module_stubs(spec, missing), *shuffle_stubs(spec, missing)]
         return Generation(tuple(files), () if settings.note is None else (settings.note,))
+
+    def cache(self, spec: DerivationSpec) -> list[str]:
+        """Fetch the libraries that the module imports.
+
+        Raises:
+            TaskError: one cannot be fetched.
+        """
+        return cache_modules(spec)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -17,6 +17,7 @@ from derive.catalog.build import Build, build
 from derive.catalog.resource import Resources
 from derive.errors import FlowError, Issue
 from derive.protocol.derive import GENERATED, GENERATED_FOLDER, Generation, find_connector
+from derive.protocol.specs import DerivationSpec
 
 _ROOTS = ("flow.yaml", "flow.yml", "flow.json")
 _FILE_NAME = re.compile(r"[^\s;:*?\"<>|]+\.\w+")
@@ -46,12 +47,14 @@ class Changes:
         files: each once.
         issues: what is wrong with the catalog, other than its code.
         notes: what the authors have to do themselves.
+        derivations: those that are right, missing code aside.
     """
 
     root: Path
     files: tuple[Change, ...]
     issues: tuple[Issue, ...]
     notes: tuple[str, ...]
+    derivations: tuple[DerivationSpec, ...]
 
 
 def project_root(source: Path) -> Path:
@@ -73,16 +76,14 @@ def plan_changes(source: Path) -> Changes:
     """
     root = project_root(source)
     built, missing = _build(source, root)
-    found = [
-        find_connector(each.connector).generate(each, root, missing)
-        for _, each in sorted(built.spec.derivations.items())
-    ]
+    derivations = tuple(built.spec.derivations[name] for name in sorted(built.spec.derivations))
+    found = [find_connector(each.connector).generate(each, root, missing) for each in derivations]
     files = _files(found)
     changes = [_change(path, text, is_stub=is_stub) for path, (text, is_stub) in files.items()]
     if not built.issues:
         changes += [Change(each, "removed") for each in _stale(root / GENERATED_FOLDER) if each not in files]
     notes = dict.fromkeys(note for each in found for note in each.notes)
-    return Changes(root, tuple(changes), built.issues, tuple(notes))
+    return Changes(root, tuple(changes), built.issues, tuple(notes), derivations)
 
 
 def write_changes(changes: Changes) -> None:
@@ -103,6 +104,16 @@ def write_changes(changes: Changes) -> None:
                     stream.write(each.text)
         except OSError as exc:
             raise FlowError(f"cannot write {Resources.show(str(each.path))}: {exc.strerror or exc}") from exc
+
+
+def cache_libraries(derivations: Iterable[DerivationSpec]) -> Iterator[str]:
+    """Fetch the libraries that derivations' code imports; yields a line for each that was not there already.
+
+    Raises:
+        TaskError: one cannot be fetched.
+    """
+    for each in derivations:
+        yield from find_connector(each.connector).cache(each)
 
 
 def _build(source: Path, root: Path) -> tuple[Build, frozenset[str]]:

@@ -12,13 +12,17 @@ from derive.cli.options import output_option, source_option
 @click.command()
 @source_option
 @click.option("--check", is_flag=True, help="Write nothing; exit with 1 if something would change.")
+@click.option("--cache", is_flag=True, help="Also fetch the libraries that TypeScript modules import.")
 @output_option
-def command(source: Path, output: str | None, *, check: bool) -> None:
+def command(source: Path, output: str | None, *, check: bool, cache: bool) -> None:
     """Write types for TypeScript modules, and stubs of code that the catalog names and that is still to be written.
 
     Types go to flow_generated/typescript/<collection>.ts in the project's outermost folder with a flow.yaml, where
     deno.json tells editors of them; 'check', 'test' and 'run' do not need them. Stubs are begun where the catalog
     names a file that does not exist: a module with a method for each transform, or SQL with every $parameter.
+
+    Libraries ('npm:', 'jsr:' and 'https:') are fetched with --cache, and never otherwise: 'check', 'test' and 'run' use
+    what is there, without a network.
 
     Only flow_generated is ever overwritten, and files there that nothing needs any more are removed. Each file is
     listed with what became of it: created, updated, unchanged or removed.
@@ -30,13 +34,16 @@ def command(source: Path, output: str | None, *, check: bool) -> None:
     \b
     Examples:
       flowctl generate
+      flowctl generate --cache
       flowctl generate --source examples/acmebank/flow.yaml --check
     """
-    from derive.catalog.generate import plan_changes, write_changes
+    from derive.catalog.generate import cache_libraries, plan_changes, write_changes
     from derive.catalog.resource import Resources
     from derive.cli.console import note, print_rows
-    from derive.errors import CatalogError
+    from derive.errors import CatalogError, UsageError
 
+    if check and cache:
+        raise UsageError("--check changes nothing, and --cache fetches libraries: choose one")
     changes = plan_changes(source)
     if not check:
         write_changes(changes)
@@ -44,6 +51,8 @@ def command(source: Path, output: str | None, *, check: bool) -> None:
     print_rows(("what", "file"), rows, output)
     for each in changes.notes:
         note(each, style="yellow")
+    for each in cache_libraries(changes.derivations) if cache else ():
+        note(each)
     if changes.issues:
         note("the catalog has errors, so not everything may have been generated, and nothing was removed")
         raise CatalogError(changes.issues)

@@ -140,6 +140,16 @@ class DeriveConnector(Protocol):
             missing: absolute paths of the files that the catalog names and that do not exist.
         """
 
+    def cache(self, spec: DerivationSpec) -> list[str]:
+        """Fetch the libraries that the derivation's code imports, which nothing else ever does.
+
+        Returns:
+            A line for each that was not there already.
+
+        Raises:
+            TaskError: one cannot be fetched.
+        """
+
 
 @cache
 def find_connector(name: str) -> DeriveConnector:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from connectors.derive_typescript import TypeScriptConnector
+from connectors.derive_typescript.project import cache_folder
 from derive.errors import Issue
 from derive.position import Position, Script
 from derive.protocol.specs import JSON, CollectionSpec, DerivationSpec, SelectorSpec, ShuffleSpec, TransformSpec
@@ -191,6 +194,21 @@ def test_modules_that_cannot_be_loaded_hide_nothing_of_the_others() -> None:
         ("4.ts", 3),
         ("5.ts", 3),
     ]
+
+
+def test_a_library_that_was_not_fetched_is_named_and_nothing_is_fetched_for_a_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DENO_DIR", str(tmp_path))
+    cache_folder.cache_clear()
+    try:
+        (issue,) = check(f"import leftPad from 'npm:left-pad@1.3.0';\n{DOCUMENTED}")
+    finally:
+        cache_folder.cache_clear()
+    assert "left-pad" in issue.message
+    assert issue.hint == "fetch libraries ahead of time: flowctl generate --cache"
+    assert (issue.position.line, issue.position.column) == (1, 21)
+    assert list(tmp_path.rglob("left-pad*")) == []
 
 
 def test_transforms_that_share_a_method_are_issues_and_so_are_reserved_names() -> None:
