@@ -1,0 +1,161 @@
+"""What tasks need of their sources, and what becomes of tasks whose sources were compacted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import orjson
+import pytest
+from conftest import World, write_catalog
+
+from derive.catalog import load
+from derive.engine.needs import needs, settle
+from derive.engine.reset import reset
+from derive.errors import TaskError
+from derive.storage.compaction import compact
+
+CATALOG = """
+collections:
+  n/changes:
+    schema: &schema
+      type: object
+      required: [k, n]
+      reduce: {strategy: merge}
+      properties: {k: {type: string}, n: {type: integer, reduce: {strategy: sum}}, at: {type: string}}
+    key: [/k]
+  n/totals:
+    schema: *schema
+    key: [/k]
+    derive:
+      using: {sqlite: {}}
+      transforms:
+        - {name: now, source: n/changes, shuffle: any, lambda: "SELECT $k, $n;"}
+        - {name: later, source: n/changes, shuffle: any, readDelay: 5s, lambda: "SELECT $k, 100 * $n AS n;"}
+MORE
+"""
+MORE = """
+        - {name: more, source: n/changes, shuffle: any, lambda: "SELECT 'more' AS k, $n;"}
+"""
+ALONE = CATALOG[: CATALOG.index("  n/totals")]
+NAME = "n/changes"
+
+
+def world_of(folder: Path, text: str = CATALOG) -> World:
+    return World(folder / "data", load(write_catalog(folder, text.replace("MORE\n", ""))), wall=10_000_000)
+
+
+def second(world: World, *documents: dict[str, object]) -> None:
+    """Ingest documents, let a second pass, and run."""
+    world.ingest(NAME, documents, None)
+    world.wall += 1_000_000
+    world.step()
+
+
+def since_of(world: World, wanted: int) -> int:
+    done = compact(world.store, world.catalog.collections[NAME], since=wanted, grace=0)
+    assert done is not None
+    return done.since
+
+
+def totals(world: World) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for _, _, _, text in world.rows("n/totals"):
+        document = orjson.loads(text)
+        found[document["k"]] = found.get(document["k"], 0) + document["n"]
+    return found
+
+
+def test_a_source_is_needed_from_the_least_clock_that_any_transform_has_yet_to_process(tmp_path: Path) -> None:
+    spec = world_of(tmp_path).catalog.derivations["n/totals"]
+
+    assert needs(spec, {}) == {NAME: 0}
+    assert needs(spec, {"now": 9_000_000}) == {NAME: 0}
+    assert needs(spec, {"now": 9_000_000, "later": 9_000_000}) == {NAME: 4_000_000}
+    assert needs(spec, {"now": 9_000_000, "later": 15_000_000}) == {NAME: 9_000_000}
+
+
+def test_history_goes_once_it_is_processed_and_what_is_derived_stays_the_same(tmp_path: Path) -> None:
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "compacted").mkdir()
+    plain, compacted = world_of(tmp_path / "plain"), world_of(tmp_path / "compacted")
+    reached = []
+    for number in range(12):
+        for world in (plain, compacted):
+            second(world, {"k": "ab"[number % 2], "n": number}, {"k": "c", "n": 1})
+        reached.append(since_of(compacted, 1_000_000_000))
+
+    # Of what is sealed up to second 11, the delay of 5 s keeps what was published from second 6 on.
+    assert reached[-1] == 17_000_000
+    assert reached == sorted(reached)
+    assert compacted.digest() == plain.digest()
+    assert len(compacted.rows(NAME)) == 3 + 10
+
+
+def test_a_stopped_task_keeps_its_right(tmp_path: Path) -> None:
+    world = world_of(tmp_path)
+    second(world, {"k": "a", "n": 1})
+    world.ingest(NAME, [{"k": "a", "n": 2}], None)
+
+    assert since_of(world, 1_000_000_000) == 6_000_000
+    assert settle(world.catalog, world.store) == []
+    assert world.store.reads.holders() == {"n/totals"}
+
+
+def test_a_new_transform_begins_with_what_was_compacted(tmp_path: Path) -> None:
+    world = world_of(tmp_path)
+    for number in range(8):
+        second(world, {"k": "a", "n": number})
+    assert since_of(world, 14_000_000) == 13_000_000
+    world.catalog = load(write_catalog(tmp_path, CATALOG.replace("MORE\n", MORE.lstrip("\n"))))
+
+    run = world.run()
+    told = [(transform.name, since) for transform, since in run.tasks["n/totals"].compacted]
+    run.close()
+    second(world)
+
+    assert told == [("more", 13_000_000)]
+    assert totals(world)["more"] == sum(range(8))
+    assert since_of(world, 1_000_000_000) == 14_000_000
+
+
+def test_a_task_that_was_gone_when_its_source_was_compacted_says_so(tmp_path: Path) -> None:
+    world = world_of(tmp_path)
+    for number in range(8):
+        second(world, {"k": "a", "n": number})
+    here, world.catalog = world.catalog, load(write_catalog(tmp_path, ALONE))
+
+    assert settle(world.catalog, world.store) == ["n/totals"]
+    assert since_of(world, 16_000_000) == 16_000_000
+    world.catalog = here
+    with pytest.raises(TaskError, match="'later' of 'n/totals' was not in the catalog when .* was compacted") as caught:
+        world.step()
+    assert (
+        caught.value.hint == "raise its 'backfill' to read what there is from the start, or start over: flowctl reset"
+    )
+
+    reset(world.catalog, world.store, ["n/totals"])
+    second(world, {"k": "a", "n": 1})
+    assert totals(world) == {"a": 29}
+    world.wall += 9_000_000
+    second(world)
+    assert totals(world) == {"a": 29 + 100 * 29}
+
+
+def test_a_reset_task_needs_all_there_is(tmp_path: Path) -> None:
+    world = world_of(tmp_path)
+    for number in range(8):
+        second(world, {"k": "a", "n": number})
+    assert since_of(world, 11_000_000) == 11_000_000
+
+    reset(world.catalog, world.store, ["n/totals"])
+
+    assert since_of(world, 1_000_000_000) == 11_000_000
+
+
+def test_a_task_of_an_older_version_is_given_its_right(tmp_path: Path) -> None:
+    world = world_of(tmp_path)
+    second(world, {"k": "a", "n": 1})
+    world.store.reads.forget("n/totals")
+
+    assert settle(world.catalog, world.store) == []
+    assert since_of(world, 1_000_000_000) == 6_000_000

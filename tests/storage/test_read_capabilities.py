@@ -1,0 +1,207 @@
+"""Rights to read hold `since` back and files in place; what writers leave behind when they crash is removed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+from conftest import World
+
+from derive.errors import FencedError, FrontierError, UsageError
+from derive.protocol.specs import CatalogSpec, CollectionSpec
+from derive.storage.compaction import compact
+from derive.storage.contents import ReadOptions, read_rows, reading
+from derive.storage.ingest import Ingestion
+from derive.storage.reader import read_sorted
+from derive.storage.reads import Frontiers
+from derive.storage.segment import INGESTED
+from derive.storage.subscription import subscribe_at
+
+CATALOG = """
+collections:
+  c/events:
+    schema: {type: object, required: [id], properties: {id: {type: integer}, at: {type: string}}}
+    key: [/id]
+"""
+NAME = "c/events"
+
+
+@pytest.fixture
+def world(catalog_of: Callable[..., CatalogSpec], tmp_path: Path) -> World:
+    world = World(tmp_path / "data", catalog_of(CATALOG), wall=1_000_000)
+    for number in range(4):
+        world.ingest(NAME, [{"id": number}], None)
+        world.wall += 1_000_000
+    return world
+
+
+def spec_of(world: World) -> CollectionSpec:
+    return world.catalog.collections[NAME]
+
+
+def since_of(world: World, wanted: int) -> int:
+    done = compact(world.store, spec_of(world), since=wanted, grace=0)
+    assert done is not None
+    return done.since
+
+
+def files(world: World) -> list[str]:
+    return sorted(each.name.partition("-")[0] for each in world.root.rglob("*.parquet"))
+
+
+def test_since_goes_no_further_than_upper(world: World) -> None:
+    assert since_of(world, 9_000_000) == 4_000_001
+    assert world.store.reads.frontiers(NAME) == Frontiers(4_000_001, 4_000_001, ())
+
+
+def test_since_never_moves_back(world: World) -> None:
+    assert [since_of(world, wanted) for wanted in (3_000_000, 2_000_000)] == [3_000_000, 3_000_000]
+
+
+def test_a_lease_holds_since_back_until_it_moves_up_or_is_given_back(world: World) -> None:
+    lease = world.store.reads.lease(NAME, 2_000_000)
+
+    assert since_of(world, 9_000_000) == 2_000_000
+    lease = world.store.reads.downgrade(lease, 3_000_000)
+    assert since_of(world, 9_000_000) == 3_000_000
+    world.store.reads.drop(lease)
+    assert since_of(world, 9_000_000) == 4_000_001
+
+
+def test_who_holds_since_back_is_told(world: World) -> None:
+    world.store.reads.hold("c/task", {NAME: 2_500_000})
+
+    done = compact(world.store, spec_of(world), since=4_000_000)
+
+    assert done is not None
+    assert [(each.frontier, each.task) for each in done.held_by] == [(2_500_000, "c/task")]
+
+
+def test_the_past_below_since_cannot_be_read(world: World) -> None:
+    since_of(world, 3_000_000)
+    spec = spec_of(world)
+
+    for options in (ReadOptions(as_of=2_999_999), ReadOptions(since=2_999_999)):
+        with pytest.raises(
+            FrontierError, match="'c/events' is exact from 1970-01-01T00:00:03.000000Z on; .* compacted"
+        ):
+            list(read_rows(world.store, spec, options))
+    assert sum(batch.num_rows for batch in read_rows(world.store, spec, ReadOptions(as_of=3_000_000))) == 3
+    assert sum(batch.num_rows for batch in read_rows(world.store, spec, ReadOptions(since=3_000_000))) == 2
+
+
+def test_what_was_never_stored_cannot_be_read(world: World) -> None:
+    with pytest.raises(UsageError, match="nothing is stored in collection 'c/none' yet"):
+        world.store.reads.lease("c/none", 0)
+
+
+def test_files_stay_for_as_long_as_someone_reads_them(world: World) -> None:
+    with reading(world.store, spec_of(world), ReadOptions()) as read:
+        compact(world.store, spec_of(world), grace=0)
+        assert files(world) == ["compact"] + ["ingest"] * 4
+        assert sum(batch.num_rows for batch in read_sorted(world.root, [read])) == 4
+    compact(world.store, spec_of(world), grace=0)
+
+    assert files(world) == ["compact"]
+
+
+def test_a_task_at_rest_keeps_no_files(world: World) -> None:
+    world.store.create_task(NAME, 1)
+    writer = world.store.acquire_exclusive(NAME)
+    world.store.reads.hold(NAME, {NAME: 1_000_000})
+
+    compact(world.store, spec_of(world), grace=0)
+    assert len(files(world)) == 5
+    world.store.drop(writer)
+    compact(world.store, spec_of(world), grace=0)
+    assert files(world) == ["compact"]
+
+
+def test_a_task_at_work_is_not_forgotten(world: World) -> None:
+    writer = world.store.acquire_exclusive(NAME)
+    world.store.reads.hold(NAME, {NAME: 1_000_000})
+
+    assert not world.store.reads.forget(NAME)
+    world.store.drop(writer)
+    assert world.store.reads.forget(NAME)
+
+
+def test_a_subscription_goes_on_where_it_was_and_ends_with_a_reset(world: World) -> None:
+    def new_documents() -> None:
+        world.ingest(NAME, [{"id": 9}], None)
+
+    updates = subscribe_at(world.store, spec_of(world), ReadOptions(since=3_000_000), new_documents)
+
+    assert shown(updates, 3) == [[3_000_000], [4_000_000], 4_000_001]
+    assert shown(updates, 2) == [[5_000_000], 5_000_001]
+    assert since_of(world, 9_000_000) == 3_000_000
+    world.store.reset([NAME])
+    with pytest.raises(FencedError, match="'c/events' was reset"):
+        list(updates)
+
+
+def shown(updates: Iterator[Any], count: int) -> list[Any]:
+    """Clocks of batches, and frontiers."""
+    return [each if isinstance(each, int) else each.column(0).to_pylist() for each in islice(updates, count)]
+
+
+def abandoned_file(world: World) -> Path:
+    """What an ingestion leaves that was killed on the way, by a process that is gone."""
+    capability = world.store.acquire_shared(NAME)
+    gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    db = apsw.Connection(str(world.root / "metadata.db"))
+    pid = gone.stdout.decode().strip()
+    db.execute(
+        "UPDATE capability SET holder = substr(holder, 1, instr(holder, ':')) || ? WHERE id = ?", (pid, capability.id)
+    )
+    db.close()
+    file = next(world.root.rglob(f"{INGESTED}*.parquet")).with_name(f"{INGESTED}{capability.id}-0.parquet")
+    file.write_bytes(b"torn")
+    return file
+
+
+def test_the_next_ingestion_removes_what_a_crash_left(world: World) -> None:
+    file = abandoned_file(world)
+
+    world.store.seal([NAME], 9_000_000)  # ends the lease, and leaves the file
+    assert file.exists()
+    Ingestion(world.store, spec_of(world))
+
+    assert not file.exists()
+    assert len(files(world)) == 4
+
+
+def test_compaction_removes_what_a_crash_left_but_no_file_of_a_live_ingestion(world: World) -> None:
+    file = abandoned_file(world)
+    live = world.store.acquire_shared(NAME)
+    at_work = file.with_name(f"{INGESTED}{live.id}-0.parquet")
+    at_work.write_bytes(b"not finished")
+    unknown = file.with_name(f"{INGESTED}of-old-0.parquet")
+    unknown.write_bytes(b"by a version that remembered nothing")
+
+    compact(world.store, spec_of(world), fewest=9)
+
+    assert [each.exists() for each in (file, unknown, at_work)] == [False, False, True]
+    assert len(files(world)) == 5
+
+
+def test_only_one_process_compacts_at_a_time(world: World) -> None:
+    script = (
+        "import fcntl, sys; f = open(sys.argv[1], 'wb'); fcntl.flock(f, fcntl.LOCK_EX)\n"
+        "print('locked', flush=True); sys.stdin.read()"
+    )
+    path = str(world.root / "compaction.lock")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", script, path], **pipes) as other:  # type: ignore[call-overload]
+        assert other.stdout.readline() == b"locked\n"
+        assert compact(world.store, spec_of(world), wait=False) is None
+        other.stdin.close()
+        other.wait()
+
+    assert compact(world.store, spec_of(world), wait=False) is not None
