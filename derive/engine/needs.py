@@ -13,21 +13,27 @@ from derive.document.clock import format_rfc3339
 from derive.engine.plan import offset_of
 from derive.errors import TaskError
 from derive.protocol.specs import CatalogSpec, DerivationSpec, TransformSpec
-from derive.storage.frontier import BEGINNING, END_OF_TIME
+from derive.storage.frontier import BEGINNING
+from derive.storage.reads import Right
 from derive.storage.store import Store
 
 
 def needs(spec: DerivationSpec, positions: Mapping[str, int]) -> dict[str, int]:
-    """For each source of a derivation, the least clock that any of its transforms has yet to process.
+    """For each transform of a derivation (by `state_key`), the least clock of its source that it has yet to process.
 
     Args:
         spec: the derivation.
         positions: by `state_key`, the adjusted clock below which a transform has processed everything.
     """
-    found: dict[str, int] = {}
-    for each in spec.transforms:
-        found[each.source] = min(found.get(each.source, END_OF_TIME), _need(spec, each, positions))
-    return found
+    return {each.state_key: _need(spec, each, positions) for each in spec.transforms}
+
+
+def hold(store: Store, spec: DerivationSpec, positions: Mapping[str, int]) -> dict[str, Right]:
+    """Make a task hold what it needs; returns, for each transform (by `state_key`), what it finds."""
+    wanted = needs(spec, positions)
+    return store.reads.hold(
+        spec.name, {each.state_key: (each.source, wanted[each.state_key]) for each in spec.transforms}
+    )
 
 
 def _need(spec: DerivationSpec, transform: TransformSpec, positions: Mapping[str, int]) -> int:
@@ -36,27 +42,27 @@ def _need(spec: DerivationSpec, transform: TransformSpec, positions: Mapping[str
 
 
 def compacted(
-    spec: DerivationSpec, positions: Mapping[str, int], sinces: Mapping[str, int]
+    spec: DerivationSpec, positions: Mapping[str, int], rights: Mapping[str, Right]
 ) -> list[tuple[TransformSpec, int]]:
     """Transforms that begin with a history that was compacted, each with the `since` of its source."""
     return [
-        (each, sinces[each.source])
+        (each, rights[each.state_key].since)
         for each in spec.transforms
-        if each.state_key not in positions and sinces[each.source] > (each.not_before or BEGINNING)
+        if each.state_key not in positions and rights[each.state_key].since > (each.not_before or BEGINNING)
     ]
 
 
-def lost(spec: DerivationSpec, positions: Mapping[str, int], sinces: Mapping[str, int]) -> TaskError | None:
+def lost(spec: DerivationSpec, positions: Mapping[str, int], rights: Mapping[str, Right]) -> TaskError | None:
     """The error of a task that has to go on in the midst of a history that was compacted while it was away.
 
     What is left of that history stands for documents it has processed and for others at once.
     """
     for each in spec.transforms:
-        since = sinces[each.source]
-        if each.state_key in positions and _need(spec, each, positions) < since:
+        right = rights[each.state_key]
+        if each.state_key in positions and not right.is_kept and _need(spec, each, positions) < right.since:
             return TaskError(
                 f"'{each.name}' of '{spec.name}' was not in the catalog when the history of '{each.source}' before"
-                f" {format_rfc3339(since)} was compacted, and has yet to read some of it",
+                f" {format_rfc3339(right.since)} was compacted, and has yet to read some of it",
                 position=each.position,
                 hint="raise its 'backfill' to read what there is from the start, or start over: flowctl reset",
             )
@@ -73,5 +79,5 @@ def settle(catalog: CatalogSpec, store: Store) -> list[str]:
     for name, spec in catalog.derivations.items():
         state = store.task(name)
         if state is not None and name not in holders:  # it has last run before there were rights to read
-            store.reads.hold(name, needs(spec, state.positions))
+            hold(store, spec, state.positions)
     return [name for name in sorted(holders - set(catalog.derivations)) if store.reads.forget(name)]

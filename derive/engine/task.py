@@ -18,7 +18,7 @@ import orjson
 from derive.document.clock import format_rfc3339
 from derive.engine.executor import Executor
 from derive.engine.log import TaskLog
-from derive.engine.needs import compacted, lost, needs
+from derive.engine.needs import compacted, hold, lost, needs
 from derive.engine.plan import Plan, Shape, Sources, choose_end, is_small, shape_of, slice_borders
 from derive.engine.state import publish_epoch, remove_shards
 from derive.engine.worker import Message, progress_folder
@@ -119,9 +119,9 @@ class Task:
         self.begins = tuple(
             each for each in spec.transforms if state.positions and each.state_key not in state.positions
         )
-        sinces = store.reads.hold(spec.name, needs(spec, self._positions))
-        self.compacted = tuple(compacted(spec, self._positions, sinces))
-        self._lost = lost(spec, self._positions, sinces)
+        rights = hold(store, spec, self._positions)
+        self.compacted = tuple(compacted(spec, self._positions, rights))
+        self._lost = lost(spec, self._positions, rights)
 
     @property
     def upper(self) -> int:

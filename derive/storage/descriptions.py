@@ -63,7 +63,7 @@ class TaskCommit:
         shards: numbers of the shards that took part.
         documents_in: documents processed in this transaction.
         documents_out: documents published in it.
-        reads: for each source, the clock from which on the task still needs it.
+        reads: for each transform (by state key), the clock from which on it still needs its source.
     """
 
     task: str

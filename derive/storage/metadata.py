@@ -81,6 +81,7 @@ CREATE TABLE replaced (
 
 _READS = """
 ALTER TABLE capability ADD COLUMN task TEXT;    -- whose durable right to read this is; NULL for leased ones and writers
+ALTER TABLE capability ADD COLUMN transform TEXT;   -- for which of its transforms (by state key)
 ALTER TABLE capability ADD COLUMN at INTEGER;   -- files replaced before are not read any more; NULL: none is being read
 CREATE TABLE abandoned (
     id TEXT PRIMARY KEY,                -- of a leased write capability that its holder never gave back

@@ -42,6 +42,19 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
+class Right:
+    """What a transform finds of its source.
+
+    Attributes:
+        since: below it, the source is not known as it was.
+        is_kept: the transform has held this right until now, so nothing it has yet to process went meanwhile.
+    """
+
+    since: int
+    is_kept: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Frontiers:
     """Between which times a collection is exact and final.
 
@@ -155,26 +168,28 @@ class Reads:
 
     # Tasks
 
-    def hold(self, task: str, needs: Mapping[str, int]) -> dict[str, int]:
-        """Give a task the right to read each of its sources from where it needs them, and of no other collection.
+    def hold(self, task: str, needs: Mapping[str, tuple[str, int]]) -> dict[str, Right]:
+        """Give a task the right to read its sources from where it needs them, and to read nothing else.
 
         Args:
             task: its name.
-            needs: for each source, the least clock that it still needs.
+            needs: for each transform (by state key), its source and the least clock of it that it still needs.
 
         Returns:
-            The `since` of each source, below which the task does not find it as it was.
+            For each transform, what it finds.
         """
         now = wall_clock()
         found = {}
         with self._metadata.transaction() as db:
-            db.execute("DELETE FROM capability WHERE task = ?", (task,))
-            for name, frontier in needs.items():
+            rows: list[Any] = db.execute(
+                "DELETE FROM capability WHERE task = ? RETURNING transform, collection", (task,)
+            ).fetchall()
+            for transform, (name, frontier) in needs.items():
                 since: int | None = db.execute("SELECT since FROM collection WHERE name = ?", (name,)).get
-                found[name] = BEGINNING if since is None else since
+                found[transform] = Right(since or BEGINNING, (transform, name) in rows)
                 if since is not None:
                     capability = ReadCapability(str(uuid.uuid4()), name, max(since, frontier))
-                    _insert(db, capability, task=task, at=now)
+                    _insert(db, capability, at=now, task=task, transform=transform)
         return found
 
     def holders(self) -> set[str]:
@@ -231,8 +246,8 @@ def move_task(db: apsw.Connection, task: str, reads: Mapping[str, int]) -> None:
     """Move a task's rights to read up to where it needs its sources now."""
     now = wall_clock()
     db.executemany(
-        "UPDATE capability SET frontier = max(frontier, ?), at = ? WHERE task = ? AND collection = ?",
-        [(frontier, now, task, name) for name, frontier in reads.items()],
+        "UPDATE capability SET frontier = max(frontier, ?), at = ? WHERE task = ? AND transform = ?",
+        [(frontier, now, task, transform) for transform, frontier in reads.items()],
     )
 
 
@@ -257,12 +272,27 @@ def _ended(capability: ReadCapability) -> FencedError:
 
 
 def _insert(
-    db: apsw.Connection, capability: ReadCapability, *, at: int, expires: int | None = None, task: str | None = None
+    db: apsw.Connection,
+    capability: ReadCapability,
+    *,
+    at: int,
+    expires: int | None = None,
+    task: str | None = None,
+    transform: str | None = None,
 ) -> None:
     db.execute(
-        "INSERT INTO capability (id, collection, kind, epoch, frontier, expires, holder, task, at)"
-        " VALUES (?, ?, 'read', 0, ?, ?, ?, ?, ?)",
-        (capability.id, capability.collection, capability.frontier, expires, this_holder(), task, at),
+        "INSERT INTO capability (id, collection, kind, epoch, frontier, expires, holder, task, transform, at)"
+        " VALUES (?, ?, 'read', 0, ?, ?, ?, ?, ?, ?)",
+        (
+            capability.id,
+            capability.collection,
+            capability.frontier,
+            expires,
+            this_holder(),
+            task,
+            transform,
+            at,
+        ),
     )
 
 
@@ -271,8 +301,8 @@ def _frontiers(db: apsw.Connection, name: str) -> Frontiers | None:
     if row is None:
         return None
     holds: list[Any] = db.execute(
-        "SELECT frontier, task, holder FROM capability WHERE collection = ? AND kind = 'read'"
-        " ORDER BY frontier, task, holder",
+        "SELECT min(frontier), task, holder FROM capability WHERE collection = ? AND kind = 'read'"
+        " GROUP BY coalesce(task, id) ORDER BY 1, task, holder",
         (name,),
     ).fetchall()
     return Frontiers(row[0], row[1], tuple(Hold(*each) for each in holds))

@@ -75,7 +75,7 @@ def test_a_lease_holds_since_back_until_it_moves_up_or_is_given_back(world: Worl
 
 
 def test_who_holds_since_back_is_told(world: World) -> None:
-    world.store.reads.hold("c/task", {NAME: 2_500_000})
+    world.store.reads.hold("c/task", {"one": (NAME, 3_500_000), "other": (NAME, 2_500_000)})
 
     done = compact(world.store, spec_of(world), since=4_000_000)
 
@@ -114,7 +114,7 @@ def test_files_stay_for_as_long_as_someone_reads_them(world: World) -> None:
 def test_a_task_at_rest_keeps_no_files(world: World) -> None:
     world.store.create_task(NAME, 1)
     writer = world.store.acquire_exclusive(NAME)
-    world.store.reads.hold(NAME, {NAME: 1_000_000})
+    world.store.reads.hold(NAME, {"one": (NAME, 1_000_000)})
 
     compact(world.store, spec_of(world), grace=0)
     assert len(files(world)) == 5
@@ -125,7 +125,7 @@ def test_a_task_at_rest_keeps_no_files(world: World) -> None:
 
 def test_a_task_at_work_is_not_forgotten(world: World) -> None:
     writer = world.store.acquire_exclusive(NAME)
-    world.store.reads.hold(NAME, {NAME: 1_000_000})
+    world.store.reads.hold(NAME, {"one": (NAME, 1_000_000)})
 
     assert not world.store.reads.forget(NAME)
     world.store.drop(writer)

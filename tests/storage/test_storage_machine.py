@@ -32,6 +32,7 @@ from derive.storage.capability import ReadCapability, WriteCapability
 from derive.storage.contents import ReadOptions, read_rows, reading, reduce_in_memory
 from derive.storage.ingest import Ingestion
 from derive.storage.reader import SourceRead, read_sorted
+from derive.storage.reads import Right
 from derive.storage.segment import INGESTED, SegmentWriter
 from derive.storage.store import Store
 from derive.storage.texts import parse_texts
@@ -238,7 +239,8 @@ class Machine(RuleBasedStateMachine):
 
     @rule(share=SHARES)
     def hold_for_a_task(self, share: float) -> None:
-        assert self.store.reads.hold("t", {NAME: self.at(share)}) == {NAME: self.model.since}
+        right = Right(self.model.since, "t" in self.model.readers)
+        assert self.store.reads.hold("t", {"x": (NAME, self.at(share))}) == {"x": right}
         self.model.readers["t"] = max(self.at(share), self.model.since)
 
     @rule()
