@@ -22,7 +22,7 @@ from typing import Any
 import apsw
 import pytest
 from conftest import World
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
@@ -40,6 +40,7 @@ CRASHES = st.lists(
     st.tuples(st.sampled_from(sorted(FAILPOINTS)), st.integers(1, 6)).map(lambda each: f"{each[0]}:{each[1]}"),
     max_size=2,
 )
+SLOW = settings(deadline=None, suppress_health_check=list(HealthCheck))
 TASKS = ["x/counts", "x/large", "x/echo"]
 
 
@@ -185,7 +186,11 @@ class CrashMachine(RuleBasedStateMachine):
                 if known is None or other is None:
                     continue
                 rows = disturbed.rows(name)
-                assert (known.upper, rows) == (other.upper, twin.rows(name))
+                assert known.documents == other.documents
+                if name in TASKS:
+                    assert (known.upper, rows) == (other.upper, twin.rows(name))
+                else:  # an ingestion that died holds `upper` back until a run finds that it did
+                    assert rows == twin.rows(name)[: len(rows)]
                 upper, before = self.seen.get(name, (0, []))
                 assert known.upper >= upper
                 assert rows[: len(before)] == before
@@ -320,9 +325,8 @@ def server() -> Iterator[Server]:
 
 def test_l2_l3_l5_whatever_happens_and_wherever_it_crashes(server: Server) -> None:
     CrashMachine.server = server
+    # To find the shortest way to a failure would take hours: each step is a process or two.
+    phases = [Phase.explicit, Phase.reuse, Phase.generate]
     run_state_machine_as_test(
-        CrashMachine,
-        settings=settings(
-            max_examples=EXAMPLES, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
-        ),
+        CrashMachine, settings=settings(SLOW, max_examples=EXAMPLES, stateful_step_count=12, phases=phases)
     )

@@ -261,3 +261,77 @@ def spark_agrees(spark: SparkExecutor, text: str, documents: Documents, counts: 
                 world.step(spark, shards=shards)
             assert world.digest() == expected
             world.store.close()
+
+
+TYPESCRIPT = """
+collections:
+  t/source:
+    schema:
+      type: object
+      required: [id, k, v, at]
+      properties: {id: {type: integer}, k: {type: string}, v: {type: number}, at: {type: string}}
+    key: [/id]
+  t/ts:
+    schema:
+      type: object
+      required: [k, v]
+      reduce: {strategy: merge}
+      properties: {k: {type: string}, v: {type: number, reduce: {strategy: sum}}, w: {type: string}}
+    key: [/k]
+    derive:
+      using: {typescript: {module: out.ts}}
+      transforms:
+        - {name: split, source: t/source, shuffle: {key: [/k]}}
+        - {name: later, source: t/source, shuffle: {key: [/k]}, readDelay: 2s}
+        - {name: again, source: t/ts, shuffle: {key: [/k]}}
+  t/after:
+    schema: {type: object, required: [k, v], properties: {k: {type: string}, v: {type: number}}}
+    key: [/k]
+    derive:
+      using: {sqlite: {migrations: ["CREATE TABLE seen (k TEXT PRIMARY KEY, n REAL NOT NULL);"]}}
+      transforms:
+        - name: add
+          source: t/ts
+          shuffle: {key: [/k]}
+          lambda: INSERT INTO seen VALUES ($k, $v) ON CONFLICT DO UPDATE SET n = n + $v RETURNING k, n AS v;
+"""
+MODULE = """
+import { Document, IDerivation, SourceAgain, SourceLater, SourceSplit } from 'flow/t/ts.ts';
+
+export class Derivation extends IDerivation {
+  split(read: { doc: SourceSplit }): Document[] {
+    const chance = `${new Date().toISOString()} ${Math.random()}`;
+    return [{ k: read.doc.k, v: read.doc.v, w: chance }, { k: 'all', v: Math.random() }];
+  }
+  later(read: { doc: SourceLater }): Document[] {
+    return [{ k: 'all', v: -1 }];
+  }
+  again(read: { doc: SourceAgain }): Document[] {
+    return read.doc.v > 8 ? [{ k: read.doc.k + 'x', v: read.doc.v - 8, w: read.doc.w }] : [];
+  }
+}
+"""
+
+
+@pytest.mark.deno
+@pytest.mark.spark
+def test_l1_typescript_beside_sql_with_chance_delay_and_feedback(spark: SparkExecutor, tmp_path: Path) -> None:
+    write_catalog(tmp_path, TYPESCRIPT, out__ts=MODULE)
+    documents: Documents = [
+        {"id": n, "k": "abü"[n % 3], "v": 3 * n, "at": format_rfc3339(BASE + n * 400_000)} for n in range(9)
+    ]
+    expected = one_go(str(tmp_path), "one", TYPESCRIPT, documents, 1)
+    assert one_go(str(tmp_path), "three", TYPESCRIPT, documents, 3) == expected
+    live, on_spark = world_of(tmp_path, "live", TYPESCRIPT), world_of(tmp_path, "spark", TYPESCRIPT)
+    for begin in range(0, 9, 3):
+        live.ingest(SOURCE, documents[begin : begin + 3])
+        live.wall = BASE + (begin + 3) * 400_000
+        live.step(shards=2)
+    live.wall = LATER
+    live.step()
+    on_spark.ingest(SOURCE, documents)
+    on_spark.step(spark, shards=2)
+
+    assert len({row[3] for row in live.rows("t/ts")}) > 12
+    assert live.digest() == expected
+    assert on_spark.digest() == expected
