@@ -27,6 +27,7 @@ bench: $(READY) ## Measure the figures of the README on this machine
 	@$(BIN)/python bench/reduce.py
 	@$(BIN)/python bench/check.py
 	@$(BIN)/python bench/typescript.py
+	@$(BIN)/python bench/latency.py
 
 torture: $(READY) ## Kill both examples at random moments, over and over; takes more than an hour
 	@$(BIN)/python tests/torture.py --example acmebank --rounds 200

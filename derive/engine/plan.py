@@ -103,9 +103,15 @@ def shape_of(spec: DerivationSpec, shards: int) -> Shape:
 
 
 class Sources:
-    """What a derivation's transforms can read at this moment: segments and uppers, from one look at the store."""
+    """What a derivation's transforms have yet to read at this moment: segments and uppers, from one look at the store.
 
-    def __init__(self, store: Store, spec: DerivationSpec) -> None:
+    Args:
+        store: the data folder.
+        spec: the derivation.
+        positions: by `state_key`, the adjusted clock below which a transform has processed everything.
+    """
+
+    def __init__(self, store: Store, spec: DerivationSpec, positions: Mapping[str, int]) -> None:
         self.root = store.root
         self.spec = spec
         self.uppers: dict[str, int] = {}
@@ -113,10 +119,10 @@ class Sources:
         for transform in spec.transforms:
             source = spec.sources[transform.source]
             if source.name not in self.uppers:
-                known = store.collection(source.name)
-                self.uppers[source.name] = known.upper if known else BEGINNING
+                self.uppers[source.name] = store.upper(source.name)
             fields = [each.field for each in source.partitions]
-            self._segments[transform.index] = store.segments(source.name, fields, transform.selector)
+            begin = positions.get(transform.state_key, BEGINNING) - offset_of(spec, transform)
+            self._segments[transform.index] = store.segments(source.name, fields, transform.selector, begin)
 
     def read(self, transform: TransformSpec, begin: int, end: int) -> SourceRead:
         """The read of a transform for adjusted clocks in `[begin, end)`."""

@@ -18,7 +18,7 @@ from derive.engine.task import Committed, Task, Waiting
 from derive.errors import DiskFullError, EngineLostError, FencedError, FlowError
 from derive.protocol.specs import CatalogSpec, TransformSpec
 from derive.storage.compaction import compact
-from derive.storage.frontier import BEGINNING, END_OF_TIME, tick_end
+from derive.storage.frontier import END_OF_TIME, tick_end
 from derive.storage.store import Store
 
 _HELD_SECONDS = 0.1
@@ -135,7 +135,7 @@ class Run:
         tasks = [self.tasks[name] for name in cycle]
         if not all(self._may_run(each) for each in tasks):
             return False
-        looks = {each.spec.name: Sources(self._store, each.spec) for each in tasks}
+        looks = {each.spec.name: each.look() for each in tasks}
         whole = (*cycle, *self._absent[cycle])
         in_memory = feeds_back_in_memory(tasks[0].spec, tasks[0].shards, whole)
         alone = len(whole) == 1 and not any(each.feedback for each in tasks[0].spec.transforms)
@@ -143,7 +143,7 @@ class Run:
         if not (in_memory or alone):
             found = [_earliest_cause(each, looks[each.spec.name]) for each in tasks]
             # Those on the cycle that do not run now may publish later whatever is not below their `upper`.
-            found += [self._upper(name) for name in self._absent[cycle]]
+            found += [self._store.upper(name) for name in self._absent[cycle]]
             earliest = min(now, *found)
         moved = False
         for task in tasks:
@@ -156,14 +156,10 @@ class Run:
                     upper = now if in_memory else max(upper, earliest)
                 return min(upper + offset_of(task.spec, transform), now)
 
-            moved = self._transact(task, frontier) or moved
+            moved = self._transact(task, look, frontier) or moved
             if task.error:
                 return False
         return moved
-
-    def _upper(self, name: str) -> int:
-        known = self._store.collection(name)
-        return known.upper if known else BEGINNING
 
     def _may_run(self, task: Task) -> bool:
         """Whether a task is well, or its error may have healed by now and has waited its time."""
@@ -174,10 +170,10 @@ class Run:
         task.error = None
         return True
 
-    def _transact(self, task: Task, frontier: Callable[[TransformSpec], int]) -> bool:
+    def _transact(self, task: Task, sources: Sources, frontier: Callable[[TransformSpec], int]) -> bool:
         name = task.spec.name
         try:
-            done = task.advance(self._executor, frontier, lambda count: self._observer.working(name, count))
+            done = task.advance(self._executor, sources, frontier, lambda count: self._observer.working(name, count))
         except (FencedError, EngineLostError):
             raise
         except FlowError as error:
@@ -246,7 +242,7 @@ class Run:
         spec = self.tasks[waiting.task].spec
         end = tick_end(waiting.due, spec.tick)
         for each in spec.transforms:
-            if each.source in standing and self._upper(each.source) + offset_of(spec, each) < end:
+            if each.source in standing and self._store.upper(each.source) + offset_of(spec, each) < end:
                 return replace(waiting, behind=standing[each.source])
         return waiting
 

@@ -74,7 +74,7 @@ def find_waiting(store: Store, spec: DerivationSpec, positions: Mapping[str, int
         spec: the derivation.
         positions: by `state_key`, the adjusted clock below which a transform has processed everything.
     """
-    sources = Sources(store, spec)
+    sources = Sources(store, spec, positions)
     found = []
     for each in spec.transforms:
         position = positions.get(each.state_key, BEGINNING)
@@ -137,6 +137,10 @@ class Task:
         """The adjusted clock below which a transform has processed everything."""
         return self._positions.get(transform.state_key, BEGINNING)
 
+    def look(self) -> Sources:
+        """What there is to read now."""
+        return Sources(self._store, self.spec, self._positions)
+
     def earliest(self, sources: Sources) -> int | None:
         """The least adjusted clock of a stored document that is not processed yet; None if there is none."""
         found = [sources.earliest(each, self.position(each)) for each in self.spec.transforms]
@@ -147,12 +151,17 @@ class Task:
         return find_waiting(self._store, self.spec, self._positions)
 
     def advance(
-        self, executor: Executor, frontier: Callable[[TransformSpec], int], progress: Callable[[int], None]
+        self,
+        executor: Executor,
+        sources: Sources,
+        frontier: Callable[[TransformSpec], int],
+        progress: Callable[[int], None],
     ) -> Committed | None:
         """Run one transaction as far as frontiers allow.
 
         Args:
             executor: carries it out.
+            sources: what `look` has seen.
             frontier: for a transform, the adjusted clock below which its source is final.
             progress: told how many documents have been processed, with 0 to begin with; not called where there are
                 none, and only time moves.
@@ -166,7 +175,6 @@ class Task:
         if self._lost:
             raise self._lost
         tick = self.spec.tick
-        sources = Sources(self._store, self.spec)
         for level in sorted({each.priority for each in self.spec.transforms}, reverse=True):
             transforms = [each for each in self.spec.transforms if each.priority == level]
             bound = tick_begin(min(frontier(each) for each in transforms), tick)

@@ -6,12 +6,20 @@ There is one for reading, testing and the engine alike.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
+from derive.document.exact import dump_exact, parse_exact
 from derive.document.pointer import JSON, MISSING
 from derive.reduce.merge import compile_schema
-from derive.reduce.reducer import NotAssociative
+from derive.reduce.reducer import NotAssociative, Reduce
 
 __all__ = ["Combiner", "NotAssociative"]
+
+
+@lru_cache(maxsize=256)
+def _compiled(schema: bytes, name: str) -> Reduce:
+    # Small transactions are many, and would each take longer to compile it than to use it.
+    return compile_schema(parse_exact(schema), name)
 
 
 class Combiner:
@@ -26,7 +34,7 @@ class Combiner:
     """
 
     def __init__(self, schema: JSON, *, name: str = "") -> None:
-        self._reduce = compile_schema(schema, name)
+        self._reduce = _compiled(dump_exact(schema), name)
 
     def partial_step(self, left: JSON, right: JSON) -> JSON:
         """Combine two documents of which the first is not the beginning of its key's history.

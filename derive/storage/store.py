@@ -89,6 +89,12 @@ class Store:
             ).fetchone()
         return Collection(*row) if row else None
 
+    def upper(self, name: str) -> int:
+        """The `upper` of a collection."""
+        with self._metadata.snapshot() as db:
+            found: int | None = db.execute("SELECT upper FROM collection WHERE name = ?", (name,)).get
+        return BEGINNING if found is None else found
+
     def segments(
         self, name: str, partitions: Sequence[str], selector: SelectorSpec, begin: int = BEGINNING
     ) -> list[Segment]:
