@@ -7,18 +7,16 @@ import random
 import signal
 import subprocess
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from conftest import World, write_catalog
-from test_kill import kill_driver, kill_worker, start, wait_for_progress
+from conftest import write_catalog
+from test_kill import kill_and_run_again, kill_driver, kill_worker, loaded
 from victims import deno_processes
-
-from derive.catalog import load
 
 pytestmark = [pytest.mark.spark, pytest.mark.deno]
 
+COUNT = 60_000
 CATALOG = """
 collections:
   k/transfers:
@@ -82,27 +80,9 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def expected(source: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    world = loaded(source, tmp_path_factory.mktemp("undisturbed"))
+    world = loaded(source, tmp_path_factory.mktemp("undisturbed"), COUNT)
     world.step(shards=1)
     return world.digest()
-
-
-def loaded(source: Path, root: Path) -> World:
-    """Two batches, so that the one that is disturbed has state before it."""
-    world = World(root / "data", load(source))
-    begin = datetime(2024, 1, 1, tzinfo=UTC)
-    for part in (range(2_000), range(2_000, 60_000)):
-        documents = [
-            {
-                "id": number,
-                "sender": f"s{number % 997:04d}",
-                "amount": number % 13 / 8,
-                "at": f"{begin + timedelta(milliseconds=7 * number):%Y-%m-%dT%H:%M:%S.%fZ}",
-            }
-            for number in part
-        ]
-        world.ingest("k/transfers", documents)
-    return world
 
 
 def kill_deno(process: subprocess.Popen[bytes]) -> None:
@@ -115,21 +95,12 @@ def kill_deno(process: subprocess.Popen[bytes]) -> None:
 def test_l2_killed_in_the_middle_and_run_again_gives_the_same_bytes(
     kill: Callable[[subprocess.Popen[bytes]], None], source: Path, expected: dict[str, str], tmp_path: Path
 ) -> None:
-    world = loaded(source, tmp_path)
+    world = loaded(source, tmp_path, COUNT)
 
-    process = start(source, world)
-    wait_for_progress(world, process)
-    kill(process)
-    status = process.wait()
-    task = world.store.task("k/totals")
-    assert task is not None
-    if kill is not kill_worker:  # Spark runs a lost worker's part again
-        assert status != 0
-        assert task.documents_in == 0  # nothing of the transaction was committed
-    again = start(source, world)
+    status = kill_and_run_again(kill, source, world)
 
-    assert again.wait() == 0
+    assert (status == 0) == (kill is kill_worker)  # Spark runs a lost worker's part again
     assert world.digest() == expected
     state = world.store.task("k/totals")
     assert state is not None
-    assert state.documents_in == 60_000
+    assert state.documents_in == COUNT
