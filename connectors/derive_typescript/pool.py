@@ -19,16 +19,23 @@ class Pool:
         self._lock = threading.Lock()
         self._idle: list[tuple[str, DenoProcess]] = []
 
-    def take(self, digest: str, version: str | None) -> DenoProcess | None:
+    def take(self, digest: str, version: str | None, shard: str = "") -> DenoProcess | None:
         """A process that waits with this derivation's module, the one last used; None if there is none.
 
         A module that keeps state may hold some of it where no constructor clears it. So its process goes on only from
-        the very version it was committed at, or from nothing if it can forget.
+        the very version it was committed at, or from nothing if it can forget. One that served this shard and is at
+        another version was rolled back, and is ended.
 
         Args:
             digest: of what it runs.
             version: of the committed state; None if there is none.
+            shard: names whose state it is; empty if nobody's.
         """
+        with self._lock:
+            stale = [each for _, each in self._idle if shard and each.shard == shard and not _continues(each, version)]
+            self._idle = [each for each in self._idle if each[1] not in stale]
+        for each in stale:
+            each.end()
         with self._lock:
             places = [
                 place

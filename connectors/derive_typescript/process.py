@@ -27,6 +27,9 @@ _READ_BYTES = 1 << 20
 _OUTSIDE_MEGABYTES, _CORE_MEGABYTES = 1024, 32
 """What Deno itself sets aside: about 550 MB on two cores, a part of it for each, and very little of it used."""
 
+_PROCESSORS = 4
+"""How many processors Deno, one thread of which runs the module, may keep busy on average."""
+
 _PATIENCE = 5.0
 """Seconds to wait for the end of a process that was killed."""
 
@@ -47,12 +50,14 @@ class DenoProcess:
     Attributes:
         log: takes what the module says.
         version: of the state its instance is at; None if its module keeps none.
+        shard: whose state that is.
         abilities: which of `flush`, `startCommit` and `reset` the class has of its own, once a session was opened.
     """
 
     def __init__(self, spec: DerivationSpec, digest: str) -> None:
         self.log: Log = _unheard
         self.version: str | None = None
+        self.shard = ""
         self.abilities: dict[str, bool] = {}
         # Not a pipe of Popen's: a fork would copy its lock, held by the thread that waits, and never get past it.
         self._stderr, child = os.pipe()
@@ -89,6 +94,14 @@ class DenoProcess:
         most = (2 * heap + _OUTSIDE_MEGABYTES + _CORE_MEGABYTES * (os.cpu_count() or 1)) << 20
         with suppress(OSError, AttributeError):  # Linux's; elsewhere the heap alone is bounded
             resource.prlimit(self._process.pid, resource.RLIMIT_DATA, (most, most))
+
+    def _limit_time(self, seconds: float) -> None:
+        """Bound the processor time that the process may take from now on, for if nobody is left to end it."""
+        with suppress(OSError, AttributeError, IndexError, ValueError):
+            fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+            used = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+            most = int(used + _PROCESSORS * seconds) + 2
+            resource.prlimit(self._process.pid, resource.RLIMIT_CPU, (most, resource.RLIM_INFINITY))
 
     @property
     def pid(self) -> int:
@@ -130,6 +143,7 @@ class DenoProcess:
         Raises:
             Late: none came within `seconds`.
         """
+        self._limit_time(seconds)
         deadline = time.monotonic() + seconds
         while True:
             line = self._line(deadline)

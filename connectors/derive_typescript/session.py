@@ -94,6 +94,7 @@ class TypeScriptSession:
             position = member_position(self._module, "startCommit")
             raise self._refused(reply["error"], f"'startCommit' of '{self._spec.name}' failed", position)
         process.version = self._state.commit(reply["committed"])
+        process.shard = self._state.place
         self._unanswered = False
         self._committed = True
 
@@ -118,7 +119,7 @@ class TypeScriptSession:
             what = f"the TypeScript module of '{self._spec.name}' cannot start"
             raise self._refused(reply["error"], what, self._module.position)
         process.abilities = reply["opened"]
-        if process.abilities["startCommit"] and not self._state.lasts:
+        if process.abilities["startCommit"] and not self._state.place:
             raise LambdaError(
                 f"'{self._spec.name}' keeps state, which its module does not say: no shard is there to keep it",
                 position=self._module.position,
@@ -134,7 +135,7 @@ class TypeScriptSession:
     def _begin(self) -> tuple[DenoProcess, dict[str, Any]]:
         """A process, and its answer to the question that opens a session."""
         question = self._question()
-        waiting = self._process = POOL.take(self._digest, self._state.version())
+        waiting = self._process = POOL.take(self._digest, self._state.version(), self._state.place)
         if waiting is not None:
             waiting.log = self._log
             if reply := self._ask(waiting, question, may_be_gone=True):

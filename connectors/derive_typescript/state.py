@@ -22,12 +22,12 @@ class State:
         database: the shard's, or one in memory if documents have no shard.
 
     Attributes:
-        lasts: what is written is there in the next transaction.
+        place: names whose state it is; empty if nothing that is written is there in the next transaction.
     """
 
     def __init__(self, database: apsw.Connection) -> None:
         self._database = database
-        self.lasts = bool(database.filename)
+        self.place = database.filename
 
     def version(self) -> str | None:
         """Names the committed state; None if there is none."""

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from typescript_derivation import HEAD, derivation, invoke, lambdas, open_session, run
 
 from connectors.derive_typescript.pool import POOL
 from derive.errors import LambdaError
+from derive.protocol.derive import ReadBatch
 from derive.protocol.sandbox import Limits
 
 pytestmark = pytest.mark.deno
@@ -128,6 +133,53 @@ def test_a_constructor_that_never_ends_is_ended() -> None:
     spec = replace(lambdas("return [];", " x = (() => { for (;;); })();"), limits=Limits(answer_seconds=0.7))
     with pytest.raises(LambdaError, match="the TypeScript module of 'acme/out' gave no answer within 0.7 s"):
         run(spec, [{"id": 1}])
+
+
+def test_a_module_that_reads_frames_itself_gets_no_answer() -> None:
+    text = (
+        f"{HEAD}import {{ readSync }} from 'node:fs';\nexport class Derivation extends IDerivation {{\n"
+        "    fromIn(read: any): any { readSync(0, new Uint8Array(1)); return [read.doc]; }\n}\n"
+    )
+    with pytest.raises(LambdaError, match="transform 'fromIn' of 'acme/out' gave no answer within 0.7 s"):
+        run(replace(derivation(text), limits=Limits(answer_seconds=0.7)), [{"id": 1}])
+
+
+ORPHAN = """\
+import sys
+from dataclasses import replace
+sys.path.insert(0, sys.argv[1])
+from typescript_derivation import invoke, lambdas, open_session
+from derive.protocol.sandbox import Limits
+session = open_session(replace(lambdas("for (;;);"), limits=Limits(answer_seconds=1)))
+print(session._open().pid, flush=True)
+invoke(session, [{"id": 1}])
+"""
+
+
+def test_a_process_that_hangs_when_nobody_is_left_to_end_it_ends_itself() -> None:
+    command = [sys.executable, "-c", ORPHAN, str(Path(__file__).parent)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as python:
+        assert python.stdout is not None
+        deno = Path("/proc") / python.stdout.readline().decode().strip()
+        time.sleep(0.5)  # it is at work by now
+        assert deno.exists()
+        python.kill()
+    deadline = time.monotonic() + 60
+    while deno.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_an_error_behind_slow_documents_names_the_right_one() -> None:
+    wait = "Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 120);"
+    spec = lambdas(f"{wait} if (read.doc.id === 7) throw new Error('seven'); return [read.doc];")
+    session = open_session(spec)
+    published = []
+    with pytest.raises(LambdaError, match='Error: seven; the document was {"id":7}$'):
+        for each in session.invoke(ReadBatch([0] * 9, [1] * 9, [1] * 9, [{"id": number} for number in range(9)])):
+            published.append(each)
+    session.close()
+    assert published[:3] == [(0, {"id": 0}), (1, {"id": 1}), (2, {"id": 2})]
 
 
 def test_slow_documents_may_take_long_together() -> None:

@@ -10,11 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from typescript_derivation import CLOCK, HEAD, derivation, invoke, lambdas, open_session, run
 
 from connectors.derive_typescript.pool import POOL
 from derive.errors import LambdaError, LostError
 from derive.protocol.derive import ReadBatch
+from derive.protocol.specs import Document
 
 pytestmark = pytest.mark.deno
 
@@ -43,6 +46,21 @@ def test_each_transform_calls_its_method_which_may_be_async() -> None:
     published = invoke(session, [{"id": 1}, {"id": 2}, {"id": 3}], [1, 0, 1])
     session.close()
     assert published == [(0, {"debit": 1}), (1, {"credit": 2}), (2, {"debit": 3})]
+
+
+numbers = st.integers(-(2**53), 2**53) | st.floats(-1e15, 1e15)
+anything = st.recursive(
+    st.none() | st.booleans() | numbers | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.dictionaries(st.text(), anything, max_size=5), min_size=1, max_size=30))
+def test_documents_come_back_as_they_went(documents: list[Document]) -> None:
+    kept = [{f"_{name}": value for name, value in each.items()} for each in documents]  # no `__proto__`, no numbers
+    assert run(lambdas("return [read.doc];"), kept) == list(enumerate(kept))
 
 
 def test_batches_longer_than_a_frame_keep_their_order() -> None:

@@ -162,9 +162,11 @@ def test_a_transaction_that_is_not_committed_leaves_neither_state_nor_process(tm
     with shard.transaction(spec, commits=False) as session:
         assert counted(session, "a", "b") == [(2, 2), (1, 2)]
         lost = session._process
+    assert lost.alive
     with shard.transaction(spec) as session:
         assert counted(session, "a", "b") == [(2, 1), (1, 1)]  # of a new process: it is its first instance
         assert session._process is not lost
+        assert not lost.alive
 
 
 @pytest.mark.deno
