@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from derive.document.jsonc import parse_jsonc, plain_json
 from derive.document.pointer import JSON
 from derive.errors import FlowError
 
@@ -20,8 +21,6 @@ NAME, TARGET = "flow/", "./flow_generated/typescript/"
 
 _FILES = ("deno.json", "deno.jsonc")
 _STRING = r'"(?:[^"\\\n]|\\.)*"'
-_COMMENT = re.compile(rf"({_STRING})|//[^\n]*|/\*.*?\*/|\ufeff", re.DOTALL)
-_TRAILING_COMMA = re.compile(rf"({_STRING})|,(?=\s*[}}\]])")
 _TOKEN = re.compile(rf"{_STRING}|[{{}}\[\]:,]")
 _NEW = json.dumps({"imports": {NAME: TARGET}}, indent=4) + "\n"
 
@@ -59,14 +58,14 @@ def extend_settings(root: Path) -> Settings:
         raise FlowError(f"cannot read {path}: {exc.strerror or exc}") from exc
     except UnicodeDecodeError:
         return _left_alone(path, "is not UTF-8 text")
-    reason = _obstacle(_parse(text))
+    reason = _obstacle(parse_jsonc(text))
     if reason is not None:
         return _left_alone(path, reason)
-    value = _parse(text)
+    value = parse_jsonc(text)
     if value.get("imports", {}).get(NAME) == TARGET:
         return Settings(path, text)
     extended = _insert(text, has_imports="imports" in value)
-    if _parse(extended) != {**value, "imports": {**value.get("imports", {}), NAME: TARGET}}:
+    if parse_jsonc(extended) != {**value, "imports": {**value.get("imports", {}), NAME: TARGET}}:
         return _left_alone(path, "is not understood")
     return Settings(path, extended)
 
@@ -87,26 +86,9 @@ def _left_alone(path: Path, why: str) -> Settings:
     )
 
 
-def _plain(text: str) -> str:
-    """The text as JSON: comments and trailing commas become spaces, and everything stays in its place."""
-
-    def blank(found: re.Match[str]) -> str:
-        return found[0] if found[1] else re.sub(r"[^\r\n]", " ", found[0])
-
-    return _TRAILING_COMMA.sub(blank, _COMMENT.sub(blank, text))
-
-
-def _parse(text: str) -> JSON:
-    """What the text holds; None if it is no JSON, with or without comments."""
-    try:
-        return json.loads(_plain(text))
-    except ValueError:
-        return None
-
-
 def _insert(text: str, *, has_imports: bool) -> str:
     """The text with the entry inserted at the beginning of the object it belongs to."""
-    plain = _plain(text)
+    plain = plain_json(text)
     newline = "\r\n" if "\r\n" in text else "\n"
     indent = re.search(r"\n([ \t]+)\S", plain)
     step = indent[1] if indent else "    "

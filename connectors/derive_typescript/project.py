@@ -91,7 +91,7 @@ def digest_of(spec: DerivationSpec) -> str:
 
 
 def _files(spec: DerivationSpec) -> dict[str, bytes]:
-    imports = {f"flow/{spec.name}.ts": "./interfaces.ts"}
+    imports = {**dict(spec.libraries), f"flow/{spec.name}.ts": "./interfaces.ts"}
     options = {"noImplicitOverride": False}  # `flush` and its kin, with or without `override`
     return {
         AUTHOR + MODULE: module_of(spec).text.encode(),

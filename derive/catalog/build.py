@@ -195,6 +195,7 @@ class _Builder:
             tick=derive.tick,
             disabled=derive.disabled,
             imports=derive.imports,
+            libraries=derive.libraries,
             permissions=derive.permissions,
         )
 

@@ -21,7 +21,7 @@ from derive.catalog.model import (
     TestDef,
     TransformDef,
 )
-from derive.catalog.modules import imported_files
+from derive.catalog.modules import imported_files, named_libraries
 from derive.catalog.resource import Resources, why
 from derive.catalog.structure import check_structure
 from derive.catalog.yaml import Located
@@ -198,6 +198,7 @@ class Loader:
         migrations = self._scripts(settings.get("migrations"), url, "the migration")
         if connector == "typescript" and module is None:
             return None
+        beside = self._written_in(module, url) if module else ""
         return DeriveDef(
             connector=connector,
             migrations=migrations,
@@ -206,7 +207,8 @@ class Loader:
             shuffle_key_types=fields.get("shuffleKeyTypes"),
             tick=parse_duration(shards["maxTxnDuration"].value) if "maxTxnDuration" in shards else _TICK,
             disabled="disable" in shards and shards["disable"].value,
-            imports=() if module is None else imported_files(self.resources, module, self._written_in(module, url)),
+            imports=imported_files(self.resources, module, beside) if module else (),
+            libraries=named_libraries(self.resources, beside) if module else (),
             permissions=self._permissions(settings.get("permissions"), url),
         )
 

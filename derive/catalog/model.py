@@ -47,6 +47,7 @@ class DeriveDef:
     tick: int
     disabled: bool
     imports: tuple[ImportedFile, ...] = ()
+    libraries: tuple[tuple[str, str], ...] = ()
     permissions: Permissions = field(default_factory=Permissions)
 
 

@@ -168,6 +168,7 @@ class DerivationSpec:
         tick: microseconds of `shards.maxTxnDuration`.
         disabled: `shards.disable` is set.
         imports: files that the module imports (TypeScript).
+        libraries: names of libraries, each with what it stands for (TypeScript).
         permissions: what the module asks to be allowed (TypeScript).
         limits: what a run allows its lambdas.
     """
@@ -181,6 +182,7 @@ class DerivationSpec:
     tick: int
     disabled: bool = False
     imports: tuple[ImportedFile, ...] = ()
+    libraries: tuple[tuple[str, str], ...] = ()
     permissions: Permissions = field(default_factory=Permissions)
     limits: Limits = field(default_factory=Limits)
 

@@ -126,11 +126,16 @@ def test_webassembly_beside_the_module(tmp_path: Path) -> None:
     assert values(spec, tmp_path) == ['{"id":1,"value":42}']
 
 
-def test_a_library_is_fetched_ahead_of_time_and_never_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["npm:left-pad@1.3.0", "pad"])
+def test_a_library_is_fetched_ahead_of_time_and_never_later(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("DENO_DIR", str(tmp_path / "deno"))
     cache_folder.cache_clear()
     try:
-        spec = catalog(tmp_path, "import leftPad from 'npm:left-pad@1.3.0';\n", "leftPad('7', 3, '0')")
+        head = f"import leftPad from '{name}';\n"
+        settings = '{"imports": {"pad": "npm:left-pad@1.3.0", "@/": "./src/"}, /* */}'
+        spec = catalog(tmp_path, head, "leftPad('7', 3, '0')", deno__jsonc=settings)
         with pytest.raises(LambdaError) as caught:
             values(spec, tmp_path / "before")
         assert "npm package" in caught.value.message

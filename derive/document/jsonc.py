@@ -1,0 +1,29 @@
+"""JSON as people write it for tools: with comments and trailing commas."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from derive.document.pointer import JSON
+
+_STRING = r'"(?:[^"\\\n]|\\.)*"'
+_COMMENT = re.compile(rf"({_STRING})|//[^\n]*|/\*.*?\*/|\ufeff", re.DOTALL)
+_TRAILING_COMMA = re.compile(rf"({_STRING})|,(?=\s*[}}\]])")
+
+
+def plain_json(text: str) -> str:
+    """The text as JSON: comments and trailing commas become spaces, and everything stays in its place."""
+
+    def blank(found: re.Match[str]) -> str:
+        return found[0] if found[1] else re.sub(r"[^\r\n]", " ", found[0])
+
+    return _TRAILING_COMMA.sub(blank, _COMMENT.sub(blank, text))
+
+
+def parse_jsonc(text: str) -> JSON:
+    """What the text holds; None if it is no JSON, with or without comments."""
+    try:
+        return json.loads(plain_json(text))
+    except ValueError:
+        return None
