@@ -2,9 +2,8 @@
 // (law L1). Imported for its effect, before the author's module is.
 // deno-lint-ignore-file no-explicit-any
 
-import nodeCrypto from 'node:crypto';
-import nodePerformance from 'node:perf_hooks';
-import { fill, presentMillis, random, uuid } from './present.ts';
+import { presentMillis } from './present.ts';
+import { nodeOutlet } from './say.ts';
 
 const scope = globalThis as any;
 
@@ -28,55 +27,41 @@ const exit = Deno.exit.bind(Deno);
 Deno.exit = refuse('Deno.exit');
 scope.close = refuse('close');
 
-const node = scope.process;
-const replaced: PropertyDescriptorMap = {
-    exit: { value: refuse('process.exit') },
-    reallyExit: { value: refuse('process.reallyExit') },
-    abort: { value: refuse('process.abort') },
-    pid: { value: 1 },
-    ppid: { value: 0 },
-    argv: { value: [] },
-    uptime: { value: () => 0 },
-    memoryUsage: { value: () => ({ rss: 0, heapTotal: 0, heapUsed: 0, external: 0, arrayBuffers: 0 }) },
-    cpuUsage: { value: () => ({ user: 0, system: 0 }) },
-    resourceUsage: { value: () => ({}) },
-};
-for (const [name, descriptor] of Object.entries(replaced)) {
-    Reflect.defineProperty(node, name, descriptor);
-}
-const hrtime = () => [Math.floor(presentMillis() / 1000), (presentMillis() % 1000) * 1e6];
-hrtime.bigint = () => BigInt(presentMillis()) * 1_000_000n;
-Object.defineProperty(node, 'hrtime', { value: hrtime });
+// Node's `process` is made when it is first asked for.
+const original = Object.getOwnPropertyDescriptor(scope, 'process')!;
+let patched: any;
+Object.defineProperty(scope, 'process', {
+    get: () => patched ??= patch(original.get ? original.get.call(scope) : original.value),
+    set: (value) => void (patched = value),
+    configurable: true,
+});
 
-// Libraries from npm ask Node's modules; what they take from them by name is taken when they are loaded.
-const within = (least: number, most: number) => least + Math.floor(random() * (most - least));
-const answered = (value: unknown, done: unknown) =>
-    typeof done === 'function' ? queueMicrotask(() => done(null, value)) : value;
-const bytes = (size: number) => scope.Buffer.from(fill(new Uint8Array(size)));
-const chance: Record<string, unknown> = {
-    randomUUID: () => uuid(),
-    randomBytes: (size: number, done?: unknown) => answered(bytes(size), done),
-    pseudoRandomBytes: (size: number, done?: unknown) => answered(bytes(size), done),
-    randomInt: (...values: any[]) =>
-        typeof values[1] === 'number'
-            ? answered(within(values[0], values[1]), values[2])
-            : answered(within(0, values[0]), values[1]),
-    randomFillSync: (view: Uint8Array, offset = 0, size?: number) => {
-        fill(new Uint8Array(view.buffer, view.byteOffset + offset, size ?? view.byteLength - offset));
-        return view;
-    },
-    randomFill: (view: Uint8Array, ...rest: unknown[]) => answered(fill(view), rest[rest.length - 1]),
-    getRandomValues: fill,
-};
-for (const name of ['generateKey', 'generateKeySync', 'generateKeyPair', 'generateKeyPairSync']) {
-    chance[name] = () => {
-        throw new Error(`crypto.${name} gives something else each time`);
+function patch(node: any): any {
+    const replaced: PropertyDescriptorMap = {
+        exit: { value: refuse('process.exit') },
+        reallyExit: { value: refuse('process.reallyExit') },
+        abort: { value: refuse('process.abort') },
+        pid: { value: 1 },
+        ppid: { value: 0 },
+        argv: { value: [] },
+        uptime: { value: () => 0 },
+        memoryUsage: { value: () => ({ rss: 0, heapTotal: 0, heapUsed: 0, external: 0, arrayBuffers: 0 }) },
+        cpuUsage: { value: () => ({ user: 0, system: 0 }) },
+        resourceUsage: { value: () => ({}) },
+        hrtime: { value: hrtime },
+        stdout: { value: nodeOutlet('info') },
+        stderr: { value: nodeOutlet('error') },
     };
+    for (const [name, descriptor] of Object.entries(replaced)) {
+        Reflect.defineProperty(node, name, descriptor);
+    }
+    return node;
 }
-for (const [name, value] of Object.entries(chance)) {
-    Object.defineProperty(nodeCrypto, name, { value, configurable: true, enumerable: true, writable: true });
+
+function hrtime(): number[] {
+    return [Math.floor(presentMillis() / 1000), (presentMillis() % 1000) * 1e6];
 }
-Object.defineProperty(nodePerformance, 'performance', { value: performance, configurable: true, enumerable: true });
+hrtime.bigint = () => BigInt(presentMillis()) * 1_000_000n;
 
 // When something is collected is not the document's time.
 scope.WeakRef = class WeakRef {

@@ -29,7 +29,10 @@ _ENTRY = "derivation.ts"
 """What the harness imports: without permission to read, Deno loads only what it finds written in an import."""
 
 _PREFIX = "flowctl-deno-"
-_HARNESS = ("main.ts", "frames.ts", "say.ts", "present.ts", "timers.ts", "documents.ts", "absent.ts")
+_HARNESS = ("main.ts", "frames.ts", "say.ts", "present.ts", "timers.ts", "documents.ts", "absent.ts", "node.ts")
+_MARKS = (b"node:", b"npm:", b"jsr:", b"https:", b"http:")
+"""One of them is in every module that uses libraries, or what Node has and Deno imitates."""
+
 _UNUSED_SECONDS = 30 * 86_400.0
 
 
@@ -98,7 +101,7 @@ def _files(spec: DerivationSpec) -> dict[str, bytes]:
         **{_place_of(each): _content_of(each) for each in spec.imports},
         "interfaces.ts": generate_interfaces(spec).encode(),
         CHECK: _check_text().encode(),
-        _ENTRY: _entry_text().encode(),
+        _ENTRY: _entry_text(spec).encode(),
         "deno.json": orjson.dumps({"imports": imports, "lock": False, "compilerOptions": options}),
         **_harness(),
     }
@@ -120,8 +123,11 @@ def _harness() -> dict[str, bytes]:
     return {name: Path(__file__).with_name(name).read_bytes() for name in _HARNESS}
 
 
-def _entry_text() -> str:
+def _entry_text(spec: DerivationSpec) -> str:
+    texts = [module_of(spec).text.encode(), *(each.content or b"" for each in spec.imports)]
+    node = bool(spec.libraries) or any(mark in text for text in texts for mark in _MARKS)
     lines = [
+        *(["import './node.ts';"] if node else []),
         "import * as interfaces from './interfaces.ts';",
         f"import * as module from './{AUTHOR}{MODULE}';",
         "export { interfaces, module };",

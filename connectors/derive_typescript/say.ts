@@ -98,8 +98,10 @@ function outlet(level: Level) {
 Object.defineProperty(Deno, 'stdout', { value: outlet('info') });
 Object.defineProperty(Deno, 'stderr', { value: outlet('error') });
 Object.defineProperty(Deno, 'stdin', { value: { readSync: () => null, read: () => Promise.resolve(null) } });
-for (const [name, level] of [['stdout', 'info'], ['stderr', 'error']] as [string, Level][]) {
-    const writeText = (chunk: any, ...rest: any[]) => {
+
+/** The same, as Node has it. */
+export function nodeOutlet(level: Level): unknown {
+    const write = (chunk: any, ...rest: any[]) => {
         say(level, replace(typeof chunk === 'string' ? chunk : decode(chunk), /\n$/, ''));
         const done = rest[rest.length - 1];
         if (typeof done === 'function') {
@@ -107,7 +109,5 @@ for (const [name, level] of [['stdout', 'info'], ['stderr', 'error']] as [string
         }
         return true;
     };
-    Object.defineProperty((globalThis as any).process, name, {
-        value: { write: writeText, isTTY: false, on() {}, once() {}, end() {}, emit() {}, removeListener() {} },
-    });
+    return { write, isTTY: false, on() {}, once() {}, end() {}, emit() {}, removeListener() {} };
 }
