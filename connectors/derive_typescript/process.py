@@ -66,7 +66,7 @@ class DenoProcess:
         try:
             self._process = subprocess.Popen(
                 command_of(spec, folder),
-                cwd=folder,
+                cwd=_working_folder(spec, folder),
                 env=environment(spec),
                 stdin=pipe,
                 stdout=pipe,
@@ -202,6 +202,12 @@ def command_of(spec: DerivationSpec, folder: Path) -> list[str]:
     methods = [method_of(each.name) for each in spec.transforms]
     argument = orjson.dumps({"methods": methods}).decode()
     return [deno(), "run", *command_line(spec), str(folder / "main.ts"), argument]
+
+
+def _working_folder(spec: DerivationSpec, folder: Path) -> Path:
+    """Where relative paths begin: beside the catalog for a module that may read there."""
+    beside = spec.permissions.folder
+    return Path(beside) if spec.permissions.read and beside and Path(beside).is_dir() else folder
 
 
 def _unheard(level: Level, message: str) -> None:

@@ -223,7 +223,8 @@ class Loader:
             return Permissions()
         values = {name: tuple(each.value for each in self._elements(at[name])) for name in self._fields(at)}
         read = tuple(Resources.resolve(url, each) for each in values.get("read", ()))
-        return Permissions(values.get("net", ()), read, values.get("env", ()), at.position)
+        folder = os.path.dirname(url) if os.path.isabs(url) else None
+        return Permissions(values.get("net", ()), read, values.get("env", ()), at.position, folder)
 
     def _transform(self, at: Located, url: str) -> TransformDef | None:
         """The definition; None if the transform is disabled, or wrong."""

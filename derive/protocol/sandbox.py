@@ -16,12 +16,14 @@ class Permissions:
         read: files and folders that may be read.
         env: names of environment variables that may be read.
         position: where they are written.
+        folder: of the file they are written in, if it is on this machine: relative paths begin there.
     """
 
     net: tuple[str, ...] = ()
     read: tuple[str, ...] = ()
     env: tuple[str, ...] = ()
     position: Position | None = None
+    folder: str | None = None
 
     def __bool__(self) -> bool:
         return bool(self.net or self.read or self.env)

@@ -165,7 +165,7 @@ def test_permissions_are_given_if_the_run_gives_them(tmp_path: Path, monkeypatch
     spec = catalog(
         tmp_path,
         "",
-        f"Deno.env.get('FLOW_TEST_VALUE') + Deno.readTextFileSync('{path}')",
+        f"Deno.env.get('FLOW_TEST_VALUE') + Deno.readTextFileSync('{path}') + Deno.readTextFileSync('granted/text.txt')",
         ", permissions: {read: [granted], env: [FLOW_TEST_VALUE], net: ['localhost:1']}",
     )
     asked = spec.derivations["p/out"].permissions
@@ -179,7 +179,9 @@ def test_permissions_are_given_if_the_run_gives_them(tmp_path: Path, monkeypatch
     assert caught.value.hint == "if you trust it, add --allow-permissions"
     assert caught.value.position is not None
     assert caught.value.position.line == 10
-    assert values(spec.within(Limits(allows_permissions=True)), tmp_path / "given") == ['{"id":1,"value":"seentext"}']
+    assert values(spec.within(Limits(allows_permissions=True)), tmp_path / "given") == [
+        '{"id":1,"value":"seentexttext"}'
+    ]
 
 
 # What is asked for, and what is tried.
