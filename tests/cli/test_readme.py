@@ -20,11 +20,12 @@ def test_the_catalog_of_the_readme_passes_its_test(tmp_path: Path) -> None:
     assert [(each.test.name, each.failure) for each in results] == [("shop/tests/spending", None)]
 
 
-@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md"])
+@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "docs/typescript.md"])
 def test_named_files_exist(document: str) -> None:
     text = (REPOSITORY / document).read_text(encoding="utf-8")
-    named = set(re.findall(r"`((?:derive|connectors|tests)/[\w/]+\.py)`", text))
-    named |= {link for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link}
+    named = {REPOSITORY / name for name in re.findall(r"`((?:derive|connectors|tests)/[\w/]+\.py)`", text)}
+    links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link]
+    named |= {(REPOSITORY / document).parent / link for link in links if link}
 
     assert named
-    assert [each for each in sorted(named) if not (REPOSITORY / each).exists()] == []
+    assert [each for each in sorted(named) if not each.exists()] == []
