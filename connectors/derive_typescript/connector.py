@@ -50,12 +50,17 @@ class TypeScriptConnector:
             FlowError: a `deno.json` is there and cannot be read.
         """
         settings = extend_settings(root)
-        interfaces = root / GENERATED_FOLDER / "typescript" / f"{spec.name}.ts"
-        files = [GeneratedFile(interfaces, generate_interfaces(spec))]
+        notes = [] if settings.note is None else [settings.note]
+        files = []
+        if {".", ".."} & set(spec.name.split("/")):
+            notes.append(f"'{spec.name}' gets no file of types: '.' and '..' are no names of folders")
+        else:
+            interfaces = root / GENERATED_FOLDER / "typescript" / f"{spec.name}.ts"
+            files.append(GeneratedFile(interfaces, generate_interfaces(spec)))
         if settings.text is not None:
             files.append(GeneratedFile(settings.path, settings.text))
         files += [*module_stubs(spec, missing), *shuffle_stubs(spec, missing)]
-        return Generation(tuple(files), () if settings.note is None else (settings.note,))
+        return Generation(tuple(files), tuple(notes))
 
     def cache(self, spec: DerivationSpec) -> list[str]:
         """Fetch the libraries that the module imports.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import chain
 
 from connectors.derive_typescript.literals import literals, member
@@ -60,9 +59,7 @@ def _endless(names: Mapping[str, frozenset[str]]) -> set[str]:
 
 def described(shape: Shape, indent: str = "") -> str:
     """The type of a location behind a comment of its title and description."""
-    text = " ".join(" ".join(each.split()) for each in (shape.title, shape.description) if each)
-    comment = f"/* {text.replace('*/', '* /')} */ " if text else ""
-    return comment + type_of(shape, indent)
+    return _comment(shape) + type_of(shape, indent)
 
 
 def type_of(shape: Shape, indent: str = "") -> str:
@@ -73,6 +70,11 @@ def type_of(shape: Shape, indent: str = "") -> str:
         indent: of the line the type begins on.
     """
     return " | ".join(_alternatives(shape, indent))
+
+
+def _comment(shape: Shape) -> str:
+    text = " ".join(" ".join(each.split()) for each in (shape.title, shape.description) if each)
+    return f"/* {text.replace('*/', '* /')} */ " if text else ""
 
 
 def _alternatives(shape: Shape, indent: str) -> list[str]:
@@ -103,26 +105,23 @@ def _in_place(shape: Shape) -> frozenset[str]:
 
 
 def _object(shape: Shape, indent: str) -> str:
-    additional = shape.additional
-    if not shape.properties and (additional is None or _is_unknown(additional)):
-        return "Record<string, unknown>"
     inner = indent + "    "
+    additional = shape.additional
+    others = [] if additional is None or not additional.types else _alternatives(additional, inner)
+    if not shape.properties and (additional is None or others == ["unknown"]):
+        return "Record<string, unknown>"
     lines = []
-    alternatives: list[list[str]] = []
+    kinds: dict[str, None] = {}
     for name in sorted(shape.properties):
         found = shape.properties[name]
+        alternatives = _alternatives(found, inner)
         optional = "" if name in shape.required else "?"
-        lines.append(f"{inner}{member(name)}{optional}: {described(found, inner)};")
-        alternatives.append(_alternatives(found, inner))
-    if additional is not None and additional.types:
-        kinds = chain(*alternatives, _alternatives(additional, inner))
-        optional_too = ["undefined"] if shape.properties.keys() - shape.required else []
-        lines.append(f"{inner}[k: string]: {' | '.join(dict.fromkeys([*kinds, *optional_too]))};")
+        lines.append(f"{inner}{member(name)}{optional}: {_comment(found)}{' | '.join(alternatives)};")
+        kinds |= dict.fromkeys(alternatives)
+    if others:
+        undefined = ["undefined"] if shape.properties.keys() - shape.required else []
+        lines.append(f"{inner}[k: string]: {' | '.join(kinds | dict.fromkeys([*others, *undefined]))};")
     return "{\n" + "\n".join(lines) + f"\n{indent}}}" if lines else "Record<string, never>"
-
-
-def _is_unknown(shape: Shape) -> bool:
-    return _alternatives(shape, "") == ["unknown"]
 
 
 def _array(shape: Shape, indent: str) -> str:
@@ -139,6 +138,7 @@ def _array(shape: Shape, indent: str) -> str:
 
 
 def _element(shape: Shape, indent: str) -> str:
-    text = described(shape, indent)
-    several = len(_alternatives(replace(shape, title=None, description=None), indent)) > 1
-    return f"({text})" if several or text.startswith("/*") else text
+    comment = _comment(shape)
+    alternatives = _alternatives(shape, indent)
+    text = comment + " | ".join(alternatives)
+    return f"({text})" if comment or len(alternatives) > 1 else text

@@ -228,6 +228,12 @@ def test_stubs_are_written_below_the_root_and_under_names_of_files(folder: Path,
     assert not any("outside" in path or path == name for _, path in told(changes))
 
 
+def test_no_name_of_a_collection_leads_out_of_the_folder_of_types(folder: Path) -> None:
+    changes = generate(folder, CATALOG.replace("bank/balances:", "../../balances:"))
+    assert told(changes)[:2] == [("created", "deno.json"), ("created", "code/balances.ts")]
+    assert changes.notes == ("'../../balances' gets no file of types: '.' and '..' are no names of folders",)
+
+
 def test_the_root_is_the_outermost_folder_without_a_gap(tmp_path: Path) -> None:
     inner = tmp_path / "a/b/c"
     inner.mkdir(parents=True)

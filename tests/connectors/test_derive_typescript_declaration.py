@@ -308,3 +308,12 @@ def test_names_of_two_collections_do_not_meet() -> None:
         "export type SourceFromIn2 = Record<string, unknown>;",
     ]
     assert taken == {"SourceFrom", "SourceFromIn", "SourceFromIn2"}
+
+
+def test_deeply_nested_schemas_take_no_longer_than_they_are_long() -> None:
+    schema: JSON = {"type": "string"}
+    for _ in range(30):
+        schema = {"type": "object", "properties": {"a": {"type": "array", "items": schema}}}
+    (line,) = declare(schema, "Document", {"Document"})
+    assert line.count("a?: ") == 30
+    assert line.count("[]") == 30
