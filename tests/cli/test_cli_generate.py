@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from connectors.derive_typescript.project import deno, environment
+from connectors.derive_typescript.types import generate_interfaces
+from derive.catalog import load
+
 CATALOG = """\
 collections:
   a/source:
@@ -89,3 +93,20 @@ def test_what_is_left_to_the_author_is_said(folder: Path) -> None:
         'for editors to find the types, add "flow/": "./flow_generated/typescript/" to "imports":'
         ' deno.json has another place for it, "./mine/"\n'
     )
+
+
+@pytest.mark.deno
+def test_an_editor_finds_the_types_and_they_are_those_of_the_check(folder: Path) -> None:
+    generate(folder)
+    spec = load(folder / "flow.yaml").derivations["a/derived"]
+    assert (folder / TYPES).read_text() == generate_interfaces(spec)
+    module = folder / "derived.ts"
+    for text, status in (
+        (module.read_text(), 0),
+        (module.read_text().replace("throw", "read.doc.idd;\n        throw"), 1),
+    ):
+        module.write_text(text)
+        done = subprocess.run(
+            [deno(), "check", "derived.ts"], cwd=folder, env=environment(), capture_output=True, check=False
+        )
+        assert done.returncode == status, done.stderr.decode()
