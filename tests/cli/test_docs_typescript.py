@@ -74,6 +74,17 @@ def test_the_walk_through_from_a_specification_to_a_test_that_passes(tmp_path: P
     ]
 
 
+@pytest.mark.parametrize("command", [["check"], ["run", "--until-idle"]])
+def test_a_mistake_is_found_before_anything_runs(tmp_path: Path, command: list[str]) -> None:
+    for name, content in steps():
+        if name:
+            (tmp_path / name).write_text(content.replace("-doc.amount", "-doc.amout"), encoding="utf-8")
+    found = re.search(r"```\n(error.*?)```", PAGE, re.DOTALL)
+    assert found
+    assert lines(flowctl(tmp_path, command)) == [*lines(found[1]), "", "1 error"]
+    assert not (tmp_path / ".flow").exists()
+
+
 @pytest.mark.spark
 def test_what_was_tested_runs(tmp_path: Path) -> None:
     for name, content in steps():
