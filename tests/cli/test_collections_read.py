@@ -1,0 +1,167 @@
+"""`collections read` and `compact --since` from outside: followed, piped away, and asked for what is no longer known."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import orjson
+import pytest
+
+CATALOG = """\
+collections:
+  a/b:
+    schema:
+      type: object
+      properties: {id: {type: integer}, at: {type: string}, n: {type: integer, reduce: {strategy: sum}}}
+      required: [id]
+      reduce: {strategy: merge}
+    key: [/id]
+"""
+ENVIRONMENT = {"PATH": "", "PYTHONPATH": str(Path(__file__).parents[2])}
+FLOWCTL = [sys.executable, "-m", "derive.cli.main"]
+READ = ["collections", "read", "--collection", "a/b"]
+PATIENCE = 60.0
+
+
+def flowctl(folder: Path, *arguments: str, given: str = "") -> tuple[int, str, str]:
+    done = subprocess.run(
+        [*FLOWCTL, *arguments], capture_output=True, text=True, cwd=folder, env=ENVIRONMENT, input=given, check=False
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def ingest(folder: Path, *seconds: int) -> None:
+    lines = [f'{{"id":{second % 2},"n":{second},"at":"1970-01-01T00:00:{second:02d}Z"}}\n' for second in seconds]
+    status, _, err = flowctl(folder, "ingest", "--collection", "a/b", "--clock", "/at", given="".join(lines))
+    assert status == 0, err
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "flow.yaml").write_text(CATALOG)
+    return tmp_path
+
+
+class Follower:
+    """A `collections read --follow` at work, whose lines are awaited."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [*FLOWCTL, *READ, "--follow", *arguments],
+            cwd=folder,
+            env=ENVIRONMENT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        self._waiting = b""
+
+    def line(self) -> str:
+        assert self.process.stdout is not None
+        while b"\n" not in self._waiting:
+            ready, _, _ = select.select([self.process.stdout], [], [], PATIENCE)
+            assert ready, "nothing was printed"
+            read = os.read(self.process.stdout.fileno(), 1 << 16)
+            assert read, "it ended"
+            self._waiting += read
+        line, _, self._waiting = self._waiting.partition(b"\n")
+        return line.decode()
+
+    def stop(self) -> tuple[int, str]:
+        self.process.send_signal(signal.SIGINT)
+        _, err = self.process.communicate(timeout=PATIENCE)
+        return self.process.returncode, err.decode()
+
+
+@contextmanager
+def following(folder: Path, *arguments: str) -> Iterator[Follower]:
+    follower = Follower(folder, *arguments)
+    try:
+        yield follower
+    finally:
+        follower.process.kill()
+        follower.process.communicate()
+
+
+def test_followed_documents_come_as_they_become_final_and_can_be_resumed(folder: Path) -> None:
+    with following(folder) as follower:  # before there is anything
+        ingest(folder, 1, 2)
+        lines = [follower.line() for _ in range(2)]
+        ingest(folder, 3)
+        lines.append(follower.line())
+        status, err = follower.stop()
+
+    assert [orjson.loads(line)["n"] for line in lines] == [1, 2, 3]
+    assert status == 0
+    assert err.splitlines()[0] == "2 documents before 1970-01-01T00:00:02.000001Z"
+    assert err.splitlines()[-1] == "stopped; go on with --since 1970-01-01T00:00:03.000001Z"
+    ingest(folder, 4)
+    with following(folder, "--since", "1970-01-01T00:00:03.000001Z", "--progress") as follower:
+        resumed = [follower.line() for _ in range(2)]
+    assert orjson.loads(resumed[0])["n"] == 4
+    assert resumed[1] == '{"_meta":{"upper":"1970-01-01T00:00:04.000001Z"}}'
+
+
+def test_a_follower_ends_quietly_when_nobody_reads_it_any_more(folder: Path) -> None:
+    ingest(folder, 1)
+    with following(folder) as follower:
+        follower.line()
+        assert follower.process.stdout is not None
+        assert follower.process.stderr is not None
+        follower.process.stdout.close()
+        assert follower.process.wait(timeout=PATIENCE) == 0
+        assert follower.process.stderr.read() == b"1 documents before 1970-01-01T00:00:01.000001Z\n"
+
+
+def test_a_reader_ends_quietly_when_nobody_reads_it_any_more(folder: Path) -> None:
+    assert flowctl(folder, "ingest", "--collection", "a/b", given='{"id":7,"n":0}\n' * 20_000)[0] == 0
+
+    with subprocess.Popen(
+        [*FLOWCTL, *READ], cwd=folder, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as reader:
+        assert reader.stdout is not None
+        assert reader.stderr is not None
+        assert orjson.loads(reader.stdout.readline())["n"] == 0
+        reader.stdout.close()
+        assert reader.wait(timeout=PATIENCE) == 0
+        assert reader.stderr.read() == b""
+
+
+def test_compacted_history_is_an_error_that_names_since(folder: Path) -> None:
+    ingest(folder, 1, 2, 3, 4, 5)
+
+    status, out, _ = flowctl(folder, "compact", "--since", "1970-01-01T00:00:05Z")
+    assert (status, orjson.loads(out)["since"]) == (0, "1970-01-01T00:00:05.000000Z")
+    assert (orjson.loads(out)["documents before"], orjson.loads(out)["documents after"]) == (5, 3)
+    for option in ("--as-of", "--since"):
+        status, out, err = flowctl(folder, *READ, option, "1970-01-01T00:00:04Z")
+        assert (status, out) == (1, "")
+        assert err.startswith("error: 'a/b' is exact from 1970-01-01T00:00:05.000000Z on; what it held at")
+    status, _, err = flowctl(folder, *READ, "--as-of", "1970-01-01T00:00:06Z")
+    assert (status, err.splitlines()[0]) == (
+        1,
+        "error: 'a/b' is known up to 1970-01-01T00:00:05.000001Z and not yet at 1970-01-01T00:00:06.000000Z",
+    )
+    status, out, _ = flowctl(folder, *READ, "--as-of", "1970-01-01T00:00:05Z")
+    assert [orjson.loads(line)["n"] for line in out.splitlines()] == [1 + 3, 2 + 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--follow", "--reduce"], "--follow has no end, so --reduce does not go with it"),
+        (["--follow", "--as-of", "1970-01-01T00:00:06Z"], "--follow has no end, so --as-of does not go with it"),
+        (["--progress"], "--progress goes with --follow"),
+        (["--since", "now"], "--since takes a time such as 2024-01-01T00:00:00Z, and not now"),
+    ],
+)
+def test_options_that_do_not_fit(folder: Path, arguments: list[str], message: str) -> None:
+    status, _, err = flowctl(folder, *READ, *arguments)
+
+    assert (status, err) == (2, f"error: {message}\n")
