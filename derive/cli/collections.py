@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -121,7 +122,7 @@ def read_command(
     options = ReadOptions(clock_of("--since", since), clock_of("--as-of", as_of), selector_of(spec, selection))
     folder = data_folder(source, data)
     show = _with_uuid if uuid else _as_it_is
-    with closing(Store(folder)) as store:
+    with _until_unread(), closing(Store(folder)) as store:
         if follow:
             _follow(store, spec, options, show, in_stream=progress)
             return
@@ -182,6 +183,17 @@ def _follow(
                 sys.stdout.flush()
     except KeyboardInterrupt:
         note(f"stopped; go on with --since {format_rfc3339(upper)}" if upper is not None else "stopped")
+
+
+@contextmanager
+def _until_unread() -> Iterator[None]:
+    """End the command quietly when whoever reads what it prints has had enough; click would call that a failure."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still buffered
+        raise click.exceptions.Exit(0) from None
 
 
 def _wait() -> None:
