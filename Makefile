@@ -1,13 +1,13 @@
 # Every target sets up what it needs: a machine with Python 3.11 or later and make is enough.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench torture clean
+.PHONY: help demo test check bench transactions torture clean
 
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(READY) ## Load the examples' data, derive from it on Spark, and check the results
 	@$(BIN)/python examples/demo.py
@@ -29,6 +29,9 @@ bench: $(READY) ## Measure the figures of the README on this machine
 	@$(BIN)/python bench/check.py
 	@$(BIN)/python bench/typescript.py
 	@$(BIN)/python bench/latency.py
+
+transactions: $(READY) ## Measure a collection of 10,000 small transactions; takes some minutes
+	@$(BIN)/python bench/transactions.py
 
 torture: $(READY) ## Kill both examples at random moments, over and over; takes more than an hour
 	@$(BIN)/python tests/torture.py --example acmebank --rounds 200

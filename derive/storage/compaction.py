@@ -151,20 +151,17 @@ def choose(segments: Sequence[Segment], fewest: int) -> list[list[Segment]]:
     ordered = sorted(segments, key=lambda each: orjson.dumps(each.partition))
     for _, partition in itertools.groupby(ordered, key=lambda each: orjson.dumps(each.partition)):
         group: list[Segment] = []
+        documents = size = 0
         for segment in partition:
             is_small = segment.documents < _SMALL_DOCUMENTS and segment.bytes < _SMALL_BYTES
-            if not is_small or _is_full(group):
+            if not is_small or documents >= _LARGE_DOCUMENTS or size >= _LARGE_BYTES:
                 chosen.append(group)
-                group = []
+                group, documents, size = [], 0, 0
             if is_small:
                 group.append(segment)
+                documents, size = documents + segment.documents, size + segment.bytes
         chosen.append(group)
     return [group for group in chosen if len(group) >= max(fewest, 2)]
-
-
-def _is_full(group: Sequence[Segment]) -> bool:
-    documents, size = sum(each.documents for each in group), sum(each.bytes for each in group)
-    return documents >= _LARGE_DOCUMENTS or size >= _LARGE_BYTES
 
 
 def _merge(store: Store, spec: CollectionSpec, group: Sequence[Segment]) -> None:

@@ -139,6 +139,8 @@ class Ingestion:
                 self._store.renew(capability)
                 renewed = time.monotonic()
         problems.raise_any()
+        if time.monotonic() - renewed > RENEW_SECONDS:  # the input may have paused for longer than the lease
+            self._store.renew(capability)
         return last
 
     def _valid(self, batch: list[Line], problems: _Problems) -> tuple[list[int], list[Document]]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from conftest import World, write_catalog
+from crash_script import BASE
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -111,10 +112,13 @@ def test_l2_a_crash_at_any_step_changes_nothing(failpoint: str, home: Path, expe
     assert go(data) == 0
     assert digest(data) == expected
     left = {path.name for path in data.rglob("*.parquet")}
+    assert not (data / "compaction").exists()
     world = World(data, load(home / "flow.yaml"))
     known = {Path(each).name for name in world.catalog.collections for each in world.store.files.known(name)}
+    sinces = [world.store.collection(name).since for name in ("x/source", "x/counts")]  # type: ignore[union-attr]
     world.store.close()
-    assert {each for each in left if not each.startswith("ingest")} <= known  # no orphans
+    assert left <= known  # no orphans
+    assert sinces == [BASE + 20 * 400_000, BASE + 25 * 400_000]
 
 
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
