@@ -44,9 +44,9 @@ ACCOUNTS = 1_000
 SAMPLE = 100
 
 FLOORS = {
-    "append, over many segments": 0.5,
-    "append, merged": 0.5,
-    "ingest, merged": 0.5,
+    "append, over many segments": 0.3,
+    "append, merged": 0.3,
+    "ingest, merged": 0.3,
     "read, merged": 5.0,
     "look, merged": 20.0,
 }
