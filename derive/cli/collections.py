@@ -178,7 +178,7 @@ def _follow(
                 if in_stream:
                     sys.stdout.write(f'{{"_meta":{{"upper":"{format_rfc3339(upper)}"}}}}\n')
                 elif printed:
-                    note(f"{printed:,} documents before {format_rfc3339(upper)}")
+                    note(f"{printed:,} document{'' if printed == 1 else 's'} before {format_rfc3339(upper)}")
                 printed = 0
                 sys.stdout.flush()
     except KeyboardInterrupt:

@@ -42,6 +42,9 @@ def subscribe_at(
     renewed = time.monotonic()
     with store.reads.kept(capability):
         while True:
+            if frontier > capability.frontier and time.monotonic() - renewed > RENEW_SECONDS:
+                capability = store.reads.downgrade(capability, frontier)
+                renewed = time.monotonic()
             upper = store.reads.upper(capability)
             if upper <= frontier:
                 pause()
@@ -53,6 +56,3 @@ def subscribe_at(
                 raise FencedError(f"'{spec.name}' was reset while it was read: {exc}") from exc
             frontier = upper
             yield frontier
-            if time.monotonic() - renewed > RENEW_SECONDS:
-                capability = store.reads.downgrade(capability, frontier)
-                renewed = time.monotonic()

@@ -116,7 +116,7 @@ def test_a_follower_ends_quietly_when_nobody_reads_it_any_more(folder: Path) -> 
         assert follower.process.stderr is not None
         follower.process.stdout.close()
         assert follower.process.wait(timeout=PATIENCE) == 0
-        assert follower.process.stderr.read() == b"1 documents before 1970-01-01T00:00:01.000001Z\n"
+        assert follower.process.stderr.read() == b"1 document before 1970-01-01T00:00:01.000001Z\n"
 
 
 def test_a_reader_ends_quietly_when_nobody_reads_it_any_more(folder: Path) -> None:
