@@ -243,7 +243,9 @@ def circular(catalog: Catalog, name: str, length: int) -> None:
         on = f"{_VISIT} SELECT {passed} FROM visits WHERE k = $k AND $v > 4;"
         transforms = [catalog.transform("on", before, _BY_KEY[0], on, ("", "", "2s"))]
         if place == 0 or draw(st.booleans()):
-            transforms.insert(draw(st.integers(0, 1)), catalog.transform("begin", outside[place], _BY_KEY[0], begin))
+            transforms.insert(
+                draw(st.integers(0, 1)), catalog.transform("begin", outside[place], _BY_KEY[0], begin, ("", "", "3s"))
+            )
         catalog.add(each, reduction, [_VISITS], transforms, partition=True)
 
 

@@ -11,17 +11,14 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 import tempfile
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import apsw
-import pytest
 from conftest import World
+from crash_client import CRASHES, CrashServer, crash_server
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
@@ -29,48 +26,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.engine.state import shard_folder
-from derive.failpoint import FAILPOINTS
 
 BASE = 1_700_000_000_000_000
 SECOND = 1_000_000
-KILLED = -9
 EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "6"))
 
-CRASHES = st.lists(
-    st.tuples(st.sampled_from(sorted(FAILPOINTS)), st.integers(1, 6)).map(lambda each: f"{each[0]}:{each[1]}"),
-    max_size=2,
-)
 SLOW = settings(deadline=None, suppress_health_check=list(HealthCheck))
 TASKS = ["x/counts", "x/large", "x/echo"]
-
-
-class Server:
-    """The crash server's other end."""
-
-    def __init__(self) -> None:
-        script = Path(__file__).with_name("crash_server.py")
-        self._process = subprocess.Popen(
-            [sys.executable, str(script)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=Path(__file__).parents[2],
-            env={"PYTHONPATH": str(Path(__file__).parents[2])},
-        )
-
-    def order(self, **order: Any) -> int:
-        assert self._process.stdin
-        assert self._process.stdout
-        self._process.stdin.write(json.dumps(order) + "\n")
-        self._process.stdin.flush()
-        return int(self._process.stdout.readline())
-
-    def close(self) -> None:
-        assert self._process.stdin
-        assert self._process.stdout
-        self._process.stdin.close()
-        self._process.wait()
-        self._process.stdout.close()
 
 
 def catalog_of(counting: str, forgets: bool, backfill: int) -> dict[str, Any]:
@@ -145,7 +107,7 @@ def _object(**properties: Any) -> dict[str, Any]:
 class CrashMachine(RuleBasedStateMachine):
     """Two data folders with one history; crashes happen to the first."""
 
-    server: Server
+    server: CrashServer
 
     def __init__(self) -> None:
         super().__init__()
@@ -169,11 +131,8 @@ class CrashMachine(RuleBasedStateMachine):
 
     def do(self, what: str, *arguments: Any, crashes: list[str]) -> None:
         order = {"do": what, "arguments": arguments, "source": str(self.folder / "flow.yaml"), "wall": self.clock}
-        for failpoint in crashes:
-            status = self.server.order(**order, data=str(self.folder / "disturbed"), failpoint=failpoint)
-            assert status in (0, KILLED)
-        assert self.server.order(**order, data=str(self.folder / "disturbed")) == 0
-        assert self.server.order(**order, data=str(self.folder / "twin")) == 0
+        self.server.order(order | {"data": str(self.folder / "disturbed")}, crashes)
+        self.server.order(order | {"data": str(self.folder / "twin")})
         self.look()
 
     def look(self) -> None:
@@ -278,8 +237,8 @@ class CrashMachine(RuleBasedStateMachine):
             self.reset(task, [])
         self.do("run", self.shards, crashes=[])
         order = {"source": str(self.folder / "flow.yaml"), "wall": self.clock, "data": str(self.folder / "oracle")}
-        assert self.server.order(do="ingest", arguments=["x/source", 0, self.documents], **order) == 0
-        assert self.server.order(do="run", arguments=[1], **order) == 0
+        self.server.order(order | {"do": "ingest", "arguments": ["x/source", 0, self.documents]})
+        self.server.order(order | {"do": "run", "arguments": [1]})
         oracle, disturbed = self.world("oracle"), self.world("disturbed")
         assert disturbed.digest() == oracle.digest()
         oracle.store.close()
@@ -316,17 +275,10 @@ def _token(folder: Path) -> str:
         return token
 
 
-@pytest.fixture
-def server() -> Iterator[Server]:
-    found = Server()
-    yield found
-    found.close()
-
-
-def test_l2_l3_l5_whatever_happens_and_wherever_it_crashes(server: Server) -> None:
-    CrashMachine.server = server
+def test_l2_l3_l5_whatever_happens_and_wherever_it_crashes() -> None:
     # To find the shortest way to a failure would take hours: each step is a process or two.
     phases = [Phase.explicit, Phase.reuse, Phase.generate]
-    run_state_machine_as_test(
-        CrashMachine, settings=settings(SLOW, max_examples=EXAMPLES, stateful_step_count=12, phases=phases)
-    )
+    with crash_server() as CrashMachine.server:
+        run_state_machine_as_test(
+            CrashMachine, settings=settings(SLOW, max_examples=EXAMPLES, stateful_step_count=12, phases=phases)
+        )

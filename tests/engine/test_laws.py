@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import LATER, World, write_catalog
+from crash_client import CRASHES, CrashServer, crash_server
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_catalogs import BASE, SECOND, SOURCE, catalogs, histories
@@ -19,6 +20,8 @@ from random_catalogs import BASE, SECOND, SOURCE, catalogs, histories
 from derive.catalog import load
 from derive.document.clock import format_rfc3339, parse_rfc3339
 from derive.engine import plan
+from derive.engine.executor import InProcessExecutor
+from derive.engine.run import Run
 from derive.engine.spark import SparkExecutor
 from derive.engine.split import split
 from derive.storage.compaction import compact
@@ -61,6 +64,13 @@ def pieces(documents: Documents, data: st.DataObject) -> list[tuple[Documents, i
     return [*found, ([], LATER)]
 
 
+def run_tasks(world: World, tasks: set[str] | None, shards: int) -> None:
+    run = Run(world.catalog, world.store, InProcessExecutor(), tasks=sorted(tasks) if tasks else None, shards=shards)
+    run.step()
+    run.close()
+    assert [task.error for task in run.tasks.values() if task.error] == []
+
+
 class Watched:
     """A world whose frontiers and contents are looked at after every step (law L3)."""
 
@@ -100,7 +110,9 @@ def test_l1_and_l3_any_shards_and_any_batching_give_the_same_bytes(
             if part:
                 live.ingest(SOURCE, part)
             live.wall = now
-            live.step(shards=data.draw(st.sampled_from([1, 2])))
+            # Tasks may be run one without the others.
+            tasks = data.draw(st.none() | st.sets(st.sampled_from(sorted(live.catalog.derivations)), min_size=1))
+            run_tasks(live, tasks, data.draw(st.sampled_from([1, 2])))
             watched.look()
             for name in data.draw(st.sets(st.sampled_from(sorted(live.catalog.derivations)), max_size=1)):
                 if live.store.task(name).shards < 8:
@@ -108,8 +120,35 @@ def test_l1_and_l3_any_shards_and_any_batching_give_the_same_bytes(
             for name in data.draw(st.sets(st.sampled_from(sorted(live.catalog.collections)), max_size=1)):
                 compact(live.store, live.catalog.collections[name], grace=0)
             watched.look()
+        run_tasks(live, None, 1)
+        watched.look()
         assert live.digest() == whole
         live.store.close()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[CrashServer]:
+    with crash_server() as found:
+        yield found
+
+
+@settings(SLOW, max_examples=EXAMPLES // 3)
+@given(text=catalogs(), documents=histories(), data=st.data())
+def test_l1_and_l2_any_schedule_of_crashes_gives_the_same_bytes(
+    server: CrashServer, text: str, documents: Documents, data: st.DataObject
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        whole = one_go(folder, "whole", text, documents, 1)
+        order = {"source": f"{folder}/flow.yaml", "data": f"{folder}/crashed"}
+        begin = 0
+        for part, now in pieces(documents, data):
+            ingest = {"do": "ingest", "arguments": [SOURCE, begin, part], "wall": now}
+            server.order(order | ingest, data.draw(CRASHES))
+            server.order(order | {"do": "run", "arguments": [3], "wall": now}, data.draw(CRASHES))
+            begin += len(part)
+        crashed = world_of(folder, "crashed", text)
+        assert crashed.digest() == whole
+        crashed.store.close()
 
 
 @SLOW
