@@ -70,11 +70,12 @@ def _row(store: Store, spec: DerivationSpec) -> dict[str, Any]:
     import orjson
 
     from derive.document.clock import format_duration, format_rfc3339
+    from derive.engine.plan import current_positions
     from derive.engine.task import find_waiting
     from derive.storage.frontier import BEGINNING
 
     task, known = store.task(spec.name), store.collection(spec.name)
-    waiting = find_waiting(store, spec, task.positions if task else {})
+    waiting = find_waiting(store, spec, current_positions(spec, task) if task else {})
     failed = task.error if task else None
     upper = known.upper if known and known.upper > BEGINNING else None
     return {

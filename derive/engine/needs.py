@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from derive.document.clock import format_rfc3339
-from derive.engine.plan import offset_of
+from derive.engine.plan import current_positions, offset_of
 from derive.errors import TaskError
 from derive.protocol.specs import CatalogSpec, DerivationSpec, TransformSpec
 from derive.storage.frontier import BEGINNING
@@ -79,5 +79,5 @@ def settle(catalog: CatalogSpec, store: Store) -> list[str]:
     for name, spec in catalog.derivations.items():
         state = store.task(name)
         if state is not None and name not in holders:  # it has last run before there were rights to read
-            hold(store, spec, state.positions)
+            hold(store, spec, current_positions(spec, state))
     return [name for name in sorted(holders - set(catalog.derivations)) if store.reads.forget(name)]

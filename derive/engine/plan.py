@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from derive.protocol.specs import DerivationSpec, TransformSpec
+from derive.storage.descriptions import TaskState
 from derive.storage.frontier import BEGINNING, END_OF_TIME, tick_begin, tick_end
 from derive.storage.reader import SourceRead
 from derive.storage.segment import Segment
@@ -77,6 +78,23 @@ class Plan:
 def offset_of(spec: DerivationSpec, transform: TransformSpec) -> int:
     """Microseconds from a source document's clock to its adjusted clock: the read delay and the feedback tick."""
     return transform.read_delay + (spec.tick if transform.feedback else 0)
+
+
+def current_positions(spec: DerivationSpec, state: TaskState) -> dict[str, int]:
+    """Where each transform (by `state_key`) goes on, also if it now has another delay or another source.
+
+    With another delay the same documents are processed at other times, and what was processed stays processed. Another
+    source is read from its start, as by a transform that is new.
+    """
+    positions = dict(state.positions)
+    for each in spec.transforms:
+        key = each.state_key
+        if key in positions and key in state.reads:
+            source, offset = state.reads[key]
+            positions[key] += offset_of(spec, each) - offset
+            if source != each.source:
+                del positions[key]
+    return positions
 
 
 def default_shards(spec: DerivationSpec, cores: int) -> int:

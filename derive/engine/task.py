@@ -19,7 +19,17 @@ from derive.document.clock import format_rfc3339
 from derive.engine.executor import Executor
 from derive.engine.log import TaskLog
 from derive.engine.needs import compacted, hold, lost, needs
-from derive.engine.plan import Plan, Shape, Sources, choose_end, is_small, shape_of, slice_borders
+from derive.engine.plan import (
+    Plan,
+    Shape,
+    Sources,
+    choose_end,
+    current_positions,
+    is_small,
+    offset_of,
+    shape_of,
+    slice_borders,
+)
 from derive.engine.state import publish_epoch, remove_shards
 from derive.engine.worker import Message, progress_folder
 from derive.errors import DiskFullError, FlowError
@@ -114,10 +124,14 @@ class Task:
             store.files.collect(spec.name)
             remove_shards(store.root, spec.name, self.shards)
             shutil.rmtree(progress_folder(store.root, spec.name), ignore_errors=True)
-        self._positions = dict(state.positions)
+        self._positions = current_positions(spec, state)
+        self._reads = {
+            **state.reads,
+            **{each.state_key: (each.source, offset_of(spec, each)) for each in spec.transforms},
+        }
         self._tokens = dict(state.tokens)
         self.begins = tuple(
-            each for each in spec.transforms if state.positions and each.state_key not in state.positions
+            each for each in spec.transforms if state.positions and each.state_key not in self._positions
         )
         rights = hold(store, spec, self._positions)
         self.compacted = tuple(compacted(spec, self._positions, rights))
@@ -245,6 +259,7 @@ class Task:
         commit = TaskCommit(
             task=self.spec.name,
             positions=positions,
+            reads=self._reads,
             token=token,
             shards=shards,
             documents_in=sum(each.documents_in for each in messages),

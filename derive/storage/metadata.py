@@ -16,7 +16,7 @@ import apsw
 from derive.errors import DiskFullError, StorageError
 from derive.failpoint import reach
 
-FORMAT = 3
+FORMAT = 4
 """Version of the tables below."""
 
 _TABLES = """
@@ -89,7 +89,12 @@ CREATE TABLE abandoned (
 ) WITHOUT ROWID;
 """
 
-_UPGRADES = {1: _GARBAGE, 2: _READS}
+_PLACES = """
+-- JSON: transform to the source its position is a place in, and microseconds from its clocks to adjusted ones
+ALTER TABLE task ADD COLUMN reads TEXT NOT NULL DEFAULT '{}';
+"""
+
+_UPGRADES = {1: _GARBAGE, 2: _READS, 3: _PLACES}
 """From each older version of the tables, what makes the next one of it."""
 
 

@@ -192,6 +192,56 @@ def test_transforms_come_and_go_and_state_stays(shards: int, tmp_path: Path) -> 
     assert counted(back) == [3, 606, 609, 1212]
 
 
+SLOW_COUNT = "shuffle: {key: [/k]}\n          readDelay: DELAY\n          lambda: INSERT"
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize(("before", "after"), [("4s", "1s"), ("1s", "4s"), ("4s", "0s"), ("0s", "3s")])
+def test_another_read_delay_neither_skips_nor_repeats(before: str, after: str, shards: int, tmp_path: Path) -> None:
+    def delayed(delay: str) -> str:
+        slow = SLOW_COUNT.replace("DELAY", delay)
+        return catalog_text().replace("shuffle: {key: [/k]}\n          lambda: INSERT", slow)
+
+    world = world_of(tmp_path, delayed(before))
+    for batch in range(6):
+        add(world, batch)
+        world.step(shards=shards)
+    changed = world_of(tmp_path, delayed(after), world.wall)
+    for batch in range(6, 9):
+        add(changed, batch)
+        changed.step()
+    changed.wall += 10 * SECOND
+    changed.step()
+
+    assert counted(changed)[-1] == 27
+    assert len(changed.rows("e/beside")) == 27
+
+
+def test_another_source_is_read_from_its_start(tmp_path: Path) -> None:
+    world = world_of(tmp_path, catalog_text())
+    add(world, 0)
+    world.step()
+    text = (
+        catalog_text()
+        .replace(
+            "source: e/source\n          shuffle: {key: [/k]}\n          lambda: INSERT INTO seen (k, n) VALUES ($k",
+            "source: e/beside\n          shuffle: {key: [/id]}\n          lambda: INSERT INTO seen (k, n) VALUES ($id",
+        )
+        .replace("RETURNING k, n, $v", "RETURNING k, n, $id AS v")
+    )
+    changed = world_of(tmp_path, text, world.wall)
+
+    run = changed.run()
+    assert [each.name for each in run.tasks["e/counts"].begins] == ["count"]
+    run.step()
+    run.close()
+    assert [json.loads(row[3]) for row in changed.rows("e/counts")][1:] == [
+        {"k": "0", "n": 1, "v": 0},
+        {"k": "1", "n": 1, "v": 1},
+        {"k": "2", "n": 1, "v": 2},
+    ]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
