@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -193,3 +196,28 @@ def test_a_run_that_begins_while_a_reset_cleans_up_loses_nothing(world: World) -
     runs[0].step()
     assert sorted(counts(world)) == sorted(TWO_BATCHES)
     assert task_folder(world.root, "f/counts").exists()
+
+
+FLOWCTL = "import sys; sys.argv[0] = 'flowctl'; from derive.cli.main import main; main()"
+
+
+def test_flowctl_run_says_that_another_has_taken_over_and_fails(tmp_path: Path) -> None:
+    """Nothing is ingested, so Spark is not needed; but time moves on, and to say so is a commit."""
+    world = World(tmp_path / "data", load(write_catalog(tmp_path, CATALOG)))
+    run = [sys.executable, "-c", FLOWCTL, "run", "--source", str(tmp_path / "flow.yaml"), "--data", str(world.root)]
+    older = subprocess.Popen(run, stderr=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
+    try:
+        deadline = time.monotonic() + 60
+        while (known := world.store.collection("f/counts")) is None or known.upper == 0:
+            assert time.monotonic() < deadline
+            assert older.poll() is None
+            time.sleep(0.05)
+        newer = world.run()
+        _, said = older.communicate(timeout=60)
+    finally:
+        older.kill()
+
+    assert older.returncode == 1
+    assert "error: another flowctl has taken over 'f/counts'; this one commits nothing more" in said
+    assert "Traceback" not in said
+    newer.close()
