@@ -148,11 +148,12 @@ def _tell_waiting(waiting: list[Waiting]) -> None:
     from derive.document.clock import format_duration, format_rfc3339
 
     for each in waiting:
-        what = f"its read delay of {format_duration(each.delay)}"
-        what += f", the first until {format_rfc3339(each.due)}"
+        what = f"wait for its read delay of {format_duration(each.delay)}, the first until {format_rfc3339(each.due)}"
         if each.behind is not None:
-            what = f"'{each.behind}', which does not go on"
-        note(f"{each.task}: {each.documents:,} documents for '{each.transform}' wait for {what}", task=each.task)
+            what = f"wait for '{each.behind}', which does not go on"
+        elif not each.delay:
+            what = f"have times yet to come, from {format_rfc3339(each.due)}"
+        note(f"{each.task}: {each.documents:,} documents for '{each.transform}' {what}", task=each.task)
 
 
 class _Reporter:

@@ -247,8 +247,11 @@ class Run:
         return waiting
 
     def _is_due(self, waiting: Waiting, start: int) -> bool:
-        """Whether these documents are part of the work: due by `start`, or waiting for nothing but a tick to end."""
-        return waiting.due < start or waiting.delay == 0
+        """Whether these documents are part of the work: due by `start`, or derived from what was."""
+        if waiting.due < start or waiting.delay:
+            return waiting.due < start
+        transforms = self.tasks[waiting.task].spec.transforms
+        return any(each.name == waiting.transform and each.source in self._catalog.derivations for each in transforms)
 
     def tidy(self) -> None:
         """Merge the small segments that many small transactions leave behind."""

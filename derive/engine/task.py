@@ -264,7 +264,7 @@ class Task:
             shards=shards,
             documents_in=sum(each.documents_in for each in messages),
             documents_out=sum(each.documents for each in segments),
-            reads=needs(self.spec, positions),
+            needs=needs(self.spec, positions),
         )
         last = max((each.clock_max for each in segments), default=BEGINNING)
         upper = max(self.upper, end, last + 1)

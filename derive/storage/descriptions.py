@@ -67,7 +67,7 @@ class TaskCommit:
         shards: numbers of the shards that took part.
         documents_in: documents processed in this transaction.
         documents_out: documents published in it.
-        reads: for each transform (by state key), the clock from which on it still needs its source.
+        needs: for each transform (by state key), the clock from which on it still needs its source.
     """
 
     task: str
@@ -77,4 +77,4 @@ class TaskCommit:
     shards: Sequence[int]
     documents_in: int
     documents_out: int
-    reads: Mapping[str, int] = field(default_factory=dict)
+    needs: Mapping[str, int] = field(default_factory=dict)

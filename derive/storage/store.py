@@ -346,4 +346,4 @@ def _commit_task(db: apsw.Connection, task: TaskCommit) -> None:
         "INSERT INTO shard VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET token = excluded.token",
         [(task.task, number, task.token) for number in task.shards],
     )
-    move_task(db, task.task, task.reads)
+    move_task(db, task.task, task.needs)

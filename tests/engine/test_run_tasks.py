@@ -323,3 +323,20 @@ def test_until_idle_ends_where_others_do_not_go_on(tmp_path: Path, monkeypatch: 
     run.close()
 
     assert [(each.transform, each.documents, each.behind) for each in waiting] == [("numbers", 5, "r/pong")]
+
+
+def test_until_idle_does_not_wait_for_the_future(tmp_path: Path) -> None:
+    world = loop_of(tmp_path)
+    world.ingest("r/numbers", [{"n": 9, "at": format_rfc3339(world.wall + 3_600_000_000)}])
+    run = world.run()
+
+    def never(seconds: float) -> None:
+        raise AssertionError("it sleeps")
+
+    waiting = run.until_idle(never)
+    run.close()
+
+    assert {(each.task, each.transform, each.documents, each.behind) for each in waiting} == {
+        ("r/ping", "begin", 1, None),
+        ("r/both", "numbers", 1, None),
+    }
