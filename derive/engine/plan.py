@@ -89,8 +89,8 @@ def current_positions(spec: DerivationSpec, state: TaskState) -> dict[str, int]:
     positions = dict(state.positions)
     for each in spec.transforms:
         key = each.state_key
-        if key in positions and key in state.reads:
-            source, offset = state.reads[key]
+        if key in positions and key in state.places:
+            source, offset = state.places[key]
             positions[key] += offset_of(spec, each) - offset
             if source != each.source:
                 del positions[key]

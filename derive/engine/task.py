@@ -125,8 +125,8 @@ class Task:
             remove_shards(store.root, spec.name, self.shards)
             shutil.rmtree(progress_folder(store.root, spec.name), ignore_errors=True)
         self._positions = current_positions(spec, state)
-        self._reads = {
-            **state.reads,
+        self._places = {
+            **state.places,
             **{each.state_key: (each.source, offset_of(spec, each)) for each in spec.transforms},
         }
         self._tokens = dict(state.tokens)
@@ -259,7 +259,7 @@ class Task:
         commit = TaskCommit(
             task=self.spec.name,
             positions=positions,
-            reads=self._reads,
+            places=self._places,
             token=token,
             shards=shards,
             documents_in=sum(each.documents_in for each in messages),

@@ -40,7 +40,7 @@ class TaskState:
         documents_in: documents processed so far.
         documents_out: documents published so far.
         transactions: how many transactions that had documents.
-        reads: for each transform (by state key), the source that its position is a place in, and the microseconds
+        places: for each transform (by state key), the source that its position is a place in, and the microseconds
             from that source's clocks to adjusted ones.
     """
 
@@ -52,7 +52,7 @@ class TaskState:
     documents_in: int = 0
     documents_out: int = 0
     transactions: int = 0
-    reads: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    places: Mapping[str, tuple[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class TaskCommit:
     Attributes:
         task: name of the task.
         positions: new positions of its transforms.
-        reads: what they are positions in, as in `TaskState`.
+        places: what they are positions in, as in `TaskState`.
         token: the attempt's token.
         shards: numbers of the shards that took part.
         documents_in: documents processed in this transaction.
@@ -72,7 +72,7 @@ class TaskCommit:
 
     task: str
     positions: Mapping[str, int]
-    reads: Mapping[str, tuple[str, int]]
+    places: Mapping[str, tuple[str, int]]
     token: str
     shards: Sequence[int]
     documents_in: int

@@ -91,7 +91,7 @@ CREATE TABLE abandoned (
 
 _PLACES = """
 -- JSON: transform to the source its position is a place in, and microseconds from its clocks to adjusted ones
-ALTER TABLE task ADD COLUMN reads TEXT NOT NULL DEFAULT '{}';
+ALTER TABLE task ADD COLUMN places TEXT NOT NULL DEFAULT '{}';
 """
 
 _UPGRADES = {1: _GARBAGE, 2: _READS, 3: _PLACES}

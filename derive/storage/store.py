@@ -257,15 +257,15 @@ class Store:
         """What is known of a task; None if it has never run."""
         with self._metadata.snapshot() as db:
             row: Any = db.execute(
-                "SELECT shards, positions, error, documents_in, documents_out, transactions, reads FROM task"
+                "SELECT shards, positions, error, documents_in, documents_out, transactions, places FROM task"
                 " WHERE name = ?",
                 (name,),
             ).fetchone()
             numbered: list[Any] = db.execute("SELECT number, token FROM shard WHERE task = ?", (name,)).fetchall()
         if row is None:
             return None
-        reads = {key: (source, offset) for key, (source, offset) in orjson.loads(row[6]).items()}
-        return TaskState(name, row[0], orjson.loads(row[1]), dict(numbered), row[2], row[3], row[4], row[5], reads)
+        places = {key: (source, offset) for key, (source, offset) in orjson.loads(row[6]).items()}
+        return TaskState(name, row[0], orjson.loads(row[1]), dict(numbered), row[2], row[3], row[4], row[5], places)
 
     def create_task(self, name: str, shards: int) -> TaskState:
         """The task's state; its number of shards is fixed now if it has never run."""
@@ -331,11 +331,11 @@ class Store:
 
 def _commit_task(db: apsw.Connection, task: TaskCommit) -> None:
     db.execute(
-        "UPDATE task SET positions = ?, reads = ?, error = NULL, documents_in = documents_in + ?,"
+        "UPDATE task SET positions = ?, places = ?, error = NULL, documents_in = documents_in + ?,"
         " documents_out = documents_out + ?, transactions = transactions + ? WHERE name = ?",
         (
             orjson.dumps(dict(task.positions)).decode(),
-            orjson.dumps(dict(task.reads)).decode(),
+            orjson.dumps(dict(task.places)).decode(),
             task.documents_in,
             task.documents_out,
             int(task.documents_in > 0),

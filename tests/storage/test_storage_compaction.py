@@ -146,7 +146,7 @@ def test_older_metadata_is_upgraded_and_newer_is_refused(tmp_path: Path) -> None
     Store(tmp_path).close()
     db = apsw.Connection(str(tmp_path / "metadata.db"))
     db.execute(
-        "DROP TABLE replaced; DROP TABLE abandoned; ALTER TABLE task DROP COLUMN reads; UPDATE format SET version = 1"
+        "DROP TABLE replaced; DROP TABLE abandoned; ALTER TABLE task DROP COLUMN places; UPDATE format SET version = 1"
     ).fetchall()
     for column in ("task", "transform", "at"):
         db.execute(f"ALTER TABLE capability DROP COLUMN {column}")
