@@ -107,7 +107,7 @@ class Torture:
             for times in (1, 5):
                 data = self._fresh("disturbed")
                 if name.startswith("state.discard"):  # nothing is, unless the driver died before a commit, late enough
-                    assert self._start(data, flowctl, "metadata.committing:60").wait() == -signal.SIGKILL
+                    assert self._start(data, flowctl, "metadata.committing:42").wait() == -signal.SIGKILL
                 status = self._start(data, flowctl, f"{name}:{times}").wait()
                 reached = "every attempt died" if status == 1 else "all was done in spite of it"
                 assert status in (0, 1)
