@@ -21,9 +21,13 @@ import orjson
 
 from connectors.derive_typescript.process import command_of
 from connectors.derive_typescript.project import deno, digest_of, environment, project_folder
+from connectors.derive_typescript.session import FRAME_DOCUMENTS as _FRAME
+from connectors.derive_typescript.stuck import frame_of
 from derive.catalog import load
+from derive.document.exact import dump_exact
 from derive.engine.executor import InProcessExecutor
 from derive.engine.run import Run
+from derive.protocol.derive import ReadBatch
 from derive.protocol.specs import CatalogSpec, DerivationSpec
 from derive.storage.ingest import Ingestion
 from derive.storage.store import Store
@@ -81,7 +85,6 @@ for await (const chunk of Deno.stdin.readable) {
     }
 }
 """
-_FRAME = 1_000
 
 
 def transfers(count: int) -> list[dict[str, Any]]:
@@ -122,11 +125,10 @@ def piped(command: list[str], source: Path, folder: Path, environ: dict[str, str
 
 def frames(documents: list[dict[str, Any]]) -> list[bytes]:
     lines = [orjson.dumps({"open": {"state": {}, "forget": True}})]
+    clocks = [1_704_067_200_000_000] * len(documents)
+    batch = ReadBatch([0] * len(documents), clocks, clocks, documents)
     for begin in range(0, len(documents), _FRAME):
-        part = documents[begin : begin + _FRAME]
-        ones = [1_704_067_200_000_000] * len(part)
-        frame = {"transforms": [0] * len(part), "clocks": ones, "published": ones, "documents": part}
-        lines.append(orjson.dumps(frame))
+        lines.append(dump_exact(frame_of(batch, slice(begin, begin + _FRAME))))
     return lines
 
 

@@ -59,8 +59,9 @@ async function open(state: unknown, forget: boolean): Promise<string> {
     return `{"opened":{"flush":${own('flush')},"startCommit":${own('startCommit')},"reset":${own('reset')}}}`;
 }
 
-async function process({ transforms, clocks, published, documents }: any): Promise<string> {
+async function process({ transforms, clocks, published = clocks, documents }: any): Promise<string> {
     let text = '';
+    let separator = '[';
     let stride = 16;
     let checked = now();
     let told = checked;
@@ -82,7 +83,8 @@ async function process({ transforms, clocks, published, documents }: any): Promi
                 result = await result;
             }
             clearTimers();
-            text += (text === '' ? '[' : ',') + written(result);
+            text += separator + written(result);
+            separator = ',';
             if (place % stride === 0 || text.length > MOST_CHARACTERS) {
                 const moment = now();
                 stride = moment - checked > PATIENCE / 4 ? 1 : stride;
@@ -91,6 +93,7 @@ async function process({ transforms, clocks, published, documents }: any): Promi
                     writeFrame(text + ']');
                     told = moment;
                     text = '';
+                    separator = '[';
                     index = -1; // as it is about to be raised
                 }
             }

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 _FETCH = "fetch libraries ahead of time: flowctl generate --cache"
 _KILLED = (-signal.SIGKILL, -signal.SIGTERM)
 _FIRST_FRAME = 100
-_FRAME_DOCUMENTS = 1_000
+FRAME_DOCUMENTS = 250
+"""Few enough for Deno to be done with them before its collector looks at them: 1,000 take half as long again each."""
+
 _FRAME_BYTES = 4_000_000
 
 
@@ -231,7 +233,7 @@ class TypeScriptSession:
 
     def _stuck(self, process: DenoProcess, batch: ReadBatch, place: int) -> LambdaError:
         process.end()
-        places = range(place, min(place + _FRAME_DOCUMENTS, len(batch.documents)))
+        places = range(place, min(place + FRAME_DOCUMENTS, len(batch.documents)))
         another = DenoProcess(self._spec, self._digest)
         found = find_stuck(another, self._question(), batch, places, self._spec.limits.answer_seconds)
         name, method, document = self._at(batch, place if found is None else found)
@@ -260,7 +262,7 @@ def _send(process: DenoProcess, batch: ReadBatch) -> None:
         except (OSError, ValueError):
             return  # the process is gone or closed, which the reader of its answers reports
         begin += count
-        count = max(1, min(_FRAME_DOCUMENTS, count * _FRAME_BYTES // len(frame)))
+        count = max(1, min(FRAME_DOCUMENTS, count * _FRAME_BYTES // len(frame)))
 
 
 def _are_documents(reply: list[Any]) -> bool:

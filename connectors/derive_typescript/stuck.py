@@ -46,10 +46,7 @@ def find_stuck(
 
 
 def frame_of(batch: ReadBatch, part: slice) -> dict[str, Any]:
-    """What is sent for a part of a batch."""
-    return {
-        "transforms": batch.transforms[part],
-        "clocks": batch.clocks[part],
-        "published": batch.published[part],
-        "documents": batch.documents[part],
-    }
+    """What is sent for a part of a batch; no `published` if it is as `clocks`, without delays."""
+    clocks, published = batch.clocks[part], batch.published[part]
+    frame = {"transforms": batch.transforms[part], "clocks": clocks, "documents": batch.documents[part]}
+    return frame if published == clocks else {**frame, "published": published}
