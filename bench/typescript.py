@@ -21,7 +21,7 @@ import orjson
 
 from connectors.derive_typescript.process import command_of
 from connectors.derive_typescript.project import deno, digest_of, environment, project_folder
-from connectors.derive_typescript.session import FRAME_DOCUMENTS as _FRAME
+from connectors.derive_typescript.session import FRAME_DOCUMENTS
 from connectors.derive_typescript.stuck import frame_of
 from derive.catalog import load
 from derive.document.exact import dump_exact
@@ -33,6 +33,9 @@ from derive.storage.ingest import Ingestion
 from derive.storage.store import Store
 
 END_TO_END, ALONE = 0.5, 0.5
+
+_BATCH = 10_000
+"""Documents that the runtime hands to a session at a time."""
 
 CATALOG = """
 collections:
@@ -125,10 +128,13 @@ def piped(command: list[str], source: Path, folder: Path, environ: dict[str, str
 
 def frames(documents: list[dict[str, Any]]) -> list[bytes]:
     lines = [orjson.dumps({"open": {"state": {}, "forget": True}})]
-    clocks = [1_704_067_200_000_000] * len(documents)
-    batch = ReadBatch([0] * len(documents), clocks, clocks, documents)
-    for begin in range(0, len(documents), _FRAME):
-        lines.append(dump_exact(frame_of(batch, slice(begin, begin + _FRAME))))
+    for start in range(0, len(documents), _BATCH):
+        part = documents[start : start + _BATCH]
+        clocks = [1_704_067_200_000_000] * len(part)
+        batch = ReadBatch([0] * len(part), clocks, clocks, part)
+        lines += [
+            dump_exact(frame_of(batch, slice(at, at + FRAME_DOCUMENTS))) for at in range(0, len(part), FRAME_DOCUMENTS)
+        ]
     return lines
 
 
@@ -179,7 +185,7 @@ def measure_alone(spec: DerivationSpec, folder: Path, count: int, rounds: int) -
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--documents", type=int, default=200_000)
-    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=6)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="flowctl-bench-") as name:
         folder = Path(name)

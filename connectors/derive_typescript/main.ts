@@ -59,7 +59,7 @@ async function open(state: unknown, forget: boolean): Promise<string> {
     return `{"opened":{"flush":${own('flush')},"startCommit":${own('startCommit')},"reset":${own('reset')}}}`;
 }
 
-async function process({ transforms, clocks, published = clocks, documents }: any): Promise<string> {
+async function process({ transforms, clocks, published = clocks, documents, last }: any): Promise<string> {
     let text = '';
     let separator = '[';
     let stride = 16;
@@ -101,7 +101,9 @@ async function process({ transforms, clocks, published = clocks, documents }: an
     } catch (error) {
         return failed(error);
     }
-    await turn(); // a rejection that nobody awaits ends the process before the frame is answered
+    if (last) {
+        await turn(); // a rejection that nobody awaits ends the process before the batch is answered
+    }
     return text + ']';
 }
 

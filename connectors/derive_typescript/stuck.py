@@ -48,5 +48,7 @@ def find_stuck(
 def frame_of(batch: ReadBatch, part: slice) -> dict[str, Any]:
     """What is sent for a part of a batch; no `published` if it is as `clocks`, without delays."""
     clocks, published = batch.clocks[part], batch.published[part]
-    frame = {"transforms": batch.transforms[part], "clocks": clocks, "documents": batch.documents[part]}
+    frame: dict[str, Any] = {"transforms": batch.transforms[part], "clocks": clocks, "documents": batch.documents[part]}
+    if part.stop >= len(batch.documents):
+        frame["last"] = True
     return frame if published == clocks else {**frame, "published": published}
