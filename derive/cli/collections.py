@@ -16,7 +16,7 @@ from derive.cli.options import catalog_options, clock_of, data_folder, output_op
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-    from derive.protocol.specs import CollectionSpec
+    from derive.protocol.specs import CollectionSpec, SelectorSpec
     from derive.storage.contents import ReadOptions
     from derive.storage.store import Store
 
@@ -100,26 +100,17 @@ def read_command(
       flowctl collections read --collection acmeBank/transfer-outcomes --partitions '{"include":{"outcome":["deny"]}}'
       flowctl collections read --collection acmeBank/first-send --follow | jq .sender
     """
-    import orjson
-
     from derive.catalog import load
     from derive.errors import UsageError
-    from derive.storage.contents import ReadOptions, selector_of
+    from derive.storage.contents import ReadOptions
     from derive.storage.store import Store
 
     if follow and (reduced or as_of is not None):
         raise UsageError(f"--follow has no end, so {'--reduce' if reduced else '--as-of'} does not go with it")
     if progress and not follow:
         raise UsageError("--progress goes with --follow")
-    catalog = load(source)
-    spec = catalog.find_collection(collection)
-    try:
-        selection = orjson.loads(partitions) if partitions else {}
-    except orjson.JSONDecodeError as exc:
-        raise UsageError(f"--partitions is not JSON: {exc}") from exc
-    if not isinstance(selection, dict):
-        raise UsageError("--partitions takes a JSON object")
-    options = ReadOptions(clock_of("--since", since), clock_of("--as-of", as_of), selector_of(spec, selection))
+    spec = load(source).find_collection(collection)
+    options = ReadOptions(clock_of("--since", since), clock_of("--as-of", as_of), _selector(spec, partitions))
     folder = data_folder(source, data)
     show = _with_uuid if uuid else _as_it_is
     with _until_unread(), closing(Store(folder)) as store:
@@ -130,6 +121,21 @@ def read_command(
         with closing(rows):
             for row in rows:
                 sys.stdout.write(show(*row))
+
+
+def _selector(spec: CollectionSpec, partitions: str | None) -> SelectorSpec:
+    import orjson
+
+    from derive.errors import UsageError
+    from derive.storage.contents import selector_of
+
+    try:
+        selection = orjson.loads(partitions) if partitions else {}
+    except orjson.JSONDecodeError as exc:
+        raise UsageError(f"--partitions is not JSON: {exc}") from exc
+    if not isinstance(selection, dict):
+        raise UsageError("--partitions takes a JSON object")
+    return selector_of(spec, selection)
 
 
 def _history(store: Store, spec: CollectionSpec, options: ReadOptions) -> Generator[Row]:

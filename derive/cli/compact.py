@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +12,7 @@ import click
 from derive.cli.options import catalog_options, data_folder, output_option
 
 if TYPE_CHECKING:
+    from derive.protocol.specs import CatalogSpec, CollectionSpec
     from derive.storage.compaction import Compaction
 
 
@@ -38,13 +41,9 @@ def command(
       flowctl compact --since 2026-01-01T00:00:00Z
     """
     from derive.catalog import load
-    from derive.cli.console import note, print_rows
     from derive.cli.options import clock_of
-    from derive.document.clock import format_rfc3339, parse_duration
-    from derive.engine.needs import settle
+    from derive.document.clock import parse_duration
     from derive.errors import UsageError
-    from derive.storage.compaction import compact
-    from derive.storage.store import Store
 
     try:
         kept = parse_duration(grace)
@@ -53,15 +52,29 @@ def command(
     bound = clock_of("--since", since)
     catalog = load(source)
     collections = [catalog.find_collection(name) for name in names] or list(catalog.collections.values())
-    store = Store(data_folder(source, data))
-    try:
-        if bound is not None:
+    _show(_compact(catalog, collections, data_folder(source, data), bound, kept), output)
+
+
+def _compact(
+    catalog: CatalogSpec, collections: Sequence[CollectionSpec], folder: Path, since: int | None, grace: int
+) -> list[Compaction]:
+    from derive.cli.console import note
+    from derive.engine.needs import settle
+    from derive.storage.compaction import compact
+    from derive.storage.store import Store
+
+    with closing(Store(folder)) as store:
+        if since is not None:
             for name in settle(catalog, store):
                 note(f"{name} is not in the catalog any more, and holds no history back")
         stored = [each for each in collections if store.collection(each.name) is not None]
-        found = [done for each in stored if (done := compact(store, each, since=bound, grace=kept))]
-    finally:
-        store.close()
+        return [done for each in stored if (done := compact(store, each, since=since, grace=grace))]
+
+
+def _show(found: Sequence[Compaction], output: str | None) -> None:
+    from derive.cli.console import print_rows
+    from derive.document.clock import format_rfc3339
+
     for each in found:
         _tell_held(each)
     rows = [
