@@ -61,6 +61,7 @@ SCRIPT = Path(__file__).with_name("crash_script.py")
 def go(folder: Path, failpoint: str | None = None) -> int:
     """Do the history, or the rest of it, in a process of its own; its exit status."""
     environment = {key: value for key, value in os.environ.items() if key != "FLOW_FAILPOINT"}
+    environment["PYTHONPATH"] = str(Path(__file__).parents[2])  # what is tested here, and not what is installed
     if failpoint:
         environment["FLOW_FAILPOINT"] = failpoint
     done = subprocess.run(
