@@ -7,7 +7,6 @@ nothing, and starting over gives what one go over everything gives (law L1).
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -35,73 +34,67 @@ SLOW = settings(deadline=None, suppress_health_check=list(HealthCheck))
 TASKS = ["x/counts", "x/large", "x/echo"]
 
 
-def catalog_of(counting: str, forgets: bool, backfill: int) -> dict[str, Any]:
-    """A catalog in one of the forms it takes over time."""
-    by_key = {"key": ["/k"]}
-    count = "INSERT INTO seen VALUES ($k, 1) ON CONFLICT DO UPDATE SET n = n + 1 RETURNING 'all' AS k, n, $v AS sum;"
-    transforms = [{"name": counting, "source": "x/source", "shuffle": by_key, "lambda": count}]
-    if forgets:
-        forget = "UPDATE seen SET n = n - 1 WHERE k = $k;"
-        transforms.append(
-            {"name": "forget", "source": "x/source", "shuffle": by_key, "readDelay": "2s", "lambda": forget}
-        )
-    keep: dict[str, Any] = {
-        "name": "keep",
-        "source": "x/counts",
-        "shuffle": {"key": ["/n"]},
-        "backfill": backfill,
-        "lambda": "INSERT INTO last VALUES ($n) ON CONFLICT DO NOTHING RETURNING n, $sum;",
-    }
-    echo = {"include": {"loud": [1]}}
-    number, text = {"type": "integer"}, {"type": "string"}
-    return {
-        "x/source": {
-            "schema": _object(id=number, k=text, v=number, at=text),
-            "key": ["/id"],
-        },
-        "x/counts": {
-            "schema": _object(k=text, n=number, sum=number) | {"reduce": {"strategy": "merge"}},
-            "key": ["/k"],
-            "derive": {
-                "using": {"sqlite": {"migrations": ["CREATE TABLE seen (k TEXT PRIMARY KEY, n INTEGER NOT NULL);"]}},
-                "transforms": transforms,
-            },
-        },
-        "x/large": {
-            "schema": _object(n=number),
-            "key": ["/n"],
-            "derive": {
-                "using": {"sqlite": {"migrations": ["CREATE TABLE last (n INTEGER PRIMARY KEY);"]}},
-                "transforms": [keep],
-            },
-        },
-        "x/echo": {
-            "schema": _object(k=text, v=number, loud=number),
-            "key": ["/k", "/loud"],
-            "projections": {"loud": {"location": "/loud", "partition": True}},
-            "derive": {
-                "using": {"sqlite": {}},
-                "transforms": [
-                    {
-                        "name": "call",
-                        "source": "x/source",
-                        "shuffle": by_key,
-                        "lambda": "SELECT $k, $v, $v > 2 AS loud;",
-                    },
-                    {
-                        "name": "echo",
-                        "source": {"name": "x/echo", "partitions": echo},
-                        "shuffle": by_key,
-                        "lambda": "SELECT $k || 'o' AS k, $v - 1 AS v, $v > 3 AS loud;",
-                    },
-                ],
-            },
-        },
-    }
+CATALOG = """
+collections:
+  x/source:
+    schema:
+      type: object
+      required: [id, k, v, at]
+      properties: {id: {type: integer}, k: {type: string}, v: {type: integer}, at: {type: string}}
+    key: [/id]
+  x/counts:
+    schema:
+      type: object
+      required: [k, n, sum]
+      reduce: {strategy: merge}
+      properties: {k: {type: string}, n: {type: integer}, sum: {type: integer}}
+    key: [/k]
+    derive:
+      using: {sqlite: {migrations: ["CREATE TABLE seen (k TEXT PRIMARY KEY, n INTEGER NOT NULL);"]}}
+      transforms:
+        - name: COUNTING
+          source: x/source
+          shuffle: {key: [/k]}
+          lambda: INSERT INTO seen VALUES ($k, 1) ON CONFLICT DO UPDATE SET n = n + 1 RETURNING 'all' AS k, n, $v AS sum;
+        - name: forget
+          disable: REMEMBERS
+          source: x/source
+          shuffle: {key: [/k]}
+          readDelay: 2s
+          lambda: UPDATE seen SET n = n - 1 WHERE k = $k;
+  x/large:
+    schema: {type: object, required: [n], properties: {n: {type: integer}, sum: {type: integer}}}
+    key: [/n]
+    derive:
+      using: {sqlite: {migrations: ["CREATE TABLE last (n INTEGER PRIMARY KEY);"]}}
+      transforms:
+        - name: keep
+          source: x/counts
+          shuffle: {key: [/n]}
+          backfill: BACKFILL
+          lambda: INSERT INTO last VALUES ($n) ON CONFLICT DO NOTHING RETURNING n, $sum;
+  x/echo:
+    schema:
+      type: object
+      required: [k, v, loud]
+      properties: {k: {type: string}, v: {type: integer}, loud: {type: integer}}
+    key: [/k, /loud]
+    projections: {loud: {location: /loud, partition: true}}
+    derive:
+      using: {sqlite: {}}
+      transforms:
+        - {name: call, source: x/source, shuffle: {key: [/k]}, lambda: "SELECT $k, $v, $v > 2 AS loud;"}
+        - name: echo
+          source: {name: x/echo, partitions: {include: {loud: [1]}}}
+          shuffle: {key: [/k]}
+          lambda: SELECT $k || 'o' AS k, $v - 1 AS v, $v > 3 AS loud;
+"""
 
 
-def _object(**properties: Any) -> dict[str, Any]:
-    return {"type": "object", "required": list(properties), "properties": properties}
+def catalog_of(counting: str, forgets: bool, backfill: int) -> str:
+    """The catalog in one of the forms it takes over time."""
+    text = CATALOG.replace("COUNTING", counting).replace("BACKFILL", str(backfill))
+    return text.replace("REMEMBERS", "false" if forgets else "true")
 
 
 class CrashMachine(RuleBasedStateMachine):
@@ -126,7 +119,7 @@ class CrashMachine(RuleBasedStateMachine):
 
     def write_catalog(self) -> None:
         path = self.folder / "flow.yaml"
-        path.write_text(json.dumps({"collections": catalog_of(**self.form)}))
+        path.write_text(catalog_of(**self.form))
         self.catalog = load(path)
 
     def do(self, what: str, *arguments: Any, crashes: list[str]) -> None:
