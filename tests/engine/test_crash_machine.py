@@ -28,7 +28,7 @@ from derive.engine.state import shard_folder
 
 BASE = 1_700_000_000_000_000
 SECOND = 1_000_000
-EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "6"))
+EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "5"))
 
 SLOW = settings(deadline=None, suppress_health_check=list(HealthCheck))
 TASKS = ["x/counts", "x/large", "x/echo"]

@@ -28,7 +28,7 @@ from derive.storage.compaction import compact
 
 Documents = list[dict[str, Any]]
 
-EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "20"))
+EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "15"))
 """How many catalogs each law is tried on; more than a few dozen are for a night."""
 
 SLOW = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
@@ -232,7 +232,7 @@ def test_l4_within_a_key_priority_then_adjusted_clock_then_transform_then_source
 
 
 @pytest.mark.spark
-@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
 @given(text=catalogs(), documents=histories())
 def test_l1_spark_gives_the_bytes_of_the_in_process_executor(
     spark: SparkExecutor, text: str, documents: Documents
