@@ -1,4 +1,4 @@
-"""The demo: both examples, from raw data to derived collections on Spark, with the commands a person would type."""
+"""The demo: two examples, from raw data to derived collections on Spark, with the commands a person would type."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 DEMO = ROOT / ".demo"
+CATALOG = """\
+import:
+  - ../examples/acmebank/flow.yaml
+  - ../examples/flights/flow.yaml
+"""
 COMMAND = "import sys; sys.argv[0] = 'flowctl'; from derive.cli.main import main; main()"
 
 
@@ -19,7 +24,8 @@ def run(*arguments: str, lines: int | None = None) -> None:
     command = [sys.executable, *arguments[1:]] if arguments[0] == "python" else list(arguments)
     if arguments[0] == "flowctl":
         command = [sys.executable, "-c", COMMAND, *arguments[1:]]
-    environment = {**os.environ, "FLOW_DATA": str(DEMO / "data"), "PYTHONUNBUFFERED": "1"}
+    environment = {**os.environ, "FLOW_SOURCE": ".demo/flow.yaml", "PYTHONUNBUFFERED": "1"}
+    environment.pop("FLOW_DATA", None)
     done = subprocess.run(
         command, cwd=ROOT, env=environment, check=False, text=True, stdout=None if lines is None else subprocess.PIPE
     )
@@ -40,6 +46,7 @@ def main() -> None:
     """Load, run, and look."""
     shutil.rmtree(DEMO, ignore_errors=True)
     DEMO.mkdir()
+    (DEMO / "flow.yaml").write_text(CATALOG)
     transfers = DEMO / "transfers.jsonl"
     print("AcmeBank: 100,000 generated transfers between 5,000 accounts.")
     with transfers.open("wb") as file:
@@ -67,7 +74,7 @@ def main() -> None:
         "2013-01-31T00:00:00Z",
         lines=3,
     )
-    print("\nThe data is in .demo/data: look around with FLOW_DATA=.demo/data .venv/bin/flowctl collections list")
+    print("\nLook around with: FLOW_SOURCE=.demo/flow.yaml .venv/bin/flowctl collections list")
 
 
 if __name__ == "__main__":
