@@ -16,8 +16,9 @@ from typing import Literal, TypeAlias
 import numpy as np
 import pyarrow.parquet as pq
 
+from derive.errors import TaskError
 from derive.protocol.specs import DerivationSpec, TransformSpec
-from derive.storage.descriptions import TaskState
+from derive.storage.descriptions import Place, TaskState
 from derive.storage.frontier import BEGINNING, END_OF_TIME, tick_begin, tick_end
 from derive.storage.reader import SourceRead
 from derive.storage.segment import Segment
@@ -90,11 +91,32 @@ def current_positions(spec: DerivationSpec, state: TaskState) -> dict[str, int]:
     for each in spec.transforms:
         key = each.state_key
         if key in positions and key in state.places:
-            source, offset = state.places[key]
-            positions[key] += offset_of(spec, each) - offset
-            if source != each.source:
+            place = state.places[key]
+            positions[key] += offset_of(spec, each) - place.offset
+            if place.source != each.source:
                 del positions[key]
     return positions
+
+
+def place_of(spec: DerivationSpec, transform: TransformSpec) -> Place:
+    """What the position of a transform is a position in."""
+    shuffle = transform.shuffle
+    ways = {"any": "any", "key": f"key [{', '.join(shuffle.key)}]", "lambda": shuffle.script and shuffle.script.text}
+    return Place(transform.source, offset_of(spec, transform), ways[shuffle.kind] or "")
+
+
+def misplaced(spec: DerivationSpec, state: TaskState) -> TaskError | None:
+    """The error of a task whose shards would look for state that others of them keep."""
+    for each in spec.transforms:
+        before, now = state.places.get(each.state_key), place_of(spec, each)
+        if state.shards > 1 and state.tokens and before and before.shuffle and before.shuffle != now.shuffle:
+            return TaskError(
+                f"'{each.name}' of '{spec.name}' was shuffled by {before.shuffle}, and is now shuffled by"
+                f" {now.shuffle}: what its {state.shards} shards keep lies where the first one put it",
+                position=each.position,
+                hint=f"shuffle as before, or start over: flowctl reset --task {spec.name}",
+            )
+    return None
 
 
 def default_shards(spec: DerivationSpec, cores: int) -> int:

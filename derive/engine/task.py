@@ -26,7 +26,8 @@ from derive.engine.plan import (
     choose_end,
     current_positions,
     is_small,
-    offset_of,
+    misplaced,
+    place_of,
     shape_of,
     slice_borders,
 )
@@ -127,7 +128,7 @@ class Task:
         self._positions = current_positions(spec, state)
         self._places = {
             **state.places,
-            **{each.state_key: (each.source, offset_of(spec, each)) for each in spec.transforms},
+            **{each.state_key: place_of(spec, each) for each in spec.transforms},
         }
         self._tokens = dict(state.tokens)
         self.begins = tuple(
@@ -135,7 +136,7 @@ class Task:
         )
         rights = hold(store, spec, self._positions)
         self.compacted = tuple(compacted(spec, self._positions, rights))
-        self._lost = lost(spec, self._positions, rights)
+        self._unfit = misplaced(spec, state) or lost(spec, self._positions, rights)
 
     @property
     def upper(self) -> int:
@@ -186,8 +187,8 @@ class Task:
         Raises:
             FlowError: the transaction failed; nothing of it was committed.
         """
-        if self._lost:
-            raise self._lost
+        if self._unfit:
+            raise self._unfit
         tick = self.spec.tick
         for level in sorted({each.priority for each in self.spec.transforms}, reverse=True):
             transforms = [each for each in self.spec.transforms if each.priority == level]

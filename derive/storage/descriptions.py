@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,20 @@ class Collection:
     bytes: int
 
 
+class Place(NamedTuple):
+    """What a transform's position is a position in, and how it came to the state that is kept.
+
+    Attributes:
+        source: the collection.
+        offset: microseconds from its clocks to adjusted ones.
+        shuffle: how its documents found their shard, for people; empty if it is not known.
+    """
+
+    source: str
+    offset: int
+    shuffle: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class TaskState:
     """What the metadata knows of a task.
@@ -40,8 +55,7 @@ class TaskState:
         documents_in: documents processed so far.
         documents_out: documents published so far.
         transactions: how many transactions that had documents.
-        places: for each transform (by state key), the source that its position is a place in, and the microseconds
-            from that source's clocks to adjusted ones.
+        places: for each transform (by state key), what its position is a position in.
     """
 
     name: str
@@ -52,7 +66,7 @@ class TaskState:
     documents_in: int = 0
     documents_out: int = 0
     transactions: int = 0
-    places: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    places: Mapping[str, Place] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +86,7 @@ class TaskCommit:
 
     task: str
     positions: Mapping[str, int]
-    places: Mapping[str, tuple[str, int]]
+    places: Mapping[str, Place]
     token: str
     shards: Sequence[int]
     documents_in: int

@@ -18,7 +18,7 @@ import orjson
 from derive.errors import FencedError, FrontierError, StorageError
 from derive.protocol.specs import CollectionSpec, SelectorSpec
 from derive.storage.capability import LEASE, WriteCapability
-from derive.storage.descriptions import Collection, TaskCommit, TaskState
+from derive.storage.descriptions import Collection, Place, TaskCommit, TaskState
 from derive.storage.files import Files, insert_segments
 from derive.storage.frontier import BEGINNING
 from derive.storage.lease import drop_ended, this_holder
@@ -264,7 +264,7 @@ class Store:
             numbered: list[Any] = db.execute("SELECT number, token FROM shard WHERE task = ?", (name,)).fetchall()
         if row is None:
             return None
-        places = {key: (source, offset) for key, (source, offset) in orjson.loads(row[6]).items()}
+        places = {key: Place(*place) for key, place in orjson.loads(row[6]).items()}
         return TaskState(name, row[0], orjson.loads(row[1]), dict(numbered), row[2], row[3], row[4], row[5], places)
 
     def create_task(self, name: str, shards: int) -> TaskState:
@@ -335,7 +335,7 @@ def _commit_task(db: apsw.Connection, task: TaskCommit) -> None:
         " documents_out = documents_out + ?, transactions = transactions + ? WHERE name = ?",
         (
             orjson.dumps(dict(task.positions)).decode(),
-            orjson.dumps(dict(task.places)).decode(),
+            orjson.dumps({key: list(place) for key, place in task.places.items()}).decode(),
             task.documents_in,
             task.documents_out,
             int(task.documents_in > 0),

@@ -192,6 +192,34 @@ def test_transforms_come_and_go_and_state_stays(shards: int, tmp_path: Path) -> 
     assert counted(back) == [3, 606, 609, 1212]
 
 
+@pytest.mark.parametrize("shards", [1, 3])
+def test_another_shuffle_is_refused_where_shards_keep_state(shards: int, tmp_path: Path) -> None:
+    world = world_of(tmp_path, catalog_text())
+    add(world, 0)
+    world.step(shards=shards)
+
+    text = catalog_text().replace("shuffle: {key: [/k]}", "shuffle: {key: [/v]}")
+    other = world_of(tmp_path, text, world.wall)
+    add(other, 1)
+    found = errors(other)
+    if shards == 1:
+        assert found == {}  # there is but one place to look for it
+        assert counted(other) == [3, 6]
+        return
+    error = found["e/counts"]
+    assert error.message == (
+        "'count' of 'e/counts' was shuffled by key [/k], and is now shuffled by key [/v]:"
+        " what its 3 shards keep lies where the first one put it"
+    )
+    assert error.hint == "shuffle as before, or start over: flowctl reset --task e/counts"
+    assert error.position is not None
+    assert (error.position.line, counted(other)) == (22, [3])
+
+    back = world_of(tmp_path, catalog_text(), other.wall)
+    assert errors(back) == {}
+    assert counted(back) == [3, 6]
+
+
 SLOW_COUNT = "shuffle: {key: [/k]}\n          readDelay: DELAY\n          lambda: INSERT"
 
 
