@@ -131,8 +131,12 @@ def keeps_state(spec: DerivationSpec) -> bool:
 
 
 def feeds_back_in_memory(spec: DerivationSpec, shards: int, cycle: Sequence[str]) -> bool:
-    """Whether the task is the only one on its cycle and has one shard, and so runs many ticks in one transaction."""
-    return shards == 1 and len(cycle) == 1 and any(each.feedback for each in spec.transforms)
+    """Whether a task runs many ticks in one transaction: alone on its cycle, with one shard and one priority.
+
+    Differing priorities take turns after each tick.
+    """
+    one_priority = len({each.priority for each in spec.transforms}) == 1
+    return shards == 1 and len(cycle) == 1 and one_priority and any(each.feedback for each in spec.transforms)
 
 
 def shape_of(spec: DerivationSpec, shards: int) -> Shape:

@@ -37,7 +37,7 @@ from derive.errors import DiskFullError, FlowError
 from derive.protocol.specs import DerivationSpec, TransformSpec
 from derive.storage.capability import WriteCapability
 from derive.storage.descriptions import TaskCommit
-from derive.storage.frontier import BEGINNING, tick_begin
+from derive.storage.frontier import BEGINNING, END_OF_TIME, tick_begin
 from derive.storage.store import Store
 
 
@@ -174,6 +174,9 @@ class Task:
     ) -> Committed | None:
         """Run one transaction as far as frontiers allow.
 
+        It belongs to the highest priority that has a document to process. Where none has, time moves as far as all of
+        them allow: what they publish later has its own time, and no later one.
+
         Args:
             executor: carries it out.
             sources: what `look` has seen.
@@ -190,14 +193,19 @@ class Task:
         if self._unfit:
             raise self._unfit
         tick = self.spec.tick
+        bounds: list[int] = []
         for level in sorted({each.priority for each in self.spec.transforms}, reverse=True):
             transforms = [each for each in self.spec.transforms if each.priority == level]
             bound = tick_begin(min(frontier(each) for each in transforms), tick)
             positions = {each.index: self.position(each) for each in transforms if self.position(each) < bound}
-            if not positions:
-                continue
-            return self._transact(executor, sources, positions, bound, progress)
-        return None
+            found = [sources.earliest(self.spec.transforms[index], begin) for index, begin in positions.items()]
+            first = min((each for each in found if each is not None), default=END_OF_TIME)
+            if first < bound:
+                return self._transact(executor, sources, positions, bound, first, progress)
+            bounds.append(bound)
+        bound = min(bounds)
+        positions = {each.index: self.position(each) for each in self.spec.transforms if self.position(each) < bound}
+        return self._transact(executor, sources, positions, bound, END_OF_TIME, progress) if positions else None
 
     def _transact(
         self,
@@ -205,15 +213,15 @@ class Task:
         sources: Sources,
         positions: Mapping[int, int],
         bound: int,
+        first: int,
         progress: Callable[[int], None],
     ) -> Committed:
         begun = time.monotonic()
         end = choose_end(sources, positions, bound)
         transforms = [self.spec.transforms[index] for index in positions]
-        due = [sources.earliest(each, positions[each.index]) for each in transforms]
         messages: list[Message] = []
         token = str(uuid.uuid4())
-        if any(each is not None and each < end for each in due):
+        if first < end:
             executor.start()
             begun = time.monotonic()
             progress(0)

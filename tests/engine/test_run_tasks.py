@@ -325,7 +325,7 @@ def test_until_idle_ends_where_others_do_not_go_on(tmp_path: Path, monkeypatch: 
     assert [(each.transform, each.documents, each.behind) for each in waiting] == [("numbers", 5, "r/pong")]
 
 
-def test_until_idle_does_not_wait_for_the_future(tmp_path: Path) -> None:
+def test_until_idle_does_not_wait_for_the_future(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = loop_of(tmp_path)
     world.ingest("r/numbers", [{"n": 9, "at": format_rfc3339(world.wall + 3_600_000_000)}])
     run = world.run()
@@ -333,7 +333,8 @@ def test_until_idle_does_not_wait_for_the_future(tmp_path: Path) -> None:
     def never(seconds: float) -> None:
         raise AssertionError("it sleeps")
 
-    waiting = run.until_idle(never)
+    monkeypatch.setattr(run_module.time, "sleep", never)
+    waiting = run.until_idle()
     run.close()
 
     assert {(each.task, each.transform, each.documents, each.behind) for each in waiting} == {
