@@ -242,7 +242,7 @@ class CrashMachine(RuleBasedStateMachine):
         root = world.root
         belong = {"metadata.db", "metadata.db-wal", "metadata.db-shm", "compaction.lock", "epochs.lock"}
         for name in world.catalog.collections:
-            belong |= world.store.known_files(name)
+            belong |= world.store.files.known(name)
         for name in world.catalog.derivations:
             task = world.store.task(name)
             assert task is not None

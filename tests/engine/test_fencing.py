@@ -160,7 +160,7 @@ def test_a_transaction_of_the_older_is_not_in_the_way_of_the_newer(world: World)
     newer.close()
     same_folder(world).step()
     stored = {str(path.relative_to(world.root)) for path in world.root.rglob("collections/f/counts/*.parquet")}
-    assert stored == world.store.known_files("f/counts")
+    assert stored == world.store.files.known("f/counts")
 
 
 class SlowlyReset(Store):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from conftest import World, write_catalog
@@ -318,7 +319,7 @@ def test_until_idle_ends_where_others_do_not_go_on(tmp_path: Path, monkeypatch: 
         naps.append(seconds)
         assert len(naps) < 5, "it waits for ever"
 
-    monkeypatch.setattr(run_module.time, "sleep", nap)
+    monkeypatch.setattr(run_module, "time", SimpleNamespace(sleep=nap))
     waiting = run.until_idle()
     run.close()
 
@@ -333,7 +334,7 @@ def test_until_idle_does_not_wait_for_the_future(tmp_path: Path, monkeypatch: py
     def never(seconds: float) -> None:
         raise AssertionError("it sleeps")
 
-    monkeypatch.setattr(run_module.time, "sleep", never)
+    monkeypatch.setattr(run_module, "time", SimpleNamespace(sleep=never))
     waiting = run.until_idle()
     run.close()
 
