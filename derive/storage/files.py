@@ -81,7 +81,9 @@ class Files:
         with self._metadata.transaction() as db:
             drop_ended(db)
             rows: list[Any] = db.execute("SELECT id FROM abandoned WHERE collection = ?", (name,)).fetchall()
-        removed = sum(self._remove(self._paths(name, f"{INGESTED}{row[0]}-*")) for row in rows)
+        known = self.known(name) if rows else set()  # one that died after its commit has left nothing but its lease
+        found = [path for row in rows for path in self._paths(name, f"{INGESTED}{row[0]}-*")]
+        removed = self._remove(path for path in found if path not in known)
         if rows:
             with self._metadata.transaction() as db:
                 db.executemany("DELETE FROM abandoned WHERE id = ?", rows)
