@@ -191,6 +191,17 @@ def test_compaction_removes_what_a_crash_left_but_no_file_of_a_live_ingestion(wo
     assert len(files(world)) == 5
 
 
+def test_what_an_ingestion_committed_before_it_died_stays(world: World) -> None:
+    before = world.rows(NAME)
+    ended = [each.name.removeprefix(INGESTED).rpartition("-")[0] for each in world.root.rglob(f"{INGESTED}*.parquet")]
+    db = apsw.Connection(str(world.root / "metadata.db"))
+    db.executemany("INSERT INTO abandoned VALUES (?, ?)", [(each, NAME) for each in ended])
+    db.close()
+
+    assert world.store.files.collect_abandoned(NAME) == 0
+    assert (len(ended), world.rows(NAME)) == (4, before)
+
+
 def test_only_one_process_compacts_at_a_time(world: World) -> None:
     script = (
         "import fcntl, sys; f = open(sys.argv[1], 'wb'); fcntl.flock(f, fcntl.LOCK_EX)\n"
