@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from conftest import World, write_catalog
-from victims import java_processes, python_workers
+from victims import java_processes, processes_of, python_workers
 
 from derive.catalog import load
 
@@ -94,7 +94,7 @@ def progress_of(world: World) -> set[Path]:
 
 
 def wait_for_progress(world: World, process: subprocess.Popen[bytes], before: Set[Path] = frozenset()) -> None:
-    """Wait until workers have processed some of a transaction that is not among those `before`."""
+    """Wait until workers have processed some of a transaction, in files that are not among those `before`."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         assert process.poll() is None, "it ended before it could be disturbed"
@@ -103,6 +103,16 @@ def wait_for_progress(world: World, process: subprocess.Popen[bytes], before: Se
                 return
         time.sleep(0.005)
     pytest.fail("no progress")
+
+
+def wait_for_the_end(process: subprocess.Popen[bytes]) -> int:
+    """Wait until nothing of a run is left: workers outlive a driver for a moment, and note progress until they end."""
+    status = process.wait()
+    deadline = time.monotonic() + 60
+    while left := processes_of(process.pid):
+        assert time.monotonic() < deadline, f"processes {left} outlive their driver"
+        time.sleep(0.05)
+    return status
 
 
 def kill_driver(process: subprocess.Popen[bytes]) -> None:
@@ -128,7 +138,7 @@ def kill_in_turn(kills: Sequence[Callable[[subprocess.Popen[bytes]], None]], sou
         process = start(source, world)
         wait_for_progress(world, process, before)
         kill(process)
-        statuses.append(process.wait())
+        statuses.append(wait_for_the_end(process))
         task = world.store.task("k/totals")
         assert task is not None
         if statuses[-1]:
