@@ -229,11 +229,11 @@ def choose_end(sources: Sources, positions: Mapping[int, int], bound: int) -> in
     reads = [sources.read(each, positions[each.index], bound) for each in transforms]
     if _documents(reads) <= MAX_DOCUMENTS:
         return bound
-    low = min(positions.values())
+    low = begin = min(positions.values())
     high = bound
     while high - low > sources.spec.tick:
         middle = (low + high) // 2
-        if _documents([each.within(low, middle) for each in reads]) > MAX_DOCUMENTS:
+        if _documents([each.within(begin, middle) for each in reads]) > MAX_DOCUMENTS:
             high = middle
         else:
             low = middle
