@@ -13,6 +13,7 @@ demo: $(READY) ## Load the examples' data, derive from it on Spark, and check th
 	@$(BIN)/python examples/demo.py
 
 test: check ## Everything CI runs: check, the catalogs' tests, and the tests of the code
+	@$(BIN)/flowctl prepare
 	@$(BIN)/flowctl generate --cache --source flow.yaml > /dev/null
 	@$(BIN)/flowctl test --source flow.yaml
 	@$(BIN)/python -m pytest

@@ -13,8 +13,11 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 import zlib
+from functools import lru_cache
+from importlib.metadata import version
 from pathlib import Path
 
 from derive.errors import TaskError
@@ -47,11 +50,31 @@ _UNFIT = (
 )
 
 
-def java_options(log_file: Path) -> str:
-    """The value of `spark.driver.extraJavaOptions` with which Spark says nothing but to `log_file`."""
+def java_options(log_file: Path, *more: str) -> str:
+    """The value of `spark.driver.extraJavaOptions` with which Spark says nothing but to `log_file`.
+
+    Args:
+        log_file: where Spark logs.
+        more: further options.
+    """
     settings = Path(__file__).with_name("log4j2.properties").absolute()
     log4j = [f"-Dlog4j2.configurationFile={settings.as_uri()}", f"-Dderive.log={log_file.absolute()}"]
-    return " ".join([JAVA_OPTIONS, *(_quoted(each) for each in log4j)])
+    return " ".join([JAVA_OPTIONS, *(_quoted(each) for each in (*log4j, *more))])
+
+
+def class_archive(java_home: Path) -> Path:
+    """Where the archive of Spark's classes lies that `flowctl prepare` makes for this Java, Spark and environment."""
+    kind = zlib.crc32(f"{_about(java_home / 'bin' / 'java')} {version('pyspark')}".encode())
+    return Path(sys.prefix) / "var" / "flowctl" / f"spark-{kind:08x}.jsa"
+
+
+def archive_options(java_home: Path) -> tuple[str, ...]:
+    """Options with which Java loads Spark's classes from their archive, if there is one.
+
+    Java passes over an archive that does not fit, in silence.
+    """
+    archive = class_archive(java_home)
+    return (f"-XX:SharedArchiveFile={archive}", "-Xlog:cds*=off") if archive.exists() else ()
 
 
 def _quoted(option: str) -> str:
@@ -81,13 +104,18 @@ def _installed() -> Path | None:
     return next((each for each in candidates if _version(each) >= OLDEST), None)
 
 
+@lru_cache(maxsize=8)
+def _about(java: Path) -> str:
+    """What a `java` binary says of itself; nothing if it does not run."""
+    try:
+        return subprocess.run([java, "-version"], capture_output=True, text=True, check=True, timeout=60).stderr
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
 def _version(java: Path) -> int:
     """Major version of a `java` binary; 0 if it does not run."""
-    try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, check=True, timeout=60).stderr
-    except (OSError, subprocess.SubprocessError):
-        return 0
-    found = re.search(r'version "(\d+)(?:\.(\d+))?', said)
+    found = re.search(r'version "(\d+)(?:\.(\d+))?', _about(java))
     if not found:
         return 0
     return int(found[2] or 0) if found[1] == "1" else int(found[1])

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from derive.engine.java import ensure_java, java_options
+from derive.engine.java import archive_options, ensure_java, java_options
 from derive.engine.plan import Plan, Progress
 from derive.engine.worker import Message, progress_folder, run_alone, run_combine, run_lambdas, run_shuffle
 from derive.errors import DiskFullError, EngineLostError, LostError, TaskError
@@ -56,7 +56,7 @@ def start_session(master: str | None, log_file: Path, conf: Mapping[str, str]) -
     for name, value in {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.extraJavaOptions": java_options(log_file),
+        "spark.driver.extraJavaOptions": java_options(log_file, *archive_options(java_home)),
         "spark.driver.memory": os.environ.get("FLOW_DRIVER_MEMORY", "2g"),
         "spark.sql.adaptive.enabled": "false",
         "spark.speculation": "false",

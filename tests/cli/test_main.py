@@ -30,6 +30,7 @@ COMMANDS = [
     "init",
     "json-schema",
     "logs",
+    "prepare",
     "reset",
     "run",
     "split",

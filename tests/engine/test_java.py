@@ -27,7 +27,7 @@ for name, value in {
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.extraJavaOptions": java_options(Path(sys.argv[1])),
+    "spark.driver.extraJavaOptions": java_options(Path(sys.argv[1]), *sys.argv[2:]),
 }.items():
     builder = builder.config(name, value)
 session = builder.getOrCreate()

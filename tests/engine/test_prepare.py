@@ -1,0 +1,57 @@
+"""`flowctl prepare`: Spark's classes come from an archive, where there is one that fits."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_java import SPARK
+from test_kill import FLOWCTL
+
+from derive.engine import java
+from derive.engine.java import archive_options, ensure_java
+
+pytestmark = pytest.mark.spark
+
+
+def flowctl(*arguments: str) -> str:
+    """What a command says on standard error."""
+    command = [sys.executable, "-c", FLOWCTL, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stderr
+
+
+def test_sparks_classes_come_from_the_archive(tmp_path: Path) -> None:
+    flowctl("prepare")  # `make test` has done so before
+    loaded = tmp_path / "loaded"
+    options = [*archive_options(ensure_java()), f"-Xlog:class+load:file={loaded}"]
+
+    done = subprocess.run(
+        [sys.executable, "-c", SPARK, str(tmp_path / "log"), *options], capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "10\n", "")
+    classes = loaded.read_text().splitlines()
+    (context,) = [line for line in classes if "org.apache.spark.SparkContext source:" in line]
+    assert "source: shared objects file" in context
+    assert sum("source: shared objects file" in line for line in classes) > len(classes) / 2
+    assert "archived already" in flowctl("prepare")
+
+
+def test_an_archive_that_does_not_fit_is_passed_over_in_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(java, "class_archive", lambda _: tmp_path / "archive")
+    assert archive_options(tmp_path) == ()
+    (tmp_path / "archive").write_bytes(b"of another Java" * 10_000)
+
+    done = subprocess.run(
+        [ensure_java() / "bin" / "java", *archive_options(tmp_path), "-version"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "archive" not in done.stderr
