@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,5 +29,11 @@ def check_catalog(source: str | Path) -> Build:
     Args:
         source: path of its root file.
     """
-    built = build(source)
-    return replace(built, issues=(*built.issues, *check(built.spec)))
+    collects = gc.isenabled()
+    gc.disable()  # what is built stays: looking for garbage in it takes a sixth of the time, and finds none
+    try:
+        built = build(source)
+        return replace(built, issues=(*built.issues, *check(built.spec)))
+    finally:
+        if collects:
+            gc.enable()

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from derive.cli.options import output_option, source_option
-
-if TYPE_CHECKING:
-    pass
 
 _COLUMNS = ("code", "message", "file", "line", "column", "length", "hint")
 
