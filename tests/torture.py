@@ -84,7 +84,7 @@ class Torture:
         if self.options.failpoints:
             return self._walk(expected)
         data = self._fresh("disturbed")
-        while self.killed.total() < self.options.rounds:
+        while True:
             if not self._until_lost(data):
                 continue
             self.compared += 1
@@ -97,8 +97,9 @@ class Torture:
                 print(f"{self._told()}: {', '.join(differing)} differ; see {kept}")
                 return 1
             print(f"{self._told()}: same bytes", flush=True)
+            if self.killed.total() >= self.options.rounds:
+                return 0
             data = self._fresh("disturbed")
-        return 0
 
     def _walk(self, expected: dict[str, str]) -> int:
         """Crash at each failpoint of a worker, early and late, and go on without; 0 if nothing ever differed."""
