@@ -198,6 +198,23 @@ def test_alternatives_that_are_objects_stay_apart_only_if_names_are_asked_for() 
     assert infer(schema) == replace(found, alternatives=())
 
 
+def test_more_alternatives_than_anyone_reads_become_one() -> None:
+    def either(names: str) -> JSON:
+        return {"oneOf": [{"type": "object", "required": [name]} for name in names]}
+
+    few: JSON = {"allOf": [either("abcdefgh"), either("ijklmnop")]}
+    many: JSON = {"allOf": [either("abcdefgh"), either("ijklmnopq")]}
+
+    assert len(Inference(few, {}).define(few).alternatives) == 64
+    assert Inference(many, {}).define(many) == infer(many)
+
+
+def test_alternatives_of_which_none_is_left_are_nothing() -> None:
+    found = Shape(types=frozenset({"object"}), alternatives=(Shape(types=frozenset({"object"})),) * 2)
+
+    assert intersect(found, Shape(types=frozenset({"string"}))) == NOTHING
+
+
 @given(SCHEMAS, DOCUMENTS, st.lists(st.sampled_from(["a", "b", "0", "1"]), min_size=1, max_size=2))
 def test_locations_exist_as_promised(schema: JSON, document: JSON, path: list[str]) -> None:
     if not compile_validator(schema, name="x").is_valid(document):
