@@ -273,11 +273,5 @@ def test_l2_l3_l5_whatever_happens_and_wherever_it_crashes() -> None:
     phases = [Phase.explicit, Phase.reuse, Phase.generate]
     with crash_server() as CrashMachine.server:
         run_state_machine_as_test(
-            CrashMachine,
-            settings=settings(
-                SLOW,
-                max_examples=EXAMPLES,
-                stateful_step_count=12,
-                phases=phases,
-            ),
+            CrashMachine, settings=settings(SLOW, max_examples=EXAMPLES, stateful_step_count=12, phases=phases)
         )
