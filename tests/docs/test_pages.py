@@ -1,0 +1,86 @@
+"""The pages cannot lie: what they tell a reader to write is written, what they tell to type is typed, and what is
+printed is what they show.
+
+A fenced block whose info string is a language and a file name (```` ```yaml flow.yaml ````) becomes that file. In a
+```` ```console ```` block a line that begins with `$ ` is a command, and the lines after it are what it prints; a line
+`…` stands for any lines, and a command with no lines after it may print what it likes. A page without files is not run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+BLOCK = re.compile(r"^```(\w+)(?: ([\w./-]+))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+PAGES = [
+    page
+    for page in sorted((REPOSITORY / "docs").glob("*.md"))
+    if any(file for _, file, _ in BLOCK.findall(page.read_text()))
+]
+
+
+def commands_of(block: str) -> list[tuple[str, list[str]]]:
+    """The commands of a console block, each with the lines that it is said to print."""
+    commands: list[tuple[str, list[str]]] = []
+    for line in block.splitlines():
+        if line.startswith("$ "):
+            commands.append((line.removeprefix("$ ").partition("  #")[0].rstrip(), []))
+        elif commands:
+            commands[-1][1].append(line)
+    return [(command, "\n".join(lines).rstrip().splitlines()) for command, lines in commands]
+
+
+def run(command: str, folder: Path) -> str:
+    """What a command prints, as a reader of the page sees it on a terminal of 120 columns."""
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(REPOSITORY),
+        "COLUMNS": "120",
+    }
+    done = subprocess.run(
+        command,
+        shell=True,
+        cwd=folder,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+    )
+    return done.stdout
+
+
+def matches(shown: list[str], printed: str) -> bool:
+    """Whether what was printed is what the page shows."""
+    pattern = "\n".join(r"(?:.*\n)*?.*" if line.strip() == "…" else re.escape(line.rstrip()) for line in shown)
+    lines = "\n".join(line.rstrip() for line in printed.rstrip().splitlines())
+    return re.fullmatch(pattern, lines) is not None
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_does_what_it_shows(page: Path, tmp_path: Path) -> None:
+    for language, file, text in BLOCK.findall(page.read_text(encoding="utf-8")):
+        if file:
+            (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / file).write_text(text, encoding="utf-8")
+        elif language == "console":
+            for command, shown in commands_of(text):
+                printed = run(command, tmp_path)
+                assert not shown or matches(shown, printed), (
+                    f"{page.name}: $ {command}\nshows\n" + "\n".join(shown) + f"\nand prints\n{printed}"
+                )
+
+
+def test_an_ellipsis_stands_for_any_lines() -> None:
+    assert matches(["a", "…", "d"], "a\nb\nc\nd\n")
+    assert matches(["a", "b"], "a  \nb\n")
+    assert not matches(["a", "…", "d"], "a\nb\nc\n")
+    assert not matches(["a"], "a\nb\n")
