@@ -13,9 +13,10 @@ from typing import Any
 import apsw
 import orjson
 
-from derive.storage.lease import drop_ended, is_dead
+from derive.storage.lease import drop_ended
 from derive.storage.metadata import Metadata
 from derive.storage.partition import collection_folder
+from derive.storage.process import is_dead
 from derive.storage.segment import COMPACTED, INGESTED, Segment
 from derive.storage.timeline import wall_clock
 

@@ -6,32 +6,12 @@ that never came to its end has left in the data folder is remembered in the same
 
 from __future__ import annotations
 
-import os
-import socket
 from typing import Any
 
 import apsw
 
+from derive.storage.process import is_dead
 from derive.storage.timeline import wall_clock
-
-
-def this_holder() -> str:
-    """This process, as a capability names its holder: `host:pid`."""
-    return f"{socket.gethostname()}:{os.getpid()}"
-
-
-def is_dead(holder: str) -> bool:
-    """Whether the process that holds a capability is known to be gone: it ran on this host and does not any more."""
-    host, _, pid = holder.rpartition(":")
-    if host != socket.gethostname():
-        return False
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
-    return False
 
 
 def drop_ended(db: apsw.Connection) -> None:

@@ -52,7 +52,7 @@ CREATE TABLE capability (
     epoch INTEGER NOT NULL,             -- 0: shared
     frontier INTEGER NOT NULL,
     expires INTEGER,                    -- microseconds since the Unix epoch; NULL: held until dropped
-    holder TEXT NOT NULL                -- host:pid
+    holder TEXT NOT NULL                -- the process, as derive/storage/process.py names it
 ) WITHOUT ROWID;
 CREATE TABLE task (
     name TEXT PRIMARY KEY,

@@ -20,8 +20,9 @@ from derive.errors import FencedError, FlowError, FrontierError, UsageError
 from derive.storage.capability import LEASE, RENEW_SECONDS, ReadCapability
 from derive.storage.files import are_there, replace_segments
 from derive.storage.frontier import BEGINNING
-from derive.storage.lease import drop_ended, is_dead, this_holder
+from derive.storage.lease import drop_ended
 from derive.storage.metadata import Metadata
+from derive.storage.process import is_dead, show_process, this_process
 from derive.storage.segment import Segment
 from derive.storage.timeline import wall_clock
 
@@ -288,7 +289,7 @@ def _insert(
             capability.collection,
             capability.frontier,
             expires,
-            this_holder(),
+            this_process(),
             task,
             transform,
             at,
@@ -305,4 +306,6 @@ def _frontiers(db: apsw.Connection, name: str) -> Frontiers | None:
         " GROUP BY coalesce(task, id) ORDER BY 1, task, holder",
         (name,),
     ).fetchall()
-    return Frontiers(row[0], row[1], tuple(Hold(*each) for each in holds))
+    return Frontiers(
+        row[0], row[1], tuple(Hold(frontier, task, show_process(holder)) for frontier, task, holder in holds)
+    )

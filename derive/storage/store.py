@@ -21,8 +21,9 @@ from derive.storage.capability import LEASE, WriteCapability
 from derive.storage.descriptions import Collection, Place, TaskCommit, TaskState
 from derive.storage.files import Files, insert_segments
 from derive.storage.frontier import BEGINNING
-from derive.storage.lease import drop_ended, this_holder
+from derive.storage.lease import drop_ended
 from derive.storage.metadata import Metadata, translated
+from derive.storage.process import this_process
 from derive.storage.reads import Reads, move_task, rest_task, rewind_task
 from derive.storage.segment import Segment
 from derive.storage.timeline import Timeline, wall_clock
@@ -157,7 +158,7 @@ class Store:
                 capability.epoch,
                 capability.frontier,
                 expires,
-                this_holder(),
+                this_process(),
             ),
         )
 

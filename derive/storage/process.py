@@ -1,0 +1,71 @@
+"""Processes: who holds something, in words that no other process can be taken for.
+
+A number alone does not name a process: it is given again to a later one, and every container counts from 1. So the
+name also says in which namespace the number counts, on which start of which machine, and when the process began. A
+process whose namespace is not ours is never called dead: we cannot see it.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from functools import lru_cache
+from pathlib import Path
+
+
+def this_process() -> str:
+    """This process, as `host:pid:namespace:began`; the last two are empty where the system does not tell them."""
+    return f"{socket.gethostname()}:{os.getpid()}:{_namespace()}:{_began(os.getpid())}"
+
+
+def show_process(name: str) -> str:
+    """A process as people know it: `host:pid`."""
+    host, pid, *_ = _parts(name)
+    return f"{host}:{pid}"
+
+
+def is_here(name: str) -> bool:
+    """Whether a process is one whose end could be seen from here: it counts in this process's namespace."""
+    host, _, namespace, _ = _parts(name)
+    return host == socket.gethostname() and namespace in ("", _namespace())
+
+
+def is_dead(name: str) -> bool:
+    """Whether a process is known to be gone: it could be seen from here if it were not."""
+    _, pid, _, began = _parts(name)
+    if not is_here(name):
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass
+    return bool(began) and _began(int(pid)) not in ("", began)
+
+
+def _parts(name: str) -> tuple[str, str, str, str]:
+    """The parts of a name; those written by older versions have only the first two."""
+    host, _, rest = name.partition(":")
+    pid, namespace, began = [*rest.split(":"), "", ""][:3]
+    return host, pid, namespace, began
+
+
+@lru_cache(maxsize=1)
+def _namespace() -> str:
+    """What tells apart processes of one number: the start of the machine, and the namespace in which it counts."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot}/{os.stat('/proc/self/ns/pid').st_ino}"
+    except OSError:
+        return ""
+
+
+def _began(pid: int) -> str:
+    """When a process began, in the kernel's ticks since the machine started; empty where that is not known."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    # The second field is the name of the program in parentheses, and may hold anything.
+    return text.rpartition(")")[2].split()[19]
