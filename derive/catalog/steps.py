@@ -13,6 +13,7 @@ from derive.catalog.resource import Resources
 from derive.catalog.selector import build_selector
 from derive.catalog.yaml import Located
 from derive.document.key import compile_key
+from derive.document.pointer import MISSING, compile_pointer
 from derive.errors import CatalogError
 from derive.protocol.specs import CollectionSpec, IngestStep, VerifyStep
 from derive.schema.validator import compile_validator
@@ -52,11 +53,15 @@ class StepBuilder:
                     self._report.add("E604", said, at)
 
     def _check_order(self, definition: StepDef, collection: CollectionSpec) -> None:
+        # Documents that leave out key properties take the places that the others leave them.
         pack = compile_key(collection.key, collection.key_defaults)
-        keys = [pack(each) for each in definition.documents]
-        documents = self._documents(definition)
-        next(documents, None)
-        for (before, key), at in zip(pairwise(keys), documents, strict=True):
+        pointers = [compile_pointer(each) for each in collection.key]
+        keyed = [
+            (pack(at.value), at)
+            for at in self._documents(definition)
+            if all(get(at.value) is not MISSING for get in pointers)
+        ]
+        for (before, _), (key, at) in pairwise(keyed):
             if key < before:
                 message = f"documents to verify are not in the order of the key of '{collection.name}'"
                 self._report.add("E602", message, at, "this one belongs further up")

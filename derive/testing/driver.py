@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from derive.document.key import compile_key, show_key
-from derive.document.pointer import MISSING
+from derive.document.key import compile_key
 from derive.engine.executor import InProcessExecutor
 from derive.engine.log import Entry, recent_entries
 from derive.engine.run import Run
@@ -23,6 +22,7 @@ from derive.storage.ingest import Ingestion
 from derive.storage.store import Store
 from derive.storage.texts import parse_texts
 from derive.testing.diff import Difference, differences
+from derive.testing.pairing import pair_documents
 
 SHARDS = 3
 """Shards of each task, so that tests exercise shuffles."""
@@ -40,7 +40,7 @@ class Mismatch:
     """One document of a verify step that is not as expected.
 
     Attributes:
-        key: the document's key, as JSON.
+        key: the document's key, as JSON; where none is known, its number in the step, such as `document 2`.
         differences: where it differs; an expected or actual `MISSING` at the root says that it is missing as a whole.
     """
 
@@ -219,10 +219,7 @@ class _Driver:
             for batch in rows
             for pair in zip(batch.column(3).to_pylist(), parse_texts(batch.column(4)), strict=True)
         )
-        actual = dict(reduce_in_memory(spec, pairs))
-        pack = compile_key(spec.key, spec.key_defaults)
-        expected = {pack(document): document for document in step.documents}
-        for key in sorted({*actual, *expected}):
-            found = differences(expected.get(key, MISSING), actual.get(key, MISSING), strict=self._strict)
+        for each in pair_documents(spec, step.documents, dict(reduce_in_memory(spec, pairs))):
+            found = differences(each.expected, each.actual, strict=self._strict)
             if found:
-                yield Mismatch(show_key(key), tuple(found))
+                yield Mismatch(each.name, tuple(found))

@@ -145,3 +145,30 @@ def test_what_lambdas_say_comes_with_the_result(catalog_of: Callable[..., Catalo
     assert result.failure is None, result.failure
     assert [(each["level"], each["task"]) for each in result.said] == [("warn", "t/out")]
     assert result.said[0]["message"].startswith("seen")
+
+
+def test_documents_without_key_properties_are_matched_in_key_order(tmp_path: Path) -> None:
+    assert (
+        run(tmp_path, f"{INGEST}\n    - verify: {{collection: t/late, documents: [{{times: 11}}, {{}}]}}\n").failure
+        is None
+    )
+
+    failure = run(
+        tmp_path, f"{INGEST}\n    - verify: {{collection: t/late, documents: [{{}}, {{times: 12}}, {{}}]}}\n"
+    ).failure
+    assert failure is not None
+    assert [(each.key, each.differences) for each in failure.mismatches] == [
+        ("[2]", (Difference("/times", 12, 11),)),
+        ("document 3", (Difference("", {}, MISSING),)),
+    ]
+
+
+def test_a_key_that_is_expected_twice_is_there_once(tmp_path: Path) -> None:
+    steps = f"{INGEST}\n    - verify: {{collection: t/late, documents: [{{id: 1, times: 99}}, {{id: 1, times: 11}}, {{id: 2}}]}}\n"
+    failure = run(tmp_path, steps).failure
+
+    assert failure is not None
+    assert [(each.key, each.differences) for each in failure.mismatches] == [
+        ("[1]", (Difference("/times", 99, 11),)),
+        ("[1]", (Difference("", {"id": 1, "times": 11}, MISSING),)),
+    ]
