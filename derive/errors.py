@@ -16,6 +16,9 @@ that is raised is a defect of this project.
     ├── StorageError        the data folder cannot do what was asked
     │   ├── FencedError         a newer holder of the same capability exists (law L5)
     │   ├── FrontierError       a time below `since`, or a write below `upper`
+    │   ├── SegmentError        a file of a collection cannot be read
+    │   │   └── SegmentMissingError it is not there
+    │   ├── BusyError           other processes kept the metadata database to themselves
     │   └── DiskFullError       no space left
     └── TaskError           a task cannot run as configured
         ├── LostError           workers were lost, and could not be replaced
@@ -143,6 +146,20 @@ class FencedError(StorageError):
 
 class FrontierError(StorageError):
     """A read below `since`, or a write below `upper`."""
+
+
+class SegmentError(StorageError):
+    """A file that is part of a collection is damaged, or cannot be read."""
+
+
+class SegmentMissingError(SegmentError):
+    """A file that was part of a collection when it was looked at is not there."""
+
+
+class BusyError(StorageError):
+    """Other processes kept a database to themselves for longer than anyone waits."""
+
+    heals = True
 
 
 class DiskFullError(StorageError):

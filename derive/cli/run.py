@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS = 0.1
 _TIDY_SECONDS = 60.0
+_HEAL_SECONDS = 10.0
 
 
 @click.command()
@@ -115,13 +116,21 @@ def _settings(conf: tuple[str, ...]) -> dict[str, str]:
 
 
 def _forever(run: Run, scheduler: Scheduler) -> None:
-    from derive.cli.console import note
+    from derive.cli.console import note, print_error
+    from derive.errors import FlowError
 
     tasks = len(run.tasks)
     note(f"running {tasks} derivation{'' if tasks == 1 else 's'}; stop with Ctrl-C")
     tidied = time.monotonic()
     while True:
-        scheduler.look()
+        try:
+            scheduler.look()
+        except FlowError as error:
+            if not error.heals:
+                raise
+            print_error(error)
+            time.sleep(_HEAL_SECONDS)
+            continue
         if time.monotonic() - tidied > _TIDY_SECONDS:
             run.tidy()
             tidied = time.monotonic()

@@ -11,6 +11,7 @@ from derive.cli.options import catalog_options, data_folder, output_option
 
 if TYPE_CHECKING:
     from derive.engine.task import Waiting
+    from derive.errors import FlowError
     from derive.protocol.specs import DerivationSpec
     from derive.storage.store import Store
 
@@ -47,46 +48,51 @@ def command(source: Path, data: Path | None, output: str | None) -> None:
       flowctl status
       flowctl status -o json | jq 'select(.state == "failed")'
     """
-    import orjson
-
     from derive.catalog import load
     from derive.cli.console import print_error, print_rows
-    from derive.errors import FlowError
     from derive.storage.store import Store
 
     catalog = load(source)
     store = Store(data_folder(source, data))
     try:
-        rows = [_row(store, spec) for spec in catalog.derivations.values()]
-        failures = [task.error for name in catalog.derivations if (task := store.task(name)) and task.error]
+        found = [_row(store, spec) for spec in catalog.derivations.values()]
     finally:
         store.close()
-    print_rows(_COLUMNS, rows, output)
-    for failure in failures:
-        print_error(FlowError.from_json(orjson.loads(failure)))
+    print_rows(_COLUMNS, [row for row, _ in found], output)
+    for _, error in found:
+        if error:
+            print_error(error)
 
 
-def _row(store: Store, spec: DerivationSpec) -> dict[str, Any]:
+def _row(store: Store, spec: DerivationSpec) -> tuple[dict[str, Any], FlowError | None]:
+    """What is shown of a task, and what stopped it or is going to."""
     import orjson
 
     from derive.document.clock import format_duration, format_rfc3339
     from derive.engine.plan import current_positions
     from derive.engine.task import find_waiting
+    from derive.errors import FlowError, SegmentError
     from derive.storage.frontier import BEGINNING
 
     task, known = store.task(spec.name), store.collection(spec.name)
-    waiting = find_waiting(store, spec, current_positions(spec, task) if task else {})
-    failed = task.error if task else None
+    error = FlowError.from_json(orjson.loads(task.error)) if task and task.error else None
+    waiting: list[Waiting] = []
+    unreadable = None
+    try:
+        waiting = find_waiting(store, spec, current_positions(spec, task) if task else {})
+    except SegmentError as exc:
+        unreadable = exc
+        error = error or exc
     upper = known.upper if known and known.upper > BEGINNING else None
-    return {
+    row = {
         "task": spec.name,
-        "state": _state(store, waiting, has_run=task is not None, failed=failed is not None, disabled=spec.disabled),
+        "state": _state(store, waiting, has_run=task is not None, failed=error is not None, disabled=spec.disabled),
         "shards": task.shards if task else None,
         "transactions": task.transactions if task else 0,
         "documents in": task.documents_in if task else 0,
         "documents out": task.documents_out if task else 0,
         "rate": _rate(store, spec.name),
-        "waiting": sum(each.documents for each in waiting),
+        "waiting": None if unreadable else sum(each.documents for each in waiting),
         "lag": None if upper is None else format_duration(_whole_seconds(store.timeline.wall() - upper)),
         "upper": None if upper is None else format_rfc3339(upper),
         "waiting for": [
@@ -98,8 +104,9 @@ def _row(store: Store, spec: DerivationSpec) -> dict[str, Any]:
             }
             for each in waiting
         ],
-        "error": orjson.loads(failed)["message"] if failed else None,
+        "error": error.message if error else None,
     }
+    return row, error
 
 
 def _whole_seconds(micros: int) -> int:

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from derive.errors import TaskError
 from derive.protocol.specs import DerivationSpec, TransformSpec
@@ -22,6 +20,7 @@ from derive.storage.descriptions import Place, TaskState
 from derive.storage.frontier import BEGINNING, END_OF_TIME, tick_begin, tick_end
 from derive.storage.reader import SourceRead
 from derive.storage.segment import Segment
+from derive.storage.segment_file import read_clocks
 from derive.storage.store import Store
 
 Shape: TypeAlias = Literal["slices", "single", "sharded"]
@@ -198,7 +197,7 @@ class Sources:
 def _first_clock(root: Path, segment: Segment, begin: int) -> int | None:
     if segment.clock_min >= begin:
         return segment.clock_min
-    clocks = _clocks(root / segment.path)
+    clocks = read_clocks(root, segment)
     place = int(np.searchsorted(clocks, begin))
     return int(clocks[place]) if place < len(clocks) else None
 
@@ -206,15 +205,8 @@ def _first_clock(root: Path, segment: Segment, begin: int) -> int | None:
 def _count(root: Path, segment: Segment, begin: int, end: int) -> int:
     if segment.clock_min >= begin and segment.clock_max < end:
         return segment.documents
-    low, high = np.searchsorted(_clocks(root / segment.path), [begin, end])
+    low, high = np.searchsorted(read_clocks(root, segment), [begin, end])
     return max(0, int(high - low))
-
-
-@lru_cache(maxsize=32)
-def _clocks(path: Path) -> np.ndarray:
-    # Clocks only: no document is read on the driver.
-    column: np.ndarray = pq.read_table(str(path), columns=["clock"], partitioning=None).column("clock").to_numpy()
-    return column
 
 
 def choose_end(sources: Sources, positions: Mapping[int, int], bound: int) -> int:

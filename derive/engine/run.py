@@ -7,15 +7,23 @@ any of them has yet to process, so empty ticks are skipped, and each tick that i
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Protocol
 
 from derive.engine.executor import Executor
 from derive.engine.plan import Sources, default_shards, feeds_back_in_memory, offset_of
 from derive.engine.task import Committed, Task, Waiting
-from derive.errors import DiskFullError, EngineLostError, FencedError, FlowError
+from derive.errors import (
+    BusyError,
+    DiskFullError,
+    EngineLostError,
+    FencedError,
+    FlowError,
+    SegmentError,
+    SegmentMissingError,
+)
 from derive.protocol.specs import CatalogSpec, TransformSpec
 from derive.storage.compaction import compact
 from derive.storage.frontier import END_OF_TIME, tick_end
@@ -135,16 +143,21 @@ class Run:
         tasks = [self.tasks[name] for name in cycle]
         if not all(self._may_run(each) for each in tasks):
             return False
-        looks = {each.spec.name: each.look() for each in tasks}
         whole = (*cycle, *self._absent[cycle])
         in_memory = feeds_back_in_memory(tasks[0].spec, tasks[0].shards, whole)
         alone = len(whole) == 1 and not any(each.feedback for each in tasks[0].spec.transforms)
+        looks: dict[str, Sources] = {}
         earliest = now
-        if not (in_memory or alone):
-            found = [_earliest_cause(each, looks[each.spec.name]) for each in tasks]
-            # Those on the cycle that do not run now may publish later whatever is not below their `upper`.
-            found += [self._store.upper(name) for name in self._absent[cycle]]
-            earliest = min(now, *found)
+        for task in tasks:
+            with self._stopping(task):
+                sources = task.look()
+                if not (in_memory or alone):
+                    # Those on the cycle that do not run now may publish later whatever is not below their `upper`.
+                    uppers = [self._store.upper(name) for name in self._absent[cycle]]
+                    earliest = min(earliest, _earliest_cause(task, sources), *uppers)
+                looks[task.spec.name] = sources
+        if len(looks) < len(tasks):
+            return False
         moved = False
         for task in tasks:
             look = looks[task.spec.name]
@@ -172,28 +185,44 @@ class Run:
 
     def _transact(self, task: Task, sources: Sources, frontier: Callable[[TransformSpec], int]) -> bool:
         name = task.spec.name
-        try:
+        done = None
+        with self._stopping(task):
             done = task.advance(self._executor, sources, frontier, lambda count: self._observer.working(name, count))
-        except (FencedError, EngineLostError):
-            raise
-        except FlowError as error:
-            if self._stopped:
-                return False
-            task.fail(error)
-            if error.heals:
-                pause = min(2 * self._retries.get(name, (0.0, _FIRST_RETRY_SECONDS / 2))[1], _LAST_RETRY_SECONDS)
-                self._retries[name] = (time.monotonic() + pause, pause)
-            self._observer.failed(name, error)
-            return False
         if done is None:
             return False
         self._retries.pop(name, None)
         self._observer.committed(name, done)
         return True
 
+    @contextmanager
+    def _stopping(self, task: Task) -> Iterator[None]:
+        """Let what goes wrong with a task stop this one, and not the run."""
+        try:
+            yield
+        except (FencedError, EngineLostError):
+            raise
+        except FlowError as error:
+            # A source that was reset since it was looked at has other files now, and is looked at again.
+            is_outdated = isinstance(error, SegmentMissingError) and not self._store.files.missing(task.spec.sources)
+            if not (self._stopped or is_outdated):
+                self._stop(task, error)
+
+    def _stop(self, task: Task, error: FlowError) -> None:
+        name = task.spec.name
+        task.fail(error)
+        if error.heals:
+            pause = min(2 * self._retries.get(name, (0.0, _FIRST_RETRY_SECONDS / 2))[1], _LAST_RETRY_SECONDS)
+            self._retries[name] = (time.monotonic() + pause, pause)
+        self._observer.failed(name, error)
+
     def waiting(self) -> list[Waiting]:
         """What is stored and not processed yet."""
-        return [each for task in self.tasks.values() if not task.error for each in task.waiting()]
+        found: list[Waiting] = []
+        for task in self.tasks.values():
+            if not task.error:
+                with self._stopping(task):
+                    found += task.waiting()
+        return found
 
     def until_idle(self, step: Callable[[], bool] | None = None) -> list[Waiting]:
         """Run until everything ingested before now is processed, and what it caused by feedback.
@@ -256,7 +285,8 @@ class Run:
     def tidy(self) -> None:
         """Merge the small segments that many small transactions leave behind."""
         for spec in self._catalog.collections.values():
-            with suppress(DiskFullError):  # there is nothing to lose, and the transactions will tell
+            # There is nothing to lose, and whoever needs what it failed at is told.
+            with suppress(DiskFullError, BusyError, SegmentError):
                 compact(self._store, spec, fewest=_WORTH_COMPACTING, wait=False)
 
     def stop(self) -> None:

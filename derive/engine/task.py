@@ -33,7 +33,7 @@ from derive.engine.plan import (
 )
 from derive.engine.state import publish_epoch, remove_shards
 from derive.engine.worker import Message, progress_folder
-from derive.errors import DiskFullError, FlowError
+from derive.errors import BusyError, DiskFullError, FlowError, SegmentMissingError
 from derive.protocol.specs import DerivationSpec, TransformSpec
 from derive.storage.capability import WriteCapability
 from derive.storage.descriptions import TaskCommit
@@ -84,8 +84,20 @@ def find_waiting(store: Store, spec: DerivationSpec, positions: Mapping[str, int
         store: the data folder.
         spec: the derivation.
         positions: by `state_key`, the adjusted clock below which a transform has processed everything.
+
+    Raises:
+        SegmentError: a source's file cannot be read.
     """
-    sources = Sources(store, spec, positions)
+    while True:
+        try:
+            return _find_waiting(Sources(store, spec, positions), spec, positions)
+        except SegmentMissingError:
+            if store.files.missing(spec.sources):
+                raise
+            # A source was reset since it was looked at: look again.
+
+
+def _find_waiting(sources: Sources, spec: DerivationSpec, positions: Mapping[str, int]) -> list[Waiting]:
     found = []
     for each in spec.transforms:
         position = positions.get(each.state_key, BEGINNING)
@@ -290,10 +302,10 @@ class Task:
         """
         self.error = error
         self._log.write("error", str(error))
-        with suppress(DiskFullError):  # then it cannot be recorded, and is only told
+        with suppress(DiskFullError, BusyError):  # then it cannot be recorded, and is only told
             self._store.set_error(self._capability, orjson.dumps(error.to_json()).decode())
 
     def release(self) -> None:
         """Give up the right to write."""
-        with suppress(DiskFullError):  # the next holder supersedes it anyway
+        with suppress(DiskFullError, BusyError):  # the next holder supersedes it anyway
             self._store.drop(self._capability)

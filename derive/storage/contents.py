@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from derive.document.clock import format_rfc3339
 from derive.document.pointer import MISSING
-from derive.errors import FrontierError, StorageError, UsageError
+from derive.errors import FencedError, FrontierError, SegmentMissingError, UsageError
 from derive.protocol.specs import JSON, CollectionSpec, Document, SelectorSpec
 from derive.reduce.combiner import Combiner
 from derive.storage.frontier import BEGINNING
@@ -61,14 +61,18 @@ def reading(store: Store, spec: CollectionSpec, options: ReadOptions) -> Iterato
     Raises:
         UsageError: nothing is stored under the collection's name.
         FrontierError: the contents at that time are no longer, or not yet, known.
+        FencedError: the collection was reset meanwhile.
+        SegmentError: a file of it cannot be read.
     """
     times = [each for each in (options.since, options.as_of) if each is not None]
     capability = store.reads.lease(spec.name, max(BEGINNING, min(times)) if times else None)
     with store.reads.kept(capability):
         try:
             yield _source_read(store, spec, options)
-        except FileNotFoundError as exc:
-            raise StorageError(f"a file of '{spec.name}' is gone: {exc}", hint="was it reset? read it again") from exc
+        except SegmentMissingError as exc:
+            if store.files.missing([spec.name]):
+                raise
+            raise FencedError(f"'{spec.name}' was reset while it was read", hint="run the command again") from exc
 
 
 def _source_read(store: Store, spec: CollectionSpec, options: ReadOptions) -> SourceRead:

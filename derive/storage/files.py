@@ -38,6 +38,13 @@ class Files:
         with self._metadata.snapshot() as db:
             return _known(db, name)
 
+    def missing(self, names: Iterable[str]) -> list[str]:
+        """Paths of the segments of collections whose files are not there; none of them was reset or replaced."""
+        query = "SELECT path FROM segment WHERE collection = ?"
+        with self._metadata.snapshot() as db:
+            paths: list[str] = [path for name in names for (path,) in db.execute(query, (name,))]
+        return [path for path in paths if not (self._root / path).exists()]
+
     def replace(self, name: str, old: Sequence[Segment], new: Sequence[Segment]) -> bool:
         """Replace segments by others that hold the same updates; False if some of the old ones are not there any more.
 

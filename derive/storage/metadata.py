@@ -13,7 +13,7 @@ from pathlib import Path
 
 import apsw
 
-from derive.errors import DiskFullError, StorageError
+from derive.errors import BusyError, DiskFullError, StorageError
 from derive.failpoint import reach
 
 FORMAT = 4
@@ -109,6 +109,11 @@ def translated(path: Path | str) -> Iterator[None]:
         if exc.errno == 28:
             raise disk_full(path) from exc
         raise StorageError(f"cannot write {path}: {exc.strerror or exc}") from exc
+    except (apsw.BusyError, apsw.LockedError) as exc:
+        raise BusyError(
+            f"another process keeps the database {path} to itself",
+            hint="nothing was committed; run the command again once that process, a backup perhaps, is done",
+        ) from exc
     except (apsw.IOError, apsw.CantOpenError, apsw.ReadOnlyError, apsw.NotADBError, apsw.CorruptError) as exc:
         raise StorageError(f"the database {path} cannot be used: {exc}") from exc
 
@@ -122,14 +127,20 @@ def disk_full(path: Path | str) -> DiskFullError:
 
 
 class Metadata:
-    """A connection to the metadata database of one data folder, which threads take turns to use."""
+    """A connection to the metadata database of one data folder, which threads take turns to use.
 
-    def __init__(self, path: Path, *, durable: bool = True) -> None:
+    Args:
+        path: of the database, which is created if it is missing.
+        durable: survive a loss of power.
+        patience: how long to wait for other processes that are at work with it, milliseconds.
+    """
+
+    def __init__(self, path: Path, *, durable: bool = True, patience: int = 60_000) -> None:
         self.path = path
         self._turn = threading.RLock()
         with translated(path):
             self._db = apsw.Connection(str(path))
-            self._db.set_busy_timeout(60_000)
+            self._db.set_busy_timeout(patience)
             synchronous = "FULL" if durable else "OFF"
             # All rows are fetched, because only then is the last of several statements run.
             self._db.execute(
@@ -154,7 +165,8 @@ class Metadata:
             try:
                 yield self._db
             except BaseException:
-                self._db.execute("ROLLBACK")
+                if self._db.in_transaction:  # some errors of SQLite have ended it
+                    self._db.execute("ROLLBACK")
                 raise
             reach("metadata.committing")
             try:
@@ -173,7 +185,8 @@ class Metadata:
             try:
                 yield self._db
             finally:
-                self._db.execute("COMMIT")
+                if self._db.in_transaction:
+                    self._db.execute("COMMIT")
 
     def close(self) -> None:
         """Close the connection."""

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from derive.storage.segment import Segment
+from derive.storage.segment_file import open_segment, readable
 
 SOURCE_ROWS = pa.schema(
     [
@@ -75,7 +76,7 @@ class _Cursor:
         self._groups: list[int] = []
 
     def open(self) -> None:
-        self._file = pq.ParquetFile(str(self.root / self.segment.path))
+        self._file = open_segment(self.root, self.segment)
         metadata = self._file.metadata
         for group in range(metadata.num_row_groups):
             statistics = metadata.row_group(group).column(0).statistics
@@ -105,7 +106,8 @@ class _Cursor:
         tables = [self.loaded] if self.loaded is not None and self.loaded.num_rows else []
         while self._groups:
             assert self._file is not None
-            group = self._file.read_row_group(self._groups.pop(), columns=_COLUMNS)
+            with readable(self.segment):
+                group = self._file.read_row_group(self._groups.pop(), columns=_COLUMNS)
             clocks = group.column("clock").to_numpy()
             begin, end = np.searchsorted(clocks, [self.read.clock_begin, self.read.clock_end])
             if end > begin:
@@ -137,6 +139,9 @@ def read_sorted(root: Path, reads: Sequence[SourceRead], order: Sequence[str] = 
 
     Yields:
         Batches of at most 10,000 rows; batch borders mean nothing.
+
+    Raises:
+        SegmentError: a file is missing, damaged or cannot be read.
     """
     waiting = [_Cursor(root, read, segment) for read in reads for segment in read.segments]
     waiting.sort(key=lambda cursor: cursor.first, reverse=True)

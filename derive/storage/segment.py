@@ -58,6 +58,7 @@ class Segment:
     """One immutable file of a collection.
 
     Attributes:
+        collection: name of the collection.
         path: relative to the data folder.
         partition: values of its logical partition, in field order.
         clock_min: least clock in it.
@@ -66,6 +67,7 @@ class Segment:
         bytes: size of the file.
     """
 
+    collection: str
     path: str
     partition: tuple[Any, ...]
     clock_min: int
@@ -75,19 +77,21 @@ class Segment:
 
     def to_json(self) -> list[Any]:
         """As JSON, for the way from a worker to the driver."""
-        return [self.path, list(self.partition), self.clock_min, self.clock_max, self.documents, self.bytes]
+        values = (self.clock_min, self.clock_max, self.documents, self.bytes)
+        return [self.collection, self.path, list(self.partition), *values]
 
     @staticmethod
     def from_json(value: Sequence[Any]) -> Segment:
         """The segment that `to_json` described."""
-        return Segment(value[0], tuple(value[1]), *value[2:])
+        return Segment(value[0], value[1], tuple(value[2]), *value[3:])
 
 
 class _OpenFile:
     """A segment being written."""
 
-    def __init__(self, root: Path, path: str, partition: tuple[Any, ...]) -> None:
+    def __init__(self, root: Path, collection: str, path: str, partition: tuple[Any, ...]) -> None:
         self.root = root
+        self.collection = collection
         self.path = path
         self.partition = partition
         self.buffered: list[pa.RecordBatch] = []
@@ -97,7 +101,9 @@ class _OpenFile:
         self.last: tuple[int, int, bytes] | None = None
         full = root / path
         _make_folders(full.parent)
-        self.writer = pq.ParquetWriter(str(full), UPDATES, compression="zstd", use_dictionary=False)
+        self.writer = pq.ParquetWriter(
+            str(full), UPDATES, compression="zstd", use_dictionary=False, write_page_checksum=True
+        )
 
     def append(self, batch: pa.RecordBatch) -> None:
         if self.last is None:
@@ -124,7 +130,8 @@ class _OpenFile:
         sync(full.parent)
         reach("segment.synced")
         assert self.last is not None
-        return Segment(self.path, self.partition, self.clock_min, self.last[0], self.rows, full.stat().st_size)
+        clocks = (self.clock_min, self.last[0])
+        return Segment(self.collection, self.path, self.partition, *clocks, self.rows, full.stat().st_size)
 
 
 class SegmentWriter:
@@ -140,6 +147,7 @@ class SegmentWriter:
 
     def __init__(self, root: Path, collection: CollectionSpec, name: str) -> None:
         self._root = root
+        self._collection = collection.name
         self._folder = collection_folder(collection.name)
         self._fields = [each.field for each in collection.partitions]
         self._name = name
@@ -176,7 +184,8 @@ class SegmentWriter:
             values = orjson.loads(label)
             below = partition_folder(self._fields, values)
             folder = f"{self._folder}/{below}" if below else self._folder
-            file = _OpenFile(self._root, f"{folder}/{self._name}-{self._count}.parquet", tuple(values))
+            path = f"{folder}/{self._name}-{self._count}.parquet"
+            file = _OpenFile(self._root, self._collection, path, tuple(values))
             self._count += 1
             self._open[label] = file
         self._open.move_to_end(label)

@@ -113,7 +113,7 @@ class Store:
                 " WHERE collection = ? AND clock_max >= ? ORDER BY clock_min, id",
                 (name, begin),
             ).fetchall()
-        found = [Segment(row[0], tuple(orjson.loads(row[1])), *row[2:]) for row in rows]
+        found = [Segment(name, row[0], tuple(orjson.loads(row[1])), *row[2:]) for row in rows]
         return [each for each in found if selector.selects(dict(zip(partitions, each.partition, strict=True)))]
 
     # Capabilities

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 
 import pyarrow as pa
 
-from derive.errors import FencedError
+from derive.errors import FencedError, SegmentMissingError
 from derive.protocol.specs import CollectionSpec
 from derive.storage.capability import RENEW_SECONDS
 from derive.storage.contents import ReadOptions, read_between
@@ -52,7 +52,9 @@ def subscribe_at(
             read = read_between(store, spec, options.selector, frontier, upper)
             try:
                 yield from read_sorted(store.root, [read])
-            except FileNotFoundError as exc:
-                raise FencedError(f"'{spec.name}' was reset while it was read: {exc}") from exc
+            except SegmentMissingError as exc:
+                if store.files.missing([spec.name]):
+                    raise
+                raise FencedError(f"'{spec.name}' was reset while it was read", hint="run the command again") from exc
             frontier = upper
             yield frontier

@@ -135,7 +135,8 @@ def test_what_is_large_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "_SMALL_DOCUMENTS", 10)
     monkeypatch.setattr(compaction, "_LARGE_DOCUMENTS", 15)
     segments = [
-        Segment(str(place), (), place, place, size, 1) for place, size in enumerate([5, 5, 9, 9, 10, 1, 20, 1, 1, 1])
+        Segment("c/events", str(place), (), place, place, size, 1)
+        for place, size in enumerate([5, 5, 9, 9, 10, 1, 20, 1, 1, 1])
     ]
 
     assert [[each.path for each in group] for group in choose(segments, 2)] == [["0", "1", "2"], ["7", "8", "9"]]

@@ -1,0 +1,161 @@
+"""Sources whose files are damaged, or are reset while a run looks at them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from conftest import World, write_catalog
+
+from derive.catalog import load
+from derive.engine.executor import InProcessExecutor
+from derive.engine.plan import Plan, Progress
+from derive.engine.reset import reset
+from derive.engine.spark import SparkExecutor
+from derive.engine.task import find_waiting
+from derive.engine.worker import Message
+from derive.errors import FencedError, SegmentError
+from derive.protocol.specs import SelectorSpec
+from derive.storage.segment import Segment
+from derive.storage.store import Store
+
+CATALOG = """
+collections:
+  d/numbers:
+    schema: &schema {type: object, required: [id], properties: {id: {type: integer}}}
+    key: [/id]
+  d/middle:
+    schema: *schema
+    key: [/id]
+    derive:
+      using: {sqlite: {}}
+      transforms: [{name: pass, source: d/numbers, shuffle: any, lambda: SELECT $id;}]
+  d/late:
+    schema: *schema
+    key: [/id]
+    derive:
+      using: {sqlite: {}}
+      transforms: [{name: later, source: d/middle, shuffle: any, readDelay: 1h, lambda: SELECT $id;}]
+  d/other:
+    schema: *schema
+    key: [/id]
+    derive:
+      using: {sqlite: {}}
+      transforms: [{name: pass, source: d/numbers, shuffle: any, lambda: SELECT $id;}]
+"""
+HOUR = 3_600_000_000
+
+
+def world_of(folder: Path) -> World:
+    world = World(folder / "data", load(write_catalog(folder, CATALOG)))
+    for first in (0, 10, 20):
+        world.ingest("d/numbers", [{"id": first + place} for place in range(10)], clock=None)
+        world.wall += 3_000_000
+    return world
+
+
+def files_of(world: World, collection: str) -> list[Path]:
+    return [world.root / each.path for each in world.store.segments(collection, [], SelectorSpec())]
+
+
+def reset_elsewhere(world: World) -> None:
+    store = Store(world.root, wall=lambda: world.wall, durable=False)
+    reset(world.catalog, store, ["d/middle"], cascade=True)
+    store.close()
+
+
+class ResetsFirst(InProcessExecutor):
+    """Another process resets what is about to be read."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def execute(self, plan: Plan, progress: Progress) -> list[Message]:
+        if plan.spec.name == "d/late":
+            reset_elsewhere(self.world)
+        return super().execute(plan, progress)
+
+
+def test_a_task_whose_source_is_damaged_stops_alone(tmp_path: Path) -> None:
+    world = world_of(tmp_path)
+    world.step()
+    for file in files_of(world, "d/middle"):
+        file.write_bytes(b"garbage")
+    world.wall += 2 * HOUR
+    world.ingest("d/numbers", [{"id": 99}], clock=None)
+    world.wall += 3_000_000
+    run = world.run()
+    run.step()
+
+    errors = {name: type(task.error) for name, task in run.tasks.items()}
+    assert errors == {"d/middle": type(None), "d/late": SegmentError, "d/other": type(None)}
+    assert len(world.rows("d/other")) == 31
+    assert [each.task for each in run.waiting()] == []
+
+
+def test_a_damaged_source_is_found_by_looking_at_what_waits(tmp_path: Path) -> None:
+    """The delay keeps anything from being processed, so that only counting reads the file."""
+    world = world_of(tmp_path)
+    world.step()
+    [middle] = files_of(world, "d/middle")
+    middle.write_bytes(b"garbage")
+    run = world.run()
+    run.tasks["d/late"]._positions = {run.tasks["d/late"].spec.transforms[0].state_key: world.wall + HOUR - 5_000_000}
+
+    assert run.waiting() == []
+    assert isinstance(run.tasks["d/late"].error, SegmentError)
+
+
+def test_a_source_that_is_reset_before_it_is_counted_is_looked_at_again(tmp_path: Path) -> None:
+    world = world_of(tmp_path)
+    world.step()
+    spec = world.catalog.derivations["d/late"]
+    positions = {spec.transforms[0].state_key: world.wall + HOUR - 5_000_000}
+    looks = 0
+
+    class Outdated(Store):
+        """Says what was there until then."""
+
+        def segments(
+            self, name: str, partitions: Sequence[str], selector: SelectorSpec, begin: int = 0
+        ) -> list[Segment]:
+            nonlocal looks
+            looks += 1
+            found = super().segments(name, partitions, selector, begin)
+            if found:
+                reset_elsewhere(world)
+            return found
+
+    store = Outdated(world.root, wall=lambda: world.wall, durable=False)
+    assert find_waiting(store, spec, positions) == []
+    assert looks == 2
+
+
+def test_a_source_that_is_reset_while_it_is_read_is_looked_at_again(tmp_path: Path) -> None:
+    world = world_of(tmp_path)
+    world.step()
+    world.wall += 2 * HOUR
+    run = world.run(ResetsFirst(world))
+    late = run.tasks["d/late"]
+
+    assert run.advance(("d/late",), run.seal()) is False
+    assert late.error is None
+    # The reset took both derivations with it, and what this run would commit for them is refused.
+    with pytest.raises(FencedError):
+        run.advance(("d/middle",), run.seal())
+
+
+@pytest.mark.spark
+def test_spark_workers_tell_of_damaged_files_what_this_process_tells(spark: SparkExecutor, tmp_path: Path) -> None:
+    world = world_of(tmp_path)
+    file = files_of(world, "d/numbers")[1]
+    file.write_bytes(file.read_bytes()[:-50])
+    run = world.run(spark, shards=2)
+    run.step()
+
+    error = run.tasks["d/middle"].error
+    assert isinstance(error, SegmentError)
+    assert error.message.startswith(f"a file of collection 'd/numbers' is damaged: {file.relative_to(world.root)}: ")
+    assert error.hint
+    assert "flowctl reset" in error.hint

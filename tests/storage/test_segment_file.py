@@ -1,0 +1,186 @@
+"""Damaged files: whoever reads one is told which it is, of which collection, and what to do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from conftest import LATER, World, write_catalog
+
+from derive.catalog import load
+from derive.document.clock import format_rfc3339
+from derive.errors import BusyError, FlowError, SegmentError, SegmentMissingError
+from derive.protocol.specs import SelectorSpec
+from derive.storage.compaction import compact
+from derive.storage.contents import ReadOptions
+from derive.storage.metadata import Metadata
+from derive.storage.subscription import subscribe_at
+
+CATALOG = """
+collections:
+  c/events:
+    schema: {type: object, required: [id, at], properties: {id: {type: integer}, at: {type: string}}}
+    key: [/id]
+  c/copies:
+    schema: {type: object, required: [id], properties: {id: {type: integer}}}
+    key: [/id]
+    derive:
+      using: {sqlite: {}}
+      transforms: [{name: copy, source: c/events, shuffle: any, lambda: SELECT $id;}]
+"""
+HINT = "restore it from a backup; what was derived can be derived again: flowctl reset --cascade --task c/events"
+
+
+def stored(folder: Path) -> tuple[World, Path]:
+    """A world with two segments, and the file of the first."""
+    world = World(folder / "data", load(write_catalog(folder, CATALOG)))
+    for first in (0, 500):
+        times = [(number, format_rfc3339(1_000_000 * number)) for number in range(first, first + 500)]
+        world.ingest("c/events", [{"id": number, "at": at} for number, at in times])
+    world.store.seal(["c/events"], LATER)
+    segment = world.store.segments("c/events", [], SelectorSpec())[0]
+    return world, world.root / segment.path
+
+
+def emptied(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def garbage(file: Path) -> None:
+    file.write_bytes(b"garbage" * 1000)
+
+
+def truncated(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-100])
+
+
+def without_its_footer(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:500])
+
+
+def sparse(file: Path) -> None:
+    file.write_bytes(b"")
+    os.truncate(file, 1 << 20)
+
+
+def with_another_byte(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+def with_other_columns(file: Path) -> None:
+    pq.write_table(pa.table({"id": [1, 2, 3]}), file)
+
+
+def with_fewer_rows(file: Path) -> None:
+    pq.write_table(pq.read_table(file, partitioning=None).slice(0, 10), file)
+
+
+def made_a_folder(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+def removed(file: Path) -> None:
+    file.unlink()
+
+
+def looped(file: Path) -> None:
+    file.unlink()
+    file.symlink_to(file)
+
+
+DAMAGES = {
+    emptied: "is damaged: {path}: Parquet file size is 0 bytes",
+    garbage: "is damaged: {path}: Parquet magic bytes not found in footer",
+    truncated: "is damaged: {path}: Parquet magic bytes not found in footer",
+    without_its_footer: "is damaged: {path}: Parquet magic bytes not found in footer",
+    sparse: "is damaged: {path}: Parquet magic bytes not found in footer",
+    with_another_byte: "is damaged: {path}: could not verify page integrity, CRC checksum verification failed",
+    with_other_columns: "is damaged: {path}: it does not hold the 500 documents that were written to it",
+    with_fewer_rows: "is damaged: {path}: it does not hold the 500 documents that were written to it",
+    made_a_folder: "is damaged: {path}: Cannot open for reading: path",
+    removed: "is missing: {path}",
+    looped: "cannot be read: {path}: Too many levels of symbolic links",
+}
+
+
+def read_all(world: World) -> None:
+    world.rows("c/events")
+
+
+def run(world: World) -> None:
+    world.step()
+
+
+def run_sharded(world: World) -> None:
+    world.step(shards=3)
+
+
+def merge(world: World) -> None:
+    compact(world.store, world.catalog.collections["c/events"])
+
+
+def forget(world: World) -> None:
+    compact(world.store, world.catalog.collections["c/events"], since=LATER)
+
+
+def follow(world: World) -> None:
+    for update in subscribe_at(world.store, world.catalog.collections["c/events"], ReadOptions(), lambda: None):
+        if isinstance(update, int):
+            return
+
+
+@pytest.mark.parametrize("work", [read_all, run, run_sharded, merge, forget, follow], ids=lambda each: each.__name__)
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda each: each.__name__)
+def test_whoever_reads_a_damaged_file_is_told_which(
+    damage: Callable[[Path], None], work: Callable[[World], None], tmp_path: Path
+) -> None:
+    world, file = stored(tmp_path)
+    damage(file)
+
+    with pytest.raises(SegmentError) as caught:
+        work(world)
+
+    path = str(file.relative_to(world.root))
+    assert caught.value.message.startswith("a file of collection 'c/events' " + DAMAGES[damage].format(path=path))
+    assert isinstance(caught.value, SegmentMissingError) == (damage is removed)
+    if damage is not looped:
+        assert caught.value.hint == HINT
+
+
+def test_a_file_that_is_put_back_is_read_again(tmp_path: Path) -> None:
+    world, file = stored(tmp_path)
+    content = file.read_bytes()
+    for damage in (truncated, removed, with_another_byte):
+        damage(file)
+        with pytest.raises(FlowError):
+            world.step()
+        file.write_bytes(content)
+
+    world.step()
+    assert len(world.rows("c/copies")) == 1000
+
+
+def test_a_database_that_others_keep_busy_is_an_error_that_heals(tmp_path: Path) -> None:
+    path = tmp_path / "metadata.db"
+    metadata = Metadata(path, patience=1)
+    other = apsw.Connection(str(path))
+    other.execute("BEGIN IMMEDIATE")
+
+    with pytest.raises(BusyError, match="another process keeps the database") as caught, metadata.transaction():
+        pass
+    assert caught.value.heals
+    with pytest.raises(BusyError):
+        Metadata(path, patience=1)
+    other.execute("ROLLBACK")
+    with metadata.transaction() as db:
+        assert db.execute("SELECT count(*) FROM timeline").get == 1
+    metadata.close()
+    other.close()
