@@ -9,7 +9,7 @@ from derive.catalog.lineage import cycles
 from derive.catalog.loader import Loader
 from derive.catalog.locations import CollectionLocations, defaults
 from derive.catalog.model import CatalogDef, CollectionDef, TestDef
-from derive.catalog.names import collisions, is_name
+from derive.catalog.names import collisions, is_line, is_name
 from derive.catalog.report import Report
 from derive.catalog.resource import Resources
 from derive.catalog.schemas import Schemas
@@ -23,6 +23,7 @@ from derive.schema.shape import Shape
 from derive.suggest import suggest
 
 _NAME_HINT = "tokens of letters, numbers, '-', '_' and '.', with single slashes between them"
+_LINE_HINT = "one line of text, without a space at its ends"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,9 @@ class _Builder:
         }
         entities = [(kind, name, at.key_position) for kind, entries in kinds.items() for name, at in entries.items()]
         for kind, name, position in entities:
-            if not is_name(name):
+            if kind == "test" and not is_line(name):
+                self._report.add("E101", f"{name!r} cannot name a test", position, _LINE_HINT)
+            elif kind != "test" and not is_name(name):
                 self._report.add("E101", f"'{name}' cannot name a {kind}", position, _NAME_HINT)
         for place, other, how in collisions([name for _, name, _ in entities]):
             kind, name, position = entities[place]

@@ -21,6 +21,8 @@ from derive.catalog.schema_parts import (
     DELETE,
     DURATION,
     EXPECT_PUB_ID,
+    LINE,
+    NAME,
     POINTER,
     RESET,
     STRATEGIES,
@@ -329,12 +331,12 @@ def catalog_schema() -> Schema:
                 "Other files of the catalog, by path (relative to this file) or http(s) URL.",
                 text("A file to load too.", title="Import"),
             ),
-            "collections": entries("Collections, by name.", ref("collection"), names=True, types=maps),
+            "collections": entries("Collections, by name.", ref("collection"), names=NAME, types=maps),
             "captures": entries(
-                "Captures, by name. They are kept, and not run here.", ref("capture"), names=True, types=maps
+                "Captures, by name. They are kept, and not run here.", ref("capture"), names=NAME, types=maps
             ),
-            "materializations": entries("Materializations, by name.", ref("materialization"), names=True, types=maps),
-            "tests": entries("Tests, by name.", ref("test"), names=True, types=maps),
+            "materializations": entries("Materializations, by name.", ref("materialization"), names=NAME, types=maps),
+            "tests": entries("Tests, by name: any line of text.", ref("test"), names=LINE, types=maps),
         },
     )
     definitions: dict[str, Any] = {

@@ -6,15 +6,23 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 
+from derive.catalog.schema_parts import LINE
+
 _TOKEN = r"(?:[^\W_]|[-_.])+"
 _NAME = re.compile(rf"{_TOKEN}(/{_TOKEN})*")
 _TRANSFORM = re.compile(_TOKEN)
+_LINE = re.compile(LINE)
 _POINTER = re.compile(r"(/([^/~]|~[01])+)*")
 
 
 def is_name(text: str) -> bool:
-    """Whether a text can name a collection or a test: tokens of letters, numbers, `-`, `_`, `.`, between slashes."""
+    """Whether a text can name a collection: tokens of letters, numbers, `-`, `_`, `.`, between slashes."""
     return _NAME.fullmatch(text) is not None
+
+
+def is_line(text: str) -> bool:
+    """Whether a text can name a test: one line, that neither begins nor ends with a space."""
+    return _LINE.fullmatch(text) is not None
 
 
 def is_token(text: str) -> bool:

@@ -12,7 +12,13 @@ TOKEN = r"[^\x00-,/:-@\[-\^`{-\x7f\s]+"
 """Of ASCII just letters, digits, `-`, `_` and `.`, in the regular expressions that all languages share; building looks
 closer at the rest of Unicode."""
 
-_NAME = rf"^{TOKEN}(/{TOKEN})*$"
+NAME = rf"^{TOKEN}(/{TOKEN})*$"
+"""The name of a collection and its like."""
+
+_VISIBLE = r"[^\x00-\x20\x7f-\xa0\u2028\u2029]"
+LINE = rf"^{_VISIBLE}([^\x00-\x1f\x7f-\x9f\u2028\u2029]*{_VISIBLE})?$"
+"""One line of text, such as the name of a test."""
+
 _SPACE = r"[ \t\n\r\f\v]*"
 _UNIT = (
     "(?:u(?:s|secs?)|microseconds?|m(?:s|secs?)|milliseconds?|s(?:ecs?)?|seconds?|m(?:ins?)?|minutes?"
@@ -124,13 +130,13 @@ def only_one(properties: Mapping[str, Schema], code: str, message: str, **keywor
     }
 
 
-def entries(description: str, values: Schema, *, types: Sequence[str] = ("object",), names: bool = False) -> Schema:
-    """A map of names, each to a value; with `names`, they are those of collections and their like."""
+def entries(description: str, values: Schema, *, types: Sequence[str] = ("object",), names: str = "") -> Schema:
+    """A map of names, each to a value; with `names`, this regular expression matches them."""
     return {
         "description": description,
         "type": _type(types),
         "additionalProperties": values,
-        **({"propertyNames": {"pattern": _NAME}} if names else {}),
+        **({"propertyNames": {"pattern": names}} if names else {}),
     }
 
 

@@ -80,8 +80,10 @@ def split(write: str, read: str, key: str = "/id") -> str:
 
 RULES = [
     # Names
-    Rule("a name is tokens between slashes", "t/test:", "t//test:", "t/x-y_z.1:", ("E101", 29, 3, "'t//test' cannot name a test")),
-    Rule("a name is not empty", "t/test:", "'':", "été:", ("E101", 29, 3, "'' cannot name a test")),
+    Rule("a name is tokens between slashes", "a/derived:\n", "a//new: {schema: {type: object, properties: {id: {type: integer}}}, key: [/id]}\n  a/derived:\n", "a/new.1: {schema: {type: object, properties: {id: {type: integer}}}, key: [/id]}\n  a/derived:\n", ("E101", 14, 3, "'a//new' cannot name a collection")),
+    Rule("a test's name is text", "t/test:", '" t":', "Expect we can append arrays:", ("E101", 29, 3, "' t' cannot name a test")),
+    Rule("a test's name is one line", "t/test:", r'"a\nb":', '"a: b/c/, «été» – 100 %?":', ("E101", 29, 3, r"'a\nb' cannot name a test"), "one line of text, without a space at its ends"),
+    Rule("a test's name is not empty", "t/test:", "'':", "1:", ("E101", 29, 3, "'' cannot name a test")),
     Rule("captures have names, too", "tests:", f"captures: {{a b: {ENDPOINT}}}\ntests:", f"captures: {{a/b: {ENDPOINT}}}\ntests:", ("E101", 28, 12, "'a b' cannot name a capture")),
     Rule("materializations have names, too", "tests:", f"materializations: {{a//b: {ENDPOINT}}}\ntests:", f"materializations: {{a/b: {ENDPOINT}}}\ntests:", ("E101", 28, 20, "'a//b' cannot name a materialization")),
     Rule("a transform's name is one token", "name: second", "name: sec/ond", "name: sec-ond", ("E101", 24, 17, "'sec/ond' cannot name a transform")),

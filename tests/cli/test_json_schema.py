@@ -46,7 +46,9 @@ def test_every_catalog_of_ours_passes(printed: Draft202012Validator) -> None:
         # a schema, and a read schema too
         ({"collections": {"a/b": {"schema": {}, "readSchema": {}, "key": ["/id"]}}}, "$.collections.a/b", "oneOf"),
         # a name with a space
-        ({"tests": {"a b": []}}, "$.tests", "pattern"),
+        ({"collections": {"a b": {"schema": {}, "key": ["/id"]}}}, "$.collections", "pattern"),
+        # a test's name of two lines
+        ({"tests": {"a\nb": []}}, "$.tests", "pattern"),
     ],
 )  # fmt: skip
 def test_faults_lie_at_their_place(printed: Draft202012Validator, catalog: object, path: str, keyword: str) -> None:
