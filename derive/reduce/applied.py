@@ -1,8 +1,9 @@
 """Which parts of a schema apply to a value: always, or on a condition.
 
 The annotations of a location are those of every subschema that applies to it and under which the value is valid. Where
-`$ref` and `allOf` lead is known from the schema alone. Under `oneOf`, `anyOf`, `if` and `dependentSchemas` it depends
-on the value, which is validated to find out; only where annotations are to be found, because it is done per value.
+`$ref` and `allOf` lead is known from the schema alone; an annotation beside a `$ref` stands in for those of the same
+location that the reference leads to. Under `oneOf`, `anyOf`, `if` and `dependentSchemas` it depends on the value, which
+is validated to find out; only where annotations are to be found, because it is done per value.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ class SchemaParts:
         self._annotations: dict[int, Annotation] = {}
         self._names: dict[str, Part] = {}
         self._tests: dict[int, Callable[[JSON], bool]] = {}
+        self._silent: dict[int, Part] = {}
         self._index(schema, "", None)
 
     def where(self, part: Part) -> str:
@@ -120,7 +122,8 @@ class SchemaParts:
                 )
         inner = [self._apply(each, path) for each in schema.get("allOf", ())]
         if "$ref" in schema:
-            inner.append(self._apply(self._resolve(schema["$ref"]), path))
+            target = self._apply(self._resolve(schema["$ref"]), path)
+            inner.append(self._silenced(target) if "reduce" in schema else target)
         return _joined([Applied((schema,), tuple(self._conditions(schema, path))), *inner])
 
     def _conditions(self, schema: Part, path: frozenset[int]) -> Iterator[Condition]:
@@ -136,6 +139,30 @@ class SchemaParts:
         for name, dependent in schema.get("dependentSchemas", {}).items():
             if self._is_annotated(dependent):
                 yield Condition(_has(name), self._apply(dependent, path))
+
+    def _silenced(self, applied: Applied) -> Applied:
+        """The same parts without annotations of their own; what they say of properties and items stays."""
+        parts = tuple([self._without_annotation(each) for each in applied.parts])
+        conditions = [
+            Condition(each.holds, self._silenced(each.then), self._silenced(each.otherwise))
+            for each in applied.conditions
+        ]
+        return Applied(parts, tuple([each for each in conditions if self._matters(each.then, each.otherwise)]))
+
+    def _matters(self, *several: Applied) -> bool:
+        """Whether an annotation can be reached from what applies in one of several ways."""
+        return any(
+            any(map(self._is_annotated, each.parts)) or any(self._matters(c.then, c.otherwise) for c in each.conditions)
+            for each in several
+        )
+
+    def _without_annotation(self, part: Part) -> Part:
+        if id(part) not in self._annotations:
+            return part
+        if id(part) not in self._silent:
+            silent = self._silent[id(part)] = {name: value for name, value in part.items() if name != "reduce"}
+            self._places[id(silent)] = self.where(part)
+        return self._silent[id(part)]
 
     def _test(self, schema: JSON) -> Callable[[JSON], bool]:
         if not isinstance(schema, dict):

@@ -71,7 +71,10 @@ class Naive:
             return []
         found = [schema]
         if "$ref" in schema:
-            found += self.applying(at(self.root, schema["$ref"].removeprefix("#")), value)
+            target = self.applying(at(self.root, schema["$ref"].removeprefix("#")), value)
+            if "reduce" in schema:
+                target = [{name: each[name] for name in each if name != "reduce"} for each in target]
+            found += target
         for each in schema.get("allOf", []):
             found += self.applying(each, value)
         for each in [*schema.get("oneOf", []), *schema.get("anyOf", [])]:

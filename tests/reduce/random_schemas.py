@@ -57,6 +57,9 @@ LEAVES: st.SearchStrategy[Drawn] = st.sampled_from(
         Drawn(annotated("sum"), st.integers(-3, 3) | QUARTERS),
         Drawn(annotated("sum"), st.integers(-3, 3) | DECIMALS),
         Drawn({"$ref": "#/$defs/patch"}, VALUES),
+        Drawn({"$ref": "#/$defs/patch", **annotated("maximize")}, VALUES),
+        Drawn({"$ref": "#/$defs/patch", **annotated("firstWriteWins")}, VALUES),
+        Drawn({"$ref": "#/$defs/patch", **annotated("merge")}, st.dictionaries(st.sampled_from("ab"), VALUES)),
     ]
 )
 NUMBERS: st.SearchStrategy[Drawn] = st.sampled_from(

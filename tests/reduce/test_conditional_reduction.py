@@ -211,6 +211,61 @@ def test_where_annotations_apply(schema: Any, documents: list[Any], expected: An
     assert Combiner(schema).full(documents) == expected
 
 
+SHARED = {
+    "extreme": {
+        "prefixItems": [{}, {"reduce": {"strategy": "sum"}}],
+        "reduce": {"strategy": "minimize", "key": ["/0"]},
+    },
+    "appended": {"$ref": "#/$defs/extreme", "reduce": {"strategy": "append"}},
+    "count": {
+        "oneOf": [
+            {"type": "integer", "reduce": {"strategy": "sum"}},
+            {"type": "null", "reduce": {"strategy": "lastWriteWins"}},
+        ]
+    },
+}
+MAXIMIZE: Any = {"reduce": {"strategy": "maximize"}}
+
+
+@pytest.mark.parametrize(
+    ("value", "values", "expected"),
+    [
+        # what is said of items stays
+        ({"$ref": "#/$defs/extreme"}, [["a", 1], ["c", 2], ["b", 3], ["a", 4]], ["a", 5]),
+        (
+            {"$ref": "#/$defs/extreme", "reduce": {"strategy": "maximize", "key": ["/0"]}},
+            [["a", 1], ["c", 2], ["b", 3], ["c", 4]],
+            ["c", 6],
+        ),
+        # over several references; the first of them counts
+        ({"$ref": "#/$defs/appended"}, [["b", 1], ["c", 2]], ["b", 1, "c", 2]),
+        ({"$ref": "#/$defs/appended", **MAXIMIZE}, [["b", 1], ["c", 2], ["a", 1]], ["c", 2]),
+        # annotations on a condition, too
+        ({"$ref": "#/$defs/count"}, [3, 4, 1], 8),
+        ({"$ref": "#/$defs/count", **MAXIMIZE}, [3, None, 5, 4], 5),
+        ({"allOf": [{"$ref": "#/$defs/count", **MAXIMIZE}]}, [3, None, 5, 4], 5),
+    ],
+)
+def test_an_annotation_beside_a_reference_stands_for_those_it_leads_to(
+    value: Any, values: list[Any], expected: Any
+) -> None:
+    combiner = Combiner({"reduce": {"strategy": "merge"}, "properties": {"v": value}, "$defs": SHARED})
+    documents = [{"v": each} for each in values]
+
+    assert combiner.full(documents) == {"v": expected}
+
+
+def test_what_stands_for_a_conditional_annotation_reduces_a_part_of_a_history() -> None:
+    combiner = Combiner({"$ref": "#/$defs/count", **MAXIMIZE, "$defs": SHARED})
+
+    assert combiner.partial([3, None, 5, 4]) == [5]
+
+
+def test_an_annotation_beside_all_of_a_reference_conflicts() -> None:
+    with pytest.raises(SchemaError, match="'maximize' at '' and 'append' at '/\\$defs/appended'"):
+        Combiner({"allOf": [{"$ref": "#/$defs/appended"}], **MAXIMIZE, "$defs": SHARED})
+
+
 def test_conflicting_strategies_name_both_places() -> None:
     always = {
         "properties": {"v": {"reduce": {"strategy": "sum"}}},
