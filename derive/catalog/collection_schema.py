@@ -17,6 +17,7 @@ from derive.document.pointer import parse_pointer
 from derive.errors import CatalogError, Issue, SchemaError
 from derive.position import Position
 from derive.protocol.specs import JSON
+from derive.schema.dialect import NAMED
 from derive.schema.index import bundle_documents
 from derive.suggest import suggest
 
@@ -37,7 +38,7 @@ _NOT_INFERRED: JSON = {
 }
 _RELAXED = ("type", "required", "format")
 _VALUES = ("enum", "const", "default", "examples", "required")
-_NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
 _KNOWN_ELSEWHERE = "https://json-schema.org/draft/"
 
 
@@ -138,20 +139,29 @@ class SchemaLoader:
         self.issues.append(Issue(code, message, at.position, hint))
 
     def _look(self, at: Located, url: str, flow: Mapping[str, JSON]) -> bool:
-        """Whether all files can be loaded that a schema refers to, and no type of it is a bare null."""
+        """Whether all files can be loaded that a schema refers to, and all its types are some."""
         good = True
         parts = list(_subschemas(at))
         named = any("$id" in each.value for each in parts)
         for each in parts:
-            types = each.value.get("type")
-            if isinstance(types, list) and None in types:
-                null = each["type"][types.index(None)]
-                self._issue("E403", "a bare null is no type: write it in quotes", null, 'write "null"')
-                good = False
+            if "type" in each.value:
+                good = self._are_types(each["type"]) and good
             reference = each.value.get("$ref")
             if isinstance(reference, str) and reference[:1] != "#" and not named:
                 good = self._follow(each["$ref"], url, reference, flow) and good
         return good
+
+    def _are_types(self, at: Located) -> bool:
+        """Whether the value of `type` is a type or several."""
+        before = len(self.issues)
+        for each in at.elements() if isinstance(at.value, list) else (at,):
+            if each.value is None:
+                self._issue("E403", "a bare null is no type: write it in quotes", each, 'write "null"')
+            elif not isinstance(each.value, str) or each.value not in _TYPES:
+                guess = suggest(str(each.value), _TYPES)
+                hint = f"did you mean '{guess}'?" if guess else f"types: {', '.join(_TYPES)}"
+                self._issue("E403", f"JSON has no type {each.value!r}", each, hint)
+        return len(self.issues) == before
 
     def _follow(self, at: Located, base: str, reference: str, flow: Mapping[str, JSON]) -> bool:
         url = urljoin(base, reference.partition("#")[0])
@@ -193,9 +203,9 @@ def _subschemas(at: Located) -> Iterator[Located]:
         return
     yield at
     for name, value in at.value.items():
-        if not isinstance(value, (dict, list)) or name in _VALUES:
+        if not isinstance(value, (dict, list)) or name in _VALUES or name[:2] in ("x-", "X-"):
             continue
-        if name in _NAMED and isinstance(value, dict):
+        if name in NAMED and isinstance(value, dict):
             for _, child in at[name].items():
                 yield from _subschemas(child)
         else:

@@ -39,12 +39,20 @@ class Part:
         at: where it is written.
         root: the schema document that its references start from.
         conditional: it applies to some documents only.
+        overridden: its `reduce` is of no effect: there is one beside the reference that leads here.
     """
 
     location: Location
     at: Located
     root: Located
     conditional: bool
+    overridden: bool = False
+
+    @property
+    def reduction(self) -> Located | None:
+        """Its `reduce` annotation, if that has an effect."""
+        schema = self.at.value
+        return self.at["reduce"] if isinstance(schema, dict) and "reduce" in schema and not self.overridden else None
 
 
 def show_location(location: Location) -> str:
@@ -63,8 +71,8 @@ def parts_of(at: Located, resources: Resources, report: Report) -> list[Part]:
     walk = _Walk(resources, report)
     if isinstance(at.value, str):
         target = walk.follow(at, at, at.value)
-        return list(walk.parts(*target, (), frozenset([_identity(target[0])]), conditional=False)) if target else []
-    return list(walk.parts(at, at, (), frozenset([_identity(at)]), conditional=False))
+        return list(walk.parts(*target, (), frozenset([_identity(target[0])]))) if target else []
+    return list(walk.parts(at, at, (), frozenset([_identity(at)])))
 
 
 class _Walk:
@@ -73,10 +81,17 @@ class _Walk:
         self._report = report
 
     def parts(
-        self, at: Located, root: Located, location: Location, followed: frozenset[object], *, conditional: bool
+        self,
+        at: Located,
+        root: Located,
+        location: Location,
+        followed: frozenset[object],
+        *,
+        conditional: bool = False,
+        overridden: bool = False,
     ) -> Iterator[Part]:
         """The parts at and below one subschema; `followed` are the references on the way to it."""
-        yield Part(location, at, root, conditional)
+        yield Part(location, at, root, conditional, overridden)
         schema = at.value
         if not isinstance(schema, dict):
             return
@@ -84,9 +99,22 @@ class _Walk:
         if isinstance(reference, str):
             target = self.follow(at["$ref"], root, reference)
             if target and _identity(target[0]) not in followed:
-                yield from self.parts(*target, location, followed | {_identity(target[0])}, conditional=conditional)
+                yield from self.parts(
+                    *target,
+                    location,
+                    followed | {_identity(target[0])},
+                    conditional=conditional,
+                    overridden=overridden or "reduce" in schema,
+                )
         for child, where, sometimes in _children(at, location):
-            yield from self.parts(child, root, where, followed, conditional=conditional or sometimes)
+            yield from self.parts(
+                child,
+                root,
+                where,
+                followed,
+                conditional=conditional or sometimes,
+                overridden=overridden and where == location,
+            )
 
     def follow(self, at: Located, root: Located, reference: str) -> tuple[Located, Located] | None:
         """What a reference names, and the root of the document it is in; None (and an issue) if there is no such."""

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from derive.catalog.inspection import inspect, inspect_keywords, reductions
+from derive.catalog.inspection import inspect, inspect_keywords
 from derive.catalog.parts import Location, parts_of, url_of
+from derive.catalog.reduction import reductions
 from derive.catalog.report import Report
 from derive.catalog.resource import Resources
 from derive.catalog.yaml import Located

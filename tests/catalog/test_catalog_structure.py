@@ -71,7 +71,7 @@ def test_issues_of_structure(old: str, new: str, expected: list[tuple[str, int, 
 def test_what_is_no_json_schema_is_said_before_anything_is_inferred_from_it(tmp_path: Path) -> None:
     found = issues(tmp_path, BASE.replace("properties: {id: {type: integer}, who", "properties: {id: {type: 5}, who"))
 
-    assert [(each.code, each.position.line, each.position.column) for each in found] == [("E403", 3, 13)]
+    assert [(each.code, each.position.line, each.position.column) for each in found] == [("E403", 3, 52)]
 
 
 def test_a_file_that_cannot_be_loaded_may_define_anything(tmp_path: Path) -> None:

@@ -1,0 +1,172 @@
+"""Reductions: each `reduce` annotation must fit what the schema allows at its location, or documents fail one day."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from derive.catalog.names import is_pointer
+from derive.catalog.parts import ITEMS, MATCHING, Location, Part, show_location
+from derive.catalog.report import Report
+from derive.catalog.yaml import Located
+from derive.document.pointer import parse_pointer
+from derive.errors import SchemaError
+from derive.reduce.annotation import STRATEGIES, Annotation, parse_annotation
+from derive.schema.infer import infer
+from derive.schema.projection import project
+from derive.schema.shape import ALL, ANYTHING, Shape, locate
+from derive.suggest import suggest
+
+_TERMS = ("add", "intersect", "remove")
+_DECIMALS = ("integer", "number")
+_NUMBERS = frozenset({"integer", "fractional"})
+_CONTAINERS = frozenset({"array", "object"})
+_FAR_ITEM = "999999999"
+_ITSELF = "an empty pointer, as in 'key: [\"\"]', is the value itself"
+_NEEDED = {
+    # what the strategy can reduce, how that is told, the code, and whether the schema has to say so
+    "sum": (_NUMBERS, "a number", "E412", True),
+    "merge": (_CONTAINERS, "an object or an array", "E413", True),
+    "set": (frozenset({"object"}), "an object", "E414", True),
+    "append": (frozenset({"array", "null"}), "an array", "E418", False),
+    "jsonSchemaMerge": (frozenset({"object"}), "an object", "E418", False),
+}
+
+
+def reductions(parts: Iterable[Part]) -> Mapping[Location, list[Located]]:
+    """The `reduce` annotations of each location."""
+    found: dict[Location, list[Located]] = {}
+    for part in parts:
+        if part.reduction is not None:
+            found.setdefault(part.location, []).append(part.reduction)
+    return found
+
+
+def inspect_reductions(parts: Sequence[Part], shape: Shape, report: Report) -> None:
+    """Report annotations that are none, never apply, or cannot reduce what their schema allows.
+
+    Args:
+        parts: of the schema.
+        shape: what the schema allows.
+        report: told of what is found.
+    """
+    strategies = reductions(parts)
+    for part in parts:
+        if part.reduction is not None:
+            _Inspection(part, part.reduction, report).inspect(shape, strategies)
+
+
+class _Inspection:
+    """One annotation under inspection."""
+
+    def __init__(self, part: Part, at: Located, report: Report) -> None:
+        self._part = part
+        self._at = at
+        self._where = show_location(part.location)
+        self._report = report
+
+    def inspect(self, shape: Shape, strategies: Mapping[Location, list[Located]]) -> None:
+        annotation = self._parse()
+        if annotation is None:
+            return
+        location = self._part.location
+        if location and location[:-1] not in strategies:
+            parent = f"'{show_location(location[:-1])}'" if location[1:] else "the root"
+            message = (
+                f"'{self._where}' has the strategy '{annotation.strategy}', and {parent} above it has none,"
+                " so it would never apply"
+            )
+            self._report.add("E411", message, self._at, "add 'reduce: {strategy: merge}' there")
+        allowed = _allowed(self._part, shape)
+        if allowed is None or not allowed.types:
+            return
+        self._inspect_types(annotation.strategy, allowed)
+        if annotation.strategy == "set":
+            self._inspect_terms(annotation, allowed)
+        if annotation.key:
+            for values in _keyed(annotation.strategy, allowed):
+                self._inspect_key(annotation.strategy, values)
+
+    def _parse(self) -> Annotation | None:
+        value = self._at.value
+        strategy = value.get("strategy") if isinstance(value, dict) else None
+        if not isinstance(strategy, str):
+            message = f"'reduce' needs a strategy, and is {value!r}"
+            self._report.add("E406", message, self._at, "write 'reduce: {strategy: sum}'")
+            return None
+        if strategy not in STRATEGIES:
+            guess = suggest(strategy, STRATEGIES)
+            hint = f"did you mean '{guess}'?" if guess else f"strategies: {', '.join(sorted(STRATEGIES))}"
+            self._report.add("E406", f"there is no strategy '{strategy}'", self._at["strategy"], hint)
+            return None
+        try:
+            return parse_annotation(value, f"the reduction of '{self._where}'")
+        except SchemaError as exc:
+            self._report.add("E406", exc.message, self._at, exc.hint)
+            return None
+
+    def _inspect_types(self, strategy: str, allowed: Shape) -> None:
+        if strategy not in _NEEDED:
+            return
+        types, told, code, always = _NEEDED[strategy]
+        if strategy == "sum" and allowed.format in _DECIMALS:
+            types |= {"string"}
+        if allowed.types - types and (always or allowed.types != ALL):
+            message = f"'{strategy}' needs {told} at '{self._where}', and the schema allows {_told(allowed)}"
+            self._report.add(code, message, self._at["strategy"])
+
+    def _inspect_terms(self, annotation: Annotation, allowed: Shape) -> None:
+        at = self._at["strategy"]
+        for name in sorted(set(allowed.properties) - set(_TERMS)):
+            message = f"'set' at '{self._where}' knows the properties 'add', 'intersect' and 'remove', and not '{name}'"
+            self._report.add("E415", message, at)
+        for name in _TERMS:
+            term = allowed.member(name)
+            if term is None or term.types == ALL:
+                continue
+            where = f"{self._where}/{name}"
+            if term.types - _CONTAINERS:
+                message = f"'set' needs an array or an object at '{where}', and the schema allows {_told(term)}"
+                self._report.add("E414", message, at)
+                return  # which all three are, if one schema is for all of them
+            if term.types == {"array"} and not annotation.key:
+                message = f"'set' at '{self._where}' needs a key, as '{where}' is an array"
+                self._report.add("E419", message, at, f"{_ITSELF}: right for strings and numbers")
+                return
+
+    def _inspect_key(self, strategy: str, values: Shape) -> None:
+        for at in self._at["key"].elements():
+            what = f"the key '{at.value}' of '{strategy}' at '{self._where}'"
+            if not is_pointer(at.value):
+                hint = _ITSELF if at.value == "/" else None
+                self._report.add("E419", f"{what} is no JSON pointer without empty names", at, hint)
+            elif locate(values, parse_pointer(at.value))[1] == "cannot":
+                known = [each.pointer for each in project(values, (), {}) if each.pointer]
+                guess = suggest(at.value, known)
+                hint = f"did you mean '{guess}'?" if guess else None if values.types & _CONTAINERS else _ITSELF
+                self._report.add("E419", f"{what} cannot exist there: the schema allows {_told(values)}", at, hint)
+
+
+def _keyed(strategy: str, allowed: Shape) -> Iterator[Shape]:
+    """What the pointers of a strategy's key start from."""
+    if strategy in ("maximize", "minimize"):
+        yield allowed
+        return
+    for values in [allowed.member(name) for name in _TERMS] if strategy == "set" else [allowed]:
+        if values is not None and "array" in values.types:
+            yield values.items or ANYTHING
+
+
+def _allowed(part: Part, shape: Shape) -> Shape | None:
+    """What may be where a part applies; None if that cannot be said."""
+    if any(token.startswith(MATCHING) for token in part.location):
+        return None
+    if part.conditional:
+        # What its branch says, without what other branches allow: only its own type is certain.
+        return infer(part.at.value) if "type" in part.at.value else None
+    tokens = tuple(_FAR_ITEM if token == ITEMS else token for token in part.location)
+    found, exists = locate(shape, tokens)
+    return None if exists == "cannot" else found
+
+
+def _told(shape: Shape) -> str:
+    return ", ".join(sorted(shape.types)) if shape.types != ALL else "anything"
