@@ -1,0 +1,96 @@
+"""Data folders of every metadata format that ever was: today's code goes on with them as if it had made them.
+
+`format_history.py` says how they came about, and how the next one does.
+"""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+import apsw
+import pytest
+from conftest import World
+from format_history import FORMATS, after, documents, write_catalog
+
+from derive.catalog import load
+from derive.engine.reset import reset
+from derive.engine.split import split
+from derive.storage.compaction import compact
+from derive.storage.metadata import FORMAT
+
+VERSIONS = sorted(int(file.name.removesuffix(".tar.xz")) for file in FORMATS.iterdir())
+DONE = 3
+"""How many batches the folders hold; some tasks have processed two of them."""
+
+
+def unpacked(version: int, folder: Path) -> World:
+    """A world that goes on with a data folder of an older format."""
+    with tarfile.open(FORMATS / f"{version}.tar.xz") as packed:
+        packed.extractall(folder, filter="data")
+    return World(folder / "data", load(write_catalog(folder)), wall=after(DONE - 1))
+
+
+def from_scratch(like: World, batches: int) -> World:
+    """What one run over the same documents derives."""
+    world = World(like.root.with_name(f"scratch-{batches}"), like.catalog, wall=after(batches - 1))
+    for batch in range(batches):
+        world.ingest("u/source", documents(batch))
+    world.step(shards=1)
+    return world
+
+
+def tables(world: World) -> dict[str, list[tuple[str, str, int]]]:
+    """Columns of each table of the metadata, and their types."""
+    db = apsw.Connection(str(world.root / "metadata.db"))
+    found = {
+        name: db.execute('SELECT name, type, "notnull" FROM pragma_table_info(?) ORDER BY name', (name,)).fetchall()
+        for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+    }
+    assert db.execute("PRAGMA integrity_check").get == "ok"
+    assert db.execute("PRAGMA foreign_key_check").fetchall() == []
+    db.close()
+    return found
+
+
+def test_there_is_a_data_folder_of_each_older_format() -> None:
+    assert set(VERSIONS) >= set(range(1, FORMAT))
+
+
+@pytest.mark.deno
+@pytest.mark.parametrize("version", VERSIONS)
+def test_l1_and_l3_work_goes_on_with_a_data_folder_of_a_format(version: int, tmp_path: Path) -> None:
+    world = unpacked(version, tmp_path)
+    scratch = from_scratch(world, DONE)
+    names = list(world.catalog.collections)
+    assert tables(world) == tables(scratch)
+    assert world.rows("u/source") == scratch.rows("u/source")
+    before = {name: world.rows(name) for name in names if world.store.collection(name)}
+    uppers = {name: world.store.upper(name) for name in before}
+    assert all(before.values())
+    assert set(before) == set(names) - ({"u/totals"} if version < 3 else set())
+
+    # What its processes left when they died is done again.
+    world.step()
+    assert world.digest() == scratch.digest()
+    for name, rows in before.items():
+        assert world.rows(name)[: len(rows)] == rows
+        assert world.store.upper(name) >= uppers[name]
+    assert world.store.task("u/counts").shards == 4  # type: ignore[union-attr]
+
+    for batch in (DONE, DONE + 1):
+        world.wall = after(batch)
+        world.ingest("u/source", documents(batch))
+        world.step()
+        assert world.digest() == from_scratch(world, batch + 1).digest()
+
+    # And whatever else is done to data folders can be done to it.
+    complete = world.digest()
+    split(world.store, "u/large")
+    reset(world.catalog, world.store, ["u/counts"], cascade=True)
+    world.step()
+    for spec in world.catalog.collections.values():
+        compact(world.store, spec, grace=0)
+    assert world.digest() == complete
+    files = {str(path.relative_to(world.root)) for path in (world.root / "collections").rglob("*.parquet")}
+    assert files == {file for name in names for file in world.store.files.known(name)}
