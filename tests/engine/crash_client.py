@@ -39,13 +39,14 @@ class CrashServer:
     def order(self, order: Mapping[str, Any], crashes: Sequence[str] = ()) -> None:
         """Have something done: crash at each of `crashes` that is reached, and then do it to the end."""
         for failpoint in crashes:
-            assert self._send({**order, "failpoint": failpoint}) in (0, -signal.SIGKILL)
-        assert self._send(order) == 0
+            assert self.attempt(order, failpoint) in (0, -signal.SIGKILL)
+        assert self.attempt(order) == 0
 
-    def _send(self, order: Mapping[str, Any]) -> int:
+    def attempt(self, order: Mapping[str, Any], failpoint: str = "") -> int:
+        """Have something done in a process that dies at `failpoint`, if it reaches it; its exit status."""
         assert self._process.stdin
         assert self._process.stdout
-        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.write(json.dumps({**order, "failpoint": failpoint}) + "\n")
         self._process.stdin.flush()
         return int(self._process.stdout.readline())
 

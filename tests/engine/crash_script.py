@@ -1,14 +1,12 @@
-"""What test_failpoints.py runs in processes of its own, and kills: a history of work on one data folder.
+"""What test_failpoints.py has a crash server do, and kills: a history of work on one data folder.
 
 Started again on the folder it was killed over, it goes on with the first step that is not done yet.
 """
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
-from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.engine.executor import InProcessExecutor
 from derive.engine.reset import reset
@@ -24,9 +22,8 @@ LATER = 1_800_000_000_000_000
 BATCH = 12
 
 
-def main(source: Path, data: Path) -> None:
+def do_history(catalog: CatalogSpec, data: Path) -> None:
     """Do every step of the history that is not done yet."""
-    catalog = load(source)
     store = Store(data, wall=lambda: LATER, durable=False)
     ingest(catalog, store, 0)
     run(catalog, store)
@@ -90,7 +87,3 @@ def fold(catalog: CatalogSpec, store: Store) -> None:
 def merge(catalog: CatalogSpec, store: Store) -> None:
     for spec in catalog.collections.values():
         compact(store, spec, grace=0)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,4 +1,4 @@
-"""Does things to data folders in processes that a failpoint may kill, for test_crash_machine.py.
+"""Does things to data folders in processes that a failpoint may kill, for test_crash_machine.py and test_failpoints.py.
 
 It reads orders from standard input, one JSON object a line, and forks a child for each: a death is a real one, and
 costs no start of an interpreter. What it answers is the child's exit status.
@@ -12,6 +12,8 @@ import sys
 import traceback
 from pathlib import Path
 from typing import Any
+
+from crash_script import do_history
 
 from derive import failpoint
 from derive.catalog import load
@@ -47,7 +49,10 @@ def main() -> None:
 def obey(catalog: CatalogSpec, order: dict[str, Any]) -> int:
     failpoint.arm(order.get("failpoint") or "")
     try:
-        Deeds(catalog, order["data"], order["wall"]).do(order["do"], order["arguments"])
+        if order["do"] == "history":
+            do_history(catalog, Path(order["data"]))
+        else:
+            Deeds(catalog, order["data"], order["wall"]).do(order["do"], order["arguments"])
     except BaseException:
         traceback.print_exc()
         return 1

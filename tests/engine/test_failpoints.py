@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import signal
-import subprocess
-import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from conftest import World, write_catalog
+from crash_client import CrashServer, crash_server
 from crash_script import BASE
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -55,25 +53,20 @@ collections:
         - {name: keep, source: x/counts, shuffle: {key: [/n]}, lambda: "INSERT INTO last VALUES ($n) ON CONFLICT DO NOTHING RETURNING n, $sum;"}
 """
 
-SCRIPT = Path(__file__).with_name("crash_script.py")
 
+class Home:
+    """A folder of data folders with one history, and the server that brings it about in them."""
 
-def go(folder: Path, failpoint: str | None = None) -> int:
-    """Do the history, or the rest of it, in a process of its own; its exit status."""
-    environment = {key: value for key, value in os.environ.items() if key != "FLOW_FAILPOINT"}
-    environment["PYTHONPATH"] = str(Path(__file__).parents[2])  # what is tested here, and not what is installed
-    if failpoint:
-        environment["FLOW_FAILPOINT"] = failpoint
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), str(folder.parent / "flow.yaml"), str(folder)],
-        env=environment,
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode in (0, -signal.SIGKILL), done.stderr
-    return done.returncode
+    def __init__(self, folder: Path, server: CrashServer) -> None:
+        self.folder = folder
+        self.server = server
+
+    def go(self, data: Path, failpoint: str = "") -> int:
+        """Do the history, or the rest of it, in a process of its own; its exit status."""
+        order = {"do": "history", "source": str(self.folder / "flow.yaml"), "data": str(data)}
+        status = self.server.attempt(order, failpoint)
+        assert status in (0, -signal.SIGKILL)
+        return status
 
 
 def digest(folder: Path) -> dict[str, str]:
@@ -85,16 +78,17 @@ def digest(folder: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
     folder = tmp_path_factory.mktemp("failpoints")
     write_catalog(folder, CATALOG)
-    return folder
+    with crash_server() as server:
+        yield Home(folder, server)
 
 
 @pytest.fixture(scope="module")
-def expected(home: Path) -> dict[str, str]:
-    assert go(home / "undisturbed") == 0
-    found = digest(home / "undisturbed")
+def expected(home: Home) -> dict[str, str]:
+    assert home.go(home.folder / "undisturbed") == 0
+    found = digest(home.folder / "undisturbed")
     assert len(set(found.values())) == 2
     return found
 
@@ -104,17 +98,17 @@ AFTER_A_CRASH = {"state.discarded", "state.discarding"}
 
 
 @pytest.mark.parametrize("failpoint", sorted(FAILPOINTS))
-def test_l2_a_crash_at_any_step_changes_nothing(failpoint: str, home: Path, expected: dict[str, str]) -> None:
-    data = home / failpoint
+def test_l2_a_crash_at_any_step_changes_nothing(failpoint: str, home: Home, expected: dict[str, str]) -> None:
+    data = home.folder / failpoint
     if failpoint in AFTER_A_CRASH:
-        assert go(data, "state.committed:6") == -signal.SIGKILL
+        assert home.go(data, "state.committed:6") == -signal.SIGKILL
 
-    assert go(data, failpoint) == -signal.SIGKILL
-    assert go(data) == 0
+    assert home.go(data, failpoint) == -signal.SIGKILL
+    assert home.go(data) == 0
     assert digest(data) == expected
     left = {path.name for path in data.rglob("*.parquet")}
     assert not (data / "compaction").exists()
-    world = World(data, load(home / "flow.yaml"))
+    world = World(data, load(home.folder / "flow.yaml"))
     known = {Path(each).name for name in world.catalog.collections for each in world.store.files.known(name)}
     sinces = [world.store.collection(name).since for name in ("x/source", "x/counts")]  # type: ignore[union-attr]
     world.store.close()
@@ -125,12 +119,11 @@ def test_l2_a_crash_at_any_step_changes_nothing(failpoint: str, home: Path, expe
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(crashes=st.lists(st.tuples(st.sampled_from(sorted(FAILPOINTS)), st.integers(1, 12)), min_size=1, max_size=5))
 def test_l2_crashes_upon_crashes_change_nothing(
-    crashes: list[tuple[str, int]], home: Path, expected: dict[str, str]
+    crashes: list[tuple[str, int]], home: Home, expected: dict[str, str]
 ) -> None:
-    data = Path(tempfile.mkdtemp(dir=home)) / "data"
-    shutil.copy(home / "flow.yaml", data.parent)
+    data = Path(tempfile.mkdtemp(dir=home.folder))
     for name, times in crashes:
-        go(data, f"{name}:{times}")
+        home.go(data, f"{name}:{times}")
 
-    assert go(data) == 0
+    assert home.go(data) == 0
     assert digest(data) == expected
