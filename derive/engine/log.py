@@ -17,7 +17,7 @@ import orjson
 
 from derive.document.clock import format_rfc3339
 from derive.protocol.derive import Level
-from derive.storage.partition import collection_folder
+from derive.storage.layout import own_path
 
 LEVELS: tuple[Level, ...] = get_args(Level)
 """From the least to the most important."""
@@ -31,7 +31,7 @@ _MOST_CHARACTERS = 10_000
 
 def log_file(root: Path, task: str) -> Path:
     """Where the log of a task is; what came before it is in the file with `.1` behind its name."""
-    return root / "logs" / f"{collection_folder(task).removeprefix('collections/')}.jsonl"
+    return root / f"{own_path('logs', task)}.jsonl"
 
 
 class TaskLog:

@@ -25,8 +25,8 @@ import apsw
 from derive.errors import FencedError, StorageError
 from derive.failpoint import reach
 from derive.storage.durable import sync
+from derive.storage.layout import own_path
 from derive.storage.metadata import translated
-from derive.storage.partition import collection_folder
 
 _DATABASE = "state.db"
 _SHARD = re.compile("[0-9a-f]{8}-[0-9a-f]{8}")
@@ -36,7 +36,7 @@ _CACHE_KIB = 128 * 1024
 
 def task_folder(root: Path, task: str) -> Path:
     """Folder of a task's shards."""
-    return root / "state" / collection_folder(task).removeprefix("collections/")
+    return root / own_path("state", task)
 
 
 def shard_folder(root: Path, task: str, number: int, shards: int) -> Path:
@@ -144,7 +144,7 @@ def _owned(folder: Path, epoch: int) -> Iterator[None]:
 
 
 def _superseded(folder: Path) -> FencedError:
-    return FencedError(f"another flowctl has taken over '{folder.name}', or has reset it")
+    return FencedError(f"another flowctl has taken over '{folder.name.removesuffix('@')}', or has reset it")
 
 
 @contextmanager

@@ -38,8 +38,8 @@ from derive.engine.state import open_scratch, open_state, shard_folder
 from derive.errors import FlowError
 from derive.protocol.derive import DeriveSession, find_connector
 from derive.storage.label import compile_labels
+from derive.storage.layout import own_path
 from derive.storage.metadata import translated
-from derive.storage.partition import collection_folder
 from derive.storage.reader import SOURCE_ROWS, read_sorted
 from derive.storage.segment import Segment, SegmentWriter
 from derive.storage.texts import parse_texts, write_texts
@@ -93,7 +93,7 @@ class Counter:
 
 def progress_folder(root: Path, task: str) -> Path:
     """Where workers of a task leave their counts, in a folder for each attempt."""
-    return root / "tmp" / collection_folder(task).removeprefix("collections/")
+    return root / own_path("tmp", task)
 
 
 def _open_session(plan: Plan, database: apsw.Connection) -> DeriveSession:

@@ -7,6 +7,7 @@ once nobody can be reading it. Both are decided by capabilities, so that a crash
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import orjson
 
 from derive.storage.lease import drop_ended
 from derive.storage.metadata import Metadata
-from derive.storage.partition import collection_folder
+from derive.storage.partition import collection_folder, former_folder
 from derive.storage.process import is_dead
 from derive.storage.segment import COMPACTED, INGESTED, Segment
 from derive.storage.timeline import wall_clock
@@ -112,8 +113,12 @@ class Files:
         return self._remove(path for path in found if path not in known and not Path(path).name.startswith(live))
 
     def _paths(self, name: str, pattern: str) -> list[str]:
-        folder = self._root / collection_folder(name)
-        return [str(file.relative_to(self._root)) for file in folder.rglob(f"{pattern}.parquet")]
+        own, former = self._root / collection_folder(name), self._root / former_folder(name)
+        # A folder with '=' in its name is a logical partition: names hold none, so it is no other collection's.
+        found = [
+            each.glob(f"{below}{pattern}.parquet") for each, below in ((own, "**/"), (former, ""), (former, "*=*/**/"))
+        ]
+        return [str(file.relative_to(self._root)) for file in chain(*found)]
 
     def _remove(self, paths: Iterable[str]) -> int:
         removed = 0

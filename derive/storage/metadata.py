@@ -15,8 +15,9 @@ import apsw
 
 from derive.errors import BusyError, DiskFullError, StorageError
 from derive.failpoint import reach
+from derive.storage.layout import move_former
 
-FORMAT = 4
+FORMAT = 5
 """Version of the tables below."""
 
 _TABLES = """
@@ -94,8 +95,11 @@ _PLACES = """
 ALTER TABLE task ADD COLUMN places TEXT NOT NULL DEFAULT '{}';
 """
 
-_UPGRADES = {1: _GARBAGE, 2: _READS, 3: _PLACES}
+_UPGRADES = {1: _GARBAGE, 2: _READS, 3: _PLACES, 4: ""}
 """From each older version of the tables, what makes the next one of it."""
+
+_SHARED_FOLDERS = 4
+"""The last version under which a task's files lay among those of tasks whose names go on from its own."""
 
 
 @contextmanager
@@ -152,6 +156,8 @@ class Metadata:
                     db.execute("INSERT INTO format VALUES (1)")
                 while (version := db.execute("SELECT version FROM format").get) in _UPGRADES:
                     db.execute(_UPGRADES[version])
+                    if version == _SHARED_FOLDERS:
+                        move_former(path.parent, [str(name) for (name,) in db.execute("SELECT name FROM task")])
                     db.execute("UPDATE format SET version = ?", (version + 1,))
         version = self._db.execute("SELECT version FROM format").get
         if version != FORMAT:

@@ -17,8 +17,17 @@ HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 _NAME_MAX = 200
 
 
+_OWN = "@"
+"""Ends the folder that is one collection's own: no name holds it, so no other collection's folder is below."""
+
+
 def collection_folder(name: str) -> str:
-    """Folder of a collection, relative to the data folder."""
+    """Folder of a collection, relative to the data folder; nothing of another collection is ever below it."""
+    return former_folder(name) + _OWN
+
+
+def former_folder(name: str) -> str:
+    """Where a collection's folder was up to format 4: that of `acme/orders/daily` was below that of `acme/orders`."""
     return "/".join(["collections", *(_safe(token) for token in name.split("/"))])
 
 

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from derive.failpoint import reach
 from derive.protocol.specs import CollectionSpec
-from derive.storage.durable import sync
+from derive.storage.durable import make_folders, sync
 from derive.storage.metadata import translated
 from derive.storage.partition import collection_folder, partition_folder
 
@@ -100,7 +100,7 @@ class _OpenFile:
         self.clock_min = 0
         self.last: tuple[int, int, bytes] | None = None
         full = root / path
-        _make_folders(full.parent)
+        make_folders(full.parent)
         self.writer = pq.ParquetWriter(
             str(full), UPDATES, compression="zstd", use_dictionary=False, write_page_checksum=True
         )
@@ -217,12 +217,3 @@ def _ones(count: int) -> Any:
     import numpy as np
 
     return np.ones(count, dtype=np.int8)
-
-
-def _make_folders(folder: Path) -> None:
-    """Create a folder and make each new entry on the way durable."""
-    if folder.is_dir():
-        return
-    _make_folders(folder.parent)
-    folder.mkdir(exist_ok=True)
-    sync(folder.parent)

@@ -246,7 +246,7 @@ class CrashMachine(RuleBasedStateMachine):
         for name in world.catalog.derivations:
             task = world.store.task(name)
             assert task is not None
-            belong |= {f"state/{name}/epoch", f"logs/{name}.jsonl"}
+            belong |= {f"state/{name}@/epoch", f"logs/{name}@.jsonl"}
             for number in range(task.shards):
                 folder = shard_folder(root, name, number, task.shards)
                 for file in ("state.db", "state.db-wal", "lock"):

@@ -159,7 +159,7 @@ def test_a_transaction_of_the_older_is_not_in_the_way_of_the_newer(world: World)
     assert sorted(counts(world)) == sorted(TWO_BATCHES[:3])
     newer.close()
     same_folder(world).step()
-    stored = {str(path.relative_to(world.root)) for path in world.root.rglob("collections/f/counts/*.parquet")}
+    stored = {str(path.relative_to(world.root)) for path in world.root.rglob("collections/f/counts@/*.parquet")}
     assert stored == world.store.files.known("f/counts")
 
 

@@ -19,7 +19,7 @@ def write_epoch(root: Path, task: str, epoch: int) -> None:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     write_epoch(tmp_path, "task", 1)
-    return tmp_path / "state" / "task" / "shard"
+    return tmp_path / "state" / "task@" / "shard"
 
 
 def append(folder: Path, committed: str | None, token: str) -> None:

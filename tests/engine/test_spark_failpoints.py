@@ -90,7 +90,7 @@ def test_l2_a_worker_that_dies_wherever_it_is_changes_nothing(
 
     world.step(spark)
     assert world.digest() == expected.digest()
-    stored = {str(path.relative_to(world.root)) for path in world.root.rglob("collections/w/counts/*.parquet")}
+    stored = {str(path.relative_to(world.root)) for path in world.root.rglob("collections/w/counts@/*.parquet")}
     assert stored == world.store.files.known("w/counts")
 
 

@@ -33,7 +33,7 @@ def test_entries_come_back_as_they_were_written(tmp_path: Path) -> None:
     assert at[0] <= at[1]
     assert first == {"level": "info", "task": TASK, "message": "begun"}
     assert second == {"level": "warn", "task": TASK, "message": "ä\nb", "documents": 3}
-    assert log_file(tmp_path, TASK) == tmp_path / "logs" / "acme" / "b c.jsonl"
+    assert log_file(tmp_path, TASK) == tmp_path / "logs" / "acme" / "b c@.jsonl"
 
 
 def test_a_line_that_was_cut_short_is_left_out(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_a_log_keeps_the_last_two_files(tmp_path: Path, monkeypatch: pytest.Monk
     kept = [int(each[:3]) for each in messages(tmp_path)]
     assert kept == list(range(kept[0], 100))
     assert 5 <= len(kept) <= 10
-    assert sorted(each.name for each in (tmp_path / "logs" / "acme").iterdir()) == ["b c.jsonl", "b c.jsonl.1"]
+    assert sorted(each.name for each in (tmp_path / "logs" / "acme").iterdir()) == ["b c@.jsonl", "b c@.jsonl.1"]
 
 
 def test_writers_do_not_tear_each_other_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
