@@ -87,10 +87,10 @@ class UsageError(FlowError):
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """One thing wrong in a catalog.
+    """One thing wrong in a catalog, or worth a note.
 
     Attributes:
-        code: stable identifier, `E` and three digits.
+        code: stable identifier, `E` and three digits; `N` for what may be right.
         message: what is wrong, naming the thing.
         position: where it is written.
         hint: what was probably meant.
@@ -100,6 +100,11 @@ class Issue:
     message: str
     position: Position
     hint: str | None = None
+
+    @property
+    def is_note(self) -> bool:
+        """Whether it may be right all the same."""
+        return self.code.startswith("N")
 
 
 class CatalogError(FlowError):

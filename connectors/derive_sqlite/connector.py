@@ -8,6 +8,7 @@ from pathlib import Path
 
 import apsw
 
+from connectors.derive_sqlite.column import check_columns
 from connectors.derive_sqlite.migration import apply_migrations
 from connectors.derive_sqlite.program import compile_program
 from connectors.derive_sqlite.session import SqliteSession
@@ -61,4 +62,9 @@ def _check(spec: DerivationSpec) -> list[Issue]:
             issue = Issue("E521", error.message, error.position or spec.collection.position, error.hint)
             return [issue, *check_shuffles(spec)]
         programs = [compile_program(database, spec, each) for each in spec.transforms]
-    return check_shuffles(spec) + [issue for each in programs if isinstance(each, list) for issue in each]
+    issues = [
+        issue
+        for program in programs
+        for issue in (program if isinstance(program, list) else check_columns(spec, program))
+    ]
+    return check_shuffles(spec) + issues

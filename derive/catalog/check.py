@@ -14,6 +14,11 @@ from derive.protocol.specs import CatalogSpec, DerivationSpec
 
 def check(spec: CatalogSpec) -> list[Issue]:
     """Everything wrong with the lambdas, migrations and modules of a catalog; disabled derivations are left alone."""
+    return [issue for issue in _look_at_code(spec) if not issue.is_note]
+
+
+def _look_at_code(spec: CatalogSpec) -> list[Issue]:
+    """What is wrong with the code of a catalog, and notes on it."""
     by_connector: dict[str, list[DerivationSpec]] = {}
     for each in spec.derivations.values():
         if not each.disabled:
@@ -33,7 +38,12 @@ def check_catalog(source: str | Path) -> Build:
     gc.disable()  # what is built stays: looking for garbage in it takes a sixth of the time, and finds none
     try:
         built = build(source)
-        return replace(built, issues=(*built.issues, *check(built.spec)))
+        found = _look_at_code(built.spec)
+        return replace(
+            built,
+            issues=(*built.issues, *(issue for issue in found if not issue.is_note)),
+            notes=(*built.notes, *(issue for issue in found if issue.is_note)),
+        )
     finally:
         if collects:
             gc.enable()

@@ -119,7 +119,7 @@ class DeriveConnector(Protocol):
     """A language that lambdas are written in."""
 
     def check(self, specs: Sequence[DerivationSpec]) -> list[Issue]:
-        """Everything wrong with derivations' code that can be known without documents."""
+        """Everything wrong with derivations' code that can be known without documents, and notes on it."""
 
     def open(self, spec: DerivationSpec, database: apsw.Connection, log: Log) -> DeriveSession:
         """A session over a shard's state.

@@ -1,0 +1,82 @@
+"""Columns: whether the properties that a lambda selects are ones that the derived collection can have.
+
+A column's name is the only place where SQL says what it publishes, and SQLite takes any. A closed schema refuses a
+misspelt one only when documents come; an open one never does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from connectors.derive_sqlite.block import Statement
+from connectors.derive_sqlite.parameter import find_projection
+from connectors.derive_sqlite.program import Program
+from derive.errors import Issue
+from derive.position import Position, Script
+from derive.protocol.specs import DerivationSpec, ProjectionSpec
+from derive.schema.infer import infer
+from derive.schema.shape import Shape, locate
+from derive.suggest import distance, suggest
+
+_SHOWN = 12
+_NEAR = 5
+"""Characters of a name for each that may be wrong in it."""
+
+
+def check_columns(spec: DerivationSpec, program: Program) -> Iterator[Issue]:
+    """An error for each column that no document may have, and a note for each that was probably meant otherwise.
+
+    Args:
+        spec: the derivation.
+        program: of one of its transforms.
+    """
+    shape = infer(spec.collection.write_schema)
+    projections = spec.sources[program.transform.source].projections
+    script = program.transform.script
+    assert script is not None
+    for step in program.steps:
+        columns = step.statement.columns
+        if len(columns) == 1 and columns[0].lower().startswith("json"):
+            continue  # the document itself
+        published = {column: _property(column, step.statement, projections) for column in columns}
+        for column, name in published.items():
+            exists = locate(shape, (name,))[1]
+            if exists == "cannot":
+                message = f"{program.what} publishes '{name}', which the schema of '{spec.name}' does not allow"
+                yield Issue("E529", message, _position(script, step.statement, column), _hint(name, shape))
+            elif exists == "implicit" and name not in shape.properties:
+                near = _near(name, set(shape.properties) - set(published.values()))
+                if near:
+                    message = f"{program.what} publishes '{name}', which the schema of '{spec.name}' does not mention"
+                    yield Issue("N529", message, _position(script, step.statement, column), f"did you mean '{near}'?")
+
+
+def _property(column: str, statement: Statement, projections: Sequence[ProjectionSpec]) -> str:
+    """The property that a column becomes: that of its field, if it is a parameter."""
+    projection = find_projection(column[1:], projections) if column[1:] in statement.parameters else None
+    return projection.field if projection and column[0] == "$" else column
+
+
+def _hint(name: str, shape: Shape) -> str:
+    known = sorted(each for each, what in shape.properties.items() if what.types)
+    guess = suggest(name, known)
+    more = ", …" if len(known) > _SHOWN else ""
+    return f"did you mean '{guess}'?" if guess else f"it has: {', '.join(known[:_SHOWN])}{more}"
+
+
+def _near(name: str, known: set[str]) -> str | None:
+    """A name so close that the other is hardly meant; an open schema allows any."""
+    guess = suggest(name, known)
+    return guess if guess and distance(name, guess) <= max(1, len(name) // _NEAR) else None
+
+
+def _position(script: Script, statement: Statement, column: str) -> Position:
+    """Where a column gets its name, or else where its statement begins."""
+    begin, end = statement.begin, statement.offset + len(statement.text)
+    name = re.escape(column)
+    for pattern in (rf"\bAS\s+[\"`\[']?({name})(?!\w)", rf"(?<![\w$])({name})(?!\w)"):
+        written = re.compile(pattern, re.IGNORECASE).search(script.text, begin, end)
+        if written:
+            return script.locate(written.start(1), len(column))
+    return script.locate(begin)

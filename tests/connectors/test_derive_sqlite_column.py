@@ -1,0 +1,73 @@
+"""Columns that the schema of the derived collection does not allow, or hardly means."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sqlite_derivation import derivation
+
+from connectors.derive_sqlite import SqliteConnector
+from derive.errors import Issue
+from derive.position import Position
+
+PROPERTIES = {
+    "properties": {"id": {}, "orders": {"type": "integer"}, "customer": {}, "lat": {}, "sender": {}, "zzzzzz": False}
+}
+CLOSED = {"type": "object", **PROPERTIES, "additionalProperties": False}
+WHAT = "the lambda of transform 'from0' publishes"
+REFUSED = "which the schema of 'acme/out' does not allow"
+UNKNOWN = "which the schema of 'acme/out' does not mention"
+
+
+def check(sql: str, schema: Any, *migrations: str) -> list[Issue]:
+    spec = derivation(sql, migrations=migrations)
+    return SqliteConnector().check([replace(spec, collection=replace(spec.collection, write_schema=schema))])
+
+
+@pytest.mark.parametrize(
+    ("sql", "name", "position", "hint"),
+    [
+        ("SELECT $id, 1 AS ordes", "ordes", (1, 18, 5), "did you mean 'orders'?"),
+        ("SELECT 1 AS orders;\n  SELECT 'ordes' AS id, 1 as \"ordes\";", "ordes", (2, 31, 5), "did you mean 'orders'?"),
+        ("SELECT $id, $amount", "amount", (1, 13, 7), "it has: customer, id, lat, orders, sender"),
+        ("SELECT count(*), 1 AS id", "count(*)", (1, 8, 8), "it has: customer, id, lat, orders, sender"),
+        ("SELECT n FROM t", "n", (1, 8, 1), "it has: customer, id, lat, orders, sender"),
+        ("INSERT INTO t VALUES (1) RETURNING n AS lati", "lati", (1, 41, 4), "did you mean 'lat'?"),
+        ("SELECT * FROM t", "n", (1, 1, 0), "it has: customer, id, lat, orders, sender"),
+        ("SELECT 1 AS zzzzzz", "zzzzzz", (1, 13, 6), "it has: customer, id, lat, orders, sender"),
+    ],
+)
+def test_a_closed_schema_refuses_what_it_does_not_name(
+    sql: str, name: str, position: tuple[int, int, int], hint: str
+) -> None:
+    assert check(sql, CLOSED, "CREATE TABLE t (n)") == [
+        Issue("E529", f"{WHAT} '{name}', {REFUSED}", Position("lambda.sql", *position), hint)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sql", "schema"),
+    [
+        ("SELECT $id, $sender, 1 AS orders; SELECT 2 AS lat", CLOSED),
+        ("SELECT json_object('ordes', 1)", CLOSED),  # which is the document itself
+        ("INSERT INTO t VALUES (1)", CLOSED),
+        ("SELECT 1 AS ordes", {**CLOSED, "patternProperties": {"^or": {}}}),
+        ("SELECT 1 AS ordes", {"type": "object", **PROPERTIES, "additionalProperties": {"type": "integer"}}),
+        ("SELECT 1 AS whatever, 2 AS lng", {"type": "object", **PROPERTIES}),  # not near enough to say
+        ("SELECT 1 AS order1, 1 AS orders", {"type": "object", **PROPERTIES}),  # what it is near to is there
+        ("SELECT 1 AS ordes", True),
+    ],
+)
+def test_nothing_is_said_of_what_may_be_meant(sql: str, schema: Any) -> None:
+    assert check(sql, schema, "CREATE TABLE t (n)") == []
+
+
+def test_an_open_schema_lets_pass_what_is_noted_all_the_same() -> None:
+    (issue,) = check("SELECT $id, $sender AS custmer,\n  1 AS [ordes2], 1 AS orders", {"type": "object", **PROPERTIES})
+
+    assert issue.is_note
+    assert issue == Issue(
+        "N529", f"{WHAT} 'custmer', {UNKNOWN}", Position("lambda.sql", 1, 24, 7), "did you mean 'customer'?"
+    )
