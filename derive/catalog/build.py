@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from derive.catalog.lineage import cycles
+from derive.catalog.lineage import cycles, upstream
 from derive.catalog.loader import Loader
 from derive.catalog.locations import CollectionLocations, defaults
-from derive.catalog.model import CatalogDef, CollectionDef, TestDef
+from derive.catalog.model import AdvanceDef, CatalogDef, CollectionDef, TestDef
 from derive.catalog.names import collisions, is_line, is_name
 from derive.catalog.report import Report
 from derive.catalog.resource import Resources
+from derive.catalog.schedule import Schedule
 from derive.catalog.schemas import Schemas
 from derive.catalog.steps import StepBuilder
 from derive.catalog.transforms import TransformBuilder, check_transform_names
 from derive.catalog.yaml import Located
 from derive.errors import CatalogError, Issue
-from derive.protocol.specs import CatalogSpec, CollectionSpec, DerivationSpec, TestSpec, TransformSpec
+from derive.protocol.specs import (
+    CatalogSpec,
+    CollectionSpec,
+    DerivationSpec,
+    TestSpec,
+    TestStep,
+    TransformSpec,
+)
 from derive.schema.projection import project
 from derive.schema.shape import Shape
 from derive.suggest import suggest
@@ -103,7 +112,7 @@ class _Builder:
             derivation = self._derivation(definition.collections[name])
             if derivation is not None:
                 derivations[name] = derivation
-        tests = {name: self._test(each) for name, each in definition.tests.items()}
+        tests = {name: self._test(each, derivations) for name, each in definition.tests.items()}
         return CatalogSpec(definition.source, self._collections, derivations, groups, tests)
 
     def _check_names(self) -> None:
@@ -202,15 +211,30 @@ class _Builder:
             permissions=derive.permissions,
         )
 
-    def _test(self, definition: TestDef) -> TestSpec:
-        steps = []
+    def _test(self, definition: TestDef, derivations: Mapping[str, DerivationSpec]) -> TestSpec:
+        reads = {name: each.sources for name, each in derivations.items()}
+        schedule = Schedule(definition.steps, {name: each.tick for name, each in derivations.items()}, self._report)
+        steps: list[TestStep] = []
+        verified: set[str] = set()
         for each in definition.steps:
+            if isinstance(each, AdvanceDef):
+                steps.append(schedule.advance(each))
+                continue
+            name = each.source.name.value
+            if each.kind == "verify":
+                verified.add(name)
+                moment = schedule.verify(upstream([name], reads))
+            else:
+                moment = schedule.ingest(each.when)
             collection = self._reference(each.source.name, f"test '{definition.name}'")
             if collection is not None:
-                steps.append(self._steps.build(each, collection))
+                steps.append(self._steps.build(each, collection, moment))
+        end = schedule.verify(upstream(verified, reads) if verified else derivations)
         return TestSpec(
             name=definition.name,
             description=definition.description,
             steps=tuple(steps),
             position=definition.at.key_position,
+            begin=schedule.begin,
+            end=end.wall if end else None,
         )

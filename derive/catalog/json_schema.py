@@ -22,10 +22,12 @@ from derive.catalog.schema_parts import (
     DURATION,
     EXPECT_PUB_ID,
     LINE,
+    MOMENT,
     NAME,
     POINTER,
     RESET,
     STRATEGIES,
+    TICK,
     TIME,
     TOKEN,
     U32,
@@ -266,6 +268,11 @@ _STEP = only_one(
             {
                 "description": text("What happens."),
                 "collection": ref("read"),
+                "at": {
+                    **MOMENT,
+                    "description": "When: an RFC 3339 time, or an offset from the beginning of the test such as `+20m`."
+                    " In a test that tells time, `verify` shows what is published by then.",
+                },
                 "documents": _DOCUMENTS,
             },
             ("collection", "documents"),
@@ -281,11 +288,15 @@ _STEP = only_one(
             },
             ("collection", "documents"),
         ),
+        "advance": {
+            **TICK,
+            "description": "Let this much time pass, such as `31m`. What a `readDelay` holds back longer stays back.",
+        },
     },
     "E016",
-    "a step is either 'ingest' or 'verify'",
+    "a step is 'ingest', 'verify' or 'advance'",
     title="Step",
-    description="A step of a test: `ingest` or `verify`.",
+    description="A step of a test: `ingest`, `verify` or `advance`.",
 )
 _TEST = record(
     "Test",

@@ -1,8 +1,25 @@
-"""The order of derivations, and the cycles among them."""
+"""What derivations follow from: their order, the cycles among them, and all that is upstream of one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+
+
+def upstream(names: Iterable[str], reads: Mapping[str, Iterable[str]]) -> frozenset[str]:
+    """Derivations that collections follow from, directly or through others, and those that derive these themselves.
+
+    Args:
+        names: of collections.
+        reads: for each derivation, the collections it reads.
+    """
+    found: set[str] = set()
+    pending = [*names]
+    while pending:
+        name = pending.pop()
+        if name in reads and name not in found:
+            found.add(name)
+            pending += reads[name]
+    return frozenset(found)
 
 
 def cycles(reads: Mapping[str, Sequence[str]]) -> tuple[tuple[str, ...], ...]:

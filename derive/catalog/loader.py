@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from derive.catalog.collection_schema import SchemaLoader
 from derive.catalog.model import (
+    AdvanceDef,
     CatalogDef,
     CollectionDef,
     DeriveDef,
@@ -266,8 +267,10 @@ class Loader:
         loaded = [self._step(each, url) for each in self._elements(fields["steps"])]
         return TestDef(str(at.path[-1]), at, _text(fields.get("description")), tuple(each for each in loaded if each))
 
-    def _step(self, at: Located, url: str) -> StepDef | None:
+    def _step(self, at: Located, url: str) -> StepDef | AdvanceDef | None:
         [(kind, body)] = self._fields(at).items()
+        if kind == "advance":
+            return AdvanceDef(body)
         fields = self._fields(body)
         source = self._source(fields["collection"])
         if "partitions" in fields:
@@ -275,7 +278,8 @@ class Loader:
         documents = self._documents(fields["documents"], url)
         if documents is None:
             return None
-        return StepDef(kind, body, source, documents, fields["documents"], _text(fields.get("description")))
+        description = _text(fields.get("description"))
+        return StepDef(kind, body, source, documents, fields["documents"], description, fields.get("at"))
 
     def _documents(self, at: Located, url: str) -> tuple[JSON, ...] | None:
         value = at.value

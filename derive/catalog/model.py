@@ -80,7 +80,7 @@ class CollectionDef:
 
 @dataclass(frozen=True, slots=True)
 class StepDef:
-    """A step of a test: `kind` is `ingest` or `verify`."""
+    """A step of a test: `kind` is `ingest` or `verify`; `when` is written as `at`."""
 
     kind: str
     at: Located
@@ -88,6 +88,14 @@ class StepDef:
     documents: tuple[JSON, ...]
     documents_at: Located
     description: str
+    when: Located | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AdvanceDef:
+    """A step of a test that lets time pass."""
+
+    at: Located
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +107,7 @@ class TestDef:
     name: str
     at: Located
     description: str
-    steps: tuple[StepDef, ...]
+    steps: tuple[StepDef | AdvanceDef, ...]
 
 
 @dataclass(frozen=True, slots=True)

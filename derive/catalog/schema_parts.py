@@ -70,6 +70,7 @@ TICK: Schema = {
     "errorMessage": "not a duration longer than 0s, such as '1s' or '5m'",
     "x-code": "E013",
 }
+MOMENT: Schema = {"type": "string", "pattern": rf"{_RFC3339}|^\+{_PERIOD}"}
 
 EXPECT_PUB_ID: Schema = {"type": "string", "description": "Accepted, and of no effect here."}
 DELETE: Schema = {"type": "boolean", "description": "Accepted, and of no effect here.", "default": False}

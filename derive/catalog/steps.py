@@ -15,7 +15,7 @@ from derive.catalog.yaml import Located
 from derive.document.key import compile_key
 from derive.document.pointer import MISSING, compile_pointer
 from derive.errors import CatalogError
-from derive.protocol.specs import CollectionSpec, IngestStep, VerifyStep
+from derive.protocol.specs import CollectionSpec, IngestStep, Moment, VerifyStep
 from derive.schema.validator import compile_validator
 
 
@@ -31,15 +31,15 @@ class StepBuilder:
         self._resources = resources
         self._report = report
 
-    def build(self, definition: StepDef, collection: CollectionSpec) -> IngestStep | VerifyStep:
-        """The step, on its collection."""
+    def build(self, definition: StepDef, collection: CollectionSpec, moment: Moment | None) -> IngestStep | VerifyStep:
+        """The step, on its collection, at its moment."""
         position = definition.at.key_position
         if definition.kind == "ingest":
             self._check_documents(definition, collection)
-            return IngestStep(collection.name, definition.documents, definition.description, position)
+            return IngestStep(collection.name, definition.documents, definition.description, position, moment)
         self._check_order(definition, collection)
         selector = build_selector(definition.source.partitions, collection, self._report)
-        return VerifyStep(collection.name, selector, definition.documents, definition.description, position)
+        return VerifyStep(collection.name, selector, definition.documents, definition.description, position, moment)
 
     def _check_documents(self, definition: StepDef, collection: CollectionSpec) -> None:
         schemas = {"write schema": collection.write_schema, "read schema": collection.read_schema}

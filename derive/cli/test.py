@@ -88,6 +88,7 @@ def render_failure(failure: Failure) -> str:
         lines += [f"  {line}" for line in render_error(failure.error).split("\n")]
     for mismatch in failure.mismatches:
         lines += _render_mismatch(mismatch)
+    lines += [f"  still to come: {each}" for each in failure.to_come]
     return "\n".join(lines)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, TypeVar
 
+from derive.document.clock import format_duration
 from derive.errors import Issue, UsageError
 from derive.position import Position, Script
 from derive.protocol.sandbox import Limits, Permissions
@@ -201,36 +202,86 @@ class DerivationSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Moment:
+    """When a step takes place, in a test that tells time.
+
+    Attributes:
+        present: the time that the test gives it, as a clock.
+        wall: where the wall clock stands then: what is verified is known when its tick is over.
+    """
+
+    present: int
+    wall: int
+
+
+@dataclass(frozen=True, slots=True)
 class IngestStep:
-    """Test step: publish `documents` into `collection`."""
+    """Test step: publish `documents` into `collection`, at `moment` if the test tells time."""
 
     collection: str
     documents: tuple[Document, ...]
     description: str
     position: Position
+    moment: Moment | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyStep:
-    """Test step: the reduced documents of `collection` (in `selector`'s partitions) are `documents`."""
+    """Test step: the reduced documents of `collection` (in `selector`'s partitions) are `documents`.
+
+    In a test that tells time they are so at `moment`; in any other, once nothing can change them any more.
+    """
 
     collection: str
     selector: SelectorSpec
     documents: tuple[Document, ...]
     description: str
     position: Position
+    moment: Moment | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AdvanceStep:
+    """Test step: time passes until `moment`."""
+
+    moment: Moment
+    position: Position
+
+
+def show_offset(clock: int, begin: int) -> str:
+    """A time of a test, as an offset from its beginning such as `+20m`."""
+    return f"+{format_duration(clock - begin)}"
+
+
+TestStep: TypeAlias = IngestStep | VerifyStep | AdvanceStep
 
 
 @dataclass(frozen=True, slots=True)
 class TestSpec:
-    """A catalog test: steps, in order."""
+    """A catalog test: steps, in order.
+
+    Attributes:
+        name: such as `shop/tests/spending`.
+        description: what it shows.
+        steps: what it does.
+        position: where it is written.
+        begin: clock at which it begins.
+        end: clock at which it ends, if it tells time; None if it ends when nothing is left to do.
+    """
 
     __test__ = False  # for pytest, which collects classes by this name
 
     name: str
     description: str
-    steps: tuple[IngestStep | VerifyStep, ...]
+    steps: tuple[TestStep, ...]
     position: Position
+    begin: int
+    end: int | None
+
+    @property
+    def verified(self) -> frozenset[str]:
+        """Names of the collections that it verifies."""
+        return frozenset(each.collection for each in self.steps if isinstance(each, VerifyStep))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,31 +6,32 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from derive.document.key import compile_key
-from derive.engine.executor import InProcessExecutor
 from derive.engine.log import Entry, recent_entries
-from derive.engine.run import Run
-from derive.errors import FlowError, TaskError
+from derive.errors import FlowError
 from derive.position import Position
-from derive.protocol.specs import CatalogSpec, Document, IngestStep, TestSpec, VerifyStep
+from derive.protocol.specs import (
+    AdvanceStep,
+    CatalogSpec,
+    Document,
+    IngestStep,
+    Moment,
+    TestSpec,
+    TestStep,
+    VerifyStep,
+    show_offset,
+)
 from derive.reduce.combiner import Combiner
 from derive.storage.contents import ReadOptions, read_rows, reduce_in_memory
-from derive.storage.frontier import tick_end
 from derive.storage.ingest import Ingestion
-from derive.storage.store import Store
 from derive.storage.texts import parse_texts
 from derive.testing.diff import Difference, differences
 from derive.testing.pairing import pair_documents
+from derive.testing.virtual_time import VirtualTime
 
-SHARDS = 3
-"""Shards of each task, so that tests exercise shuffles."""
-
-START = 1_704_067_200_000_000
-"""When every test begins: 2024-01-01T00:00:00Z, in microseconds."""
-
-_MOST_STEPS = 10_000
 _MOST_SAID = 1 << 20
 """Bytes of a derivation's log that a test shows."""
 
@@ -58,6 +59,7 @@ class Failure:
         position: where the step is written.
         mismatches: for a verify step, the documents that differ.
         error: for any other failure, its cause.
+        to_come: in a test that tells time, what a verify step did not see yet, in words.
     """
 
     step: int
@@ -65,6 +67,7 @@ class Failure:
     position: Position
     mismatches: tuple[Mismatch, ...] = ()
     error: FlowError | None = None
+    to_come: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +103,7 @@ def run_tests(
     for test in sorted(chosen, key=lambda each: each.position):
         begun = time.perf_counter()
         with tempfile.TemporaryDirectory(prefix="flowctl-test-") as folder:
-            failure = _Driver(catalog, Path(folder), strict=strict).run(test)
+            failure = _Driver(catalog, Path(folder), test, strict=strict).run()
             said = tuple(
                 entry
                 for name in catalog.derivations
@@ -113,34 +116,49 @@ def run_tests(
 class _Driver:
     """One test at work."""
 
-    def __init__(self, catalog: CatalogSpec, folder: Path, *, strict: bool) -> None:
+    def __init__(self, catalog: CatalogSpec, folder: Path, test: TestSpec, *, strict: bool) -> None:
         self._catalog = catalog
+        self._test = test
         self._strict = strict
-        self._now = START
-        self._store = Store(folder, wall=lambda: self._now, durable=False)
-        self._run = Run(catalog, self._store, InProcessExecutor(), shards=SHARDS)
+        self._time = VirtualTime(catalog, folder, test)
 
-    def run(self, test: TestSpec) -> Failure | None:
+    def run(self) -> Failure | None:
+        test = self._test
         try:
             for number, step in enumerate(test.steps, start=1):
                 failure = self._step(number, step)
                 if failure:
                     return failure
             last = test.steps[-1].position if test.steps else test.position
-            return self._attempt(len(test.steps), "the reads that are still delayed", last, self._drain)
+            if test.end is None:
+                what, finish = "the reads that are still delayed", self._time.fast_forward
+            else:
+                what, finish = "the end of the test", partial(self._time.pass_until, test.end)
+            return self._attempt(len(test.steps), what, last, finish)
         finally:
-            self._run.close()
-            self._store.close()
+            self._time.close()
 
-    def _step(self, number: int, step: IngestStep | VerifyStep) -> Failure | None:
+    def _step(self, number: int, step: TestStep) -> Failure | None:
         if isinstance(step, IngestStep):
-            return self._attempt(number, f"ingest {step.collection}", step.position, lambda: self._ingest(step))
-        what = f"verify {step.collection}"
-        failure = self._attempt(number, what, step.position, lambda: self._fast_forward(step.collection))
+            return self._attempt(number, self._what("ingest", step), step.position, lambda: self._ingest(step))
+        if isinstance(step, AdvanceStep):
+            what = f"advance to {self._offset(step.moment)}"
+            return self._attempt(number, what, step.position, lambda: self._time.pass_until(step.moment.wall))
+        what = self._what("verify", step)
+        failure = self._attempt(number, what, step.position, lambda: self._await(step))
         if failure:
             return failure
         mismatches = tuple(self._compare(step))
-        return Failure(number, what, step.position, mismatches) if mismatches else None
+        if not mismatches:
+            return None
+        to_come = tuple(self._time.to_come(step.collection)) if step.moment else ()
+        return Failure(number, what, step.position, mismatches, to_come=to_come)
+
+    def _what(self, verb: str, step: IngestStep | VerifyStep) -> str:
+        return f"{verb} {step.collection}" + (f" at {self._offset(step.moment)}" if step.moment else "")
+
+    def _offset(self, moment: Moment) -> str:
+        return show_offset(moment.present, self._test.begin)
 
     @staticmethod
     def _attempt(number: int, what: str, position: Position, action: Callable[[], None]) -> Failure | None:
@@ -151,6 +169,8 @@ class _Driver:
         return None
 
     def _ingest(self, step: IngestStep) -> None:
+        if step.moment:
+            self._time.pass_until(step.moment.wall)
         spec = self._catalog.collections[step.collection]
         combiner = Combiner(spec.write_schema, name=spec.name)
         pack = compile_key(spec.key, spec.key_defaults)
@@ -158,62 +178,21 @@ class _Driver:
         for document in step.documents:
             groups.setdefault(pack(document), []).append(document)
         documents = [each for key in sorted(groups) for each in combiner.partial(groups[key])]
-        Ingestion(self._store, spec).load(f"documents for {spec.name}", enumerate(documents, start=1))
-        self._settle()
+        Ingestion(self._time.store, spec).load(f"documents for {spec.name}", enumerate(documents, start=1))
+        if not step.moment:
+            self._time.settle()
 
-    def _step_tasks(self) -> None:
-        self._run.step()
-        for task in self._run.tasks.values():
-            if task.error:
-                raise task.error
-
-    def _settle(self) -> None:
-        """Process everything that waits for nothing but the end of a tick."""
-        for _ in range(_MOST_STEPS):
-            self._step_tasks()
-            soon = [each for each in self._run.waiting() if each.delay == 0 or each.due <= self._now]
-            if not soon:
-                return
-            self._now = max(self._now, min(self._end(each.task, each.due) for each in soon))
-        raise TaskError(f"feedback has not come to rest after {_MOST_STEPS} ticks")
-
-    def _fast_forward(self, collection: str) -> None:
-        """Let time pass until no delayed read can change a collection any more."""
-        while True:
-            self._settle()
-            delayed = [each for each in self._run.waiting() if self._reaches(each.task, collection)]
-            if not delayed:
-                return
-            self._now = min(self._end(each.task, each.due) for each in delayed)
-
-    def _drain(self) -> None:
-        while True:
-            self._settle()
-            waiting = self._run.waiting()
-            if not waiting:
-                return
-            self._now = min(self._end(each.task, each.due) for each in waiting)
-
-    def _end(self, task: str, due: int) -> int:
-        return tick_end(due, self._catalog.derivations[task].tick)
-
-    def _reaches(self, task: str, collection: str) -> bool:
-        """Whether what `task` publishes can change `collection`, directly or through others."""
-        seen = set()
-        pending = [task]
-        while pending:
-            name = pending.pop()
-            if name == collection:
-                return True
-            if name not in seen:
-                seen.add(name)
-                pending += [each.name for each in self._catalog.derivations.values() if name in each.sources]
-        return False
+    def _await(self, step: VerifyStep) -> None:
+        """Let time pass until what a step verifies is known."""
+        if step.moment:
+            self._time.pass_until(step.moment.wall)
+        else:
+            self._time.fast_forward(step.collection)
 
     def _compare(self, step: VerifyStep) -> Iterator[Mismatch]:
         spec = self._catalog.collections[step.collection]
-        self._run.seal()
-        rows = read_rows(self._store, spec, ReadOptions(selector=step.selector))
+        self._time.run.seal()
+        rows = read_rows(self._time.store, spec, ReadOptions(selector=step.selector))
         pairs = (
             pair
             for batch in rows

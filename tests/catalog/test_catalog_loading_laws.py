@@ -19,7 +19,7 @@ from jsonschema import Draft202012Validator
 from derive.catalog import load
 from derive.catalog.json_schema import catalog_schema
 from derive.catalog.loader import Loader
-from derive.catalog.schema_parts import DURATION, POINTER, TICK, TIME, TOKEN
+from derive.catalog.schema_parts import DURATION, MOMENT, POINTER, TICK, TIME, TOKEN
 from derive.document.clock import parse_duration
 from derive.errors import CatalogError
 
@@ -29,6 +29,7 @@ TEXTS = {
     TIME["pattern"]: ["2023-01-01T00:00:00Z", "2024-02-29T23:59:59.5+01:00"],
     DURATION["pattern"]: ["15m", "1 hour", "0s"],
     TICK["pattern"]: ["1h 30s"],
+    MOMENT["pattern"]: ["2024-02-29T23:59:59Z", "+20m", "+1h 30s"],
     f"^{TOKEN}$": ["one", "Two-2", "drei.3"],
 }
 JUDGE = Draft202012Validator(SCHEMA)

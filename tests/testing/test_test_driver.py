@@ -93,7 +93,7 @@ def test_strict_tests_mind_what_is_not_mentioned(tmp_path: Path) -> None:
 def test_a_step_that_fails_ends_the_test(tmp_path: Path) -> None:
     steps = """
     - ingest: {collection: t/numbers, documents: [{id: 1, n: 9}]}
-    - verify: {collection: t/late, documents: []}
+    - verify: {collection: t/other, documents: []}
 """
     failure = run(tmp_path, steps).failure
     assert failure is not None

@@ -1,0 +1,122 @@
+"""The schedule of a test that tells time: when each of its steps takes place.
+
+A test tells time if it has an `at` or an `advance`. Then all of it is known before it runs: offsets count from the
+beginning, `advance` from the present, and what is verified is known when the tick of the present is over. A step that
+would have to go back in time is found here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from derive.catalog.model import AdvanceDef, StepDef
+from derive.catalog.report import Report
+from derive.catalog.yaml import Located
+from derive.document.clock import format_rfc3339, parse_duration, parse_rfc3339
+from derive.protocol.specs import AdvanceStep, Moment, show_offset
+
+BEGIN = 1_704_067_200_000_000
+"""When a test begins whose first documents have no time of their own: 2024-01-01T00:00:00Z, in microseconds."""
+
+_LAST = parse_rfc3339("9999-01-01T00:00:00Z")
+_BEGINS = "a test begins at the time of its first ingest step if that has one, and else at 2024-01-01T00:00:00Z"
+
+
+class Schedule:
+    """When the steps of one test take place; they are asked for in order.
+
+    Args:
+        steps: of the test.
+        ticks: of each derivation, in microseconds.
+        report: told of what cannot be.
+
+    Attributes:
+        begin: clock at which the test begins.
+    """
+
+    def __init__(self, steps: Sequence[StepDef | AdvanceDef], ticks: Mapping[str, int], report: Report) -> None:
+        ingests = [each for each in steps if isinstance(each, StepDef) and each.kind == "ingest"]
+        self._tells_time = any(isinstance(each, AdvanceDef) for each in steps) or any(each.when for each in ingests)
+        self._ticks = ticks
+        self._report = report
+        first = ingests[0].when if ingests else None
+        begin = None if first is None or first.value.startswith("+") else _parse(first.value, BEGIN)
+        self.begin = begin if begin is not None and 0 <= begin < _LAST else BEGIN
+        self._present = self._wall = self.begin
+        self._has_documents = False
+
+    def ingest(self, when: Located | None) -> Moment | None:
+        """The moment of an ingest step; None in a test that does not tell time."""
+        if not self._tells_time:
+            return None
+        self._has_documents = True
+        if when is None:
+            self._present = self._wall
+            return Moment(self._wall, self._wall)
+        clock = _parse(when.value, self.begin)
+        if clock is None:
+            message = f"'at' is no RFC 3339 time, and no offset from the beginning of the test: {when.value!r}"
+            is_duration = _parse(f"+{when.value}", self.begin) is not None
+            hint = f"did you mean '+{when.value}'?" if is_duration else "such as '2024-05-01T09:00:00Z' or '+20m'"
+            self._report.add("E605", message, when, hint)
+        elif self._is_within(clock, when) and self._is_next(clock, when):
+            self._present = self._wall = clock
+        return Moment(self._present, self._wall)
+
+    def advance(self, step: AdvanceDef) -> AdvanceStep:
+        """The step, with the moment until which time passes."""
+        clock = self._present + parse_duration(step.at.value)
+        if not self._has_documents:
+            hint = f"give the documents of the first ingest step a time, such as 'at: +{step.at.value}'"
+            self._report.add("E606", "nothing is ingested before time passes", step.at, hint)
+        elif self._is_within(clock, step.at):
+            self._present = clock
+            self._wall = max(self._wall, clock)
+        return AdvanceStep(Moment(self._present, self._wall), step.at.key_position)
+
+    def verify(self, derivations: Iterable[str]) -> Moment | None:
+        """The moment of a verify step: when the tick is over, for all derivations that have a part in what it shows.
+
+        Args:
+            derivations: their names.
+
+        Returns:
+            None in a test that does not tell time.
+        """
+        if not self._tells_time:
+            return None
+        tick = math.lcm(*(self._ticks[name] for name in derivations))
+        if tick > 1 and self._has_documents:
+            self._wall = max(self._wall, self._present - self._present % tick + tick)
+        return Moment(self._present, self._wall)
+
+    def _is_within(self, clock: int, at: Located) -> bool:
+        if 0 <= clock < _LAST:
+            return True
+        self._report.add("E608", f"a test is at a time from 1970 to 9998, and {at.value} is not", at)
+        return False
+
+    def _is_next(self, clock: int, when: Located) -> bool:
+        if clock >= self._wall:
+            return True
+        is_offset = when.value.startswith("+")
+        present, wall = (
+            show_offset(each, self.begin) if is_offset else format_rfc3339(each) for each in (self._present, self._wall)
+        )
+        if clock < self._present:
+            message = f"time does not go back: 'at' is {when.value}, and the test is at {present} already"
+            hint = "offsets count from the beginning of the test" if is_offset else _BEGINS
+        else:
+            message = f"time does not go back: 'at' is {when.value}, and what was verified is known at {wall}"
+            hint = f"ingest before the verify step, or from {wall} on"
+        self._report.add("E607", message, when, hint)
+        return False
+
+
+def _parse(text: str, begin: int) -> int | None:
+    """The clock of an RFC 3339 time, or of an offset from `begin`; None if it is neither."""
+    try:
+        return begin + parse_duration(text[1:]) if text.startswith("+") else parse_rfc3339(text)
+    except ValueError:
+        return None

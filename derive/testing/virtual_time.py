@@ -1,0 +1,109 @@
+"""Virtual time: what happens in a test as its wall clock is moved on.
+
+Time goes from one moment to the next at which a derivation has something to do, as it does for a run that goes on, so
+that transactions are those of a run. Only derivations that what is verified follows from take part.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from derive.catalog.lineage import upstream
+from derive.engine.executor import InProcessExecutor
+from derive.engine.run import Run
+from derive.engine.task import Waiting
+from derive.errors import TaskError
+from derive.protocol.specs import CatalogSpec, TestSpec, show_offset
+from derive.storage.frontier import tick_begin, tick_end
+from derive.storage.store import Store
+
+SHARDS = 3
+"""Shards of each task, so that tests exercise shuffles."""
+
+
+class VirtualTime:
+    """A data folder with a wall clock of its own, and the derivations of one test at work on it.
+
+    Args:
+        catalog: holds what the test is about.
+        folder: the data folder.
+        test: says what takes part. If it verifies nothing, that is everything.
+        most_ticks: how many ticks may have documents, one after the other, before a step is given up.
+
+    Attributes:
+        store: what is known so far.
+        run: of the derivations that take part.
+    """
+
+    def __init__(self, catalog: CatalogSpec, folder: Path, test: TestSpec, most_ticks: int = 10_000) -> None:
+        self._most_ticks = most_ticks
+        self._begin = self._now = test.begin
+        self._ticks = {name: each.tick for name, each in catalog.derivations.items()}
+        self._reads = {name: each.sources for name, each in catalog.derivations.items()}
+        tasks = sorted(upstream(test.verified, self._reads)) if test.verified else None
+        self.store = Store(folder, wall=lambda: self._now, durable=False)
+        self.run = Run(catalog, self.store, InProcessExecutor(), tasks=tasks, shards=SHARDS)
+
+    def close(self) -> None:
+        """Release the data folder."""
+        self.run.close()
+        self.store.close()
+
+    def pass_until(self, wall: int) -> None:
+        """Let time pass, and do what is to be done on the way."""
+        for _ in range(self._most_ticks):
+            self._step()
+            if self._now >= wall:
+                return
+            ends = [tick_end(each.due, self._ticks[each.task]) for each in self.run.waiting()]
+            self._now = min([wall, *(end for end in ends if end > self._now)])
+        reached = show_offset(self._now, self._begin)
+        raise TaskError(
+            f"{self._most_ticks} ticks with documents have passed, and time has only come to {reached}",
+            hint="does a derivation read what it publishes without an end? If it has one, advance by less",
+        )
+
+    def settle(self) -> None:
+        """Process everything that waits for nothing but the end of a tick."""
+        for _ in range(self._most_ticks):
+            self._step()
+            soon = [each for each in self.run.waiting() if each.delay == 0 or each.due <= self._now]
+            if not soon:
+                return
+            self._now = min(map(self._end, soon))
+        raise TaskError(f"feedback has not come to rest after {self._most_ticks} ticks")
+
+    def fast_forward(self, collection: str | None = None) -> None:
+        """Let time pass until no delayed read can change a collection any more (or any, if none is named)."""
+        while True:
+            self.settle()
+            delayed = self._reaching(collection)
+            if not delayed:
+                return
+            self._now = min(map(self._end, delayed))
+
+    def to_come(self, collection: str) -> list[str]:
+        """What waits and will reach a collection later, in words, by time."""
+        return [self._told(each) for each in sorted(self._reaching(collection), key=lambda each: each.due)]
+
+    def _told(self, waiting: Waiting) -> str:
+        due = show_offset(tick_begin(waiting.due, self._ticks[waiting.task]), self._begin)
+        count = f"1 document at {due}" if waiting.documents == 1 else f"{waiting.documents} documents from {due} on"
+        return f"{count}, through '{waiting.transform}' of {waiting.task}"
+
+    def _step(self) -> None:
+        self.run.step()
+        for task in self.run.tasks.values():
+            if task.error:
+                raise task.error
+
+    def _end(self, waiting: Waiting) -> int:
+        """When to look again: at the end of the tick in which it is due, or of the present one if that did not do."""
+        return tick_end(max(waiting.due, self._now), self._ticks[waiting.task])
+
+    def _reaching(self, collection: str | None) -> list[Waiting]:
+        waiting = self.run.waiting()
+        if collection is None:
+            return waiting
+        tasks = upstream([collection], self._reads)
+        return [each for each in waiting if each.task in tasks]

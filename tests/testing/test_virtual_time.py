@@ -1,0 +1,199 @@
+"""Tests that tell time: what is published by then, what takes part, and what is said where something fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from conftest import write_catalog
+
+from derive.catalog import load
+from derive.cli.main import flowctl
+from derive.errors import TaskError
+from derive.storage.ingest import Ingestion
+from derive.testing.driver import Failure, run_tests
+from derive.testing.virtual_time import VirtualTime
+
+CATALOG = """\
+collections:
+  t/source:
+    schema: &schema {type: object, required: [id], properties: {id: {type: integer}, at: {type: string}}}
+    key: &key [/id]
+  t/alerts:
+    schema: *schema
+    key: *key
+    derive:
+      using: {sqlite: {}}
+      transforms:
+        - {name: hourLater, source: t/source, shuffle: any, readDelay: 1h, lambda: "SELECT $id, time('now') AS at;"}
+  t/relayed:
+    schema: *schema
+    key: *key
+    derive:
+      using: {sqlite: {}}
+      transforms: [{name: relay, source: t/alerts, shuffle: any, readDelay: 1m, lambda: SELECT $id;}]
+  t/picky:
+    schema: *schema
+    key: *key
+    derive:
+      using: {sqlite: {}}
+      transforms: [{name: refuse, source: t/source, shuffle: any, lambda: "SELECT $id WHERE json('no');"}]
+  t/seven:
+    schema: *schema
+    key: *key
+    derive:
+      using: {sqlite: {}}
+      shards: {maxTxnDuration: 7s}
+      transforms: [{name: pass, source: t/source, shuffle: any, lambda: SELECT $id;}]
+  t/five:
+    schema: *schema
+    key: *key
+    derive:
+      using: {sqlite: {}}
+      shards: {maxTxnDuration: 5s}
+      transforms: [{name: pass, source: t/seven, shuffle: any, lambda: SELECT $id;}]
+  t/endless:
+    schema: *schema
+    key: *key
+    derive:
+      using: {sqlite: {}}
+      transforms:
+        - {name: begin, source: t/source, shuffle: any, lambda: SELECT $id;}
+        - {name: again, source: t/endless, shuffle: any, lambda: SELECT $id + 1 AS id;}
+tests:
+  t/test:
+"""
+ONE = "ingest: {collection: t/source, documents: [{id: 1}]}"
+
+
+def ingest(at: str, *ids: int) -> str:
+    documents = ", ".join(f"{{id: {each}}}" for each in ids)
+    return f"ingest: {{collection: t/source, at: {at}, documents: [{documents}]}}"
+
+
+def verify(collection: str, *documents: str) -> str:
+    return f"verify: {{collection: {collection}, documents: [{', '.join(documents)}]}}"
+
+
+def written(folder: Path, steps: list[str]) -> Path:
+    return write_catalog(folder, CATALOG + "".join(f"    - {each}\n" for each in steps))
+
+
+def run(folder: Path, *steps: str) -> Failure | None:
+    [result] = run_tests(load(written(folder, list(steps))))
+    return result.failure
+
+
+def test_a_delay_expires_when_its_time_has_come(tmp_path: Path) -> None:
+    steps = [
+        ingest("+0s", 1, 2),
+        "advance: 59m",
+        verify("t/alerts"),
+        "advance: 59s 999ms",
+        verify("t/alerts"),
+        "advance: 1ms",
+        verify("t/alerts", "{id: 1, at: '01:00:00'}", "{id: 2, at: '01:00:00'}"),
+        verify("t/relayed"),
+        ingest("+1h 1m", 3),
+        verify("t/relayed", "{id: 1}", "{id: 2}"),
+        verify("t/alerts", "{id: 1}", "{id: 2}"),
+        ingest("2024-01-01T02:00:00.5Z", 4),
+        verify("t/alerts", "{id: 1}", "{id: 2}"),
+        "advance: 500ms",
+        "advance: 59s 500ms",
+        verify("t/alerts", "{id: 1}", "{id: 2}", "{id: 3, at: '02:01:00'}"),
+    ]
+    assert run(tmp_path, *steps) is None
+
+
+def test_without_times_a_verify_step_still_waits_for_every_delay(tmp_path: Path) -> None:
+    assert run(tmp_path, ONE, verify("t/relayed", "{id: 1}"), verify("t/alerts", "{id: 1}")) is None
+
+
+def test_documents_have_the_time_of_their_step_one_after_the_other(tmp_path: Path) -> None:
+    assert run(tmp_path, ingest("2013-07-01T09:00:00+02:00", 2, 1), "advance: 1h", verify("t/alerts", "{id: 1, at: '08:00:00'}", "{id: 2}")) is None  # fmt: skip
+
+
+def test_a_failure_says_when_and_what_is_still_to_come(tmp_path: Path) -> None:
+    path = written(tmp_path, [ingest("+5m", 1, 2), "advance: 30m", ingest("+40m", 3), verify("t/relayed", "{id: 1}")])
+    result = CliRunner().invoke(flowctl, ["test", "--source", str(path)])
+
+    assert result.exit_code == 1
+    assert result.stdout.splitlines()[:-1] == [
+        f"FAIL t/test · step 4 · verify t/relayed at +40m    {path}:51:7",
+        '  [1]  is missing; expected {"id":1}',
+        "  still to come: 3 documents from +1h 5m on, through 'hourLater' of t/alerts",
+    ]
+
+
+def test_what_is_to_come_is_told_by_collection(tmp_path: Path) -> None:
+    failure = run(tmp_path, ingest("+0s", 1), "advance: 1h", verify("t/relayed", "{id: 9}"))
+
+    assert failure is not None
+    assert failure.to_come == ("1 document at +1h 1m, through 'relay' of t/relayed",)
+    failure = run(tmp_path, ingest("+0s", 1), "advance: 1h", verify("t/alerts"))
+    assert failure is not None
+    assert (failure.what, failure.to_come) == ("verify t/alerts at +1h", ())
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_only_what_is_verified_and_what_it_follows_from_takes_part(timed: bool, tmp_path: Path) -> None:
+    first = ingest("+0s", 1) if timed else ONE
+
+    assert run(tmp_path, first, verify("t/seven", "{id: 1}")) is None
+    failure = run(tmp_path, first, verify("t/picky", "{id: 1}"))
+    assert failure is not None
+    assert "malformed JSON" in str(failure.error)
+
+
+@pytest.mark.parametrize(
+    ("steps", "failed"),
+    [
+        ([ingest("+0s", 1), verify("t/picky")], (2, "verify t/picky at +0s")),
+        ([ingest("+0s", 1), "advance: 3s", verify("t/picky")], (2, "advance to +3s")),
+        ([ingest("+0s", 1), ingest("+3s", 2), verify("t/picky")], (2, "ingest t/source at +3s")),
+        # also what nothing comes after is processed, and by all if nothing is verified
+        ([verify("t/picky"), ingest("+0s", 1)], (2, "the end of the test")),
+        ([ingest("+0s", 1)], (1, "the end of the test")),
+        ([ONE], (1, "ingest t/source")),
+    ],
+)
+def test_the_step_that_lets_time_pass_over_a_fault_fails(
+    steps: list[str], failed: tuple[int, str], tmp_path: Path
+) -> None:
+    failure = run(tmp_path, *steps)
+
+    assert failure is not None
+    assert (failure.step, failure.what) == failed
+    assert "malformed JSON" in str(failure.error)
+
+
+@pytest.mark.parametrize("at", [None, "+3s", "+12s", "+13s 900ms"])
+def test_ticks_need_not_end_together(at: str | None, tmp_path: Path) -> None:
+    assert run(tmp_path, ingest(at, 1) if at else ONE, verify("t/five", "{id: 1}")) is None
+
+
+@pytest.mark.parametrize("first", ["ingest: {collection: t/seven, documents: [{id: 1}]}", "ingest: {collection: t/seven, at: +12s, documents: [{id: 1}]}"])  # fmt: skip
+def test_a_derived_collection_may_be_given_documents_too(first: str, tmp_path: Path) -> None:
+    assert run(tmp_path, first, verify("t/five", "{id: 1}")) is None
+
+
+def test_feedback_has_come_as_far_as_time(tmp_path: Path) -> None:
+    steps = [ingest("+0s", 1), verify("t/endless", "{id: 1}"), "advance: 2s", verify("t/endless", *("{id: 1}", "{id: 2}", "{id: 3}"))]  # fmt: skip
+
+    assert run(tmp_path, *steps) is None
+
+
+def test_feedback_without_an_end_is_given_up(tmp_path: Path) -> None:
+    catalog = load(written(tmp_path, [ingest("+0s", 1), "advance: 1h", verify("t/endless")]))
+    test = catalog.tests["t/test"]
+    time = VirtualTime(catalog, tmp_path / "data", test, most_ticks=20)
+    Ingestion(time.store, catalog.collections["t/source"]).load("it", [(1, {"id": 1})])
+    with pytest.raises(TaskError) as told:
+        time.pass_until(test.begin + 3600 * 1_000_000)
+    time.close()
+    assert str(told.value) == (
+        "20 ticks with documents have passed, and time has only come to +20s"
+        " (does a derivation read what it publishes without an end? If it has one, advance by less)"
+    )
