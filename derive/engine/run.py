@@ -118,6 +118,10 @@ class Run:
         self._store.seal(self._sealable, now)
         return now
 
+    def renew(self) -> None:
+        """Keep the right to write of tasks that have been in a transaction for long."""
+        self._store.renew_exclusive()
+
     def step(self) -> bool:
         """Seal, and run every task as far as it goes now; returns whether documents were processed or time moved."""
         now = self.seal()

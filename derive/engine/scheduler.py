@@ -10,6 +10,7 @@ import threading
 from types import TracebackType
 
 from derive.engine.run import Run
+from derive.storage.capability import RENEW_SECONDS
 
 _PATIENCE = 10.0
 """Seconds to wait for threads to end whose transactions were made to fail."""
@@ -78,11 +79,17 @@ class Scheduler:
         """
         self._moved = False
         self.look()
+        while not self._wait(RENEW_SECONDS):
+            self._run.renew()
+        return self._moved
+
+    def _wait(self, seconds: float) -> bool:
+        """Wait until every cycle is at rest; False if they are not by then."""
         with self._changed:
-            self._changed.wait_for(lambda: self._error or not (self._due or self._busy))
+            at_rest = self._changed.wait_for(lambda: self._error or not (self._due or self._busy), seconds)
             if self._error:
                 raise self._error
-            return self._moved
+            return bool(at_rest)
 
     def _work(self, place: int) -> None:
         while self._begin(place):

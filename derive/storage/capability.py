@@ -2,7 +2,7 @@
 
 While a write capability is live its collection's `upper` does not pass its frontier, so a writer that is still at work
 is never sealed out. A task's write capability is exclusive: acquiring it supersedes the one before (law L5). Writers
-that ingest share a collection, and hold a lease that a crash lets expire.
+that ingest share a collection. Both are leases, which a crash lets end.
 
 While a read capability is live its collection's `since` does not pass its frontier, and files that compaction replaced
 under it stay. A task holds one on each of its sources for as long as it exists; whoever else reads holds a lease.

@@ -1,7 +1,9 @@
 """Leases: capabilities that end by themselves when their holder does.
 
-A lease ends when it has not been renewed in time, or when its holder, a process of this machine, is gone. What a writer
-that never came to its end has left in the data folder is remembered in the same transaction, until it is removed.
+A lease ends when its holder, a process that could be seen from here, is gone, or when it has not been renewed in time.
+A task that can be seen at work keeps its right to write however late it is: whoever wants it takes it over. What an
+ingestion that never came to its end has left in the data folder is remembered in the same transaction, until it is
+removed.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ from typing import Any
 
 import apsw
 
-from derive.storage.process import is_dead
+from derive.storage.capability import LEASE
+from derive.storage.process import is_dead, is_here, this_process
 from derive.storage.timeline import wall_clock
 
 
@@ -20,12 +23,33 @@ def drop_ended(db: apsw.Connection) -> None:
     Args:
         db: in a write transaction.
     """
+    leases: list[Any] = db.execute(
+        "SELECT id, collection, kind, epoch, holder, expires FROM capability WHERE expires IS NOT NULL"
+    ).fetchall()
     now = wall_clock()
-    leases: list[Any] = db.execute("SELECT id, holder, expires FROM capability WHERE expires IS NOT NULL").fetchall()
-    ended = [(identifier,) for identifier, holder, expires in leases if expires < now or is_dead(holder)]
-    if not ended:
-        return
-    db.executemany(
-        "INSERT OR IGNORE INTO abandoned SELECT id, collection FROM capability WHERE id = ? AND kind = 'write'", ended
+    for identifier, collection, kind, epoch, holder, expires in leases:
+        is_late = expires < now and not (epoch and is_here(holder))
+        if not is_late and not is_dead(holder):
+            continue
+        db.execute("DELETE FROM capability WHERE id = ?", (identifier,))
+        if epoch:
+            rest_task(db, collection)  # its task's own next run collects what it has left
+        elif kind == "write":
+            db.execute("INSERT OR IGNORE INTO abandoned VALUES (?, ?)", (identifier, collection))
+
+
+def renew_own(db: apsw.Connection) -> None:
+    """Extend the leases of the exclusive capabilities that this process holds.
+
+    Args:
+        db: in a write transaction, which costs nothing more where it writes anyway.
+    """
+    db.execute(
+        "UPDATE capability SET expires = ? WHERE kind = 'write' AND epoch > 0 AND holder = ?",
+        (wall_clock() + LEASE, this_process()),
     )
-    db.executemany("DELETE FROM capability WHERE id = ?", ended)
+
+
+def rest_task(db: apsw.Connection, task: str) -> None:
+    """Note that a task is not at work: it is reading no files."""
+    db.execute("UPDATE capability SET at = NULL WHERE task = ?", (task,))

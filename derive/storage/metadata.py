@@ -52,7 +52,7 @@ CREATE TABLE capability (
     kind TEXT NOT NULL CHECK (kind IN ('read', 'write')),
     epoch INTEGER NOT NULL,             -- 0: shared
     frontier INTEGER NOT NULL,
-    expires INTEGER,                    -- microseconds since the Unix epoch; NULL: held until dropped
+    expires INTEGER,                    -- microseconds since the Unix epoch; NULL: until it is dropped
     holder TEXT NOT NULL                -- the process, as derive/storage/process.py names it
 ) WITHOUT ROWID;
 CREATE TABLE task (
@@ -95,7 +95,12 @@ _PLACES = """
 ALTER TABLE task ADD COLUMN places TEXT NOT NULL DEFAULT '{}';
 """
 
-_UPGRADES = {1: _GARBAGE, 2: _READS, 3: _PLACES, 4: ""}
+_LEASES = """
+-- Those that tasks held for ever are leases from here on; if their holders can be seen at work, they do not end.
+UPDATE capability SET expires = 0 WHERE kind = 'write' AND expires IS NULL;
+"""
+
+_UPGRADES = {1: _GARBAGE, 2: _READS, 3: _PLACES, 4: _LEASES}
 """From each older version of the tables, what makes the next one of it."""
 
 _SHARED_FOLDERS = 4

@@ -22,7 +22,7 @@ from derive.storage.files import are_there, replace_segments
 from derive.storage.frontier import BEGINNING
 from derive.storage.lease import drop_ended
 from derive.storage.metadata import Metadata
-from derive.storage.process import is_dead, show_process, this_process
+from derive.storage.process import show_process, this_process
 from derive.storage.segment import Segment
 from derive.storage.timeline import wall_clock
 
@@ -202,10 +202,8 @@ class Reads:
     def forget(self, task: str) -> bool:
         """Take from a task that is gone its right to read; False if it is at work."""
         with self._metadata.transaction() as db:
-            writers: list[Any] = db.execute(
-                "SELECT holder FROM capability WHERE collection = ? AND kind = 'write'", (task,)
-            ).fetchall()
-            if not all(is_dead(row[0]) for row in writers):
+            drop_ended(db)
+            if db.execute("SELECT 1 FROM capability WHERE collection = ? AND kind = 'write'", (task,)).get is not None:
                 return False
             db.execute("DELETE FROM capability WHERE task = ?", (task,))
         return True
@@ -259,11 +257,6 @@ def rewind_task(db: apsw.Connection, task: str) -> None:
         " frontier = (SELECT since FROM collection WHERE name = capability.collection) WHERE task = ?",
         (task,),
     )
-
-
-def rest_task(db: apsw.Connection, task: str) -> None:
-    """Note that a task is not at work: it is reading no files."""
-    db.execute("UPDATE capability SET at = NULL WHERE task = ?", (task,))
 
 
 def _ended(capability: ReadCapability) -> FencedError:

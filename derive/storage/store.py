@@ -15,16 +15,17 @@ from typing import Any
 import apsw
 import orjson
 
-from derive.errors import FencedError, FrontierError, StorageError
+from derive.errors import FencedError, FrontierError
 from derive.protocol.specs import CollectionSpec, SelectorSpec
+from derive.storage.binding import bind, check_partitions
 from derive.storage.capability import LEASE, WriteCapability
 from derive.storage.descriptions import Collection, Place, TaskCommit, TaskState
 from derive.storage.files import Files, insert_segments
 from derive.storage.frontier import BEGINNING
-from derive.storage.lease import drop_ended
+from derive.storage.lease import drop_ended, renew_own, rest_task
 from derive.storage.metadata import Metadata, translated
 from derive.storage.process import this_process
-from derive.storage.reads import Reads, move_task, rest_task, rewind_task
+from derive.storage.reads import Reads, move_task, rewind_task
 from derive.storage.segment import Segment
 from derive.storage.timeline import Timeline, wall_clock
 
@@ -59,26 +60,13 @@ class Store:
     # Collections
 
     def create(self, spec: CollectionSpec) -> None:
-        """Bind a collection's name; nothing happens if it is bound to the same key and partitions already.
+        """Bind a collection's name to its key and partitions, which are fixed from its first document on.
 
         Raises:
-            StorageError: it exists with another key or other partitions.
+            StorageError: it holds documents, or someone is writing some, with another key or other partitions.
         """
-        key = orjson.dumps(spec.key).decode()
-        partitions = orjson.dumps([[each.field, each.pointer] for each in spec.partitions]).decode()
         with self._metadata.transaction() as db:
-            row = db.execute("SELECT key, partitions FROM collection WHERE name = ?", (spec.name,)).get
-            if row is None:
-                values = (spec.name, key, partitions, BEGINNING, BEGINNING)
-                db.execute("INSERT INTO collection VALUES (?, ?, ?, ?, ?, 0)", values)
-                return
-        for what, now, before in (("key", key, row[0]), ("logical partitions", partitions, row[1])):
-            if now != before:
-                raise StorageError(
-                    f"collection '{spec.name}' was stored with {what} {before}, and the catalog now says {now}",
-                    position=spec.position,
-                    hint="use another name, or remove the data folder to start over",
-                )
+            bind(db, spec)
 
     def collection(self, name: str) -> Collection | None:
         """What is known of a collection; None if nothing is stored under this name."""
@@ -106,6 +94,9 @@ class Store:
             partitions: its partition fields, sorted.
             selector: which logical partitions.
             begin: only those with clocks from here on.
+
+        Raises:
+            StorageError: it was stored with other partition fields.
         """
         with self._metadata.snapshot() as db:
             rows: list[Any] = db.execute(
@@ -113,6 +104,8 @@ class Store:
                 " WHERE collection = ? AND clock_max >= ? ORDER BY clock_min, id",
                 (name, begin),
             ).fetchall()
+            if rows:
+                check_partitions(db, name, partitions)
         found = [Segment(name, row[0], tuple(orjson.loads(row[1])), *row[2:]) for row in rows]
         return [each for each in found if selector.selects(dict(zip(partitions, each.partition, strict=True)))]
 
@@ -144,11 +137,11 @@ class Store:
             row: Any = db.execute("SELECT epoch, upper FROM collection WHERE name = ?", (name,)).fetchone()
             epoch, upper = row
             capability = WriteCapability(str(uuid.uuid4()), name, upper, epoch)
-            self._insert(db, capability, None)
+            self._insert(db, capability, wall_clock() + LEASE)
         return capability
 
     @staticmethod
-    def _insert(db: apsw.Connection, capability: WriteCapability, expires: int | None) -> None:
+    def _insert(db: apsw.Connection, capability: WriteCapability, expires: int) -> None:
         db.execute(
             "INSERT INTO capability (id, collection, kind, epoch, frontier, expires, holder)"
             " VALUES (?, ?, 'write', ?, ?, ?, ?)",
@@ -172,6 +165,11 @@ class Store:
             self._check(db, capability)
             db.execute("UPDATE capability SET expires = ? WHERE id = ?", (wall_clock() + LEASE, capability.id))
 
+    def renew_exclusive(self) -> None:
+        """Extend the leases of all exclusive capabilities that this process holds."""
+        with self._metadata.transaction() as db:
+            renew_own(db)
+
     def drop(self, capability: WriteCapability) -> None:
         """Give a capability back; `upper` is no longer held by it."""
         with self._metadata.transaction() as db:
@@ -181,13 +179,15 @@ class Store:
 
     @staticmethod
     def _check(db: apsw.Connection, capability: WriteCapability) -> None:
-        row = db.execute("SELECT frontier FROM capability WHERE id = ?", (capability.id,)).get
-        if row is None and capability.epoch:
-            raise FencedError(
-                f"another flowctl has taken over '{capability.collection}'; this one commits nothing more",
-            )
-        if row is None:
-            raise FencedError(f"the lease to write '{capability.collection}' ran out", hint="run the command again")
+        name = capability.collection
+        if db.execute("SELECT 1 FROM capability WHERE id = ?", (capability.id,)).get is not None:
+            return
+        if (
+            capability.epoch
+            and db.execute("SELECT epoch FROM collection WHERE name = ?", (name,)).get > capability.epoch
+        ):
+            raise FencedError(f"another flowctl has taken over '{name}'; this one commits nothing more")
+        raise FencedError(f"the lease to write '{name}' ran out", hint="run the command again")
 
     # Writing
 
@@ -228,7 +228,10 @@ class Store:
             if ascending and segments and last is not None and low <= last:
                 raise FrontierError(f"documents from {low} on are not later than those '{name}' already holds")
             insert_segments(db, name, segments)
-            db.execute("UPDATE capability SET frontier = ? WHERE id = ?", (frontier, capability.id))
+            db.execute(
+                "UPDATE capability SET frontier = ?, expires = ? WHERE id = ?",
+                (frontier, wall_clock() + LEASE, capability.id),
+            )
             self._advance_upper(db, name, frontier)
             if task:
                 _commit_task(db, task)
@@ -237,10 +240,13 @@ class Store:
     def seal(self, names: Sequence[str], frontier: int) -> dict[str, int]:
         """Advance collections to `frontier`, or as far as live write capabilities allow, with no new updates.
 
+        It also extends the leases of the exclusive capabilities that this process holds.
+
         Returns:
             The `upper` of each.
         """
         with self._metadata.transaction() as db:
+            renew_own(db)
             drop_ended(db)
             return {name: self._advance_upper(db, name, frontier) for name in names}
 

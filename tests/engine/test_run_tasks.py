@@ -20,7 +20,7 @@ from derive.engine.run import Run
 from derive.engine.split import split
 from derive.engine.state import task_folder
 from derive.engine.worker import Message
-from derive.errors import DiskFullError, TaskError, UsageError
+from derive.errors import DiskFullError, StorageError, TaskError, UsageError
 
 CATALOG = """
 collections:
@@ -134,13 +134,39 @@ def test_a_reset_task_derives_the_same_bytes_again(tmp_path: Path) -> None:
     assert reset(world.catalog, world.store, ["r/whole"], cascade=True) == ["r/whole", "r/tens"]
     assert world.rows("r/whole") == world.rows("r/tens") == []
     assert not task_folder(world.root, "r/whole").exists()
-    assert list((world.root / "collections" / "r" / "whole").rglob("*.parquet")) == []
+    assert list((world.root / "collections" / "r" / "whole@").rglob("*.parquet")) == []
 
     world.step()
     assert world.digest() == before
     assert reset(world.catalog, world.store, ["r/tens"]) == ["r/tens"]
     world.step()
     assert world.digest() == before
+
+
+def test_the_key_and_partitions_of_a_derivation_can_change_once_it_is_reset(tmp_path: Path) -> None:
+    schema = "{type: object, required: [n, times], properties: {n: {type: integer}, times: {type: integer}}}"
+    before = CATALOG.replace("schema: *schema", f"schema: {schema}")
+    world = world_of(tmp_path, before)
+    numbers(world, 1, 12, 1)
+    world.step()
+    expected = [row[3] for row in world.rows("r/tens")]
+    keyed = before.replace(f"schema: {schema}\n    key: [/n]", f"schema: {schema}\n    key: [/n, /times]")
+    changed = keyed + "    projections: {n: {location: /n, partition: true}}\n"
+    after = world_of(tmp_path, changed)
+    after.wall = world.wall
+
+    with pytest.raises(
+        StorageError, match="'r/tens' was stored with logical partitions none, and the catalog now says n"
+    ):
+        after.rows("r/tens")
+    with pytest.raises(StorageError) as caught:
+        after.step()
+    assert caught.value.hint == "use another name, or start over: flowctl reset --task r/tens"
+    reset(after.catalog, after.store, ["r/tens"])
+    after.step()
+
+    assert [row[3] for row in after.rows("r/tens")] == expected
+    assert {Path(path).parent.name for path in after.store.files.known("r/tens")} == {"n=0", "n=1"}
 
 
 def test_a_run_that_is_under_way_is_fenced_by_a_reset(tmp_path: Path) -> None:

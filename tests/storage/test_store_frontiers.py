@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from derive.engine.combine import rows_of
 from derive.errors import DocumentError, FencedError, FrontierError, StorageError
-from derive.protocol.specs import CatalogSpec
+from derive.protocol.specs import CatalogSpec, CollectionSpec
 from derive.storage.contents import ReadOptions, read_rows
 from derive.storage.ingest import Ingestion, csv_lines, json_lines
 from derive.storage.label import compile_labels
@@ -144,12 +144,40 @@ def test_reading_at_a_time_that_is_not_known_yet(world: World) -> None:
     assert sum(batch.num_rows for batch in read_rows(world.store, spec, ReadOptions(as_of=5_000_000))) == 1
 
 
-def test_a_collections_key_cannot_change(world: World, catalog_of: Callable[..., CatalogSpec]) -> None:
+def other_spec(world: World, catalog_of: Callable[..., CatalogSpec]) -> CollectionSpec:
+    text = CATALOG.replace("key: [/id]", "key: [/id, /at]").replace("projections", "# projections")
+    return catalog_of(text).collections["s/events"]
+
+
+def test_the_key_and_partitions_of_a_collection_that_holds_documents_cannot_change(
+    world: World, catalog_of: Callable[..., CatalogSpec]
+) -> None:
+    world.ingest("s/events", [{"id": 1}], None)
+
+    with pytest.raises(StorageError) as caught:
+        world.store.create(other_spec(world, catalog_of))
+    assert caught.value.message == (
+        'collection \'s/events\' was stored with key ["/id"] and with logical partitions [["group","/group"]], and'
+        ' the catalog now says ["/id","/at"] and []'
+    )
+    assert caught.value.hint == "use another name, or remove the data folder to start over"
+
+
+def test_the_key_and_partitions_of_an_empty_collection_can_change_unless_someone_writes(
+    world: World, catalog_of: Callable[..., CatalogSpec]
+) -> None:
     world.store.create(world.catalog.collections["s/events"])
-    changed = catalog_of(CATALOG.replace("key: [/id]", "key: [/id, /at]"))
+    writer = world.store.acquire_shared("s/events")
+    other = other_spec(world, catalog_of)
 
     with pytest.raises(StorageError, match="was stored with key"):
-        world.store.create(changed.collections["s/events"])
+        world.store.create(other)
+    world.store.drop(writer)
+    world.store.create(other)
+    world.store.create(other)
+    with pytest.raises(StorageError, match="was stored with key"):
+        world.store.acquire_shared("s/events")
+        world.store.create(world.catalog.collections["s/events"])
 
 
 @settings(max_examples=40, deadline=None)

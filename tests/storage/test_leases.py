@@ -1,0 +1,133 @@
+"""The right of a task to write ends when its holder does, wherever that was, and not before."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+import pytest
+from conftest import World, write_catalog
+
+from derive.catalog import load
+from derive.errors import FencedError
+from derive.protocol.specs import CatalogSpec
+from derive.storage.capability import LEASE
+from derive.storage.process import this_process
+from derive.storage.timeline import wall_clock
+
+CATALOG = """
+collections:
+  l/raw:
+    key: [/id]
+    schema: {type: object, required: [id], properties: {id: {type: integer}}}
+  l/events:
+    key: [/id]
+    schema: {type: object, required: [id], properties: {id: {type: integer}}}
+"""
+DERIVED = """
+    derive: {using: {sqlite: {}}, transforms: [{name: one, source: l/raw, shuffle: any, lambda: SELECT $id;}]}
+"""
+NAME = "l/events"
+ELSEWHERE = "another.example.com:1:2a2a/4026531836:99"
+
+
+@pytest.fixture
+def world(catalog_of: Callable[..., CatalogSpec], tmp_path: Path) -> World:
+    world = World(tmp_path / "data", catalog_of(CATALOG), wall=1_000_000)
+    world.store.create(world.catalog.collections[NAME])
+    return world
+
+
+def set_lease(world: World, holder: str, expires: int) -> None:
+    db = apsw.Connection(str(world.root / "metadata.db"))
+    db.execute("UPDATE capability SET holder = ?, expires = ?", (holder, expires))
+    db.close()
+
+
+def lease(world: World) -> int:
+    db = apsw.Connection(str(world.root / "metadata.db"))
+    expires: int = db.execute("SELECT expires FROM capability").get
+    db.close()
+    return expires
+
+
+def sealed(world: World) -> int:
+    return world.store.seal([NAME], 9_000_000)[NAME]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from derive.catalog import load
+from derive.engine.executor import InProcessExecutor
+from derive.engine.run import Run
+from derive.storage.store import Store
+store = Store(Path(sys.argv[2]), wall=lambda: 1_000_000)
+Run(load(Path(sys.argv[1])), store, InProcessExecutor()).step()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_l3_a_killed_run_does_not_hold_what_is_not_derived_any_more(tmp_path: Path) -> None:
+    source = write_catalog(tmp_path, CATALOG + DERIVED)
+    command = [sys.executable, "-c", KILLED, source, tmp_path / "data"]
+    assert subprocess.run(command, cwd=Path(__file__).parents[2], check=False).returncode == -signal.SIGKILL
+    world = World(tmp_path / "data", load(write_catalog(tmp_path, CATALOG)), wall=2_000_000)
+
+    world.ingest(NAME, [{"id": 7}], None)
+    world.wall = 3_000_000
+    world.step()
+
+    assert [row[3] for row in world.rows(NAME)] == ['{"id":7}']
+    assert world.store.upper(NAME) == 3_000_000
+
+
+def test_a_task_at_work_here_holds_upper_however_late_it_is(world: World) -> None:
+    """A machine that slept over night finds all its leases late."""
+    capability = world.store.acquire_exclusive(NAME)
+    set_lease(world, this_process(), wall_clock() - 1)
+
+    assert sealed(world) == 0
+    assert world.store.update_and_downgrade(capability, [], 5_000_000).frontier == 5_000_000
+
+
+def test_a_task_that_cannot_be_seen_from_here_holds_upper_for_as_long_as_its_lease(world: World) -> None:
+    capability = world.store.acquire_exclusive(NAME)
+
+    set_lease(world, ELSEWHERE, wall_clock() + LEASE)
+    assert (sealed(world), world.store.reads.forget(NAME)) == (0, False)
+
+    set_lease(world, ELSEWHERE, wall_clock() - 1)
+    assert (sealed(world), world.store.reads.forget(NAME)) == (9_000_000, True)
+    with pytest.raises(FencedError, match="the lease to write 'l/events' ran out"):
+        world.store.update_and_downgrade(capability, [], 10_000_000)
+
+
+def test_whoever_seals_or_commits_renews_what_the_process_holds(world: World) -> None:
+    capability = world.store.acquire_exclusive(NAME)
+    for renew in (
+        lambda: world.store.seal([], 0),
+        world.store.renew_exclusive,
+        lambda: world.store.update_and_downgrade(capability, [], 0),
+    ):
+        set_lease(world, this_process(), 0)
+        before = wall_clock()
+        renew()
+        assert lease(world) >= before + LEASE
+
+
+def test_what_a_dead_task_was_reading_is_not_kept_any_more(world: World) -> None:
+    world.store.acquire_exclusive(NAME)
+    set_lease(world, ELSEWHERE, 0)
+    world.store.reads.hold(NAME, {"one": (NAME, 0)})
+
+    sealed(world)
+
+    db = apsw.Connection(str(world.root / "metadata.db"))
+    assert db.execute("SELECT kind, at FROM capability").fetchall() == [("read", None)]
+    assert db.execute("SELECT * FROM abandoned").fetchall() == []
+    db.close()
