@@ -19,9 +19,12 @@ that is raised is a defect of this project.
     │   ├── SegmentError        a file of a collection cannot be read
     │   │   └── SegmentMissingError it is not there
     │   ├── BusyError           other processes kept the metadata database to themselves
+    │   ├── HeldError           another process holds what is needed, and does not let it go
     │   └── DiskFullError       no space left
     └── TaskError           a task cannot run as configured
         ├── LostError           workers were lost, and could not be replaced
+        │   └── OutdatedError       a newer attempt at the same work has begun
+        ├── InternalError       something nobody foresaw: a defect of this project
         └── EngineLostError     Spark itself is gone, and with it what this process could do
 """
 
@@ -167,6 +170,12 @@ class BusyError(StorageError):
     heals = True
 
 
+class HeldError(StorageError):
+    """Another process holds what is needed, and does not let it go."""
+
+    heals = True
+
+
 class DiskFullError(StorageError):
     """No space is left where the data folder lies."""
 
@@ -181,6 +190,14 @@ class LostError(TaskError):
     """Workers were lost, and could not be replaced."""
 
     heals = True
+
+
+class OutdatedError(LostError):
+    """A newer attempt at the same work has begun; what this one would say is of no use to anyone."""
+
+
+class InternalError(TaskError):
+    """Something nobody foresaw: a defect of this project, told as the failure of the task that met it."""
 
 
 class EngineLostError(TaskError):

@@ -1,7 +1,8 @@
-"""Failpoints: places at which a test can end the process as a crash would.
+"""Failpoints: places at which a test can end the process as a crash would, or pause it as an overloaded machine does.
 
 Around every write that must not be torn from another there are two of them. `FLOW_FAILPOINT=name` kills the process
-where that name is reached, `name:3` where it is reached for the third time. Spark's workers inherit it.
+where that name is reached, `name:3` where it is reached for the third time, and `name:3:pause` stops it there until it
+is sent SIGCONT. Spark's workers inherit it.
 """
 
 from __future__ import annotations
@@ -33,19 +34,22 @@ FAILPOINTS = frozenset(
         "state.folded",
         "state.folding",
         "state.forgotten",
+        "state.linked",
     }
 )
 """Every name there is."""
 
 _name = ""
 _left = 0
+_signal = signal.SIGKILL
 
 
 def arm(setting: str) -> None:
     """Set what `FLOW_FAILPOINT` sets, from now on and for this process."""
-    global _name, _left  # noqa: PLW0603 (they count for the whole process)
-    _name, _, times = setting.partition(":")
+    global _name, _left, _signal  # noqa: PLW0603 (they count for the whole process)
+    _name, times, what, *_ = [*setting.split(":"), "", ""]
     _left = int(times or 1)
+    _signal = signal.SIGSTOP if what == "pause" else signal.SIGKILL
 
 
 arm(os.environ.get("FLOW_FAILPOINT", ""))
@@ -58,4 +62,4 @@ def reach(name: str) -> None:
     if name == _name:
         _left -= 1
         if _left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), _signal)

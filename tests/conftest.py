@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from derive.catalog import load
 from derive.engine.executor import Executor, InProcessExecutor
+from derive.engine.plan import Limits
 from derive.engine.run import Run
 from derive.engine.spark import SparkExecutor
 from derive.protocol.specs import CatalogSpec, Document
@@ -44,11 +45,11 @@ class World:
         spec = self.catalog.collections[collection]
         Ingestion(self.store, spec, clock=clock).load("test", enumerate(documents, start=1))
 
-    def run(self, executor: Executor | None = None, shards: int | None = None) -> Run:
-        return Run(self.catalog, self.store, executor or InProcessExecutor(), shards=shards)
+    def run(self, executor: Executor | None = None, shards: int | None = None, limits: Limits | None = None) -> Run:
+        return Run(self.catalog, self.store, executor or InProcessExecutor(), shards=shards, limits=limits)
 
-    def step(self, executor: Executor | None = None, shards: int | None = None) -> None:
-        run = self.run(executor, shards)
+    def step(self, executor: Executor | None = None, shards: int | None = None, limits: Limits | None = None) -> None:
+        run = self.run(executor, shards, limits)
         run.step()
         errors = [task.error for task in run.tasks.values() if task.error]
         run.close()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import os
 import random
 import shutil
@@ -36,9 +37,7 @@ ROOT = Path(__file__).parent.parent
 FLOWCTL = """
 import sys
 from derive.cli.main import main
-from derive.engine import plan
 sys.argv[0] = "flowctl"
-plan.MAX_DOCUMENTS, plan.SMALL_DOCUMENTS = {most}, {small}
 main()
 """
 _PATIENCE_SECONDS = 300
@@ -78,7 +77,7 @@ class Torture:
     def run(self) -> int:
         """All rounds; 0 if nothing ever differed."""
         data = self._fresh("undisturbed")
-        assert self._start(data, FLOWCTL.format(most=2_000_000, small=20_000)).wait() == 0
+        assert self._start(data, "{}").wait() == 0
         expected = self._digest(data)
         print(f"undisturbed: {len(expected)} derivations", flush=True)
         if self.options.failpoints:
@@ -103,27 +102,27 @@ class Torture:
 
     def _walk(self, expected: dict[str, str]) -> int:
         """Crash at each failpoint of a worker, early and late, and go on without; 0 if nothing ever differed."""
-        flowctl = FLOWCTL.format(most=self.options.transaction, small=-1)
+        limits = self._limits(shuffled=True)
         for name in sorted(each for each in FAILPOINTS if each.startswith(("segment.", "state."))):
             for times in (1, 5):
-                data, status = self._crash(flowctl, f"{name}:{times}")
+                data, status = self._crash(limits, f"{name}:{times}")
                 reached = "every attempt died" if status == 1 else "all was done in spite of it"
-                assert self._start(data, flowctl).wait() == 0
+                assert self._start(data, limits).wait() == 0
                 same = self._digest(data) == expected
                 print(f"{name}:{times}: {reached}; {'same bytes' if same else 'OTHER BYTES'}", flush=True)
                 if not same:
                     return 1
         return 0
 
-    def _crash(self, flowctl: str, failpoint: str) -> tuple[Path, int]:
+    def _crash(self, limits: str, failpoint: str) -> tuple[Path, int]:
         """Run with a failpoint; the data folder and the exit status, which is 1 if no attempt of a worker lived."""
         # Something is discarded only where the driver died between a worker's commit and its own.
         deaths = range(40, 64, 4) if failpoint in ("state.discarding:1", "state.discarded:1") else (None,)
         for death in deaths:
             data = self._fresh("disturbed")
             if death is not None:
-                self._start(data, flowctl, f"metadata.committing:{death}").wait()
-            status = self._start(data, flowctl, failpoint).wait()
+                self._start(data, limits, f"metadata.committing:{death}").wait()
+            status = self._start(data, limits, failpoint).wait()
             assert status in (0, 1)
             if status == 1:
                 break
@@ -135,8 +134,7 @@ class Torture:
 
     def _until_lost(self, data: Path) -> bool:
         """Start a run, and kill something now and then until it ends; whether it came to its end."""
-        small = self.dice.choice([-1, 20_000])
-        process = self._start(data, FLOWCTL.format(most=self.options.transaction, small=small))
+        process = self._start(data, self._limits(shuffled=self.dice.choice([True, False])))
         self.started += 1
         _wait_for_work(process)
         lost = 0
@@ -176,8 +174,12 @@ class Torture:
         self.killed[what] += 1
         return what
 
-    def _start(self, data: Path, flowctl: str, failpoint: str = "") -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-c", flowctl, "run", "--until-idle"]
+    def _limits(self, *, shuffled: bool) -> str:
+        """What `flowctl run --limits` takes: small transactions, which are shuffled however little they read, or not."""
+        return json.dumps({"documents": self.options.transaction, "small_documents": -1 if shuffled else 20_000})
+
+    def _start(self, data: Path, limits: str, failpoint: str = "") -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", FLOWCTL, "run", "--until-idle", "--limits", limits]
         return subprocess.Popen(
             [*command, "--source", str(self.source), "--data", str(data)],
             env=os.environ | {"FLOW_FAILPOINT": failpoint},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -34,6 +35,7 @@ _HEAL_SECONDS = 10.0
 )
 @click.option("--master", metavar="URL", help="Spark master.  [default: this machine's cores]")
 @click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark (repeatable).")
+@click.option("--limits", metavar="JSON", default="{}", hidden=True, help="How work is cut: fields of `Limits`.")
 @limit_options
 def command(
     source: Path,
@@ -43,6 +45,7 @@ def command(
     threads: int,
     master: str | None,
     conf: tuple[str, ...],
+    limits: str,
     *,
     until_idle: bool,
     deno_timeout: float,
@@ -62,6 +65,7 @@ def command(
     from derive.catalog import load
     from derive.catalog.check import check
     from derive.cli.console import Progress, note
+    from derive.engine.plan import Limits
     from derive.engine.run import Run
     from derive.engine.scheduler import Scheduler
     from derive.engine.spark import SparkExecutor
@@ -85,6 +89,7 @@ def command(
             tasks=tasks or None,
             shards=shards,
             cores=os.cpu_count() or 1,
+            limits=Limits(**json.loads(limits)),
             observer=observer,
         )
         _tell_new(run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Protocol
 
 from derive.engine.plan import Plan, Progress
@@ -31,12 +32,16 @@ class Executor(Protocol):
 class InProcessExecutor:
     """Runs the same shard runtime in this process, one shard after the other, with documents in memory."""
 
+    _attempts = itertools.count()
+
     def start(self) -> None:
         """It always is."""
 
     def execute(self, plan: Plan, progress: Progress) -> list[Message]:
         """Carry out a plan."""
-        messages = [message for number in range(plan.tasks) for message in run_alone(plan, number)]
+        messages = [
+            message for number in range(plan.tasks) for message in run_alone(plan, number, next(self._attempts))
+        ]
         progress(sum(each.documents_in for each in messages))
         return messages
 

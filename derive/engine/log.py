@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any, BinaryIO, TypeAlias, get_args
 import orjson
 
 from derive.document.clock import format_rfc3339
+from derive.errors import FlowError, InternalError
 from derive.protocol.derive import Level
 from derive.storage.layout import own_path
 
@@ -123,6 +125,17 @@ class LogReader:
                 return
             with suppress(orjson.JSONDecodeError):  # cut short by a crash
                 yield orjson.loads(line)
+
+
+def internal(root: Path, task: str, error: Exception) -> FlowError:
+    """An exception of a task as an error for people; one that nobody foresaw leaves its traceback in the task's log."""
+    if isinstance(error, FlowError):
+        return error
+    TaskLog(root, task).write("error", "".join(traceback.format_exception(error)))
+    return InternalError(
+        f"flowctl has a defect that '{task}' meets: {type(error).__name__}: {error}",
+        hint=f"nothing is lost; please report it with what 'flowctl logs --task {task}' says",
+    )
 
 
 def recent_entries(root: Path, task: str, size: int = 64 << 10) -> list[Entry]:

@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from derive.engine.attempt import Attempt
 from derive.errors import TaskError
 from derive.protocol.specs import DerivationSpec, TransformSpec
 from derive.storage.descriptions import Place, TaskState
@@ -27,14 +28,45 @@ Shape: TypeAlias = Literal["slices", "single", "sharded"]
 """How a transaction is cut: into slices of time (nothing is shared between documents), one shard that combines as it
 goes, or several shards with a second shuffle behind them."""
 
-MAX_DOCUMENTS = 2_000_000
-"""About how many documents one transaction covers at most."""
 
-SLICE_DOCUMENTS = 250_000
-"""About how many documents one slice covers at most: enough for what a Spark task costs not to matter."""
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How work is cut. Numbers of documents and bytes are estimates; bytes are as stored, which is compressed.
 
-SMALL_DOCUMENTS, SMALL_BYTES = 20_000, 8 << 20
-"""About how many documents, of how many bytes as they are stored, are not worth a second task."""
+    Attributes:
+        documents: one transaction covers about so many at most; a tick is never cut.
+        bytes: the same in bytes.
+        slice_documents: one slice covers about so many at most: enough for what a Spark task costs not to matter.
+        small_documents: so many are not worth a second task, …
+        small_bytes: … if they have no more bytes than these.
+    """
+
+    documents: int = 2_000_000
+    bytes: int = 512 << 20
+    slice_documents: int = 250_000
+    small_documents: int = 20_000
+    small_bytes: int = 8 << 20
+
+    def hold(self, size: Size) -> bool:
+        """Whether a transaction of this size is within them."""
+        return size.documents <= self.documents and size.bytes <= self.bytes
+
+    def is_small(self, size: Size) -> bool:
+        """Whether there is too little to read for more than one task to be worth its while."""
+        return size.documents <= self.small_documents and size.bytes <= self.small_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """About how much there is to read.
+
+    Attributes:
+        documents: how many.
+        bytes: as stored.
+    """
+
+    documents: int
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +76,12 @@ class Plan:
     Attributes:
         spec: the derivation.
         root: the data folder.
-        token: the attempt's own UUID.
+        token: a UUID of this transaction's own.
         epoch: of the run; workers of an older one are fenced.
+        transaction: counts the transactions that the run has begun for this task.
         shape: how it is cut.
         shards: how many shards the task has.
-        tokens: by shard number, the token each shard's state must be at.
+        tokens: by shard number, the name of the attempt whose state the shard must be at.
         clamp: the output's `upper`: published clocks are not below it.
         end: adjusted clock at which the transaction ends, a tick boundary.
         reads: what to read, one entry per transform that takes part.
@@ -60,6 +93,7 @@ class Plan:
     root: Path
     token: str
     epoch: int
+    transaction: int
     shape: Shape
     shards: int
     tokens: Mapping[int, str]
@@ -73,6 +107,10 @@ class Plan:
     def tasks(self) -> int:
         """Into how many tasks that need nothing of one another it can be cut."""
         return len(self.slices) - 1 if self.shape == "slices" else 1
+
+    def attempt(self, number: int) -> Attempt:
+        """An attempt at a part of this transaction, by the number its executor gives it."""
+        return Attempt(self.epoch, self.transaction, number, self.token)
 
 
 def offset_of(spec: DerivationSpec, transform: TransformSpec) -> int:
@@ -209,46 +247,61 @@ def _count(root: Path, segment: Segment, begin: int, end: int) -> int:
     return max(0, int(high - low))
 
 
-def choose_end(sources: Sources, positions: Mapping[int, int], bound: int) -> int:
-    """The end of the next transaction: at most `bound`, and with about `MAX_DOCUMENTS` documents before it.
+def choose_end(sources: Sources, positions: Mapping[int, int], bound: int, limits: Limits) -> int:
+    """The end of the next transaction: at most `bound`, and with about as much before it as its limits allow.
+
+    Transforms whose position is at or beyond the end have no part in the transaction.
 
     Args:
         sources: what can be read.
-        positions: by transform index, where each begins; only these take part.
+        positions: by transform index, where each begins.
         bound: a tick boundary.
+        limits: of the transaction.
     """
-    transforms = [each for each in sources.spec.transforms if each.index in positions]
-    reads = [sources.read(each, positions[each.index], bound) for each in transforms]
-    if _documents(reads) <= MAX_DOCUMENTS:
+    transforms = [transform for transform in sources.spec.transforms if transform.index in positions]
+    reads = [sources.read(transform, positions[transform.index], bound) for transform in transforms]
+    if limits.hold(size_of(reads)):
         return bound
     low = begin = min(positions.values())
     high = bound
     while high - low > sources.spec.tick:
         middle = (low + high) // 2
-        if _documents([each.within(begin, middle) for each in reads]) > MAX_DOCUMENTS:
-            high = middle
-        else:
+        if limits.hold(size_of([read.within(begin, middle) for read in reads])):
             low = middle
+        else:
+            high = middle
     return min(bound, tick_end(low, sources.spec.tick))
 
 
-def is_small(reads: Sequence[SourceRead]) -> bool:
-    """Whether there is too little to read for more than one task to be worth its while."""
-    return _documents(reads) <= SMALL_DOCUMENTS and _documents(reads, lambda segment: segment.bytes) <= SMALL_BYTES
-
-
-def _documents(reads: Sequence[SourceRead], size: Callable[[Segment], int] = lambda segment: segment.documents) -> int:
-    """About how many documents (or what `size` says) these reads hold, taking a segment's clocks as evenly spread."""
-    total = 0
+def size_of(reads: Sequence[SourceRead]) -> Size:
+    """About how much these reads hold, taking a segment's clocks as evenly spread."""
+    documents = size = 0
     for read in reads:
         for segment in read.segments:
             span = segment.clock_max - segment.clock_min + 1
             covered = min(segment.clock_max + 1, read.clock_end) - max(segment.clock_min, read.clock_begin)
-            total += size(segment) * max(0, min(span, covered)) // span
-    return total
+            covered = max(0, min(span, covered))
+            documents += segment.documents * covered // span
+            size += segment.bytes * covered // span
+    return Size(documents, size)
 
 
-def slice_borders(reads: Sequence[SourceRead], end: int, tick: int, clamp: int, abreast: int) -> tuple[int, ...]:
+def is_one_tick(reads: Sequence[SourceRead], tick: int) -> bool:
+    """Whether all that these reads hold is of one tick, which is never cut."""
+    begin, end = _span(reads)
+    return tick_begin(begin, tick) == tick_begin(end - 1, tick)
+
+
+def _span(reads: Sequence[SourceRead]) -> tuple[int, int]:
+    """The adjusted clocks between which lies what these reads hold; they hold something."""
+    begins = [max(segment.clock_min, read.clock_begin) + read.offset for read in reads for segment in read.segments]
+    ends = [min(segment.clock_max + 1, read.clock_end) + read.offset for read in reads for segment in read.segments]
+    return min(begins), max(ends)
+
+
+def slice_borders(
+    reads: Sequence[SourceRead], end: int, tick: int, clamp: int, abreast: int, limits: Limits
+) -> tuple[int, ...]:
     """Cut a transaction into slices of time that begin and end at tick boundaries.
 
     No tick is divided, so documents that combine are always in one slice; everything that is clamped to the output's
@@ -260,25 +313,26 @@ def slice_borders(reads: Sequence[SourceRead], end: int, tick: int, clamp: int, 
         tick: length of a tick, microseconds.
         clamp: the output's `upper`.
         abreast: how many slices are expected to run at the same time.
+        limits: of a slice.
 
     Returns:
         Ascending borders in adjusted time; slice i is `[borders[i], borders[i + 1])`.
     """
-    begins = [max(s.clock_min, r.clock_begin) + r.offset for r in reads for s in r.segments]
-    ends = [min(s.clock_max + 1, r.clock_end) + r.offset for r in reads for s in r.segments]
-    if not begins:
+    if not any(read.segments for read in reads):
         return ()
-    first, last = tick_begin(min(begins), tick), min(end, tick_end(max(ends) - 1, tick))
-    total = _documents(reads)
-    rounds = -(-total // (SLICE_DOCUMENTS * abreast))
-    count = 1 if is_small(reads) else rounds * abreast
+    begin, last = _span(reads)
+    first, last = tick_begin(begin, tick), min(end, tick_end(last - 1, tick))
+    size = size_of(reads)
+    total = size.documents
+    rounds = -(-total // (limits.slice_documents * abreast))
+    count = 1 if limits.is_small(size) else rounds * abreast
     borders = [first]
     # Borders at equal counts: the clock below which the wanted share of documents lies, by bisection.
     for number in range(1, count):
         low, high = borders[-1], last
         while high - low > tick:
             middle = (low + high) // 2
-            below = _documents([each.within(first, middle) for each in reads])
+            below = size_of([read.within(first, middle) for read in reads]).documents
             low, high = (middle, high) if below * count < number * total else (low, middle)
         border = tick_begin(high, tick)
         if border > max(borders[-1], clamp) and border < last:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 
-from derive.engine.state import epochs_lock, task_folder
+from derive.engine.state import epochs_lock, remove_state
 from derive.errors import UsageError
 from derive.failpoint import reach
 from derive.protocol.specs import CatalogSpec
@@ -62,6 +61,6 @@ def reset(catalog: CatalogSpec, store: Store, names: Sequence[str], *, cascade: 
         store.reset(chosen)
         reach("reset.committed")
         for name in chosen:
-            shutil.rmtree(task_folder(store.root, name), ignore_errors=True)
+            remove_state(store.root, name)
             store.files.collect(name)
     return chosen

@@ -13,7 +13,8 @@ from dataclasses import replace
 from typing import Protocol
 
 from derive.engine.executor import Executor
-from derive.engine.plan import Sources, default_shards, feeds_back_in_memory, offset_of
+from derive.engine.log import internal
+from derive.engine.plan import Limits, Sources, default_shards, feeds_back_in_memory, offset_of
 from derive.engine.task import Committed, Task, Waiting
 from derive.errors import (
     BusyError,
@@ -73,6 +74,7 @@ class Run:
         tasks: names to run; None for all.
         shards: for tasks that have never run; None for the default.
         cores: default number of shards.
+        limits: how work is cut.
         observer: is told what happens.
     """
 
@@ -85,6 +87,7 @@ class Run:
         tasks: Sequence[str] | None = None,
         shards: int | None = None,
         cores: int = 1,
+        limits: Limits | None = None,
         observer: Observer | None = None,
     ) -> None:
         self._catalog = catalog
@@ -107,7 +110,7 @@ class Run:
             )
             for name in chosen:
                 spec = catalog.derivations[name]
-                self.tasks[name] = Task(store, spec, shards or default_shards(spec, cores))
+                self.tasks[name] = Task(store, spec, shards or default_shards(spec, cores), limits or Limits())
             if chosen:
                 self.cycles.append(chosen)
                 self._absent[chosen] = tuple(name for name in cycle if name not in chosen)
@@ -205,7 +208,8 @@ class Run:
             yield
         except (FencedError, EngineLostError):
             raise
-        except FlowError as error:
+        except Exception as exc:
+            error = internal(self._store.root, task.spec.name, exc)
             # A source that was reset since it was looked at has other files now, and is looked at again.
             is_outdated = isinstance(error, SegmentMissingError) and not self._store.files.missing(task.spec.sources)
             if not (self._stopped or is_outdated):

@@ -24,9 +24,10 @@ import pyarrow as pa
 from derive.engine.java import archive_options, ensure_java, java_options
 from derive.engine.plan import Plan, Progress
 from derive.engine.worker import Message, progress_folder, run_alone, run_combine, run_lambdas, run_shuffle
-from derive.errors import DiskFullError, EngineLostError, LostError, TaskError
+from derive.errors import DiskFullError, EngineLostError, InternalError, LostError, OutdatedError, TaskError
 
 if TYPE_CHECKING:
+    from pyspark import TaskContext
     from pyspark.sql import DataFrame, SparkSession
 
 _PACKETS = "owner int, place long, content binary"
@@ -111,6 +112,7 @@ class SparkExecutor:
         self.log_file = log_file
         self.conf = dict(conf or {})
         self._session: SparkSession | None = None
+        self._is_cancelled = False
         self._starting = threading.Lock()
 
     @property
@@ -148,7 +150,7 @@ class SparkExecutor:
     def execute(self, plan: Plan, progress: Progress) -> list[Message]:
         """Carry out a plan as one Spark job; jobs of several threads share the cores fairly."""
         from py4j.protocol import Py4JJavaError
-        from pyspark.errors import PySparkException
+        from pyspark.errors import PySparkException, PythonException
 
         session = self.session
         with self._alive(), _Watch(plan, progress):
@@ -162,9 +164,12 @@ class SparkExecutor:
                         "no space left on the device while Spark shuffled documents",
                         hint="nothing was committed; free some space and run the command again",
                     ) from exc
-                raise LostError(
-                    f"the Spark job of '{plan.spec.name}' failed: {_cause(text)}", hint=f"see {self.log_file}"
-                ) from exc
+                if self._is_cancelled:
+                    raise TaskError(f"the Spark job of '{plan.spec.name}' was cancelled") from exc
+                message = f"the Spark job of '{plan.spec.name}' failed: {_cause(text)}"
+                is_defect = isinstance(exc, PythonException) and OutdatedError.__name__ not in text
+                kind = InternalError if is_defect else LostError
+                raise kind(message, hint=f"see {self.log_file}") from exc
 
     def _run(self, session: SparkSession, plan: Plan) -> list[Message]:
         # A task's number is its partition's; only packets are shuffled.
@@ -177,7 +182,8 @@ class SparkExecutor:
         return [Message.from_json(row.message) for row in messages.collect()]
 
     def cancel(self) -> None:
-        """Cancel all jobs."""
+        """Cancel all jobs; the executor runs no more of them."""
+        self._is_cancelled = True
         if self._session is not None:
             with _where_java_lives():
                 self._session.sparkContext.cancelAllJobs()
@@ -221,7 +227,8 @@ def _alone(plan: Plan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Recor
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield pa.RecordBatch.from_pydict({"message": [each.to_json() for each in run_alone(plan, number)]})
+                messages = run_alone(plan, number, _attempt())
+                yield pa.RecordBatch.from_pydict({"message": [message.to_json() for message in messages]})
 
     return run
 
@@ -237,25 +244,30 @@ def _shuffle(plan: Plan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Rec
 
 def _lambdas(plan: Plan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return run_lambdas(plan, _partition(), batches)
+        return run_lambdas(plan, _context().partitionId(), batches, _attempt())
 
     return run
 
 
 def _combine(plan: Plan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for message in run_combine(plan, _partition(), batches):
+        for message in run_combine(plan, _context().partitionId(), batches, _attempt()):
             yield pa.RecordBatch.from_pydict({"message": [message.to_json()]})
 
     return run
 
 
-def _partition() -> int:
+def _context() -> TaskContext:
     from pyspark import TaskContext
 
     context = TaskContext.get()
     assert context is not None
-    return context.partitionId()
+    return context
+
+
+def _attempt() -> int:
+    """The number of this attempt: greater than that of every one before it, also of another stage."""
+    return int(_context().taskAttemptId())
 
 
 class _Watch:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from derive.engine.attempt import Attempt
 from derive.engine.state import fold, publish_epoch, remove_shards, shard_folder
 from derive.errors import TaskError
 from derive.failpoint import reach
@@ -45,7 +46,7 @@ def split(store: Store, name: str) -> int:
     tokens = {}
     old = [shard_folder(store.root, name, number, state.shards) for number in state.tokens]
     for (number, token), folder in zip(state.tokens.items(), old, strict=True):
-        database = fold(folder, epoch=capability.epoch, committed=token)
+        database = fold(folder, attempt=Attempt(capability.epoch), committed=token)
         for successor in (2 * number, 2 * number + 1):
             _copy(database, shard_folder(store.root, name, successor, count))
             tokens[successor] = token

@@ -1,36 +1,40 @@
-"""A shard's state: one SQLite database whose write-ahead log is the prepared transaction (law L2).
+"""A shard's state: one SQLite database, and write-ahead logs that are prepared transactions (law L2).
 
-A shard's part of a transaction ends as one SQLite commit, with the attempt's token recorded in the same database. It
-lives only in the `-wal` file until the shard is opened the next time. By then the metadata database has committed that
-token, and the log is folded into the main file; or it has not, and the log is deleted, which restores the state before
-exactly. Nothing is copied, and a transaction costs one fsync.
+Each attempt at a shard's part of a transaction has a folder of its own, in which the database is entered once more (a
+hard link) and SQLite keeps the log of what the attempt writes. The attempt ends as one SQLite commit, with its name in
+the same database, and lives only in that log. The metadata database commits the name of one attempt. When the shard is
+opened for another transaction, that attempt's log is folded into the database, and every other attempt's folder is
+removed, which leaves the state before exactly. Nothing is copied, and a late attempt has nothing in its hands but its
+own log.
 
-A process that belongs to a superseded run must not touch the log, however late it starts. So the folder is locked
-while a shard is open, and the epoch in the task's `epoch` file is read under that lock (law L5).
+The folder of a shard is locked while it is opened. Under that lock the epoch in the task's `epoch` file is read, which
+refuses processes of a superseded run, and the newest attempt is noted, which refuses those that Spark has given up on
+(law L5).
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import apsw
+import orjson
 
-from derive.errors import FencedError, StorageError
+from derive.engine.attempt import Attempt
+from derive.engine.lock import locked
+from derive.errors import FencedError, OutdatedError, StorageError
 from derive.failpoint import reach
-from derive.storage.durable import sync
+from derive.storage.durable import make_folders, sync
 from derive.storage.layout import own_path
 from derive.storage.metadata import translated
 
 _DATABASE = "state.db"
 _SHARD = re.compile("[0-9a-f]{8}-[0-9a-f]{8}")
-_LOCK_SECONDS = 60.0
+_NOTE_BYTES = 256
 _CACHE_KIB = 128 * 1024
 
 
@@ -46,9 +50,9 @@ def shard_folder(root: Path, task: str, number: int, shards: int) -> Path:
     return task_folder(root, task) / f"{begin:08x}-{end:08x}"
 
 
-def epochs_lock(root: Path) -> AbstractContextManager[None]:
+def epochs_lock(root: Path) -> AbstractContextManager[int]:
     """Held while epochs are published, and while what belongs to older ones is removed."""
-    return _locked(root / "epochs.lock")
+    return locked(root / "epochs.lock")
 
 
 @contextmanager
@@ -62,7 +66,7 @@ def publish_epoch(root: Path, task: str, epoch: int) -> Iterator[None]:
     """
     folder = task_folder(root, task)
     with translated(folder), epochs_lock(root):
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folders(folder)
         if (_epoch(folder) or 0) > epoch:
             raise _superseded(folder)
         temporary = folder / "epoch.new"
@@ -71,15 +75,38 @@ def publish_epoch(root: Path, task: str, epoch: int) -> Iterator[None]:
         reach("epoch.written")
         temporary.replace(folder / "epoch")
         reach("epoch.renamed")
+        sync(folder)
         yield
 
 
 def remove_shards(root: Path, task: str, shards: int) -> None:
     """Remove folders of shards that the task does not have: a crash in the middle of a split leaves them."""
     known = {shard_folder(root, task, number, shards).name for number in range(shards)}
-    for folder in task_folder(root, task).iterdir():
-        if _SHARD.fullmatch(folder.name) and folder.name not in known:
-            shutil.rmtree(folder, ignore_errors=True)
+    for folder in _shard_folders(task_folder(root, task)):
+        if folder.name not in known:
+            _remove_shard(folder)
+
+
+def remove_state(root: Path, task: str) -> None:
+    """Remove all state of a task whose epoch has been superseded in the metadata database."""
+    folder = task_folder(root, task)
+    (folder / "epoch").unlink(missing_ok=True)  # from here on no process of an older run opens a shard
+    for shard in _shard_folders(folder):
+        _remove_shard(shard)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _shard_folders(folder: Path) -> list[Path]:
+    try:
+        return [shard for shard in sorted(folder.iterdir()) if _SHARD.fullmatch(shard.name)]
+    except FileNotFoundError:
+        return []
+
+
+def _remove_shard(folder: Path) -> None:
+    """Remove the folder of a shard, which nobody opens any more, once nobody is in the middle of opening it."""
+    with translated(folder), locked(folder / "lock", lambda _: True):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _epoch(folder: Path) -> int | None:
@@ -91,112 +118,170 @@ def _epoch(folder: Path) -> int | None:
 
 
 @contextmanager
-def open_state(folder: Path, *, epoch: int, committed: str | None, token: str) -> Iterator[apsw.Connection]:
+def open_state(folder: Path, *, attempt: Attempt, committed: str | None) -> Iterator[apsw.Connection]:
     """A shard's database inside an open transaction, which commits as prepared when the block ends.
+
+    If the block raises, nothing of what it wrote is left.
 
     Args:
         folder: the shard's.
-        epoch: of the run this process works for.
-        committed: token of the last committed transaction this shard took part in; None if there was none.
-        token: of this attempt.
+        attempt: who opens it.
+        committed: name of the attempt that was committed last; None if none ever was.
 
     Raises:
         FencedError: a newer run has taken over.
-        StorageError: the database is not at the committed token.
+        OutdatedError: a newer attempt has begun.
+        HeldError: a process of another machine holds the shard's folder.
+        StorageError: the database is not where that attempt left it, or the block has ended its transaction.
     """
-    with translated(folder), _owned(folder, epoch):
-        db = _at_committed(folder / _DATABASE, committed)
+    with translated(folder):
+        with _owned(folder, attempt):
+            _settle(folder, committed, attempt)
+            db = _begin(folder, committed, attempt)
         try:
-            db.execute("BEGIN IMMEDIATE")
-            _prepare_table(db)
             yield db
-            db.execute("UPDATE flow_shard SET token = ?", (token,))
+            if not db.in_transaction:
+                raise StorageError(f"the transaction over the state database in {folder} was ended from inside it")
+            db.execute("UPDATE flow_shard SET token = ?", (str(attempt),))
             reach("state.committing")
             db.execute("COMMIT")
             reach("state.committed")
-        finally:
-            # An error leaves the transaction open; closing rolls it back, and the log stays as it was.
+        except BaseException:
             db.close(True)
+            shutil.rmtree(folder / str(attempt), ignore_errors=True)
+            raise
+        db.close(True)
+        sync(folder)  # where the attempt's folder is entered; its own entries are synced with the log
 
 
-def fold(folder: Path, *, epoch: int, committed: str) -> Path:
-    """Bring a shard's database file to the committed token, with no log beside it; returns its path.
+def fold(folder: Path, *, attempt: Attempt, committed: str) -> Path:
+    """Bring a shard's database file to the committed attempt, with no log beside it; returns its path.
 
     Raises:
         FencedError: a newer run has taken over.
-        StorageError: the database is not at the committed token.
+        OutdatedError: a newer attempt has begun.
+        HeldError: a process of another machine holds the shard's folder.
+        StorageError: the database is not where that attempt left it.
     """
-    with translated(folder), _owned(folder, epoch):
-        path = folder / _DATABASE
-        _at_committed(path, committed).close(True)
-        Path(f"{path}-wal").unlink(missing_ok=True)
+    path = folder / _DATABASE
+    with translated(folder), _owned(folder, attempt):
+        _settle(folder, committed, attempt)
+        _require_token(path, committed)
     return path
 
 
 @contextmanager
-def _owned(folder: Path, epoch: int) -> Iterator[None]:
-    """Hold the lock of a shard's folder, for the current run of its task."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder / "lock"):
-        if _epoch(folder.parent) != epoch:
+def _owned(folder: Path, attempt: Attempt) -> Iterator[None]:
+    """Hold the lock of a shard's folder, for the newest attempt of the current run of its task."""
+    make_folders(folder)
+    with locked(folder / "lock", lambda descriptor: _newest(descriptor) <= attempt) as descriptor:
+        if _epoch(folder.parent) != attempt.epoch:
             raise _superseded(folder.parent)
+        if _newest(descriptor) > attempt:
+            raise OutdatedError(f"a newer attempt at the state in {folder} has begun")
+        os.pwrite(descriptor, orjson.dumps(attempt.to_json()).ljust(_NOTE_BYTES), 0)
+        os.fsync(descriptor)
         yield
+
+
+def _newest(descriptor: int) -> Attempt:
+    """The newest attempt that has opened a shard, from its open lock file."""
+    note = os.pread(descriptor, _NOTE_BYTES, 0).strip()
+    return Attempt.from_json(orjson.loads(note)) if note else Attempt(0)
 
 
 def _superseded(folder: Path) -> FencedError:
     return FencedError(f"another flowctl has taken over '{folder.name.removesuffix('@')}', or has reset it")
 
 
-@contextmanager
-def _locked(file: Path) -> Iterator[None]:
-    """Hold a lock that ends with this process at the latest.
+def _settle(folder: Path, committed: str | None, attempt: Attempt) -> None:
+    """Bring a shard's database to the committed attempt: its log is folded in, and those of others are removed.
 
-    Raises:
-        StorageError: another process has held it for a minute.
+    Other attempts at the same transaction stay: what they have prepared may be what is committed.
     """
-    descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        deadline = time.monotonic() + _LOCK_SECONDS
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise StorageError(f"{file} is held by another process") from None
-                time.sleep(0.02)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _at_committed(path: Path, committed: str | None) -> apsw.Connection:
-    """The database at exactly the committed token: its log is folded in or deleted."""
+    path = folder / _DATABASE
     if committed is None:
         # Nothing was ever committed, so whatever is here was left behind by attempts that failed.
         for suffix in ("", "-wal"):
             Path(f"{path}{suffix}").unlink(missing_ok=True)
             reach("state.forgotten")
-        return _open(path)
+    else:
+        prepared = folder / committed / _DATABASE
+        if prepared.exists():
+            if not path.exists():
+                os.link(prepared, path)
+                sync(folder)
+            _fold_log(prepared)
+        elif Path(f"{path}-wal").exists():
+            _settle_log_beside(path, committed)
+    others = [entry for entry in folder.iterdir() if entry.is_dir() and not attempt.is_sibling(entry.name)]
+    if others:
+        reach("state.discarding")
+    for other in others:
+        shutil.rmtree(other, ignore_errors=True)
+        reach("state.discarded")
+
+
+def _settle_log_beside(path: Path, committed: str) -> None:
+    """Fold or remove a log beside the database itself, where shards kept it before attempts had folders."""
     db = _open(path)
-    if _token(db) == committed:
+    is_committed = _token(db) == committed
+    db.close(True)
+    if is_committed:
+        _fold_log(path)
+    Path(f"{path}-wal").unlink()
+
+
+def _fold_log(path: Path) -> None:
+    """Move what the log beside a database holds into the database, durably; to do it twice changes nothing."""
+    db = _open(path)
+    try:
         reach("state.folding")
         db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         reach("state.folded")
-        return db
-    db.close(True)
-    reach("state.discarding")
-    Path(f"{path}-wal").unlink(missing_ok=True)
-    reach("state.discarded")
-    db = _open(path)
-    if _token(db) != committed:
+    finally:
         db.close(True)
-        raise StorageError(f"the state database {path} is not at the committed transaction {committed}")
+
+
+def _begin(folder: Path, committed: str | None, attempt: Attempt) -> apsw.Connection:
+    """Enter the settled database in a folder of the attempt's own, and begin its transaction."""
+    own = folder / str(attempt)
+    own.mkdir()
+    if committed is not None:
+        if not (folder / _DATABASE).exists():
+            raise _not_at(folder / _DATABASE, committed)
+        os.link(folder / _DATABASE, own / _DATABASE)
+        reach("state.linked")
+    db = _open(own / _DATABASE)
+    try:
+        db.execute("BEGIN IMMEDIATE")
+        if committed is not None and _token(db) != committed:
+            raise _not_at(folder / _DATABASE, committed)
+        _prepare_table(db)
+    except BaseException:
+        db.close(True)
+        raise
     return db
 
 
+def _require_token(path: Path, committed: str) -> None:
+    if not path.exists():
+        raise _not_at(path, committed)
+    db = _open(path)
+    token = _token(db)
+    db.close(True)
+    Path(f"{path}-wal").unlink(missing_ok=True)
+    if token != committed:
+        raise _not_at(path, committed)
+
+
+def _not_at(path: Path, committed: str) -> StorageError:
+    return StorageError(f"the state database {path} is not at the committed transaction {committed}")
+
+
 def _open(path: Path) -> apsw.Connection:
-    db = apsw.Connection(str(path), statementcachesize=200)
+    # Attempts have the database file in common, which none of them writes, so SQLite needs no lock on it.
+    db = apsw.Connection(str(path), vfs="unix-none", statementcachesize=200)
     db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     # All rows are fetched, because only then is the last of several statements run.
     db.execute(

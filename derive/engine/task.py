@@ -6,6 +6,7 @@ leaves nothing behind but garbage and the reason, which is recorded with the tas
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import time
 import uuid
@@ -19,21 +20,24 @@ from derive.document.clock import format_rfc3339
 from derive.engine.executor import Executor
 from derive.engine.log import TaskLog
 from derive.engine.needs import compacted, hold, lost, needs
+from derive.engine.pace import Pace
 from derive.engine.plan import (
+    Limits,
     Plan,
     Shape,
     Sources,
     choose_end,
     current_positions,
-    is_small,
+    is_one_tick,
     misplaced,
     place_of,
     shape_of,
+    size_of,
     slice_borders,
 )
 from derive.engine.state import publish_epoch, remove_shards
 from derive.engine.worker import Message, progress_folder
-from derive.errors import BusyError, DiskFullError, FlowError, SegmentMissingError
+from derive.errors import BusyError, DiskFullError, FlowError, LostError, SegmentMissingError
 from derive.protocol.specs import DerivationSpec, TransformSpec
 from derive.storage.capability import WriteCapability
 from derive.storage.descriptions import TaskCommit
@@ -114,6 +118,7 @@ class Task:
         store: the data folder.
         spec: the derivation.
         shards: how many shards it gets if it has never run.
+        limits: how its work is cut.
 
     Attributes:
         spec: the derivation.
@@ -123,8 +128,10 @@ class Task:
         compacted: transforms that begin with a history that was compacted, each with the `since` of its source.
     """
 
-    def __init__(self, store: Store, spec: DerivationSpec, shards: int) -> None:
+    def __init__(self, store: Store, spec: DerivationSpec, shards: int, limits: Limits) -> None:
         self._store = store
+        self._pace = Pace(limits)
+        self._transactions = itertools.count(1)
         self.spec = spec
         store.create(spec.collection)
         self._capability: WriteCapability = store.acquire_exclusive(spec.name)
@@ -228,33 +235,57 @@ class Task:
         first: int,
         progress: Callable[[int], None],
     ) -> Committed:
+        while True:
+            end = choose_end(sources, positions, bound, self._pace.limits)
+            begins = {index: position for index, position in positions.items() if position < end}
+            plan = self._plan(sources, begins, end)
+            try:
+                committed = self._carry_out(executor, plan, progress, is_empty=first >= end)
+            except LostError as error:
+                size = size_of(plan.reads)
+                self._pace.slow_down(size)
+                smaller = choose_end(sources, positions, bound, self._pace.limits)
+                if smaller >= end or is_one_tick(plan.reads, self.spec.tick):
+                    raise LostError(
+                        f"{error.message}; the transaction was as small as one can be, about {size.documents:,}"
+                        f" documents of {size.bytes:,} bytes as stored",
+                        hint="; ".join(filter(None, ("give workers more memory, or ticks less time", error.hint))),
+                    ) from error
+                self._log.write("warn", f"{error}; trying again with half as many documents")
+                continue
+            self._pace.speed_up()
+            return committed
+
+    def _carry_out(
+        self, executor: Executor, plan: Plan, progress: Callable[[int], None], *, is_empty: bool
+    ) -> Committed:
+        """Execute a transaction and commit it; where it is empty, only time moves."""
         begun = time.monotonic()
-        end = choose_end(sources, positions, bound)
-        transforms = [self.spec.transforms[index] for index in positions]
         messages: list[Message] = []
-        token = str(uuid.uuid4())
-        if first < end:
+        if not is_empty:
             executor.start()
             begun = time.monotonic()
             progress(0)
-            messages = executor.execute(self._plan(sources, positions, end, token), progress)
+            messages = executor.execute(plan, progress)
         self._raise_first(messages)
-        commit = self._commit(transforms, end, token, messages)
+        commit = self._commit(plan, messages)
         committed = Committed(commit.documents_in, commit.documents_out, time.monotonic() - begun)
         if messages:
             self._log.write("info", "committed", **asdict(committed), upper=format_rfc3339(self.upper))
         return committed
 
-    def _plan(self, sources: Sources, positions: Mapping[int, int], end: int, token: str) -> Plan:
+    def _plan(self, sources: Sources, positions: Mapping[int, int], end: int) -> Plan:
         reads = tuple(sources.read(self.spec.transforms[index], begin, end) for index, begin in positions.items())
         slices: tuple[int, ...] = ()
+        limits = self._pace.limits
         if self.shape != "single":
-            slices = slice_borders(reads, end, self.spec.tick, self.upper, self.shards)
+            slices = slice_borders(reads, end, self.spec.tick, self.upper, self.shards, limits)
         return Plan(
             spec=self.spec,
             root=self._store.root,
-            token=token,
+            token=str(uuid.uuid4()),
             epoch=self._capability.epoch,
+            transaction=next(self._transactions),
             shape=self.shape,
             shards=self.shards,
             tokens=self._tokens,
@@ -262,36 +293,34 @@ class Task:
             end=end,
             reads=reads,
             slices=slices,
-            is_small=is_small(reads),
+            is_small=limits.is_small(size_of(reads)),
         )
 
     @staticmethod
     def _raise_first(messages: Sequence[Message]) -> None:
-        errors = [each.error for each in messages if each.error]
-        if errors:
-            raise FlowError.from_json(min(errors, key=orjson.dumps))
+        errors = [FlowError.from_json(message.error) for message in messages if message.error]
+        if errors:  # the same one whatever came first, and one that will not go away before one that may
+            raise min(errors, key=lambda error: (error.heals, orjson.dumps(error.to_json())))
 
-    def _commit(
-        self, transforms: Sequence[TransformSpec], end: int, token: str, messages: Sequence[Message]
-    ) -> TaskCommit:
+    def _commit(self, plan: Plan, messages: Sequence[Message]) -> TaskCommit:
         segments = [segment for each in messages for segment in each.segments]
-        shards = [number for each in messages for number in each.shards]
-        positions = {**self._positions, **{each.state_key: end for each in transforms}}
+        shards = {number: name for message in messages for number, name in message.shards.items()}
+        taking_part = [self.spec.transforms[read.transform] for read in plan.reads]
+        positions = {**self._positions, **{transform.state_key: plan.end for transform in taking_part}}
         commit = TaskCommit(
             task=self.spec.name,
             positions=positions,
             places=self._places,
-            token=token,
             shards=shards,
             documents_in=sum(each.documents_in for each in messages),
             documents_out=sum(each.documents for each in segments),
             needs=needs(self.spec, positions),
         )
         last = max((each.clock_max for each in segments), default=BEGINNING)
-        upper = max(self.upper, end, last + 1)
+        upper = max(self.upper, plan.end, last + 1)
         self._capability = self._store.update_and_downgrade(self._capability, segments, upper, task=commit)
         self._positions = positions
-        self._tokens.update(dict.fromkeys(shards, token))
+        self._tokens.update(shards)
         return commit
 
     def fail(self, error: FlowError) -> None:

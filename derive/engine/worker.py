@@ -1,15 +1,16 @@
 """What runs on a worker: one slice, one whole shard, or a step of a transaction whose documents are shuffled.
 
-Each function takes a `Plan` and says what came of it as messages, which are plain data. An error a person can mend is
-a message too: it is no reason for Spark to run the task again.
+Each function takes a `Plan` and says what came of it as messages, which are plain data. An error is a message too: to
+run the task again would end in the same one. Each also takes the number that its executor gives this attempt, so that
+two attempts at one part share neither a file nor a state.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from derive.engine.combine import LAMBDA_ROWS, TickCombiner, combine_ticks
 from derive.engine.feedback import run_ticks
 from derive.engine.flush import places_of, with_ends
 from derive.engine.invoke import Invoker
-from derive.engine.log import TaskLog
+from derive.engine.log import TaskLog, internal
 from derive.engine.plan import Plan, offset_of
 from derive.engine.shuffle import (
     deliver,
@@ -35,7 +36,7 @@ from derive.engine.shuffle import (
     unpack_rows,
 )
 from derive.engine.state import open_scratch, open_state, shard_folder
-from derive.errors import FlowError
+from derive.errors import LostError, OutdatedError
 from derive.protocol.derive import DeriveSession, find_connector
 from derive.storage.label import compile_labels
 from derive.storage.layout import own_path
@@ -51,14 +52,14 @@ class Message:
 
     Attributes:
         segments: files it wrote.
-        shards: numbers of the shards whose state is prepared under the attempt's token.
+        shards: by number of each shard whose state is prepared, the name of the attempt that prepared it.
         documents_in: source documents it processed.
         documents_out: documents it wrote.
         error: JSON of a `FlowError`, if it failed.
     """
 
     segments: tuple[Segment, ...] = ()
-    shards: tuple[int, ...] = ()
+    shards: Mapping[int, str] = field(default_factory=dict)
     documents_in: int = 0
     documents_out: int = 0
     error: dict[str, Any] | None = None
@@ -66,14 +67,14 @@ class Message:
     def to_json(self) -> str:
         """As JSON text."""
         segments = [each.to_json() for each in self.segments]
-        fields = [segments, list(self.shards), self.documents_in, self.documents_out, self.error]
+        fields = [segments, list(self.shards.items()), self.documents_in, self.documents_out, self.error]
         return orjson.dumps(fields).decode()
 
     @staticmethod
     def from_json(text: str) -> Message:
         """The message that `to_json` described."""
         segments, shards, documents_in, documents_out, error = orjson.loads(text)
-        return Message(tuple(map(Segment.from_json, segments)), tuple(shards), documents_in, documents_out, error)
+        return Message(tuple(map(Segment.from_json, segments)), dict(shards), documents_in, documents_out, error)
 
 
 class Counter:
@@ -105,39 +106,51 @@ def _invoker(plan: Plan, session: DeriveSession) -> Invoker:
     return Invoker(plan.spec, session, [offset_of(plan.spec, each) for each in plan.spec.transforms])
 
 
-def _failed(error: FlowError) -> Message:
-    return Message(error=error.to_json())
+def _failed(plan: Plan, error: Exception) -> Message:
+    """The message that a part of a transaction has failed.
+
+    Running out of memory is told as the loss of a worker, which it would be a moment later.
+
+    Raises:
+        OutdatedError: a newer attempt has begun, and nothing of this one may take the place of what that one says.
+    """
+    if isinstance(error, OutdatedError):
+        raise error
+    if isinstance(error, MemoryError):
+        error = LostError(f"a worker of '{plan.spec.name}' ran out of memory")
+    return Message(error=internal(plan.root, plan.spec.name, error).to_json())
 
 
-def run_alone(plan: Plan, number: int) -> list[Message]:
+def run_alone(plan: Plan, number: int, attempt: int) -> list[Message]:
     """Run what needs nothing of other workers: a slice, or a whole transaction.
 
     Args:
         plan: the transaction.
         number: below `plan.tasks`.
+        attempt: number of this attempt at it.
     """
     if plan.shape == "slices":
-        return [run_slice(plan, number)]
-    return [run_single(plan)] if plan.shape == "single" else run_whole(plan)
+        return [run_slice(plan, number, attempt)]
+    return [run_single(plan, attempt)] if plan.shape == "single" else run_whole(plan, attempt)
 
 
-def run_slice(plan: Plan, number: int) -> Message:
+def run_slice(plan: Plan, number: int, attempt: int) -> Message:
     """Run one slice of a stateless transaction, from its segments to new segments."""
     begin, end = plan.slices[number], plan.slices[number + 1]
-    return _run_alone(plan, f"slice-{number}", (begin, end), None)
+    return _run_alone(plan, f"slice-{number}", (begin, end), None, attempt)
 
 
-def run_single(plan: Plan) -> Message:
+def run_single(plan: Plan, attempt: int) -> Message:
     """Run the whole transaction of a task with one shard, from its segments to new segments."""
-    return _run_alone(plan, "single", (0, plan.end), 0)
+    return _run_alone(plan, "single", (0, plan.end), 0, attempt)
 
 
-def _run_alone(plan: Plan, name: str, span: tuple[int, int], shard: int | None) -> Message:
+def _run_alone(plan: Plan, name: str, span: tuple[int, int], shard: int | None, attempt: int) -> Message:
     """Read, invoke, combine and write in one place, where all documents of each tick come through."""
-    writer = SegmentWriter(plan.root, plan.spec.collection, f"{plan.token}-{name}")
+    writer = SegmentWriter(plan.root, plan.spec.collection, f"{plan.attempt(attempt)}-{name}")
     counter = Counter(plan, name)
     try:
-        with _state(plan, shard) as database, translated(plan.root):
+        with _state(plan, shard, attempt) as database, translated(plan.root):
             session = _open_session(plan, database)
             try:
                 _run_batches(plan, span, _invoker(plan, session), writer, counter)
@@ -145,18 +158,19 @@ def _run_alone(plan: Plan, name: str, span: tuple[int, int], shard: int | None) 
             finally:
                 session.close()
             segments = writer.close()
-    except FlowError as error:
+    except Exception as error:  # whatever it is, it would come again
         writer.abort()
-        return _failed(error)
-    documents_out = sum(each.documents for each in segments)
-    return Message(tuple(segments), () if shard is None else (shard,), counter.total, documents_out)
+        return _failed(plan, error)
+    documents_out = sum(segment.documents for segment in segments)
+    shards = {} if shard is None else {shard: str(plan.attempt(attempt))}
+    return Message(tuple(segments), shards, counter.total, documents_out)
 
 
-def _state(plan: Plan, shard: int | None) -> AbstractContextManager[apsw.Connection]:
+def _state(plan: Plan, shard: int | None, attempt: int) -> AbstractContextManager[apsw.Connection]:
     if shard is None:
         return nullcontext(open_scratch())
     folder = shard_folder(plan.root, plan.spec.name, shard, plan.shards)
-    return open_state(folder, epoch=plan.epoch, committed=plan.tokens.get(shard), token=plan.token)
+    return open_state(folder, attempt=plan.attempt(attempt), committed=plan.tokens.get(shard))
 
 
 def _run_batches(plan: Plan, span: tuple[int, int], invoker: Invoker, writer: SegmentWriter, counter: Counter) -> None:
@@ -179,15 +193,15 @@ def _write(writer: SegmentWriter, rows: pa.RecordBatch | None) -> None:
         writer.write(rows)
 
 
-def run_whole(plan: Plan) -> list[Message]:
+def run_whole(plan: Plan, attempt: int) -> list[Message]:
     """Run a whole transaction of a task with several shards in this process, one shard after the other.
 
     Packets are held in memory.
     """
     shards = range(plan.shards)
     owned = [packets for number in range(len(plan.slices) - 1) for packets in run_shuffle(plan, number)]
-    published = [packets for number in shards for packets in run_lambdas(plan, number, deliver(owned, number))]
-    return [message for number in shards for message in run_combine(plan, number, deliver(published, number))]
+    published = [packets for number in shards for packets in run_lambdas(plan, number, deliver(owned, number), attempt)]
+    return [message for number in shards for message in run_combine(plan, number, deliver(published, number), attempt)]
 
 
 def run_shuffle(plan: Plan, number: int) -> Iterator[pa.RecordBatch]:
@@ -203,12 +217,12 @@ def run_shuffle(plan: Plan, number: int) -> Iterator[pa.RecordBatch]:
         with translated(plan.root):
             for batch in read_sorted(plan.root, [each.within(*span) for each in plan.reads]):
                 yield pack_rows(batch, owners_of(batch), lambda _: next(places))
-    except FlowError as error:
+    except Exception as error:  # whatever it is, it would come again
         for shard in range(plan.shards):
-            yield pack_message(shard, _failed(error).to_json())
+            yield pack_message(shard, _failed(plan, error).to_json())
 
 
-def run_lambdas(plan: Plan, number: int, packets: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def run_lambdas(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], attempt: int) -> Iterator[pa.RecordBatch]:
     """Run one shard's lambdas over its packets, and send each published document to the owner of its key.
 
     The shard's state is prepared by the time the last batch, a message, is yielded. A shard without documents is not
@@ -223,7 +237,7 @@ def run_lambdas(plan: Plan, number: int, packets: Iterator[pa.RecordBatch]) -> I
     if first is not None and not messages:
         counter = Counter(plan, f"shard-{number}")
         try:
-            with _state(plan, number) as database:
+            with _state(plan, number, attempt) as database:
                 session = _open_session(plan, database)
                 try:
                     published = _published_rows(plan, _invoker(plan, session), chain([first], batches), counter)
@@ -233,9 +247,9 @@ def run_lambdas(plan: Plan, number: int, packets: Iterator[pa.RecordBatch]) -> I
                     session.prepare_commit()
                 finally:
                     session.close()
-            message = Message(shards=(number,), documents_in=counter.total)
-        except FlowError as error:
-            message = _failed(error)
+            message = Message(shards={number: str(plan.attempt(attempt))}, documents_in=counter.total)
+        except Exception as error:  # whatever it is, it would come again
+            message = _failed(plan, error)
         messages.append(message.to_json())
     for text in messages:
         yield pack_message(0, text)
@@ -267,9 +281,9 @@ def _published_rows(
         number += count
 
 
-def run_combine(plan: Plan, number: int, packets: Iterator[pa.RecordBatch]) -> Iterator[Message]:
+def run_combine(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], attempt: int) -> Iterator[Message]:
     """Combine and write a range of output keys (packets of `LAMBDA_ROWS`), and pass messages on."""
-    writer = SegmentWriter(plan.root, plan.spec.collection, f"{plan.token}-{number}")
+    writer = SegmentWriter(plan.root, plan.spec.collection, f"{plan.attempt(attempt)}-{number}")
     messages: list[str] = []
     try:
         with translated(plan.root):
@@ -278,8 +292,8 @@ def run_combine(plan: Plan, number: int, packets: Iterator[pa.RecordBatch]) -> I
                 writer.write(rows)
             segments = writer.close()
         written = Message(tuple(segments), documents_out=sum(each.documents for each in segments))
-    except FlowError as error:
+    except Exception as error:  # whatever it is, it would come again
         writer.abort()
-        written = _failed(error)
+        written = _failed(plan, error)
     yield from map(Message.from_json, messages)
     yield written

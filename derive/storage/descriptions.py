@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -50,7 +50,7 @@ class TaskState:
         name: its name.
         shards: how many shards it has.
         positions: for each transform (by state key), the adjusted clock below which it is processed.
-        tokens: by shard number, the token of the last committed transaction that shard took part in.
+        tokens: by shard number, the name of the attempt that committed its part of a transaction last.
         error: JSON of the error that stopped it, or None.
         documents_in: documents processed so far.
         documents_out: documents published so far.
@@ -77,8 +77,7 @@ class TaskCommit:
         task: name of the task.
         positions: new positions of its transforms.
         places: what they are positions in, as in `TaskState`.
-        token: the attempt's token.
-        shards: numbers of the shards that took part.
+        shards: by number of each shard that took part, the name of the attempt that prepared its state.
         documents_in: documents processed in this transaction.
         documents_out: documents published in it.
         needs: for each transform (by state key), the clock from which on it still needs its source.
@@ -87,8 +86,7 @@ class TaskCommit:
     task: str
     positions: Mapping[str, int]
     places: Mapping[str, Place]
-    token: str
-    shards: Sequence[int]
+    shards: Mapping[int, str]
     documents_in: int
     documents_out: int
     needs: Mapping[str, int] = field(default_factory=dict)

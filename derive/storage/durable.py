@@ -16,7 +16,7 @@ def sync(path: Path) -> None:
 
 
 def make_folders(folder: Path) -> None:
-    """Create a folder and make each new entry on the way durable."""
+    """Create a folder, and each above it that is missing, and make every new entry on the way durable."""
     if folder.is_dir():
         return
     make_folders(folder.parent)

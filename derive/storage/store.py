@@ -337,6 +337,7 @@ class Store:
 
 
 def _commit_task(db: apsw.Connection, task: TaskCommit) -> None:
+    _check_positions(db, task)
     db.execute(
         "UPDATE task SET positions = ?, places = ?, error = NULL, documents_in = documents_in + ?,"
         " documents_out = documents_out + ?, transactions = transactions + ? WHERE name = ?",
@@ -351,6 +352,22 @@ def _commit_task(db: apsw.Connection, task: TaskCommit) -> None:
     )
     db.executemany(
         "INSERT INTO shard VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET token = excluded.token",
-        [(task.task, number, task.token) for number in task.shards],
+        [(task.task, number, token) for number, token in task.shards.items()],
     )
     move_task(db, task.task, task.needs)
+
+
+def _check_positions(db: apsw.Connection, task: TaskCommit) -> None:
+    """Require that no transform steps back in its source, which would derive documents twice.
+
+    Positions are adjusted clocks, and count from the clocks of the source by an offset that the catalog may change.
+    """
+    row: Any = db.execute("SELECT positions, places FROM task WHERE name = ?", (task.task,)).fetchone()
+    before = orjson.loads(row[0])
+    places = {key: Place(*place) for key, place in orjson.loads(row[1]).items()}
+    for key, position in task.positions.items():
+        old, new = places.get(key), task.places.get(key)
+        if key not in before or old is None or new is None or old.source != new.source:
+            continue
+        if position - new.offset < before[key] - old.offset:
+            raise FrontierError(f"'{key}' of '{task.task}' would step back in '{new.source}'; nothing was committed")

@@ -18,6 +18,7 @@ from connectors.derive_typescript import TypeScriptConnector
 from connectors.derive_typescript.pool import POOL
 from connectors.derive_typescript.session import TypeScriptSession
 from connectors.derive_typescript.state import State, merged
+from derive.engine.attempt import Attempt
 from derive.engine.state import fold, open_state
 from derive.errors import LambdaError
 from derive.protocol.specs import JSON, DerivationSpec
@@ -114,8 +115,8 @@ class Shard:
     @contextmanager
     def transaction(self, spec: DerivationSpec, *, commits: bool = True) -> Iterator[TypeScriptSession]:
         self.number += 1
-        token = f"{self.folder.name}-{self.number}"
-        with open_state(self.folder, epoch=1, committed=self.committed, token=token) as database:
+        attempt = Attempt(1, self.number, token=f"{self.folder.name}.{self.number}")
+        with open_state(self.folder, attempt=attempt, committed=self.committed) as database:
             session = TypeScriptConnector().open(spec, database, lambda _, message: None)
             try:
                 yield session
@@ -123,7 +124,7 @@ class Shard:
             finally:
                 session.close()
         if commits:
-            self.committed = token
+            self.committed = str(attempt)
 
 
 @pytest.fixture(autouse=True)
@@ -149,7 +150,7 @@ def test_the_next_transaction_begins_with_the_state_of_the_last(tmp_path: Path) 
         assert invoke(session, [{"k": "a", "forget": True}]) == [(0, {"k": "a", "n": 0, "instance": 4})]
     with shard.transaction(spec) as session:
         assert counted(session, "a") == [(1, 5)]
-    database = apsw.Connection(str(fold(shard.folder, epoch=1, committed=shard.committed)))
+    database = apsw.Connection(str(fold(shard.folder, attempt=Attempt(1, 100), committed=shard.committed)))
     assert database.execute("SELECT state FROM flow_typescript").get == '{"counts":{"a":1}}'
     database.close()
 

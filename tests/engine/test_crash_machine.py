@@ -249,20 +249,23 @@ class CrashMachine(RuleBasedStateMachine):
             belong |= {f"state/{name}@/epoch", f"logs/{name}@.jsonl"}
             for number in range(task.shards):
                 folder = shard_folder(root, name, number, task.shards)
-                for file in ("state.db", "state.db-wal", "lock"):
-                    belong.add(str((folder / file).relative_to(root)))
+                belong |= {str((folder / file).relative_to(root)) for file in ("state.db", "lock")}
+                attempts = [entry for entry in folder.glob("*-*") if entry.is_dir()]
+                belong |= {str(file.relative_to(root)) for entry in attempts for file in entry.iterdir()}
+                assert len(attempts) <= 1
                 if number in task.tokens:
-                    assert _token(folder) == task.tokens[number]
+                    assert _token(folder, task.tokens[number]) == task.tokens[number]
         found = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
         assert {each for each in found - belong if not re.search(r"/ingest-[^/]*$", each)} == set()
 
 
-def _token(folder: Path) -> str:
-    """The token a shard's state is at, its log included; read from a copy, which leaves everything as it was."""
+def _token(folder: Path, committed: str) -> str:
+    """The attempt a shard's state is at, its log included; read from a copy, which leaves everything as it was."""
     with tempfile.TemporaryDirectory() as name:
         copy = Path(name) / "copy"
         shutil.copytree(folder, copy)
-        db = apsw.Connection(str(copy / "state.db"))
+        attempt = copy / committed / "state.db"
+        db = apsw.Connection(str(attempt if attempt.exists() else copy / "state.db"))
         token: str = db.execute("SELECT token FROM flow_shard").get
         db.close()
         return token

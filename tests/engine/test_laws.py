@@ -19,8 +19,8 @@ from random_catalogs import BASE, SECOND, SOURCE, catalogs, histories
 
 from derive.catalog import load
 from derive.document.clock import format_rfc3339, parse_rfc3339
-from derive.engine import plan
 from derive.engine.executor import InProcessExecutor
+from derive.engine.plan import Limits
 from derive.engine.run import Run
 from derive.engine.spark import SparkExecutor
 from derive.engine.split import split
@@ -39,10 +39,12 @@ def world_of(folder: str | Path, name: str, text: str) -> World:
     return World(path / name, load(write_catalog(path, text)))
 
 
-def one_go(folder: str, name: str, text: str, documents: Documents, shards: int) -> dict[str, str]:
+def one_go(
+    folder: str, name: str, text: str, documents: Documents, shards: int, limits: Limits | None = None
+) -> dict[str, str]:
     world = world_of(folder, name, text)
     world.ingest(SOURCE, documents)
-    world.step(shards=shards)
+    world.step(shards=shards, limits=limits)
     found = world.digest()
     world.store.close()
     return found
@@ -64,8 +66,9 @@ def pieces(documents: Documents, data: st.DataObject) -> list[tuple[Documents, i
     return [*found, ([], LATER)]
 
 
-def run_tasks(world: World, tasks: set[str] | None, shards: int) -> None:
-    run = Run(world.catalog, world.store, InProcessExecutor(), tasks=sorted(tasks) if tasks else None, shards=shards)
+def run_tasks(world: World, tasks: set[str] | None, shards: int, limits: Limits | None = None) -> None:
+    names = sorted(tasks) if tasks else None
+    run = Run(world.catalog, world.store, InProcessExecutor(), tasks=names, shards=shards, limits=limits)
     run.step()
     run.close()
     assert [task.error for task in run.tasks.values() if task.error] == []
@@ -97,11 +100,11 @@ class Watched:
 def test_l1_and_l3_any_shards_and_any_batching_give_the_same_bytes(
     text: str, documents: Documents, data: st.DataObject
 ) -> None:
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+    with tempfile.TemporaryDirectory() as folder:
         whole = one_go(folder, "whole", text, documents, 1)
-        patch.setattr(plan, "MAX_DOCUMENTS", data.draw(st.sampled_from([2, 5, plan.MAX_DOCUMENTS])))
-        assert one_go(folder, "three", text, documents, 3) == whole
-        assert one_go(folder, "one", text, documents, 1) == whole
+        limits = data.draw(st.sampled_from([Limits(documents=2), Limits(documents=5), Limits(bytes=2000), Limits()]))
+        assert one_go(folder, "three", text, documents, 3, limits) == whole
+        assert one_go(folder, "one", text, documents, 1, limits) == whole
 
         # Live: documents arrive piece by piece, time passes between them, shards are split and segments merged.
         live = world_of(folder, "live", text)
@@ -112,7 +115,7 @@ def test_l1_and_l3_any_shards_and_any_batching_give_the_same_bytes(
             live.wall = now
             # Tasks may be run one without the others.
             tasks = data.draw(st.none() | st.sets(st.sampled_from(sorted(live.catalog.derivations)), min_size=1))
-            run_tasks(live, tasks, data.draw(st.sampled_from([1, 2])))
+            run_tasks(live, tasks, data.draw(st.sampled_from([1, 2])), limits)
             watched.look()
             for name in data.draw(st.sets(st.sampled_from(sorted(live.catalog.derivations)), max_size=1)):
                 state = live.store.task(name)
@@ -293,12 +296,10 @@ def spark_agrees(spark: SparkExecutor, text: str, documents: Documents, counts: 
     with tempfile.TemporaryDirectory() as folder:
         expected = one_go(folder, "oracle", text, documents, 1)
         # Once through the shuffles, however little it is; and once as it comes, in one task while it is little.
-        for shards, small in product(counts, [-1, plan.SMALL_DOCUMENTS]):
-            world = world_of(folder, f"spark-{shards}-{small}", text)
+        for shards, limits in product(counts, [Limits(small_documents=-1), Limits()]):
+            world = world_of(folder, f"spark-{shards}-{limits.small_documents}", text)
             world.ingest(SOURCE, documents)
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(plan, "SMALL_DOCUMENTS", small)
-                world.step(spark, shards=shards)
+            world.step(spark, shards=shards, limits=limits)
             assert world.digest() == expected
             world.store.close()
 

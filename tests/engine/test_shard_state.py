@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import apsw
 import pytest
 
+from derive.engine.attempt import Attempt
 from derive.engine.state import fold, open_state, publish_epoch
-from derive.errors import FencedError, StorageError
+from derive.errors import FencedError, OutdatedError, StorageError
 from derive.storage.store import Store
 
 
@@ -22,22 +24,30 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "state" / "task@" / "shard"
 
 
-def append(folder: Path, committed: str | None, token: str) -> None:
-    with open_state(folder, epoch=1, committed=committed, token=token) as db:
-        db.execute("CREATE TABLE IF NOT EXISTS added (token TEXT)")
-        db.execute("INSERT INTO added VALUES (?)", (token,))
+def attempt(name: str, number: int = 0, epoch: int = 1) -> Attempt:
+    """An attempt at a transaction that is named by a letter; later letters are later transactions."""
+    return Attempt(epoch, ord(name), number, name)
 
 
-def added(folder: Path, committed: str) -> list[str]:
+def append(folder: Path, committed: str | None, name: str, number: int = 0) -> str:
+    """Write as one attempt; returns its name."""
+    own = attempt(name, number)
+    with open_state(folder, attempt=own, committed=committed) as db:
+        db.execute("CREATE TABLE IF NOT EXISTS added (name TEXT)")
+        db.execute("INSERT INTO added VALUES (?)", (str(own),))
+    return str(own)
+
+
+def added(folder: Path, committed: str, name: str = "z") -> list[str]:
     found: list[str] = []
-    with pytest.raises(LookupError), open_state(folder, epoch=1, committed=committed, token="looked") as db:
-        found = [row[0] for row in db.execute("SELECT token FROM added")]
+    with pytest.raises(LookupError), open_state(folder, attempt=attempt(name), committed=committed) as db:
+        found = [row[0] for row in db.execute("SELECT name FROM added")]
         raise LookupError
     return found
 
 
 def test_every_setting_is_made(folder: Path) -> None:
-    with open_state(folder, epoch=1, committed=None, token="a") as db:
+    with open_state(folder, attempt=attempt("a"), committed=None) as db:
         names = ("journal_mode", "locking_mode", "synchronous", "wal_autocheckpoint", "cache_size", "temp_store")
         found = {name: db.execute(f"PRAGMA {name}").get for name in names}
 
@@ -63,46 +73,132 @@ def test_every_setting_of_the_metadata_is_made(tmp_path: Path) -> None:
 
 def test_what_is_prepared_changes_no_byte_of_the_file(folder: Path) -> None:
     append(folder, None, "a")
-    before = fold(folder, epoch=1, committed="a").read_bytes()
-    append(folder, "a", "b")
+    before = fold(folder, attempt=attempt("b"), committed="a-0").read_bytes()
+    append(folder, "a-0", "c")
 
     assert (folder / "state.db").read_bytes() == before
-    assert (folder / "state.db-wal").stat().st_size > 0
+    assert (folder / "c-0" / "state.db-wal").stat().st_size > 0
 
 
 def test_the_metadata_decides_what_becomes_of_it(folder: Path) -> None:
     append(folder, None, "a")
-    append(folder, "a", "b")
-    assert added(folder, "b") == ["a", "b"]
+    append(folder, "a-0", "b")
+    append(folder, "b-0", "c")
+    append(folder, "b-0", "d")  # c was not committed
 
-    append(folder, "b", "c")
-    assert added(folder, "b") == ["a", "b"]  # c was not committed
-    append(folder, "b", "d")
-    assert added(folder, "d") == ["a", "b", "d"]
+    assert added(folder, "d-0") == ["a-0", "b-0", "d-0"]
+
+
+def test_what_was_not_committed_leaves_nothing(folder: Path) -> None:
+    append(folder, None, "a")
+    append(folder, "a-0", "b")
+
+    assert added(folder, "a-0", "c") == ["a-0"]
+    assert sorted(entry.name for entry in folder.iterdir()) == ["lock", "state.db"]
 
 
 def test_without_a_commit_nothing_is_left(folder: Path) -> None:
     append(folder, None, "a")
     append(folder, None, "b")
 
-    assert added(folder, "b") == ["b"]
+    assert added(folder, "b-0") == ["b-0"]
+
+
+@pytest.mark.parametrize("wins", [0, 1])
+def test_of_two_attempts_at_a_transaction_either_may_be_committed(wins: int, folder: Path) -> None:
+    """Spark may take what either of them said."""
+    append(folder, None, "a")
+    append(folder, "a-0", "b", 0)
+    append(folder, "a-0", "b", 1)
+
+    assert added(folder, f"b-{wins}") == ["a-0", f"b-{wins}"]
+
+
+def test_two_attempts_at_once_do_not_see_one_another(folder: Path) -> None:
+    append(folder, None, "a")
+    with open_state(folder, attempt=attempt("b", 0), committed="a-0") as older:
+        older.execute("INSERT INTO added VALUES ('b-0')")
+        append(folder, "a-0", "b", 1)
+        assert [row[0] for row in older.execute("SELECT name FROM added")] == ["a-0", "b-0"]
+
+    assert added(folder, "b-1") == ["a-0", "b-1"]
+
+
+def test_an_attempt_that_comes_late_touches_nothing(folder: Path) -> None:
+    """The worker was taken for lost before it opened its shard; since then another attempt was committed."""
+    append(folder, None, "a")
+    append(folder, "a-0", "b", 1)
+
+    with pytest.raises(OutdatedError, match="a newer attempt at the state in .* has begun"):
+        append(folder, "a-0", "b", 0)
+    append(folder, "b-1", "c")
+    with pytest.raises(OutdatedError):
+        append(folder, "a-0", "b", 0)
+    assert added(folder, "c-0") == ["a-0", "b-1", "c-0"]
+
+
+def test_an_attempt_that_ends_late_changes_nothing(folder: Path) -> None:
+    """It had opened its shard, and commits its own log once two more transactions are over."""
+    append(folder, None, "a")
+    with open_state(folder, attempt=attempt("b", 0), committed="a-0") as late:
+        late.execute("INSERT INTO added VALUES ('b-0')")
+        append(folder, "a-0", "b", 1)
+        append(folder, "b-1", "c")
+        append(folder, "c-0", "d")
+        late.execute("INSERT INTO added VALUES ('late')")
+
+    assert added(folder, "d-0") == ["a-0", "b-1", "c-0", "d-0"]
 
 
 def test_an_error_leaves_what_was_there(folder: Path) -> None:
     append(folder, None, "a")
-    with pytest.raises(ZeroDivisionError), open_state(folder, epoch=1, committed="a", token="b") as db:
+    with pytest.raises(ZeroDivisionError), open_state(folder, attempt=attempt("b"), committed="a-0") as db:
         db.execute("INSERT INTO added VALUES ('b')")
         raise ZeroDivisionError
 
-    assert added(folder, "a") == ["a"]
+    assert sorted(entry.name for entry in folder.iterdir()) == ["lock", "state.db"]
+    assert added(folder, "a-0") == ["a-0"]
 
 
-def test_a_database_that_is_not_at_the_committed_token_is_refused(folder: Path) -> None:
+def test_a_block_that_ends_the_transaction_fails_and_leaves_nothing(folder: Path) -> None:
     append(folder, None, "a")
-    append(folder, "a", "b")
+    with (
+        pytest.raises(StorageError, match="was ended from inside it"),
+        open_state(folder, attempt=attempt("b"), committed="a-0") as db,
+    ):
+        db.execute("ROLLBACK")
+        db.execute("INSERT INTO added VALUES ('outside')")
 
-    with pytest.raises(StorageError, match="is not at the committed transaction z"):
-        append(folder, "z", "c")
+    assert added(folder, "a-0") == ["a-0"]
+
+
+def test_a_log_that_an_older_version_left_beside_the_database_is_folded_or_removed(folder: Path) -> None:
+    append(folder, None, "a")
+    path = fold(folder, attempt=attempt("b"), committed="a-0")
+    for token in ("c", "d"):
+        db = apsw.Connection(str(path))
+        db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        db.execute("PRAGMA journal_mode=WAL; PRAGMA wal_autocheckpoint=0").fetchall()
+        db.execute(
+            f"BEGIN; INSERT INTO added VALUES ('{token}'); UPDATE flow_shard SET token = '{token}'; COMMIT"
+        ).fetchall()
+        db.close(True)
+        assert Path(f"{path}-wal").stat().st_size > 0
+        if token == "c":
+            assert added(folder, "c", "e") == ["a-0", "c"]
+
+    assert added(folder, "c", "f") == ["a-0", "c"]
+    assert not Path(f"{path}-wal").exists()
+
+
+def test_a_database_that_is_not_at_the_committed_attempt_is_refused(folder: Path) -> None:
+    append(folder, None, "a")
+    append(folder, "a-0", "b")
+
+    with pytest.raises(StorageError, match="is not at the committed transaction x"):
+        append(folder, "x", "c")
+    with pytest.raises(StorageError, match="is not at the committed transaction x"):
+        fold(folder, attempt=attempt("d"), committed="x")
 
 
 def test_a_superseded_run_touches_nothing(folder: Path, tmp_path: Path) -> None:
@@ -110,9 +206,9 @@ def test_a_superseded_run_touches_nothing(folder: Path, tmp_path: Path) -> None:
     write_epoch(tmp_path, "task", 2)
 
     with pytest.raises(FencedError, match="another flowctl has taken over 'task'"):
-        append(folder, "a", "b")
-    with open_state(folder, epoch=2, committed="a", token="b") as db:
-        assert db.execute("SELECT token FROM added").get == "a"
+        append(folder, "a-0", "b")
+    with open_state(folder, attempt=attempt("b", epoch=2), committed="a-0") as db:
+        assert db.execute("SELECT name FROM added").get == "a-0"
 
 
 def test_an_epoch_never_goes_back(folder: Path, tmp_path: Path) -> None:
@@ -120,5 +216,5 @@ def test_an_epoch_never_goes_back(folder: Path, tmp_path: Path) -> None:
 
     with pytest.raises(FencedError, match="another flowctl has taken over 'task'"):
         write_epoch(tmp_path, "task", 2)
-    with open_state(folder, epoch=3, committed=None, token="a") as db:
+    with open_state(folder, attempt=attempt("a", epoch=3), committed=None) as db:
         db.execute("CREATE TABLE mine (n INTEGER)")

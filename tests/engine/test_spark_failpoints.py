@@ -14,7 +14,7 @@ from conftest import World, write_catalog
 
 from derive.catalog import load
 from derive.document.clock import format_rfc3339
-from derive.engine import plan
+from derive.engine.plan import Limits
 from derive.engine.spark import SparkExecutor
 from derive.errors import LostError
 
@@ -45,6 +45,8 @@ collections:
           shuffle: {key: [/k]}
           lambda: INSERT INTO seen VALUES ($k, 1) ON CONFLICT DO UPDATE SET n = n + 1 RETURNING substr(k, 1, 1) AS k, n;
 """
+SHUFFLED = Limits(small_documents=-1)
+"""However little there is to read, it is shuffled."""
 FLOWCTL = "import sys; sys.argv[0] = 'flowctl'; from derive.cli.main import main; main()"
 
 
@@ -70,25 +72,24 @@ def loaded(folder: Path, name: str, batch: int = 0, world: World | None = None) 
 
 @pytest.mark.parametrize("failpoint", ["segment.closed", "state.committed"])
 def test_l2_a_worker_that_dies_wherever_it_is_changes_nothing(
-    failpoint: str, spark: SparkExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    failpoint: str, spark: SparkExecutor, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(plan, "SMALL_DOCUMENTS", -1)
     expected = loaded(tmp_path, "expected")
     expected.step(shards=2)
     loaded(tmp_path, "", 1, expected).step()
 
     world = loaded(tmp_path, "disturbed")
-    world.step(spark, shards=2)
+    world.step(spark, shards=2, limits=SHUFFLED)
     before = world.digest()
     loaded(tmp_path, "", 1, world)
     with failing_workers(spark, failpoint), pytest.raises(LostError, match="the Spark job of 'w/counts' failed"):
-        world.step(spark)
+        world.step(spark, limits=SHUFFLED)
     assert world.digest() == before
     task = world.store.task("w/counts")
     assert task is not None
     assert task.error is not None
 
-    world.step(spark)
+    world.step(spark, limits=SHUFFLED)
     assert world.digest() == expected.digest()
     stored = {str(path.relative_to(world.root)) for path in world.root.rglob("collections/w/counts@/*.parquet")}
     assert stored == world.store.files.known("w/counts")

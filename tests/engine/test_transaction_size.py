@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from conftest import World, write_catalog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from derive.catalog import load
-from derive.engine import plan
+from derive.document.clock import format_rfc3339
 from derive.engine.executor import InProcessExecutor
+from derive.engine.plan import Limits
 from derive.engine.run import Run, Silent
 from derive.engine.task import Committed
+from derive.errors import FrontierError
+from derive.storage.descriptions import TaskCommit
 
 CATALOG = """
 collections:
@@ -26,6 +31,7 @@ collections:
       transforms: [{name: copy, source: size/numbers, shuffle: any, lambda: SELECT $n}]
 """
 PER_TICK = 10
+BASE = 1_700_000_000_000_000
 
 
 class Sizes(Silent):
@@ -56,14 +62,83 @@ def test_a_backlog_is_cut_into_transactions_of_the_greatest_size(
         first += count
     sizes = Sizes()
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan, "MAX_DOCUMENTS", most)
-        run = Run(world.catalog, world.store, InProcessExecutor(), observer=sizes)
-        while run.step():
-            pass
-        run.close()
+    run = Run(world.catalog, world.store, InProcessExecutor(), observer=sizes, limits=Limits(documents=most))
+    while run.step():
+        pass
+    run.close()
 
     # A tick is never cut, and how documents are spread over the time of a file is an estimate.
     assert sum(sizes.found) == first
     assert all(most - 2 * PER_TICK <= each <= most + 2 * PER_TICK for each in sizes.found[:-1])
     assert sizes.found[-1] <= most + 2 * PER_TICK
+
+
+TWO = """
+collections:
+  size/numbers:
+    schema: &schema {type: object, required: [n], properties: {n: {type: integer}}}
+    key: [/n]
+  size/others:
+    schema: *schema
+    key: [/n]
+  size/both:
+    schema: {type: object, required: [k, n], properties: {k: {type: string}, n: {type: integer}}}
+    key: [/k, /n]
+    derive:
+      using: {sqlite: {}}
+      transforms:
+        - {name: one, source: size/numbers, shuffle: any, lambda: "SELECT 'one' AS k, $n"}
+"""
+SECOND = """        - {name: two, source: size/others, READ shuffle: any, lambda: "SELECT 'two' AS k, $n"}
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("", ""), ("readDelay: 1h,", ""), ("", "readDelay: 20m,"), ("", "backfill: 1,")],
+    ids=["new", "shorter", "longer", "backfill"],
+)
+def test_transforms_at_different_places_never_step_back(before: str, after: str, tmp_path: Path) -> None:
+    """A transform that has far to go shares transactions with one that is ahead of it only where both have to go."""
+    documents = [{"n": n, "at": format_rfc3339(BASE + n * 1_000_000)} for n in range(300)]
+    first = TWO + (SECOND.replace("READ", before) if before or "backfill" in after else "")
+    world = World(tmp_path / "data", load(write_catalog(tmp_path, first)), wall=BASE + 1_200_000_000)
+    world.ingest("size/numbers", documents)
+    world.ingest("size/others", documents)
+    limits = Limits(documents=40)
+
+    def settle() -> None:
+        run = world.run(limits=limits)
+        while run.step():
+            pass
+        run.close()
+        assert [task.error for task in run.tasks.values()] == [None]
+
+    settle()
+    world.catalog = load(write_catalog(tmp_path, TWO + SECOND.replace("READ", after)))
+    world.wall += 10_000_000
+    settle()
+    world.wall += 3600_000_000
+    settle()
+
+    task = world.store.task("size/both")
+    assert task is not None
+    again = 300 if "backfill" in after else 0
+    assert task.documents_in == 600 + again
+    rows = [row[3] for row in world.rows("size/both")]
+    assert len(rows) == len(set(rows)) + again == 600 + again
+
+
+def test_a_commit_that_steps_back_is_refused(tmp_path: Path) -> None:
+    world = World(tmp_path / "data", load(write_catalog(tmp_path, CATALOG)), wall=BASE + 100_000_000)
+    world.ingest("size/numbers", [{"n": 1, "at": format_rfc3339(BASE)}])
+    world.step()
+    capability = world.store.acquire_exclusive("size/copies")
+    known = world.store.task("size/copies")
+    assert known is not None
+    positions = {key: position - 1 for key, position in known.positions.items()}
+    commit = TaskCommit("size/copies", positions, known.places, {}, 5, 5)
+
+    with pytest.raises(FrontierError, match="'copy' of 'size/copies' would step back in 'size/numbers'"):
+        world.store.update_and_downgrade(capability, [], capability.frontier, task=commit)
+    assert world.store.task("size/copies") == known

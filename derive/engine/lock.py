@@ -1,0 +1,70 @@
+"""File locks, which end with the process that holds them, and which a paused process cannot hold for ever."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from derive.errors import HeldError
+
+_PATIENCE_SECONDS = 60.0
+_EVICTION_SECONDS = 5.0
+_POLL_SECONDS = 0.02
+
+
+@contextmanager
+def locked(file: Path, may_evict: Callable[[int], bool] = lambda _: False) -> Iterator[int]:
+    """Hold a lock for as long as the block takes; it is given to whoever holds it as an open file.
+
+    Args:
+        file: is created if it is missing.
+        may_evict: asked, of the open file, when another process has held the lock for five seconds: whether that
+            process may be killed, if it is one of this machine. It is to say so only where nothing is lost by that.
+
+    Raises:
+        HeldError: another process has held it for a minute.
+    """
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        _acquire(file, descriptor, may_evict)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _acquire(file: Path, descriptor: int, may_evict: Callable[[int], bool]) -> None:
+    begun = time.monotonic()
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            waited = time.monotonic() - begun
+        holder = _holder(descriptor) if waited > _EVICTION_SECONDS else None
+        if holder not in (None, os.getpid()) and may_evict(descriptor):
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(holder, signal.SIGKILL)
+        if waited > _PATIENCE_SECONDS:
+            who = f"process {holder}" if holder else "a process of another machine"
+            raise HeldError(
+                f"{who} has held {file} for more than a minute",
+                hint="it works for a transaction that was given up; it goes on by itself once that process has ended",
+            )
+        time.sleep(_POLL_SECONDS)
+
+
+def _holder(descriptor: int) -> int | None:
+    """The process that holds the lock of an open file, if it is one that can be seen from here."""
+    status = os.fstat(descriptor)
+    wanted = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    with suppress(OSError):
+        for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
+            fields = line.split()
+            if fields[1] == "FLOCK" and fields[5] == wanted and int(fields[4]) > 0:
+                return int(fields[4])
+    return None

@@ -1,0 +1,37 @@
+"""Pace: how much a task takes on at once, which is less after it has lost workers.
+
+A worker that is lost has most often run out of memory. The next attempt covers half as much as the one that was lost,
+and each one that succeeds lets the task take on twice as much again, up to its limits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from derive.engine.plan import Limits, Size
+
+
+class Pace:
+    """How much one task takes on at once.
+
+    Args:
+        limits: the most it ever takes on.
+
+    Attributes:
+        limits: what it takes on now.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._most = limits
+        self.limits = limits
+
+    def slow_down(self, lost: Size) -> None:
+        """Take on half of what was lost."""
+        self.limits = replace(self.limits, documents=max(lost.documents // 2, 1), bytes=max(lost.bytes // 2, 1))
+
+    def speed_up(self) -> None:
+        """Take on twice as much, up to the most there is."""
+        now, most = self.limits, self._most
+        self.limits = replace(
+            now, documents=min(2 * now.documents, most.documents), bytes=min(2 * now.bytes, most.bytes)
+        )

@@ -1,0 +1,116 @@
+"""After workers are lost a task takes on less, so that what does not fit into memory ends in progress or in an error."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from conftest import World, write_catalog
+
+from derive.catalog import load
+from derive.document.clock import format_rfc3339
+from derive.engine.executor import InProcessExecutor
+from derive.engine.log import recent_entries
+from derive.engine.pace import Pace
+from derive.engine.plan import Limits, Plan, Progress, Size, size_of
+from derive.engine.worker import Message
+from derive.errors import LostError
+
+CATALOG = """
+collections:
+  p/numbers:
+    schema: &schema {type: object, required: [n], properties: {n: {type: integer}, at: {type: string}}}
+    key: [/n]
+  p/copies:
+    schema: *schema
+    key: [/n]
+    derive:
+      using: {sqlite: {}}
+      transforms: [{name: copy, source: p/numbers, shuffle: any, lambda: SELECT $n}]
+"""
+BASE = 1_700_000_000_000_000
+
+
+@dataclass
+class LosesWorkers(InProcessExecutor):
+    """Loses its workers over every transaction of more than so many documents."""
+
+    most: int
+    sizes: list[int] = field(default_factory=list)
+
+    def execute(self, plan: Plan, progress: Progress) -> list[Message]:
+        documents = size_of(plan.reads).documents
+        self.sizes.append(documents)
+        if documents > self.most:
+            raise LostError("the Spark job failed: a worker was killed", hint="see the log")
+        return super().execute(plan, progress)
+
+
+def world_of(folder: Path, apart: int) -> World:
+    """A hundred documents, so many microseconds apart."""
+    world = World(folder / "data", load(write_catalog(folder, CATALOG)))
+    world.ingest("p/numbers", [{"n": n, "at": format_rfc3339(BASE + n * apart)} for n in range(100)])
+    return world
+
+
+def test_the_next_attempt_covers_half_as_much(tmp_path: Path) -> None:
+    world = world_of(tmp_path, apart=1_000_000)
+    executor = LosesWorkers(most=30)
+    run = world.run(executor)
+    run.step()
+
+    assert [task.error for task in run.tasks.values()] == [None]
+    assert len(world.rows("p/copies")) == 100
+    assert executor.sizes[:3] == [100, 49, 25]  # a tick is never cut
+    assert max(executor.sizes[3:]) <= 55
+    said = [entry["message"] for entry in recent_entries(world.root, "p/copies") if entry["level"] == "warn"]
+    assert said[0].endswith("; trying again with half as many documents")
+
+
+def test_a_tick_that_does_not_fit_ends_in_an_error_that_says_so(tmp_path: Path) -> None:
+    world = world_of(tmp_path, apart=1)
+    executor = LosesWorkers(most=30)
+    run = world.run(executor)
+    run.step()
+
+    (error,) = (task.error for task in run.tasks.values())
+    assert isinstance(error, LostError)
+    assert error.message.startswith(
+        "the Spark job failed: a worker was killed; the transaction was as small as one can be, about 100 documents of"
+    )
+    assert error.hint == "give workers more memory, or ticks less time; see the log"
+    assert executor.sizes == [100]
+
+
+def test_what_succeeds_lets_a_task_take_on_more_again() -> None:
+    pace = Pace(Limits(documents=1000, bytes=5000))
+    pace.slow_down(Size(documents=100, bytes=3))
+    seen = [pace.limits]
+    for _ in range(6):
+        pace.speed_up()
+        seen.append(pace.limits)
+
+    assert [limits.documents for limits in seen] == [50, 100, 200, 400, 800, 1000, 1000]
+    assert [limits.bytes for limits in seen] == [1, 2, 4, 8, 16, 32, 64]
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_defect_fails_its_task_and_says_where_its_traceback_is(tmp_path: Path, shards: int) -> None:
+    class Defective(InProcessExecutor):
+        def execute(self, plan: Plan, progress: Progress) -> list[Message]:
+            raise KeyError("unforeseen")
+
+    world = world_of(tmp_path, apart=1)
+    run = world.run(Defective(), shards=shards)
+    run.step()
+
+    (error,) = (task.error for task in run.tasks.values())
+    assert str(error) == (
+        "flowctl has a defect that 'p/copies' meets: KeyError: 'unforeseen'"
+        " (nothing is lost; please report it with what 'flowctl logs --task p/copies' says)"
+    )
+    assert not error.heals
+    (entry, told) = recent_entries(world.root, "p/copies")
+    assert "Traceback (most recent call last)" in entry["message"]
+    assert told["message"] == str(error)
