@@ -3,7 +3,8 @@ printed is what they show.
 
 A fenced block whose info string is a language and a file name (```` ```yaml flow.yaml ````) becomes that file. In a
 ```` ```console ```` block a line that begins with `$ ` is a command, and the lines after it are what it prints; a line
-`…` stands for any lines, a `…` within a line for any text, and a command with no lines after it may print what it likes. A page without files is not run.
+`…` stands for any lines, a `…` within a line for any text, and a command with no lines after it may print what it
+likes. A page without files is not run.
 """
 
 from __future__ import annotations
