@@ -19,8 +19,10 @@ from typing import Any
 
 import orjson
 
+from connectors.derive_typescript.command import deno, environment
+from connectors.derive_typescript.prepared import project_folder
 from connectors.derive_typescript.process import command_of
-from connectors.derive_typescript.project import deno, digest_of, environment, project_folder
+from connectors.derive_typescript.project import digest_of
 from connectors.derive_typescript.session import FRAME_DOCUMENTS
 from connectors.derive_typescript.stuck import frame_of
 from derive.catalog import load

@@ -12,13 +12,16 @@ from pathlib import Path
 
 import orjson
 
+from connectors.derive_typescript.command import NO_NETWORK, deno, environment
+from connectors.derive_typescript.graph import look_into
 from connectors.derive_typescript.place import authored, member_position, position_in
-from connectors.derive_typescript.project import CHECK, deno, environment, module_of, write_project
+from connectors.derive_typescript.project import CHECK, module_of, write_project
 from connectors.derive_typescript.types import RESERVED, method_of
 from derive.errors import Issue
 from derive.position import Position, Script
 from derive.protocol.specs import JSON, DerivationSpec
 
+_GRAPH = "graph.ts"
 _HEADER = re.compile(r"(?:TS\d+ \[ERROR\]|error): (.*)")
 _CHECK_PLACE = re.compile(rf"/{re.escape(CHECK)}:(\d+):\d+")
 _PROJECT = re.compile(r"/(flowctl-deno-[^/\s]+)/")
@@ -26,8 +29,6 @@ _LIBRARY = re.compile(
     r"""(?:npm package ['"]|for package ['"]|JSR package manifest for ['"]|in cache: ['"])(@?[^'"@]+)"""
 )
 _FETCH = "fetch libraries ahead of time: flowctl generate --cache"
-_NO_NETWORK = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
-"""Deno checks, unlike it runs, with a network if there is one, whatever it is told."""
 _FILE_NAME = re.compile(r"""(['"])(?:\./[^'"]*|file://[^'"]*/)module\.ts\1""")
 
 
@@ -77,7 +78,12 @@ def check_modules(specs: Sequence[DerivationSpec]) -> list[Issue]:
     try:
         projects = {write_project(each, parent).name: each for each in specs}
         _join(parent, projects)
-        return _check(parent, projects)
+        root = parent / _GRAPH
+        root.write_text("".join(f"import './{name}/{CHECK}';\n" for name in projects))
+        graphs = look_into({parent / name: each for name, each in projects.items()}, root)
+        looked = zip(projects.items(), graphs, strict=True)
+        sound = {name: each for (name, each), graph in looked if not graph.issues}
+        return [issue for graph in graphs for issue in graph.issues] + (_check(parent, sound) if sound else [])
     finally:
         shutil.rmtree(parent, ignore_errors=True)
 
@@ -101,7 +107,7 @@ def _check(parent: Path, projects: Mapping[str, DerivationSpec]) -> list[Issue]:
     run = subprocess.run(
         [deno(), "check", "--cached-only", "--quiet", *(f"{name}/{CHECK}" for name in projects)],
         cwd=parent,
-        env={**environment(), **_NO_NETWORK},
+        env={**environment(), **NO_NETWORK},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -11,7 +11,7 @@ from connectors.derive_sqlite.shuffle import ComputedShuffle, check_shuffles
 from connectors.derive_sqlite.stub import shuffle_stubs
 from connectors.derive_typescript.check import check_modules, check_names
 from connectors.derive_typescript.deno_json import extend_settings
-from connectors.derive_typescript.project import cache_modules
+from connectors.derive_typescript.prepared import cache_modules
 from connectors.derive_typescript.session import TypeScriptSession
 from connectors.derive_typescript.stub import module_stubs
 from connectors.derive_typescript.types import generate_interfaces
@@ -49,7 +49,7 @@ class TypeScriptConnector:
         Raises:
             FlowError: a `deno.json` is there and cannot be read.
         """
-        settings = extend_settings(root)
+        settings = extend_settings(root, spec.settings)
         notes = [] if settings.note is None else [settings.note]
         files = []
         if {".", ".."} & set(spec.name.split("/")):

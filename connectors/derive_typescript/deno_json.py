@@ -7,6 +7,7 @@ Where that cannot be done safely nothing is done, and the author is told what to
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,14 +16,14 @@ from pathlib import Path
 from derive.document.jsonc import parse_jsonc, plain_json
 from derive.document.pointer import JSON
 from derive.errors import FlowError
+from derive.protocol.derive import GENERATED_FOLDER
 
-NAME, TARGET = "flow/", "./flow_generated/typescript/"
-"""The entry of the import map."""
+NAME = "flow/"
+"""The name, in the import map, of the folder of generated types."""
 
 _FILES = ("deno.json", "deno.jsonc")
 _STRING = r'"(?:[^"\\\n]|\\.)*"'
 _TOKEN = re.compile(rf"{_STRING}|[{{}}\[\]:,]")
-_NEW = json.dumps({"imports": {NAME: TARGET}}, indent=4) + "\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,59 +41,62 @@ class Settings:
     note: str | None = None
 
 
-def extend_settings(root: Path) -> Settings:
+def extend_settings(root: Path, named: str = "") -> Settings:
     """The project's `deno.json` (or `deno.jsonc`) with an entry for the generated types.
 
     Args:
         root: of the project.
+        named: path of the file that the catalog names; without one it is in the root.
 
     Raises:
         FlowError: it is there and cannot be read.
     """
-    path = next((root / name for name in _FILES if (root / name).exists()), None)
-    if path is None:
-        return Settings(root / _FILES[0], _NEW)
+    path = Path(named) if named else next((root / name for name in _FILES if (root / name).exists()), root / _FILES[0])
+    to_root = os.path.relpath(root, path.parent)
+    target = f"{'.' if to_root == '.' else to_root}/{GENERATED_FOLDER}/typescript/"
     try:
         text = path.read_bytes().decode()
+    except FileNotFoundError:
+        return Settings(path, json.dumps({"imports": {NAME: target}}, indent=4) + "\n")
     except OSError as exc:
         raise FlowError(f"cannot read {path}: {exc.strerror or exc}") from exc
     except UnicodeDecodeError:
-        return _left_alone(path, "is not UTF-8 text")
-    reason = _obstacle(parse_jsonc(text))
+        return _left_alone(path, target, "is not UTF-8 text")
+    reason = _obstacle(parse_jsonc(text), target)
     if reason is not None:
-        return _left_alone(path, reason)
+        return _left_alone(path, target, reason)
     value = parse_jsonc(text)
-    if value.get("imports", {}).get(NAME) == TARGET:
+    if value.get("imports", {}).get(NAME) == target:
         return Settings(path, text)
-    extended = _insert(text, has_imports="imports" in value)
-    if parse_jsonc(extended) != {**value, "imports": {**value.get("imports", {}), NAME: TARGET}}:
-        return _left_alone(path, "is not understood")
+    extended = _insert(text, target, has_imports="imports" in value)
+    if parse_jsonc(extended) != {**value, "imports": {**value.get("imports", {}), NAME: target}}:
+        return _left_alone(path, target, "is not understood")
     return Settings(path, extended)
 
 
-def _obstacle(value: JSON) -> str | None:
+def _obstacle(value: JSON, target: str) -> str | None:
     """Why nothing can be added to a file that holds this; None if something can, or need not."""
     imports = value.get("imports", {}) if isinstance(value, dict) else None
     if not isinstance(imports, dict):
         return "is not understood"
-    if imports.get(NAME, TARGET) != TARGET:
+    if imports.get(NAME, target) != target:
         return f"has another place for it, {json.dumps(imports[NAME])}"
     return f"has its imports in {json.dumps(value['importMap'])}" if "importMap" in value else None
 
 
-def _left_alone(path: Path, why: str) -> Settings:
+def _left_alone(path: Path, target: str, why: str) -> Settings:
     return Settings(
-        path, None, f'for editors to find the types, add "{NAME}": "{TARGET}" to "imports": {path.name} {why}'
+        path, None, f'for editors to find the types, add "{NAME}": "{target}" to "imports": {path.name} {why}'
     )
 
 
-def _insert(text: str, *, has_imports: bool) -> str:
+def _insert(text: str, target: str, *, has_imports: bool) -> str:
     """The text with the entry inserted at the beginning of the object it belongs to."""
     plain = plain_json(text)
     newline = "\r\n" if "\r\n" in text else "\n"
     indent = re.search(r"\n([ \t]+)\S", plain)
     step = indent[1] if indent else "    "
-    entry = f"{json.dumps(NAME)}: {json.dumps(TARGET)}"
+    entry = f"{json.dumps(NAME)}: {json.dumps(target)}"
     depth = 2
     begin = _imports_begin(plain) if has_imports else plain.index("{") + 1
     if not has_imports:

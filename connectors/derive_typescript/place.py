@@ -23,12 +23,12 @@ def position_in(module: Script, text: str, length: int = 0) -> Position | None:
     """The author's place that a message or stack of Deno's names first, if it names one."""
     for found in _URL.finditer(text):
         if found[2]:
-            return _position(module, found[1], int(found[2]), int(found[3]), length)
+            return place_in(module, found[1], int(found[2]), int(found[3]), length)
     return None
 
 
-def _position(module: Script, path: str, line: int, column: int, length: int = 0) -> Position:
-    """The place in one of the author's files."""
+def place_in(module: Script, path: str, line: int, column: int, length: int = 0) -> Position:
+    """The place in one of the author's files, of which `path` is where it is in the project."""
     if path == AUTHOR + MODULE:
         return located(module, line, column, length)
     return Position(_shown(module, path), line, column, length)
@@ -61,7 +61,7 @@ def authored(module: Script, text: str) -> str:
 
     def replaced(found: re.Match[str]) -> str:
         if found[2]:
-            return str(_position(module, found[1], int(found[2]), int(found[3])))
+            return str(place_in(module, found[1], int(found[2]), int(found[3])))
         return _shown(module, found[1])
 
     lines = [line for line in text.split("\n") if not _HARNESS_LINE.match(line)]

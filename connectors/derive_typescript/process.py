@@ -15,7 +15,8 @@ from typing import Any, get_args
 
 import orjson
 
-from connectors.derive_typescript.project import command_line, deno, environment, project_folder
+from connectors.derive_typescript.command import command_line, deno, environment
+from connectors.derive_typescript.prepared import project_folder
 from connectors.derive_typescript.types import method_of
 from derive.document.exact import dump_exact
 from derive.protocol.derive import Level, Log

@@ -201,13 +201,14 @@ class _Builder:
             collection=collection,
             connector=derive.connector,
             migrations=derive.migrations,
-            module=derive.module,
+            module=derive.code.module,
             transforms=tuple(transforms),
             sources=sources,
             tick=derive.tick,
             disabled=derive.disabled,
-            imports=derive.imports,
-            libraries=derive.libraries,
+            imports=derive.code.imports,
+            import_map=derive.code.import_map,
+            settings=derive.code.settings,
             permissions=derive.permissions,
         )
 

@@ -6,7 +6,6 @@ code that is wrong; whatever else is wrong is said, and nothing is removed while
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -15,11 +14,11 @@ from typing import Literal
 
 from derive.catalog.build import Build, build
 from derive.catalog.resource import Resources
+from derive.catalog.root import project_root
 from derive.errors import FlowError, Issue
 from derive.protocol.derive import GENERATED, GENERATED_FOLDER, Generation, find_connector
 from derive.protocol.specs import DerivationSpec
 
-_ROOTS = ("flow.yaml", "flow.yml", "flow.json")
 _FILE_NAME = re.compile(r"[^\s;:*?\"<>|]+\.\w+")
 
 
@@ -55,14 +54,6 @@ class Changes:
     issues: tuple[Issue, ...]
     notes: tuple[str, ...]
     derivations: tuple[DerivationSpec, ...]
-
-
-def project_root(source: Path) -> Path:
-    """The folder of the project that a catalog belongs to: the outermost, without a gap, that holds a root file."""
-    folder = source.absolute().parent
-    while folder.parent != folder and any((folder.parent / name).is_file() for name in _ROOTS):
-        folder = folder.parent
-    return Path(os.path.normpath(folder))
 
 
 def plan_changes(source: Path) -> Changes:

@@ -131,6 +131,9 @@ _TRANSFORM = record(
     ("name", "source"),
 )
 
+MODULE_PATTERN = r"\.(ts|mts|tsx|js|mjs|jsx)$"
+"""What names of files with code end with."""
+
 _PERMISSIONS = record(
     "Permissions",
     "What the module may touch outside its sandbox, if `flowctl run` is given `--allow-permissions`.",
@@ -157,15 +160,30 @@ _USING = only_one(
             },
             types=("object", "null"),
         ),
-        "typescript": record(
-            "TypeScript",
-            "Lambdas are methods of a TypeScript class, run by Deno.",
-            {
-                "module": text(f"The module, whose class `Derivation` has a method per transform. {_FILE}"),
-                "permissions": _PERMISSIONS,
+        "typescript": {
+            **record(
+                "TypeScript",
+                "Lambdas are methods of a TypeScript class, run by Deno.",
+                {
+                    "module": text(f"The module, whose class `Derivation` has a method per transform. {_FILE}"),
+                    "files": array(
+                        "Files in place of 'module'. The first with code is the module; the 'imports' of a 'deno.json'"
+                        " are names for what it imports; others travel with it.",
+                        text("A file, relative to this one.", title="File"),
+                        contains={"type": "string", "pattern": MODULE_PATTERN},
+                        errorMessage="'files' is an array of paths, one of them of a module such as 'mod.ts'",
+                        **{"x-code": "E018"},
+                    ),
+                    "permissions": _PERMISSIONS,
+                },
+            ),
+            "if": {"type": "object"},
+            "then": {
+                "anyOf": [{"required": ["module"]}, {"required": ["files"]}],
+                "errorMessage": "a derivation in TypeScript needs 'module' or 'files'",
+                "x-code": "E018",
             },
-            ("module",),
-        ),
+        },
     },
     "E014",
     "'using' names exactly one of 'sqlite' and 'typescript'",

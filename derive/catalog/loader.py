@@ -15,6 +15,7 @@ from derive.catalog.collection_schema import SchemaLoader
 from derive.catalog.model import (
     AdvanceDef,
     CatalogDef,
+    CodeDef,
     CollectionDef,
     DeriveDef,
     SourceDef,
@@ -22,8 +23,9 @@ from derive.catalog.model import (
     TestDef,
     TransformDef,
 )
-from derive.catalog.modules import imported_files, named_libraries
+from derive.catalog.module_loader import ModuleLoader
 from derive.catalog.resource import Resources, why
+from derive.catalog.root import project_root
 from derive.catalog.structure import check_structure
 from derive.catalog.yaml import Located
 from derive.catalog.yaml import Path as Place
@@ -67,9 +69,11 @@ class Loader:
         self._materializations: dict[str, Located] = {}
         self._defined: dict[tuple[str, str], Position] = {}
         self._bad: frozenset[Place] = frozenset()
+        self._modules = ModuleLoader(self.resources, self.issues, self.missing, os.getcwd())
 
     def load(self, source: Path) -> CatalogDef:
         """All definitions that the root file `source` leads to."""
+        self._modules = ModuleLoader(self.resources, self.issues, self.missing, str(project_root(source)))
         pending = [(os.path.normpath(source.absolute()), Position(str(source)))]
         seen = set()
         while pending:
@@ -104,10 +108,10 @@ class Loader:
         """The items of an array that can be loaded."""
         return [] if at is None else [each for each in at.elements() if each.path not in self._bad]
 
-    def _script(self, at: Located, base: str, what: str) -> Script | None:
+    def _script(self, at: Located, base: str, what: str, *, may_be_inline: bool = True) -> Script | None:
         """Code that is written inline or, if the string has no white space, in the file it names."""
         text: str = at.value
-        if any(each.isspace() for each in text) or not text:
+        if may_be_inline and (any(each.isspace() for each in text) or not text):
             return at.script()
         url = Resources.resolve(base, text)
         try:
@@ -122,6 +126,10 @@ class Loader:
             self.issue("E003", f"cannot load {what} {Resources.show(url)}: {why(exc)}", at.position, hint)
             return None
         return Script(content, content, Position(Resources.show(url)))
+
+    def _module(self, at: Located, base: str) -> Script | None:
+        """A module; among files it is never written inline."""
+        return self._script(at, base, "the module", may_be_inline="files" not in at.path)
 
     def _scripts(self, at: Located | None, base: str, what: str) -> tuple[Script, ...]:
         loaded = [self._script(each, base, what) for each in self._elements(at)]
@@ -193,31 +201,28 @@ class Loader:
         fields = self._fields(at)
         [(connector, config)] = self._fields(fields["using"]).items()
         settings = self._fields(config)
-        module = self._script(settings["module"], url, "the module") if connector == "typescript" else None
         shards = self._fields(fields.get("shards"))
+        if "flags" in shards:
+            message = f"'flags' of the shards of '{at.path[1]}' are ignored"
+            self.notes.append(Issue("N002", message, shards["flags"].key_position))
         transforms = [self._transform(each, url) for each in self._elements(fields["transforms"])]
         migrations = self._scripts(settings.get("migrations"), url, "the migration")
-        if connector == "typescript" and module is None:
+        code: CodeDef | None = CodeDef()
+        if connector == "typescript":
+            files = self._elements(settings.get("files"))
+            code = self._modules.load(settings, files, url, lambda at: self._module(at, url))
+        if code is None:
             return None
-        beside = self._written_in(module, url) if module else ""
         return DeriveDef(
             connector=connector,
             migrations=migrations,
-            module=module,
+            code=code,
             transforms=tuple(each for each in transforms if each),
             shuffle_key_types=fields.get("shuffleKeyTypes"),
             tick=parse_duration(shards["maxTxnDuration"].value) if "maxTxnDuration" in shards else _TICK,
             disabled="disable" in shards and shards["disable"].value,
-            imports=imported_files(self.resources, module, beside) if module else (),
-            libraries=named_libraries(self.resources, beside) if module else (),
             permissions=self._permissions(settings.get("permissions"), url),
         )
-
-    @staticmethod
-    def _written_in(module: Script, url: str) -> str:
-        """The URL of the file a module is written in: its own, or that of the catalog."""
-        shown = module.position.file
-        return url if shown == Resources.show(url) else Resources.resolve(os.path.join(os.getcwd(), "_"), shown)
 
     def _permissions(self, at: Located | None, url: str) -> Permissions:
         if at is None or not at.value:

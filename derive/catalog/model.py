@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from derive.catalog.yaml import Located
 from derive.position import Position, Script
 from derive.protocol.sandbox import Permissions
-from derive.protocol.specs import JSON, ImportedFile
+from derive.protocol.specs import JSON, ImportedFile, ImportMap
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +36,33 @@ class TransformDef:
 
 
 @dataclass(frozen=True, slots=True)
+class CodeDef:
+    """The code of a derivation in TypeScript, none of which one in SQL has.
+
+    Attributes:
+        module: the module.
+        imports: files that it imports.
+        import_map: names that imports use.
+        settings: path of the `deno.json` that the catalog names; empty if it names none.
+    """
+
+    module: Script | None = None
+    imports: tuple[ImportedFile, ...] = ()
+    import_map: ImportMap = ()
+    settings: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class DeriveDef:
     """A `derive` stanza."""
 
     connector: str
     migrations: tuple[Script, ...]
-    module: Script | None
+    code: CodeDef
     transforms: tuple[TransformDef, ...]
     shuffle_key_types: Located | None
     tick: int
     disabled: bool
-    imports: tuple[ImportedFile, ...] = ()
-    libraries: tuple[tuple[str, str], ...] = ()
     permissions: Permissions = field(default_factory=Permissions)
 
 

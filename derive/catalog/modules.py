@@ -1,58 +1,104 @@
-"""Modules: what a TypeScript module imports from beside it, so that it is there wherever the module runs.
+"""Modules: what a TypeScript module is loaded with, so that it is there wherever the module runs.
 
-Only relative imports are followed; libraries are Deno's to find, by names that the project's `deno.json` gives.
-What is missing is left for `deno check` to say, which knows where it is asked for.
+Only files of the project are followed, by relative paths and by names of the import map; libraries are Deno's to find.
+What is missing is left for `deno check` to say, which knows where it is asked for, and so is what is not the project's.
 """
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
+from derive.catalog.json_schema import MODULE_PATTERN
 from derive.catalog.resource import Resources
+from derive.catalog.root import is_within
 from derive.document.jsonc import parse_jsonc
+from derive.document.pointer import JSON
 from derive.position import Script
-from derive.protocol.specs import ImportedFile
+from derive.protocol.specs import ImportedFile, ImportMap
 
-_IMPORT = re.compile(r"""(?:\bfrom|\bimport)\s*\(?\s*(["'])(\.\.?/[^"'\n\\]+)\1""")
+_IMPORT = re.compile(r"""(?:\bfrom|\bimport)\s*\(?\s*(["'])([^"'\n\\]+)\1""")
 _SETTINGS = ("deno.json", "deno.jsonc")
 _LIBRARY = ("npm:", "jsr:", "https:", "http:")
-_CODE = (".ts", ".mts", ".tsx", ".js", ".mjs", ".jsx")
+_RELATIVE = ("./", "../")
+_GENERATED = "flow/"
+"""What types are imported by; each derivation is given its own."""
 
 
-def imported_files(resources: Resources, module: Script, url: str) -> tuple[ImportedFile, ...]:
-    """The files that a module imports by relative paths, themselves or through one another, sorted by path.
+def is_settings(path: str) -> bool:
+    """Whether a file is Deno's settings, by its name."""
+    return posixpath.basename(path) in _SETTINGS
+
+
+def is_code(path: str) -> bool:
+    """Whether a file is a module, by its name."""
+    return re.search(MODULE_PATTERN, path) is not None
+
+
+def imported_files(
+    resources: Resources, module: Script, url: str, root: str, names: ImportMap = (), listed: Sequence[str] = ()
+) -> tuple[ImportedFile, ...]:
+    """The files that a module imports, themselves or through one another, sorted by path.
 
     Args:
         resources: loads them.
         module: the module.
         url: of the file it is written in.
+        root: the project's folder; nothing of this machine that is elsewhere is loaded.
+        names: of the import map.
+        listed: URLs of files that are taken in whether they are imported or not.
     """
+    folder = root if is_within(url, root) else os.path.dirname(url)
     found: dict[str, ImportedFile] = {}
-    pending = [(".", module.text)]
+    pending = [posixpath.relpath(each, posixpath.dirname(url)) for each in listed]
+    pending += _imports(module.text, ".", names)
     while pending:
-        place, text = pending.pop()
-        for each in _IMPORT.finditer(text):
-            path = posixpath.normpath(posixpath.join(posixpath.dirname(place), each[2]))
-            target = Resources.resolve(url, path)
-            if path in found:
-                continue
-            if target == url and module.source == module.text:  # the module itself, by its own name
-                found[path] = ImportedFile(path, None)
-                continue
+        path = pending.pop()
+        target = Resources.resolve(url, path)
+        if path in found:
+            continue
+        if target == url and module.source == module.text:  # the module itself, by its own name
+            found[path] = ImportedFile(path, None)
+        elif os.path.isabs(target) and not is_within(target, folder):
+            found[path] = ImportedFile(path, None, outside=True)
+        else:
             try:
                 content = resources.content(target)
             except OSError:
                 continue
             found[path] = ImportedFile(path, content)
-            if path.endswith(_CODE):
-                pending.append((path, content.decode("utf-8", "replace")))
+            if is_code(path):
+                pending += _imports(content.decode("utf-8", "replace"), path, names)
     return tuple(found[path] for path in sorted(found))
 
 
-def named_libraries(resources: Resources, url: str) -> tuple[tuple[str, str], ...]:
-    """The libraries that have names in the `imports` of the nearest `deno.json`, with what each name stands for.
+def _imports(text: str, place: str, names: ImportMap) -> list[str]:
+    """Paths, relative to the module's folder, of the files that code at `place` imports."""
+    folder = posixpath.dirname(place)
+    paths = []
+    for each in _IMPORT.finditer(text):
+        specifier = each[2]
+        if specifier.startswith(_RELATIVE):
+            paths.append(posixpath.join(folder, specifier))
+        elif (target := _named(specifier, names)).startswith(_RELATIVE):
+            paths.append(target)
+    return [posixpath.normpath(each) for each in paths]
+
+
+def _named(specifier: str, names: ImportMap) -> str:
+    """What an import map makes of a specifier: the longest name that is it, or a folder that it begins with, counts."""
+    fitting = [
+        (name, to) for name, to in names if name == specifier or (name[-1:] == "/" and specifier.startswith(name))
+    ]
+    name, to = max(fitting, key=lambda each: len(each[0]), default=(specifier, specifier))
+    return to + specifier[len(name) :]
+
+
+def named_libraries(resources: Resources, url: str) -> ImportMap:
+    """The libraries that have names in the `imports` of the nearest `deno.json`.
 
     Args:
         resources: loads it.
@@ -64,7 +110,35 @@ def named_libraries(resources: Resources, url: str) -> tuple[tuple[str, str], ..
                 value = parse_jsonc(resources.content(str(folder / name)).decode("utf-8", "replace"))
             except OSError:
                 continue
-            imports = value.get("imports") if isinstance(value, dict) else None
-            named = imports.items() if isinstance(imports, dict) else ()
-            return tuple(sorted((key, to) for key, to in named if isinstance(to, str) and to.startswith(_LIBRARY)))
+            return tuple((key, to) for key, to in _entries(value) or () if to.startswith(_LIBRARY))
     return ()
+
+
+def import_map(text: str, settings: str, url: str) -> ImportMap | None:
+    """The `imports` of settings, with paths that begin at the module's folder; None if they are not understood.
+
+    Args:
+        text: of the settings; none at all if they are still to be written.
+        settings: URL of their file.
+        url: of the file that the module is written in.
+    """
+    beside = posixpath.relpath(posixpath.dirname(settings), posixpath.dirname(url))
+    entries = _entries(parse_jsonc(text or "{}"))
+    if entries is None:
+        return None
+    return tuple((name, _moved(to, beside)) for name, to in entries if name != _GENERATED)
+
+
+def _moved(target: str, beside: str) -> str:
+    if not target.startswith(_RELATIVE):
+        return target
+    end = "/" if target.endswith("/") else ""
+    return f"./{posixpath.normpath(posixpath.join(beside, target))}{end}"
+
+
+def _entries(value: JSON) -> list[tuple[str, str]] | None:
+    """Each name with what it stands for; None if there is no telling."""
+    imports = value.get("imports", {}) if isinstance(value, dict) else None
+    if not isinstance(imports, dict):
+        return None
+    return sorted((name, to) for name, to in imports.items() if isinstance(to, str))

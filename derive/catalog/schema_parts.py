@@ -157,6 +157,7 @@ def shards(tick: str) -> Schema:
             "hotStandbys": {**U32, "description": "Accepted, and of no effect here.", "default": 0},
             "ringBufferSize": {**U32, "description": "Accepted, and of no effect here.", "default": 65536},
             "readChannelSize": {**U32, "description": "Accepted, and of no effect here.", "default": 4096},
+            "flags": entries("Accepted, and of no effect here.", {}),
             "logLevel": {
                 "description": "How much is logged.",
                 "enum": ["error", "warn", "info", "debug", "trace"],

@@ -82,7 +82,7 @@ class _Checker:
             message = f"{_noun(path, part, schema)} needs a property '{fault.kind.property}'"
             self.issues.append(Issue("E012", message, at.position))
         elif "x-code" in schema:
-            position = at.key_position if keyword == "oneOf" else at.position
+            position = at.key_position if keyword in ("oneOf", "anyOf") else at.position
             self.issues.append(Issue(schema["x-code"], _message(at, schema), position))
         else:
             self.issues.append(Issue("E010", f"{_noun(path, part, schema)} must be {_wanted(schema)}", at.position))
@@ -103,7 +103,8 @@ class _Checker:
         guesses = self._guesses.get(path, set())
         if fault.kind.name == "required":
             return fault.kind.property in guesses
-        return any(name in guesses for each in schema.get("oneOf", ()) for name in each["required"])
+        choices = [*schema.get("oneOf", ()), *schema.get("anyOf", ())]
+        return any(name in guesses for each in choices for name in each["required"])
 
 
 def _part(schema_path: list[Any]) -> tuple[list[str], Schema]:

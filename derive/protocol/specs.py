@@ -148,11 +148,17 @@ class ImportedFile:
 
     Attributes:
         path: relative to the folder of the module, normalized, with slashes.
-        content: its bytes; None if it is the module itself, by its own name.
+        content: its bytes; None if it is the module itself, by its own name, or was not loaded.
+        outside: it is not in the project's folder, and was not loaded.
     """
 
     path: str
     content: bytes | None
+    outside: bool = False
+
+
+ImportMap: TypeAlias = tuple[tuple[str, str], ...]
+"""Names that imports may begin with, each with what it stands for: a library, or a path from the module's folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +175,8 @@ class DerivationSpec:
         tick: microseconds of `shards.maxTxnDuration`.
         disabled: `shards.disable` is set.
         imports: files that the module imports (TypeScript).
-        libraries: names of libraries, each with what it stands for (TypeScript).
+        import_map: names that imports use (TypeScript).
+        settings: path of the `deno.json` that the catalog names; empty if it names none (TypeScript).
         permissions: what the module asks to be allowed (TypeScript).
         limits: what a run allows its lambdas.
     """
@@ -183,7 +190,8 @@ class DerivationSpec:
     tick: int
     disabled: bool = False
     imports: tuple[ImportedFile, ...] = ()
-    libraries: tuple[tuple[str, str], ...] = ()
+    import_map: ImportMap = ()
+    settings: str = ""
     permissions: Permissions = field(default_factory=Permissions)
     limits: Limits = field(default_factory=Limits)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from derive.catalog.build import build
 from derive.catalog.check import check_catalog
 from derive.catalog.generate import Changes, plan_changes, project_root, write_changes
 from derive.errors import FlowError
@@ -226,6 +228,61 @@ def test_stubs_are_written_below_the_root_and_under_names_of_files(folder: Path,
     changes = generate(folder, CATALOG.replace("code/copy.sql", name))
     assert [each.code for each in changes.issues] == ["E003"]
     assert not any("outside" in path or path == name for _, path in told(changes))
+
+
+FILES = CATALOG.replace("module: code/balances.ts", "files: [code/deno.json, code/mod.ts, code/util.ts]")
+
+
+def test_files_of_a_module_are_begun_like_one_module(folder: Path) -> None:
+    (folder / "code").mkdir()
+    (folder / "code/util.ts").write_text("export {};")
+    changes = generate(folder, FILES)
+    assert [path for _, path in told(changes)][:3] == [
+        "flow_generated/typescript/bank/balances.ts",
+        "code/deno.json",
+        "code/mod.ts",
+    ]
+    assert json.loads((folder / "code/deno.json").read_text()) == {
+        "imports": {"flow/": "../flow_generated/typescript/"}
+    }
+    assert "export class Derivation" in (folder / "code/mod.ts").read_text()
+    assert {what for what, _ in told(generate(folder, FILES))} == {"unchanged"}
+
+
+def test_settings_of_files_are_extended_where_they_are(folder: Path) -> None:
+    (folder / "code").mkdir()
+    (folder / "code/util.ts").write_text("export {};")
+    (folder / "code/deno.json").write_text('{"imports": {"pad": "npm:left-pad@1.3.0"}} // mine')
+    assert ("updated", "code/deno.json") in told(generate(folder, FILES))
+    text = (folder / "code/deno.json").read_text()
+    assert '"flow/": "../flow_generated/typescript/"' in text
+    assert text.endswith("// mine")
+
+
+# Files that cannot be taken in, and why.
+UNFIT = [
+    ("[deno.json]", "E018", "'files' is an array of paths, one of them of a module such as 'mod.ts'"),
+    ("[]", "E018", "'files' is an array of paths, one of them of a module such as 'mod.ts'"),
+    ("mod.ts", "E018", "'files' is an array of paths, one of them of a module such as 'mod.ts'"),
+    ("[code/util.ts, ../deno.json]", "E535", "../deno.json is not in the project's folder, ."),
+    ("[code/util.ts, /etc/passwd]", "E535", "/etc/passwd is not in the project's folder, ."),
+    ("[code/util.ts, missing.json]", "E003", "cannot load missing.json: No such file or directory"),
+    (
+        "[code/util.ts, code/deno.json]",
+        "E018",
+        "code/deno.json is not understood: it must be a JSON object whose 'imports' are one",
+    ),
+]
+
+
+@pytest.mark.parametrize(("files", "code", "message"), UNFIT)
+def test_files_that_cannot_be_taken_in_are_told(folder: Path, files: str, code: str, message: str) -> None:
+    (folder / "code").mkdir()
+    (folder / "code/util.ts").write_text("export {};")
+    (folder / "code/deno.json").write_text('{"imports": []}')
+    (folder / "flow.yaml").write_text(CATALOG.replace("module: code/balances.ts", f"files: {files}"))
+    issues = [each for each in build(folder / "flow.yaml").issues if each.position.line == 19]
+    assert [(each.code, each.message) for each in issues] == [(code, message)]
 
 
 def test_no_name_of_a_collection_leads_out_of_the_folder_of_types(folder: Path) -> None:

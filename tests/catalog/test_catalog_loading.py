@@ -34,7 +34,7 @@ collections:
       using: {sqlite: {migrations: [CREATE TABLE t(a);, build.sql]}}
       shuffleKeyTypes: [integer]
       redactSalt: c2FsdA==
-      shards: {maxTxnDuration: 2s, minTxnDuration: 0s, hotStandbys: 0, ringBufferSize: 65536, readChannelSize: 4096, logLevel: info}
+      shards: {maxTxnDuration: 2s, minTxnDuration: 0s, hotStandbys: 0, ringBufferSize: 65536, readChannelSize: 4096, logLevel: info, flags: {a-flag: 'on'}}
       transforms:
         - &first
           name: first
@@ -111,7 +111,7 @@ def test_every_construct_is_taken_in(tmp_path: Path) -> None:
     )
     script = catalog.collections["a/script"].derive
     assert script is not None
-    assert (script.module.text, script.disabled, script.transforms[0].script) == ("export {};", True, None)
+    assert (script.code.module.text, script.disabled, script.transforms[0].script) == ("export {};", True, None)
     assert [(each.kind, each.description, each.documents) for each in catalog.tests["a/list"].steps] == [
         ("ingest", "one", ({"id": 1},)),
         ("verify", "", ({"id": 1},)),
@@ -119,11 +119,13 @@ def test_every_construct_is_taken_in(tmp_path: Path) -> None:
     assert catalog.tests["a/steps"].description == "of steps"
 
 
-def test_a_capture_is_noted_and_no_error(tmp_path: Path) -> None:
+def test_what_has_no_effect_here_is_noted_and_no_error(tmp_path: Path) -> None:
     _, loader = loaded(write_catalog(tmp_path, WHOLE, **FILES))
 
-    [note] = loader.notes
-    assert (note.code, note.message, note.position.line) == ("N001", "capture 'a/capture' is not run here", 40)
+    assert [(each.code, each.message, each.position.line) for each in loader.notes] == [
+        ("N002", "'flags' of the shards of 'a/sql' are ignored", 20),
+        ("N001", "capture 'a/capture' is not run here", 40),
+    ]
 
 
 TABLE = [

@@ -30,6 +30,7 @@ TEXTS = {
     DURATION["pattern"]: ["15m", "1 hour", "0s"],
     TICK["pattern"]: ["1h 30s"],
     MOMENT["pattern"]: ["2024-02-29T23:59:59Z", "+20m", "+1h 30s"],
+    r"^[A-Za-z_][A-Za-z0-9_]*$": ["TOKEN"],
     f"^{TOKEN}$": ["one", "Two-2", "drei.3"],
 }
 JUDGE = Draft202012Validator(SCHEMA)
@@ -64,8 +65,13 @@ def of_type(kind: str, schema: Any, depth: int) -> st.SearchStrategy[Any]:
     if kind == "object":
         return objects(schema, depth)
     if kind == "array":
-        return st.lists(
+        items = st.lists(
             values(schema.get("items", {"type": "integer"}), depth + 1), min_size=schema.get("minItems", 0), max_size=2
+        )
+        return (
+            st.tuples(items, st.just(["mod.ts"])).map(lambda each: [*each[0], *each[1]])
+            if "contains" in schema
+            else items
         )
     if kind == "boolean":
         return st.booleans()
@@ -89,6 +95,8 @@ def objects(draw: st.DrawFn, schema: Any, depth: int) -> dict[str, Any]:
     if "schema" in known:
         chosen = {"schema"} if draw(st.booleans()) else {"readSchema", "writeSchema"}
         names = [each for each in names if each not in ("schema", "readSchema", "writeSchema")] + sorted(chosen)
+    if "files" in known:
+        names = sorted({*names, draw(st.sampled_from(["module", "files"]))})
     found = {name: draw(values(known[name], depth + 1)) for name in names}
     extra = schema.get("additionalProperties")
     if isinstance(extra, dict):
@@ -130,7 +138,7 @@ def spoiled(draw: st.DrawFn) -> Any:
 def written(folder: Any, catalog: Any) -> Path:
     path: Path = folder.getbasetemp() / "law.flow.yaml"
     path.write_text(json.dumps(catalog))
-    for name in ("SELECT 1;", "a text"):  # documents may be in a file of this name
+    for name in ("SELECT 1;", "a text", "mod.ts"):  # documents may be in a file of this name, and so may modules
         (folder.getbasetemp() / name).write_text("[]")
     return path
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.derive_typescript.project import deno, environment
+from connectors.derive_typescript.command import deno, environment
 from connectors.derive_typescript.types import generate_interfaces
 from derive.catalog import load
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.derive_typescript.deno_json import NAME, TARGET, extend_settings
+from connectors.derive_typescript.deno_json import NAME, extend_settings
 
 ENTRY = '"flow/": "./flow_generated/typescript/"'
 # What the file holds, and what it holds then.
@@ -104,6 +104,6 @@ def test_nothing_else_changes_and_a_second_time_nothing_at_all(
     assert text is not None
     imports = value.get("imports", {})
     assert isinstance(imports, dict)
-    assert json.loads(text) == {**value, "imports": {**imports, NAME: TARGET}}
+    assert json.loads(text) == {**value, "imports": {**imports, NAME: "./flow_generated/typescript/"}}
     path.write_text(text)
     assert extend_settings(folder).text == text

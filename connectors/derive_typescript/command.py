@@ -1,0 +1,64 @@
+"""How Deno is run: where it is, what it may use, and what it knows of the machine."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+from derive.errors import TaskError
+from derive.protocol.sandbox import Permissions
+from derive.protocol.specs import DerivationSpec
+
+NO_NETWORK = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
+"""Deno checks, unlike it runs, with a network if there is one, whatever it is told."""
+
+
+def deno() -> str:
+    """Path of the Deno binary that the package `deno` ships.
+
+    Raises:
+        TaskError: there is none for this platform.
+    """
+    try:
+        from deno import find_deno_bin
+
+        return str(find_deno_bin())
+    except (ImportError, FileNotFoundError) as exc:
+        raise TaskError("the Deno runtime, which runs TypeScript, is not installed", hint="pip install deno") from exc
+
+
+def command_line(spec: DerivationSpec) -> list[str]:
+    """Options of `deno run` for a derivation: what it may use, and no more."""
+    permissions = spec.permissions if spec.limits.allows_permissions else Permissions()
+    granted = {"net": permissions.net, "read": permissions.read, "env": permissions.env}
+    options = ["--no-check", "--no-prompt", "--cached-only", "--quiet"]
+    options += [f"--allow-{name}={','.join(values)}" for name, values in granted.items() if values]
+    return [*options, f"--v8-flags=--max-old-space-size={spec.limits.heap_megabytes}"]
+
+
+def environment(spec: DerivationSpec | None = None) -> dict[str, str]:
+    """Environment for Deno: no colours, no update checks, nothing fetched, and one time zone everywhere (law L1)."""
+    granted = spec.permissions.env if spec and spec.limits.allows_permissions else ()
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", *granted) if name in os.environ}
+    fixed = {"NO_COLOR": "1", "DENO_NO_UPDATE_CHECK": "1", "TZ": "UTC", "LANG": "en_US.UTF-8"}
+    return {**kept, **fixed, "DENO_DIR": str(cache_folder())}
+
+
+@cache
+def cache_folder() -> Path:
+    """Where Deno keeps libraries and compiled modules: `DENO_DIR`, or a folder among this user's caches.
+
+    A user without a folder to write to gets one where temporary files are.
+    """
+    if named := os.environ.get("DENO_DIR"):
+        return Path(named).absolute()
+    with suppress(OSError, RuntimeError):
+        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        folder = Path(home).absolute() / "flowctl" / "deno"
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            return folder
+    return Path(tempfile.gettempdir()) / f"flowctl-deno-cache-{os.getuid()}"

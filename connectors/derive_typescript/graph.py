@@ -1,0 +1,141 @@
+"""What a module leads to, as Deno resolves it: none of it may be a file that is not the project's.
+
+Deno loads whatever file an import names, however it is spelt, without asking for permission, and its type checker
+shows parts of what it read. So this is asked before a module is checked, fetched for, or run.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import orjson
+
+from connectors.derive_typescript.command import NO_NETWORK, deno, environment
+from connectors.derive_typescript.place import authored, place_in
+from connectors.derive_typescript.project import CHECK, INTERFACES, module_of, path_of
+from derive.errors import Issue
+from derive.position import Position
+from derive.protocol.specs import DerivationSpec
+
+_ELSEWHERE = ("npm", "jsr", "https", "http", "node", "data")
+_HINT = "a module imports files of its own project, and libraries"
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """What one module leads to.
+
+    Attributes:
+        issues: E535, imports of files that are not the project's.
+        complete: everything that it leads to is there.
+    """
+
+    issues: tuple[Issue, ...]
+    complete: bool
+
+
+def look_into(projects: Mapping[Path, DerivationSpec], root: Path) -> list[Graph]:
+    """What each module leads to; nothing is fetched.
+
+    Args:
+        projects: derivations, by the folders that their projects are in.
+        root: of all of them: a file that leads to each folder's `CHECK`.
+    """
+    run = subprocess.run(
+        [deno(), "info", "--json", "--quiet", root.name],
+        cwd=root.parent,
+        env={**environment(), **NO_NETWORK},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+    )
+    try:
+        answer = orjson.loads(run.stdout)
+    except orjson.JSONDecodeError:
+        return [_failure(spec, run.stderr) for spec in projects.values()]
+    modules = {each["specifier"]: each for each in answer["modules"]}
+    return [_Walk(modules, answer["redirects"], folder, spec).graph() for folder, spec in projects.items()]
+
+
+def _failure(spec: DerivationSpec, said: str) -> Graph:
+    module = module_of(spec)
+    message = f"'deno info' failed: {authored(module, said.strip()[-500:])}"
+    return Graph((Issue("E531", message, module.position),), complete=False)
+
+
+class _Walk:
+    """From one project's module to all that it leads to."""
+
+    def __init__(
+        self, modules: Mapping[str, Any], redirects: Mapping[str, str], folder: Path, spec: DerivationSpec
+    ) -> None:
+        self._modules = modules
+        self._redirects = redirects
+        self._spec = spec
+        self._module = module_of(spec)
+        self._folder = os.path.realpath(folder)
+        self._left_out = {path_of(each) for each in spec.imports if each.outside}
+
+    def graph(self) -> Graph:
+        issues: dict[Issue, None] = {}
+        complete = True
+        begin = (Path(self._folder) / CHECK).as_uri()
+        seen = {begin}
+        pending = [(begin, self._module.position)]
+        while pending:
+            specifier, position = pending.pop()
+            node = self._modules.get(specifier, {})
+            complete = complete and bool(node) and "error" not in node
+            for written, target, span in _dependencies(node):
+                at = self._position(specifier, span) or position
+                reached = self._redirects.get(target, target)
+                if not self._is_fine(reached):
+                    message = f"'{written}' is not a file of the project's, and no library"
+                    issues.setdefault(Issue("E535", message, at, _HINT))
+                elif reached not in seen:
+                    seen.add(reached)
+                    pending.append((reached, at))
+        return Graph(tuple(issues), complete and not issues)
+
+    def _is_fine(self, specifier: str) -> bool:
+        """Whether a module may lead there."""
+        scheme, _, rest = specifier.partition(":")
+        if scheme == "npm":  # the path of a file in a package might lead out of it
+            return ".." not in unquote(rest).replace("\\", "/").split("/")
+        path = self._path(specifier)
+        if path is None:
+            return scheme in _ELSEWHERE
+        return path in (CHECK, INTERFACES) or (path.startswith("author/") and path not in self._left_out)
+
+    def _path(self, specifier: str) -> str | None:
+        """The path in the project of what a `file:` URL names, with `..` in it if it is elsewhere."""
+        if not specifier.startswith("file:"):
+            return None
+        return os.path.relpath(os.path.realpath(unquote(urlsplit(specifier).path)), self._folder)
+
+    def _position(self, specifier: str, span: Mapping[str, Any] | None) -> Position | None:
+        """Where a dependency is written; None if that is not in a file of the author's."""
+        path = self._path(specifier) or ""
+        if not path.startswith("author/") or span is None:
+            return None
+        begin, end = span["start"], span["end"]
+        length = end["character"] - begin["character"] if end["line"] == begin["line"] else 0
+        return place_in(self._module, path, begin["line"] + 1, begin["character"] + 1, length)
+
+
+def _dependencies(node: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any] | None]]:
+    """What a module depends on: as it is written, as it is resolved, and where it stands."""
+    for each in node.get("dependencies", ()):
+        for kind in ("code", "type"):
+            target = each.get(kind, {})
+            if "specifier" in target:
+                is_other = kind == "type" and "code" in each  # the types are named beside what is imported
+                yield target["specifier"] if is_other else each["specifier"], target["specifier"], target.get("span")

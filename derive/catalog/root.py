@@ -1,0 +1,21 @@
+"""The project's folder: what a catalog's code may be loaded from, and where files are generated."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_ROOTS = ("flow.yaml", "flow.yml", "flow.json")
+
+
+def project_root(source: Path) -> Path:
+    """The folder of the project that a catalog belongs to: the outermost, without a gap, that holds a root file."""
+    folder = source.absolute().parent
+    while folder.parent != folder and any((folder.parent / name).is_file() for name in _ROOTS):
+        folder = folder.parent
+    return Path(os.path.normpath(folder))
+
+
+def is_within(path: str, folder: str) -> bool:
+    """Whether a path leads to something below a folder, wherever symbolic links on the way lead to."""
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
