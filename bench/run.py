@@ -31,7 +31,8 @@ from derive.engine.run import Run
 from derive.engine.spark import SparkExecutor
 from derive.engine.task import Committed
 from derive.protocol.specs import CatalogSpec
-from derive.storage.ingest import Ingestion, json_lines
+from derive.storage.ingest import Ingestion
+from derive.storage.inputs.json_lines import json_lines
 from derive.storage.store import Store
 
 ROOT = Path(__file__).parent.parent

@@ -30,7 +30,8 @@ from engine.victims import deno_processes, python_workers
 from derive.catalog import load
 from derive.failpoint import FAILPOINTS
 from derive.storage.contents import ReadOptions, read_rows
-from derive.storage.ingest import Ingestion, json_lines
+from derive.storage.ingest import Ingestion
+from derive.storage.inputs.json_lines import json_lines
 from derive.storage.store import Store
 
 ROOT = Path(__file__).parent.parent

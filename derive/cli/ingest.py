@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
@@ -15,9 +15,9 @@ from derive.cli.options import catalog_options, data_folder
 
 if TYPE_CHECKING:
     from derive.protocol.specs import CollectionSpec
-    from derive.storage.ingest import Line
+    from derive.storage.inputs.line import Line
 
-_SUFFIXES = {".csv": "csv", ".parquet": "parquet"}
+_FORMS = {".csv": "csv", ".parquet": "parquet"}
 
 
 @click.command()
@@ -38,10 +38,14 @@ def command(
 ) -> None:
     """Load FILES (or standard input, '-') into a collection. Each file is loaded as a whole or not at all.
 
+    JSON Lines and CSV may be packed with gzip or zstd (.jsonl.gz, .csv.zst). CSV begins with a line that names its
+    columns, and a cell that is empty is left out, as is a null of Parquet.
+
     \b
     Examples:
       flowctl ingest --collection acmeBank/transfers transfers.jsonl
-      zcat history.jsonl.gz | flowctl ingest --collection acmeBank/transfers --clock /at
+      flowctl ingest --collection acmeBank/transfers --clock /at history.jsonl.gz
+      generate | flowctl ingest --collection acmeBank/transfers --format csv
     """
     from derive.catalog import load
     from derive.catalog.names import is_pointer
@@ -57,12 +61,14 @@ def command(
     if clock is not None and not is_pointer(clock):
         raise UsageError(f"--clock takes a JSON pointer, such as /{clock.lstrip('/') or 'at'}")
     for name in files:
-        if name != "-" and not Path(name).is_file():
+        if name != "-" and Path(name).is_dir():
+            raise UsageError(f"{name} is a folder", hint=f"name its files, such as {Path(name) / '*.jsonl'}")
+        if name != "-" and not Path(name).exists():
             raise UsageError(f"there is no file {name}")
     store = Store(data_folder(source, data))
     with Progress() as progress:
         for name in files or ("-",):
-            shown = "standard input" if name == "-" else name
+            shown = _shown(name)
             progress.show(shown, 0)
             ingestion = Ingestion(store, spec, clock=clock, progress=partial(progress.show, shown))
             with _documents(name, form, spec) as lines:
@@ -73,14 +79,40 @@ def command(
 @contextmanager
 def _documents(name: str, form: str | None, spec: CollectionSpec) -> Iterator[Iterator[Line]]:
     from derive.errors import UsageError
-    from derive.storage.ingest import csv_lines, json_lines, parquet_rows
+    from derive.storage.inputs.csv_rows import csv_rows
+    from derive.storage.inputs.json_lines import json_lines
+    from derive.storage.inputs.parquet_rows import parquet_rows
+    from derive.storage.inputs.unpacked import SUFFIXES
 
-    form = form or _SUFFIXES.get(Path(name).suffix, "jsonl")
+    path = Path(name)
+    is_packed = path.suffix in SUFFIXES
+    form = form or _FORMS.get(path.with_suffix("").suffix if is_packed else path.suffix, "jsonl")
+    if form == "parquet" and is_packed:
+        raise UsageError(f"{name} is packed, and Parquet packs by itself", hint="unpack it first")
+    if form == "parquet" and name == "-":
+        raise UsageError("a Parquet file cannot be read from standard input")
     if form == "parquet":
-        if name == "-":
-            raise UsageError("a Parquet file cannot be read from standard input")
-        yield parquet_rows(name)
+        yield parquet_rows(name, spec)
         return
-    opened: AbstractContextManager[Any] = nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb")  # noqa: SIM115
-    with opened as stream:
-        yield csv_lines(stream, spec, name) if form == "csv" else json_lines(stream)
+    with _text(name) as text:
+        yield csv_rows(text, spec, _shown(name)) if form == "csv" else json_lines(text)
+
+
+@contextmanager
+def _text(name: str) -> Iterator[BinaryIO]:
+    """A file, or standard input, unpacked if it is packed."""
+    from derive.errors import UsageError
+    from derive.storage.inputs.unpacked import unpacked
+
+    shown = _shown(name)
+    with ExitStack() as stack:
+        try:
+            stream: Any = sys.stdin.buffer if name == "-" else stack.enter_context(Path(name).open("rb"))
+            text = unpacked(stream, shown)
+        except OSError as exc:
+            raise UsageError(f"cannot read {shown}: {exc.strerror}") from exc
+        yield text
+
+
+def _shown(name: str) -> str:
+    return "standard input" if name == "-" else name

@@ -7,11 +7,10 @@ being sealed past the clocks that are already stamped.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import orjson
@@ -21,18 +20,16 @@ from derive.document.clock import format_rfc3339, parse_rfc3339
 from derive.document.exact import dump_exact, has_wide_integer, parse_exact
 from derive.document.key import compile_keys, show_key
 from derive.document.pointer import MISSING, compile_pointer
-from derive.errors import DocumentError, FrontierError, UsageError
+from derive.errors import DocumentError, FrontierError
 from derive.protocol.specs import JSON, CollectionSpec, Document
 from derive.schema.validator import compile_validator
 from derive.storage.capability import RENEW_SECONDS, WriteCapability
+from derive.storage.inputs.line import NOTHING_INGESTED, Line
 from derive.storage.label import compile_labels
 from derive.storage.metadata import translated
 from derive.storage.segment import INGESTED, ROWS, SegmentWriter
 from derive.storage.store import Store
 from derive.storage.texts import write_texts
-
-Line: TypeAlias = tuple[int, "bytes | Document"]
-"""A line number of the input, from 1, and its JSON text or its parsed document."""
 
 _BATCH = 5_000
 _MOST_PROBLEMS = 10
@@ -56,9 +53,7 @@ class _Problems:
             listed = "\n  ".join(self.shown)
             more = f"\n  … and {self.count - len(self.shown)} more" if self.count > len(self.shown) else ""
             what = "1 document is" if self.count == 1 else f"{self.count} documents are"
-            raise DocumentError(
-                f"{self.name}: {what} not valid:\n  {listed}{more}", hint="nothing of this file was ingested"
-            )
+            raise DocumentError(f"{self.name}: {what} not valid:\n  {listed}{more}", hint=NOTHING_INGESTED)
 
 
 class Ingestion:
@@ -69,6 +64,7 @@ class Ingestion:
         spec: the collection.
         clock: JSON pointer to an RFC 3339 time in each document, to load history; None to stamp the present.
         progress: told how many documents were read so far.
+        renew_seconds: after how long the lease to write is renewed, however long the input pauses.
     """
 
     def __init__(
@@ -78,12 +74,14 @@ class Ingestion:
         *,
         clock: str | None = None,
         progress: Callable[[int], None] = lambda _: None,
+        renew_seconds: float = RENEW_SECONDS,
     ) -> None:
         self._store = store
         self._spec = spec
         self._clock_pointer = clock
         self._get_clock = compile_pointer(clock) if clock is not None else None
         self._progress = progress
+        self._renew_seconds = renew_seconds
         self._validator = compile_validator(spec.write_schema, name=spec.name)
         self._keys = compile_keys(spec.key, spec.key_defaults)
         self._labels = compile_labels(spec)
@@ -106,7 +104,7 @@ class Ingestion:
         capability = acquire(collection)
         writer = SegmentWriter(store.root, self._spec, f"{INGESTED}{capability.id}")
         try:
-            with translated(store.root):
+            with translated(store.root), store.renewed(capability, self._renew_seconds):
                 last = self._write(name, lines, writer, capability)
             segments = writer.close()
             if segments:
@@ -123,8 +121,7 @@ class Ingestion:
         history = _History(capability.frontier, self._spec.name)
         count = 0
         last = capability.frontier
-        renewed = time.monotonic()
-        for batch in _batches(lines, _BATCH):
+        for batch in _batches(name, lines, _BATCH):
             numbers, documents = self._valid(batch, problems)
             if problems.count:
                 continue  # keep looking for more, but write nothing
@@ -135,12 +132,7 @@ class Ingestion:
             writer.write(self._rows(clocks, seqs, documents))
             count += len(documents)
             self._progress(count)
-            if time.monotonic() - renewed > RENEW_SECONDS:
-                self._store.renew(capability)
-                renewed = time.monotonic()
         problems.raise_any()
-        if time.monotonic() - renewed > RENEW_SECONDS:  # the input may have paused for longer than the lease
-            self._store.renew(capability)
         return last
 
     def _valid(self, batch: list[Line], problems: _Problems) -> tuple[list[int], list[Document]]:
@@ -154,6 +146,9 @@ class Ingestion:
                 document = parse(text) if isinstance(text, bytes) else text
             except ValueError as exc:
                 problems.add(number, f"not JSON: {exc}")
+                continue
+            if isinstance(document, DocumentError):
+                problems.add(number, document.message)
                 continue
             if not is_valid(document):
                 key = show_key(self._keys([document])[0]) if isinstance(document, dict) else ""
@@ -231,80 +226,13 @@ class _History:
         return clock, self._seq
 
 
-def _batches(lines: Iterable[Line], size: int) -> Iterator[list[Line]]:
+def _batches(name: str, lines: Iterable[Line], size: int) -> Iterator[list[Line]]:
     iterator = iter(lines)
-    while batch := list(islice(iterator, size)):
-        yield batch
-
-
-# Formats
-
-
-def json_lines(lines: Iterable[bytes]) -> Iterator[Line]:
-    """Documents of a JSON Lines stream; blank lines are skipped."""
-    for number, line in enumerate(lines, start=1):
-        if not line.isspace():
-            yield number, line
-
-
-def csv_lines(stream: Any, spec: CollectionSpec, name: str) -> Iterator[Line]:
-    """Documents of a CSV stream with a header: a column is a field, and its type is the one the schema infers.
-
-    An empty cell is left out. Numbers are JSON numbers where the schema allows them.
-
-    Raises:
-        UsageError: the file has no header.
-        DocumentError: a row has more cells than the header.
-    """
-    import csv
-    from io import TextIOWrapper
-
-    text = TextIOWrapper(stream, encoding="utf-8-sig", newline="")
-    reader = csv.reader(text)
-    header = next(reader, None)
-    if not header:
-        raise UsageError(f"{name} has no header line")
-    types = {each.field: each.types for each in spec.projections}
-    columns = [(column, types.get(column, frozenset({"string"}))) for column in header]
-    for row in reader:
-        if len(row) > len(columns):
-            raise DocumentError(f"{name}:{reader.line_num}: {len(row)} cells, and the header names {len(columns)}")
-        document = {
-            column: _typed(cell, kinds) for cell, (column, kinds) in zip(row, columns, strict=False) if cell != ""
-        }
-        yield reader.line_num, document
-    text.detach()  # the stream is its opener's to close
-
-
-def _typed(cell: str, types: frozenset[str]) -> JSON:
-    if types & {"integer", "fractional", "boolean", "object", "array"}:
+    while True:
         try:
-            value = parse_exact(cell.encode())
-        except ValueError:
-            return cell
-        return cell if isinstance(value, str) else value
-    return cell
-
-
-def parquet_rows(path: str) -> Iterator[Line]:
-    """Documents of a Parquet file: a column is a property; a null is left out."""
-    import pyarrow.parquet as pq
-
-    number = 0
-    with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(batch_size=_BATCH):
-            for row in batch.to_pylist():
-                number += 1
-                kept = {name: value for name, value in row.items() if value is not None}
-                yield number, orjson.dumps(kept, default=_from_arrow)
-
-
-def _from_arrow(value: Any) -> JSON:
-    import base64
-    from decimal import Decimal
-
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, Decimal):
-        return float(value)
-    raise TypeError(f"a {type(value).__name__} has no JSON form")
+            batch = list(islice(iterator, size))
+        except OSError as exc:
+            raise DocumentError(f"{name} cannot be read: {exc.strerror or exc}", hint=NOTHING_INGESTED) from exc
+        if not batch:
+            return
+        yield batch

@@ -6,23 +6,23 @@ processed. It moves up in the very commit that moves the task. Whoever reads onc
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import apsw
 
 from derive.document.clock import format_rfc3339
-from derive.errors import FencedError, FlowError, FrontierError, UsageError
-from derive.storage.capability import LEASE, RENEW_SECONDS, ReadCapability
+from derive.errors import FencedError, FrontierError, UsageError
+from derive.storage.capability import LEASE, ReadCapability
 from derive.storage.files import are_there, replace_segments
 from derive.storage.frontier import BEGINNING
 from derive.storage.lease import drop_ended
 from derive.storage.metadata import Metadata
 from derive.storage.process import show_process, this_process
+from derive.storage.renewal import renewed
 from derive.storage.segment import Segment
 from derive.storage.timeline import wall_clock
 
@@ -148,24 +148,11 @@ class Reads:
     @contextmanager
     def kept(self, capability: ReadCapability) -> Iterator[None]:
         """Renew a lease in the background for as long as the block takes, and give it back."""
-        done = threading.Event()
-        renewal = threading.Thread(target=self._renew, args=(capability, done), daemon=True)
-        renewal.start()
         try:
-            yield
+            with renewed(self._metadata.path, capability.id):
+                yield
         finally:
-            done.set()
-            renewal.join()
             self.drop(capability)
-
-    def _renew(self, capability: ReadCapability, done: threading.Event) -> None:
-        while not done.wait(RENEW_SECONDS):
-            with suppress(FlowError):  # the next time may do, and else the lease runs out
-                metadata = Metadata(self._metadata.path)  # a connection is of one thread
-                with metadata.transaction() as db:
-                    until = (wall_clock() + LEASE, capability.id)
-                    db.execute("UPDATE capability SET expires = ? WHERE id = ?", until)
-                metadata.close()
 
     # Tasks
 

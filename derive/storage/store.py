@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from derive.storage.lease import drop_ended, renew_own, rest_task
 from derive.storage.metadata import Metadata, translated
 from derive.storage.process import this_process
 from derive.storage.reads import Reads, move_task, rewind_task
+from derive.storage.renewal import renewed
 from derive.storage.segment import Segment
 from derive.storage.timeline import Timeline, wall_clock
 
@@ -155,15 +157,9 @@ class Store:
             ),
         )
 
-    def renew(self, capability: WriteCapability) -> None:
-        """Extend the lease of a shared capability.
-
-        Raises:
-            FencedError: the lease has run out and the collection was sealed past it.
-        """
-        with self._metadata.transaction() as db:
-            self._check(db, capability)
-            db.execute("UPDATE capability SET expires = ? WHERE id = ?", (wall_clock() + LEASE, capability.id))
+    def renewed(self, capability: WriteCapability, every: float) -> AbstractContextManager[None]:
+        """Renew the lease of a shared capability, every so many seconds, for as long as the block takes."""
+        return renewed(self._metadata.path, capability.id, every)
 
     def renew_exclusive(self) -> None:
         """Extend the leases of all exclusive capabilities that this process holds."""

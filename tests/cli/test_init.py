@@ -14,7 +14,8 @@ from derive.cli.init import write_files
 from derive.cli.starter import FILES
 from derive.errors import FlowError, UsageError
 from derive.storage.contents import ReadOptions, read_rows, reduce_in_memory
-from derive.storage.ingest import Ingestion, json_lines
+from derive.storage.ingest import Ingestion
+from derive.storage.inputs.json_lines import json_lines
 from derive.testing.driver import run_tests
 
 NAMES = ["flow.yaml", "orders.schema.yaml", "customers.sql", "orders.jsonl", "README.md"]

@@ -1,7 +1,10 @@
 """The command line from outside: exit codes, what goes where, and how fast help is."""
 
+import gzip
+import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -156,6 +159,40 @@ def test_a_command_line_that_makes_no_sense_exits_with_2(folder: Path, arguments
     assert (status, out) == (2, "")
     assert said in err
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["."], ". is a folder (name its files, such as *.jsonl)"),
+        (["sub"], "sub is a folder (name its files, such as sub/*.jsonl)"),
+        (["gone.jsonl"], "there is no file gone.jsonl"),
+        (["a.parquet.gz"], "a.parquet.gz is packed, and Parquet packs by itself (unpack it first)"),
+        (["--format", "parquet"], "a Parquet file cannot be read from standard input"),
+        (["not.jsonl.gz"], "not.jsonl.gz is not gzip, though its name says so"),
+    ],
+)
+def test_what_cannot_be_ingested_is_told(folder: Path, arguments: list[str], said: str) -> None:
+    (folder / "sub").mkdir()
+    (folder / "a.parquet.gz").write_bytes(b"")
+    (folder / "not.jsonl.gz").write_text('{"id":"x"}\n')
+    status, out, err = flowctl(folder, "ingest", "--collection", "a/b", *arguments)
+
+    assert (status, out) == (2, "")
+    for part in said.rstrip(")").split(" ("):
+        assert part in err
+    assert "Traceback" not in err
+
+
+def test_a_pipe_is_read_like_a_file(folder: Path) -> None:
+    """As a shell's `<(…)` gives one."""
+    os.mkfifo(folder / "pipe.jsonl")
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit((folder / "pipe.jsonl").write_bytes, gzip.compress(b'{"id":"x"}\n'))
+        status, _, err = flowctl(folder, "ingest", "--collection", "a/b", "pipe.jsonl")
+
+    assert status == 0
+    assert err.startswith("pipe.jsonl                                    1 documents")
 
 
 def test_a_reader_that_has_had_enough_is_no_error(folder: Path) -> None:

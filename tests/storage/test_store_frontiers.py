@@ -17,7 +17,9 @@ from derive.engine.combine import rows_of
 from derive.errors import DocumentError, FencedError, FrontierError, StorageError
 from derive.protocol.specs import CatalogSpec, CollectionSpec
 from derive.storage.contents import ReadOptions, read_rows
-from derive.storage.ingest import Ingestion, csv_lines, json_lines
+from derive.storage.ingest import Ingestion
+from derive.storage.inputs.csv_rows import csv_rows
+from derive.storage.inputs.json_lines import json_lines
 from derive.storage.label import compile_labels
 from derive.storage.reader import SourceRead, read_sorted
 from derive.storage.segment import SegmentWriter
@@ -93,7 +95,7 @@ def test_csv_takes_types_from_the_schema(world: World, tmp_path: Path) -> None:
     file.write_text("id,group\n7,12\n8,\n")
     spec = world.catalog.collections["s/events"]
     with file.open("rb") as stream:
-        found = list(csv_lines(stream, spec, "events.csv"))
+        found = list(csv_rows(stream, spec, "events.csv"))
 
     assert found == [(2, {"id": 7, "group": "12"}), (3, {"id": 8})]
 

@@ -1,0 +1,226 @@
+"""Arrow columns as JSON values, exactly or not at all.
+
+What JSON has no number for (NaN, infinities) is refused. A decimal becomes the JSON number that is written with its
+digits, and where there is none, because numbers with a fraction are doubles here, a string if the schema says so.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import uuid
+from collections.abc import Callable
+from decimal import Decimal
+from functools import partial
+from itertools import islice
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from derive.document.exact import dump_exact, parse_exact
+from derive.protocol.specs import JSON
+from derive.schema.shape import ALL, ANYTHING, NUMBER, Shape
+
+Convert: TypeAlias = Callable[[Any], list[JSON]]
+"""From an array to the JSON values of its items, None for a null; raises `UnfitError`."""
+
+_EXACT_DIGITS = 15
+"""Any decimal of so many digits is written again as it was once it has been a double."""
+
+_DAY = 86_400
+_FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
+_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+
+
+class UnfitError(Exception):
+    """A value, or a type, that has no JSON form; its text says why."""
+
+
+def converter(kind: Any, shape: Shape | None) -> Convert:
+    """A function from arrays of a type to JSON values.
+
+    Args:
+        kind: the Arrow type.
+        shape: what the schema says of the location; None for nothing.
+
+    Raises:
+        UnfitError: values of this type have no JSON form.
+    """
+    shape = shape or ANYTHING
+    for applies, convert in _PLAIN:
+        if applies(kind):
+            return convert
+    if types.is_decimal(kind):
+        return partial(_decimals, kind, shape.types)
+    if types.is_date(kind) or types.is_timestamp(kind) or types.is_time(kind):
+        return partial(_times, kind)
+    return _nested(kind, shape)
+
+
+def _nested(kind: Any, shape: Shape) -> Convert:
+    if isinstance(kind, pa.BaseExtensionType):
+        return _extension(kind, shape)
+    if types.is_dictionary(kind):
+        values = converter(kind.value_type, shape)
+        return lambda array: values(array.dictionary_decode())
+    if types.is_map(kind):
+        return partial(_maps, converter(kind.key_type, None), converter(kind.item_type, shape.additional))
+    if types.is_struct(kind):
+        fields = [kind.field(place) for place in range(kind.num_fields)]
+        names = [each.name for each in fields]
+        if len(set(names)) < len(names):
+            raise UnfitError("two fields of one name")
+        return partial(_structs, names, [converter(each.type, shape.member(each.name)) for each in fields])
+    if types.is_nested(kind) and not types.is_union(kind):
+        return partial(_lists, converter(kind.value_type, shape.items))
+    raise UnfitError(f"the type {kind}, which has no JSON form")
+
+
+def _extension(kind: Any, shape: Shape) -> Convert:
+    if kind.extension_name == "arrow.uuid":
+        return lambda array: [each and str(uuid.UUID(bytes=each)) for each in array.storage.to_pylist()]
+    storage = converter(kind.storage_type, shape)
+    if kind.extension_name == "arrow.json":
+        return lambda array: [_parsed(each) for each in storage(array.storage)]
+    return lambda array: storage(array.storage)
+
+
+def _parsed(text: JSON) -> JSON:
+    try:
+        return text and parse_exact(text.encode())
+    except ValueError as exc:
+        raise UnfitError(f"the column is of JSON, and this is not: {exc}") from exc
+
+
+def _as_they_are(array: Any) -> list[JSON]:
+    values: list[JSON] = array.to_pylist()
+    return values
+
+
+def _texts(array: Any) -> list[JSON]:
+    try:
+        return _as_they_are(array)
+    except UnicodeDecodeError as exc:
+        raise UnfitError("a string that is not UTF-8") from exc
+
+
+def _binaries(array: Any) -> list[JSON]:
+    return [None if each is None else base64.b64encode(each).decode() for each in array.to_pylist()]
+
+
+def _floats(array: Any) -> list[JSON]:
+    odd_ones = pc.filter(array, pc.invert(pc.is_finite(array)))  # nulls are left out
+    if len(odd_ones):
+        odd = odd_ones[0].as_py()
+        name = "NaN" if math.isnan(odd) else "Infinity" if odd > 0 else "-Infinity"
+        raise UnfitError(f"{name} is no JSON number; a cell without a number is to be null")
+    return _as_they_are(array)
+
+
+def _decimals(kind: Any, allowed: frozenset[str], array: Any) -> list[JSON]:
+    values: list[Decimal | None] = array.to_pylist()
+    if not allowed & NUMBER:
+        return [None if each is None else format(each, "f") for each in values]
+    if kind.scale == 0:
+        return [None if each is None else int(each) for each in values]
+    if kind.precision <= _EXACT_DIGITS and "fractional" in allowed:
+        return [None if each is None else float(each) for each in values]
+    return [None if each is None else _number(each, allowed) for each in values]
+
+
+def _number(value: Decimal, allowed: frozenset[str]) -> JSON:
+    number = float(value)
+    is_exact = Decimal(repr(number)) == value
+    if is_exact and "fractional" in allowed:
+        return number
+    if value == value.to_integral_value():
+        return int(value)
+    if "string" in allowed and allowed != ALL:
+        return format(value, "f")
+    if is_exact:
+        return number  # the schema says what is wrong with it
+    raise UnfitError(
+        f"{value:f} has more digits than a number with a fraction keeps (it would be {number!r}); let its schema say"
+        " 'string', or round it"
+    )
+
+
+def _times(kind: Any, array: Any) -> list[JSON]:
+    """Texts of RFC 3339, with the digits of the column's unit; a timestamp without a time zone has no offset."""
+    if types.is_date32(kind):
+        unit, width, divisor = "D", pa.int32(), 1
+    else:
+        unit = "ms" if types.is_date64(kind) else kind.unit
+        width, divisor = pa.int32() if types.is_time32(kind) else pa.int64(), _PER_SECOND[unit]
+    ticks = np.asarray(pc.fill_null(array.view(width), 0), dtype=np.int64)
+    seconds = ticks * _DAY if unit == "D" else ticks // divisor
+    least, most = (0, _DAY - 1) if types.is_time(kind) else (_FIRST_SECOND, _LAST_SECOND)
+    if seconds.size and not (least <= seconds.min() and seconds.max() <= most):
+        raise UnfitError("a time beyond 24 hours" if types.is_time(kind) else "a time beyond the years 1 to 9999")
+    texts = np.datetime_as_string(ticks.astype(f"datetime64[{unit}]")).tolist()
+    if types.is_date(kind):
+        texts = [each[:10] for each in texts]
+    elif types.is_time(kind):
+        texts = [each[11:] for each in texts]
+    elif kind.tz is not None:
+        texts = [f"{each}Z" for each in texts]
+    if not array.null_count:
+        return list(texts)
+    return [each if valid else None for each, valid in zip(texts, array.is_valid().to_pylist(), strict=True)]
+
+
+def _lists(items: Convert, array: Any) -> list[JSON]:
+    values = iter(items(array.flatten()))
+    lengths = pc.list_value_length(array).to_pylist()
+    return [None if each is None else list(islice(values, each)) for each in lengths]
+
+
+def _maps(keys: Convert, items: Convert, array: Any) -> list[JSON]:
+    """Objects; a key that is no string is written as JSON writes it."""
+    offsets = array.offsets.to_pylist()
+    first, count = offsets[0], offsets[-1] - offsets[0]
+    names = [
+        each if isinstance(each, str) else dump_exact(each).decode() for each in keys(array.keys.slice(first, count))
+    ]
+    values = items(array.items.slice(first, count))
+    found: list[JSON] = []
+    for place, valid in enumerate(array.is_valid().to_pylist()):
+        begin, end = offsets[place] - first, offsets[place + 1] - first
+        members = dict(zip(names[begin:end], values[begin:end], strict=True))
+        if valid and len(members) < end - begin:
+            raise UnfitError("a map with a key twice")
+        found.append(members if valid else None)
+    return found
+
+
+def _structs(names: list[str], fields: list[Convert], array: Any) -> list[JSON]:
+    """Objects, without the fields that are null, as JSON would leave them out."""
+    columns = [convert(column) for convert, column in zip(fields, array.flatten(), strict=True)]
+    rows = zip(*columns, strict=True) if columns else iter([()] * len(array))
+    return [
+        {name: value for name, value in zip(names, row, strict=True) if value is not None} if valid else None
+        for row, valid in zip(rows, array.is_valid().to_pylist(), strict=True)
+    ]
+
+
+def _is_text(kind: Any) -> bool:
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def _is_binary(kind: Any) -> bool:
+    is_plain = types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind)
+    return bool(is_plain or types.is_fixed_size_binary(kind))
+
+
+_PLAIN: tuple[tuple[Callable[[Any], bool], Convert], ...] = (
+    (types.is_null, _as_they_are),
+    (types.is_boolean, _as_they_are),
+    (types.is_integer, _as_they_are),
+    (_is_text, _texts),
+    (_is_binary, _binaries),
+    (types.is_float16, lambda array: _floats(array.cast(pa.float32()))),
+    (types.is_floating, _floats),
+)
