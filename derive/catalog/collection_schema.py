@@ -157,7 +157,7 @@ class SchemaLoader:
         for each in at.elements() if isinstance(at.value, list) else (at,):
             if each.value is None:
                 self._issue("E403", "a bare null is no type: write it in quotes", each, 'write "null"')
-            elif not isinstance(each.value, str) or each.value not in _TYPES:
+            elif not isinstance(each.value, str) or each.value not in (*_TYPES, "fractional"):
                 guess = suggest(str(each.value), _TYPES)
                 hint = f"did you mean '{guess}'?" if guess else f"types: {', '.join(_TYPES)}"
                 self._issue("E403", f"JSON has no type {each.value!r}", each, hint)

@@ -359,6 +359,7 @@ def catalog_schema() -> Schema:
             "import": array(
                 "Other files of the catalog, by path (relative to this file) or http(s) URL.",
                 text("A file to load too.", title="Import"),
+                types=("array", "null"),
             ),
             "collections": entries("Collections, by name.", ref("collection"), names=NAME, types=maps),
             "captures": entries(

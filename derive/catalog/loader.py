@@ -106,7 +106,7 @@ class Loader:
 
     def _elements(self, at: Located | None) -> list[Located]:
         """The items of an array that can be loaded."""
-        return [] if at is None else [each for each in at.elements() if each.path not in self._bad]
+        return [] if at is None or at.value is None else [each for each in at.elements() if each.path not in self._bad]
 
     def _script(self, at: Located, base: str, what: str, *, may_be_inline: bool = True) -> Script | None:
         """Code that is written inline or, if the string has no white space, in the file it names."""

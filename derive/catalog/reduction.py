@@ -76,15 +76,16 @@ class _Inspection:
                 " so it would never apply"
             )
             self._report.add("E411", message, self._at, "add 'reduce: {strategy: merge}' there")
+        pointers = self._pointers(annotation) if annotation.key else []
         allowed = _allowed(self._part, shape)
         if allowed is None or not allowed.types:
             return
         self._inspect_types(annotation.strategy, allowed)
         if annotation.strategy == "set":
             self._inspect_terms(annotation, allowed)
-        if annotation.key:
-            for values in _keyed(annotation.strategy, allowed):
-                self._inspect_key(annotation.strategy, values)
+        for values in _keyed(annotation.strategy, allowed):
+            for at in pointers:
+                self._inspect_key(at, annotation.strategy, values)
 
     def _parse(self) -> Annotation | None:
         value = self._at.value
@@ -133,17 +134,25 @@ class _Inspection:
                 self._report.add("E419", message, at, f"{_ITSELF}: right for strings and numbers")
                 return
 
-    def _inspect_key(self, strategy: str, values: Shape) -> None:
+    def _pointers(self, annotation: Annotation) -> list[Located]:
+        """The pointers of the annotation's key that are any."""
+        pointers = []
         for at in self._at["key"].elements():
-            what = f"the key '{at.value}' of '{strategy}' at '{self._where}'"
-            if not is_pointer(at.value):
-                hint = _ITSELF if at.value == "/" else None
-                self._report.add("E419", f"{what} is no JSON pointer without empty names", at, hint)
-            elif locate(values, parse_pointer(at.value))[1] == "cannot":
-                known = [each.pointer for each in project(values, (), {}) if each.pointer]
-                guess = suggest(at.value, known)
-                hint = f"did you mean '{guess}'?" if guess else None if values.types & _CONTAINERS else _ITSELF
-                self._report.add("E419", f"{what} cannot exist there: the schema allows {_told(values)}", at, hint)
+            if is_pointer(at.value):
+                pointers.append(at)
+                continue
+            what = f"the key '{at.value}' of '{annotation.strategy}' at '{self._where}'"
+            hint = _ITSELF if at.value == "/" else None
+            self._report.add("E419", f"{what} is no JSON pointer without empty names", at, hint)
+        return pointers
+
+    def _inspect_key(self, at: Located, strategy: str, values: Shape) -> None:
+        if locate(values, parse_pointer(at.value))[1] != "cannot":
+            return
+        guess = suggest(at.value, [each.pointer for each in project(values, (), {}) if each.pointer])
+        hint = f"did you mean '{guess}'?" if guess else None if values.types & _CONTAINERS else _ITSELF
+        what = f"the key '{at.value}' of '{strategy}' at '{self._where}'"
+        self._report.add("E419", f"{what} cannot exist there: the schema allows {_told(values)}", at, hint)
 
 
 def _keyed(strategy: str, allowed: Shape) -> Iterator[Shape]:

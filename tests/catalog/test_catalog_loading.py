@@ -284,3 +284,9 @@ def test_a_second_definition_names_the_first(tmp_path: Path) -> None:
     issue: Issue = caught.value.issues[0]
     assert issue.message.startswith("test 'a/b' is defined a second time; first at ")
     assert (Path(issue.position.file).name, issue.message[-13:]) == ("one.yaml", "flow.yaml:2:9")
+
+
+def test_what_is_left_empty_is_nothing(tmp_path: Path) -> None:
+    spec = load(write_catalog(tmp_path, "import:\ncollections:\ntests:\ncaptures:\nmaterializations:\n"))
+
+    assert (spec.collections, spec.tests) == ({}, {})
