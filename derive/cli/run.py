@@ -155,6 +155,8 @@ def _tell_new(run: Run) -> None:
         for transform in task.begins:
             again = f", again because of 'backfill: {transform.backfill}'" if transform.backfill else ", as it is new"
             note(f"{task.spec.name}: '{transform.name}' reads '{transform.source}' from its start{again}")
+        for edit in task.edits:
+            note(f"{task.spec.name}: {edit.message} ({edit.hint})", level="warn", task=task.spec.name)
 
 
 def _tell_waiting(waiting: list[Waiting]) -> None:

@@ -41,7 +41,8 @@ def command(source: Path, data: Path | None, output: str | None) -> None:
     A task is `idle` if nothing waits, `delayed` if what waits has a read delay to go, `behind` if there is work for
     `flowctl run`, and `failed` if an error stopped it. `rate` is documents read a second in its last transactions,
     `lag` how far its `upper` is behind the present. As JSON, `waiting for` says more: for each transform how many
-    documents wait, and when the first of them is due.
+    documents wait, and when the first of them is due. What was edited under documents that a task had published before
+    is told below the table.
 
     \b
     Examples:
@@ -49,7 +50,7 @@ def command(source: Path, data: Path | None, output: str | None) -> None:
       flowctl status -o json | jq 'select(.state == "failed")'
     """
     from derive.catalog import load
-    from derive.cli.console import print_error, print_rows
+    from derive.cli.console import note, print_error, print_rows
     from derive.storage.store import Store
 
     catalog = load(source)
@@ -59,9 +60,15 @@ def command(source: Path, data: Path | None, output: str | None) -> None:
     finally:
         store.close()
     print_rows(_COLUMNS, [row for row, _ in found], output)
-    for _, error in found:
+    for row, error in found:
+        for edit in row["edits"]:
+            note(f"{row['task']}: {edit['message']}, {_since(edit['at'])} ({edit['hint']})", task=row["task"])
         if error:
             print_error(error)
+
+
+def _since(at: str | None) -> str:
+    return "from its next run on" if at is None else f"since {at}"
 
 
 def _row(store: Store, spec: DerivationSpec) -> tuple[dict[str, Any], FlowError | None]:
@@ -69,6 +76,7 @@ def _row(store: Store, spec: DerivationSpec) -> tuple[dict[str, Any], FlowError 
     import orjson
 
     from derive.document.clock import format_duration, format_rfc3339
+    from derive.engine.edits import edits_of
     from derive.engine.plan import current_positions
     from derive.engine.task import find_waiting
     from derive.errors import FlowError, SegmentError
@@ -103,6 +111,10 @@ def _row(store: Store, spec: DerivationSpec) -> tuple[dict[str, Any], FlowError 
                 "due": format_rfc3339(each.due),
             }
             for each in waiting
+        ],
+        "edits": [
+            {"message": edit.message, "hint": edit.hint, "at": None if edit.at is None else format_rfc3339(edit.at)}
+            for edit in (edits_of(spec, task) if task else ())
         ],
         "error": error.message if error else None,
     }

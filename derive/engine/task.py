@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 import orjson
 
 from derive.document.clock import format_rfc3339
+from derive.engine.edits import edits_of, fingerprints_of
 from derive.engine.executor import Executor
 from derive.engine.log import TaskLog
 from derive.engine.needs import compacted, hold, lost, needs
@@ -126,6 +127,7 @@ class Task:
         error: why it stopped, if it did.
         begins: transforms that are new to a task that has run before, and read their source from its start.
         compacted: transforms that begin with a history that was compacted, each with the `since` of its source.
+        edits: what was edited under its output since the run before.
     """
 
     def __init__(self, store: Store, spec: DerivationSpec, shards: int, limits: Limits) -> None:
@@ -155,6 +157,10 @@ class Task:
         )
         rights = hold(store, spec, self._positions)
         self.compacted = tuple(compacted(spec, self._positions, rights))
+        fingerprints, edits = fingerprints_of(spec), edits_of(spec, state, self.upper)
+        if (fingerprints, edits) != (state.fingerprints, state.edits):
+            store.set_edits(self._capability, fingerprints, edits)
+        self.edits = tuple(edit for edit in edits if edit not in state.edits)
         self._unfit = misplaced(spec, state) or lost(spec, self._positions, rights)
 
     @property

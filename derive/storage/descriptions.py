@@ -43,6 +43,23 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Edit:
+    """A change of a derivation under documents that it had published already.
+
+    Attributes:
+        part: what was edited: a transform (by state key), or the module.
+        message: what has changed, and what that means.
+        hint: the way out.
+        at: clock; the `upper` of the output from which on the change is in force, or None if it has not been run yet.
+    """
+
+    part: str
+    message: str
+    hint: str
+    at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TaskState:
     """What the metadata knows of a task.
 
@@ -56,6 +73,8 @@ class TaskState:
         documents_out: documents published so far.
         transactions: how many transactions that had documents.
         places: for each transform (by state key), what its position is a position in.
+        fingerprints: for each part of the derivation, a text that was another one before the part was edited.
+        edits: of parts, since the task's output began.
     """
 
     name: str
@@ -67,6 +86,8 @@ class TaskState:
     documents_out: int = 0
     transactions: int = 0
     places: Mapping[str, Place] = field(default_factory=dict)
+    fingerprints: Mapping[str, str] = field(default_factory=dict)
+    edits: tuple[Edit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

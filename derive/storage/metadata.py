@@ -100,7 +100,11 @@ _LEASES = """
 UPDATE capability SET expires = 0 WHERE kind = 'write' AND expires IS NULL;
 """
 
-_UPGRADES = {1: _GARBAGE, 2: _READS, 3: _PLACES, 4: _LEASES}
+_EDITS = """
+ALTER TABLE task ADD COLUMN fingerprints TEXT NOT NULL DEFAULT '{}';    -- JSON: part to what it was last run as
+ALTER TABLE task ADD COLUMN edits TEXT NOT NULL DEFAULT '[]';   -- JSON array of [part, message, hint, at]
+"""
+_UPGRADES = {1: _GARBAGE, 2: _READS, 3: _PLACES, 4: _LEASES + _EDITS}
 """From each older version of the tables, what makes the next one of it."""
 
 _SHARED_FOLDERS = 4

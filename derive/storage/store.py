@@ -20,7 +20,7 @@ from derive.errors import FencedError, FrontierError
 from derive.protocol.specs import CollectionSpec, SelectorSpec
 from derive.storage.binding import bind, check_partitions
 from derive.storage.capability import LEASE, WriteCapability
-from derive.storage.descriptions import Collection, Place, TaskCommit, TaskState
+from derive.storage.descriptions import Collection, Edit, Place, TaskCommit, TaskState
 from derive.storage.files import Files, insert_segments
 from derive.storage.frontier import BEGINNING
 from derive.storage.lease import drop_ended, renew_own, rest_task
@@ -260,15 +260,27 @@ class Store:
         """What is known of a task; None if it has never run."""
         with self._metadata.snapshot() as db:
             row: Any = db.execute(
-                "SELECT shards, positions, error, documents_in, documents_out, transactions, places FROM task"
-                " WHERE name = ?",
+                "SELECT shards, positions, error, documents_in, documents_out, transactions, places, fingerprints,"
+                " edits FROM task WHERE name = ?",
                 (name,),
             ).fetchone()
             numbered: list[Any] = db.execute("SELECT number, token FROM shard WHERE task = ?", (name,)).fetchall()
         if row is None:
             return None
-        places = {key: Place(*place) for key, place in orjson.loads(row[6]).items()}
-        return TaskState(name, row[0], orjson.loads(row[1]), dict(numbered), row[2], row[3], row[4], row[5], places)
+        shards, positions, error, documents_in, documents_out, transactions, places, fingerprints, edits = row
+        return TaskState(
+            name,
+            shards,
+            orjson.loads(positions),
+            dict(numbered),
+            error,
+            documents_in,
+            documents_out,
+            transactions,
+            places={key: Place(*place) for key, place in orjson.loads(places).items()},
+            fingerprints=orjson.loads(fingerprints),
+            edits=tuple(Edit(*edit) for edit in orjson.loads(edits)),
+        )
 
     def create_task(self, name: str, shards: int) -> TaskState:
         """The task's state; its number of shards is fixed now if it has never run."""
@@ -297,6 +309,25 @@ class Store:
             db.execute("UPDATE task SET shards = ? WHERE name = ?", (shards, name))
             db.execute("DELETE FROM shard WHERE task = ?", (name,))
             db.executemany("INSERT INTO shard VALUES (?, ?, ?)", [(name, *each) for each in tokens.items()])
+
+    def set_edits(self, capability: WriteCapability, fingerprints: Mapping[str, str], edits: Sequence[Edit]) -> None:
+        """Record what a task consists of as it begins to run, and what was edited under its output.
+
+        Args:
+            capability: the exclusive right to write the task's collection.
+            fingerprints: as in `TaskState`.
+            edits: as in `TaskState`.
+
+        Raises:
+            FencedError: the capability is no longer valid.
+        """
+        rows = [[edit.part, edit.message, edit.hint, edit.at] for edit in edits]
+        with self._metadata.transaction() as db:
+            self._check(db, capability)
+            db.execute(
+                "UPDATE task SET fingerprints = ?, edits = ? WHERE name = ?",
+                (orjson.dumps(dict(fingerprints)).decode(), orjson.dumps(rows).decode(), capability.collection),
+            )
 
     def set_error(self, capability: WriteCapability, error: str) -> None:
         """Record, as JSON, why a task stopped; its next commit removes it.

@@ -1,0 +1,127 @@
+"""What is edited under a task with output is told once when it runs, and shown until it starts over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from conftest import World, write_catalog
+
+from derive.catalog import load
+from derive.document.clock import format_rfc3339
+from derive.engine.edits import edits_of
+from derive.engine.reset import reset
+
+CATALOG = """
+collections:
+  e/numbers:
+    schema: &schema {{type: object, required: [n], properties: {{n: {{type: integer}}}}}}
+    key: [/n]
+  e/copies:
+    schema: *schema
+    key: [/n]
+    derive:
+      using: {{sqlite: {{}}}}
+      transforms:
+        - {{name: {name}, source: e/numbers, shuffle: any, {backfill} lambda: {sql}}}
+        {more}
+"""
+MORE = "- {name: more, source: e/numbers, shuffle: any, lambda: SELECT $n + 1000 AS n}"
+BASE = 1_700_000_000_000_000
+RESET = "start over: flowctl reset --task e/copies"
+
+
+def edit(world: World, *, name: str = "copy", sql: str = "SELECT $n", backfill: str = "", more: str = "") -> None:
+    text = CATALOG.format(name=name, sql=sql, backfill=backfill, more=more)
+    world.catalog = load(write_catalog(world.root.parent, text))
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """One that has output."""
+    text = CATALOG.format(name="copy", sql="SELECT $n", backfill="", more=MORE)
+    found = World(tmp_path / "data", load(write_catalog(tmp_path, text)), wall=BASE)
+    found.ingest("e/numbers", [{"n": 1, "at": format_rfc3339(BASE)}])
+    found.wall = BASE + 1_000_000
+    assert told(found) == []
+    return found
+
+
+def told(world: World) -> list[str]:
+    """What a run says when it begins."""
+    run = world.run()
+    run.step()
+    run.close()
+    assert [task.error for task in run.tasks.values()] == [None]
+    return [edit.message for edit in run.tasks["e/copies"].edits]
+
+
+def shown(world: World) -> list[tuple[str, int | None]]:
+    """What is shown of a task that does not run."""
+    state = world.store.task("e/copies")
+    assert state is not None
+    return [(edit.message, edit.at) for edit in edits_of(world.catalog.derivations["e/copies"], state)]
+
+
+EDITED = "the lambda of 'copy' was edited, and what had been published before is as the old one made it"
+
+
+def test_an_edited_lambda_is_told_once_and_shown_until_the_task_starts_over(world: World) -> None:
+    edit(world, sql="SELECT $n + 1 AS n", more=MORE)
+    assert shown(world) == [(EDITED, None)]
+    assert told(world) == [EDITED]
+    assert shown(world) == [(EDITED, BASE + 1_000_000)]
+    assert told(world) == []
+
+    reset(world.catalog, world.store, ["e/copies"])
+    assert told(world) == []
+    assert shown(world) == []
+
+
+def test_a_raised_backfill_settles_it(world: World) -> None:
+    edit(world, sql="SELECT $n + 1 AS n", more=MORE)
+    assert told(world) == [EDITED]
+    edit(world, sql="SELECT $n + 1 AS n", backfill="backfill: 1,", more=MORE)
+    assert shown(world) == []
+    assert told(world) == []
+
+
+def test_what_comes_back_is_another_edit(world: World) -> None:
+    edit(world, sql="SELECT $n + 1 AS n", more=MORE)
+    told(world)
+    world.wall += 2_000_000
+    told(world)
+    edit(world, more=MORE)
+    assert told(world) == [EDITED]
+    assert len(shown(world)) == 2
+
+
+def test_white_space_around_a_lambda_is_no_edit(world: World) -> None:
+    edit(world, sql="'  SELECT $n  '", more=MORE)
+    assert shown(world) == []
+
+
+def test_another_name_reads_the_source_again(world: World) -> None:
+    edit(world, name="other", more=MORE)
+    message = "'copy' is called 'other' now, and so its source is read from the start once more"
+    assert shown(world) == [(message, None)]
+    assert told(world) == [message]
+    assert told(world) == []
+
+
+def test_a_transform_that_is_gone_leaves_what_it_published(world: World) -> None:
+    edit(world)
+    message = "'more' is not in the catalog any more, and what it had published stays"
+    assert told(world) == [message]
+    state = world.store.task("e/copies")
+    assert state is not None
+    assert [edit.hint for edit in state.edits] == [f"to be rid of it {RESET}"]
+
+
+def test_without_output_nothing_is_told(tmp_path: Path) -> None:
+    text = CATALOG.format(name="copy", sql="SELECT $n", backfill="", more=MORE)
+    world = World(tmp_path / "data", load(write_catalog(tmp_path, text)), wall=BASE)
+    assert told(world) == []
+    edit(world, sql="SELECT 2 * $n AS n")
+    assert told(world) == []
+    assert shown(world) == []
