@@ -16,13 +16,14 @@ MakeDocument: TypeAlias = Callable[[Sequence[Any]], Document]
 """From a result row to the document it publishes."""
 
 _CLOSING = {"{": "}", "[": "]"}
-_PLAIN_TYPES = frozenset({"boolean", "integer", "fractional", "number", "null"})
+_STRUCTURED = frozenset({"array", "object"})
 
 
 def compile_row(columns: Sequence[str], parameters: Mapping[str, ProjectionSpec]) -> MakeDocument:
     """A function from a result row to the document it publishes.
 
-    A column that is a parameter becomes the property named like its field; a boolean comes back as one.
+    A column that is a parameter becomes the property named like its field, and what its location cannot hold is not
+    made of it: a boolean comes back as one, and where only text can be, text that looks like JSON stays text.
 
     Args:
         columns: names of the result columns.
@@ -32,9 +33,11 @@ def compile_row(columns: Sequence[str], parameters: Mapping[str, ProjectionSpec]
         return _whole_document
     names = tuple(parameters[each].field if each in parameters else each for each in columns)
     passed = {parameters[each].field: parameters[each] for each in columns if each in parameters}
-    booleans = [name for name, each in passed.items() if each.types - {"null"} == {"boolean"}]
-    # Numbers that come from JSON are never text to parse, and are finite.
-    converted = [name for name in dict.fromkeys(names) if name not in passed or not passed[name].types <= _PLAIN_TYPES]
+    booleans = tuple(name for name, each in passed.items() if each.types - {"null"} == {"boolean"})
+    converted = tuple(name for name in dict.fromkeys(names) if name not in passed or not _comes_back(passed[name]))
+    parsed = frozenset(name for name in converted if name not in passed or _may_be_structured(passed[name]))
+    if not converted and not booleans:
+        return lambda row: dict(zip(names, row, strict=True))
 
     def document(row: Sequence[Any]) -> Document:
         made = dict(zip(names, row, strict=True))
@@ -42,7 +45,7 @@ def compile_row(columns: Sequence[str], parameters: Mapping[str, ProjectionSpec]
             value = made[name]
             kind = type(value)
             if kind is str:
-                if value[:1] in _CLOSING:
+                if value[:1] in _CLOSING and name in parsed:
                     made[name] = _parsed(value)
             elif kind is bytes or (kind is float and not isfinite(value)):
                 made[name] = _json(value)
@@ -52,6 +55,20 @@ def compile_row(columns: Sequence[str], parameters: Mapping[str, ProjectionSpec]
         return made
 
     return document
+
+
+def _comes_back(projection: ProjectionSpec) -> bool:
+    """Whether what SQLite is given of a location, and gives back, is the location's value."""
+    if _may_be_structured(projection):
+        return False
+    # Bytes are decoded from base64, and text of a number's format may be infinite; numbers of JSON are finite.
+    return "string" not in projection.types or (
+        projection.content_encoding != "base64" and projection.format != "number"
+    )
+
+
+def _may_be_structured(projection: ProjectionSpec) -> bool:
+    return bool(projection.types & _STRUCTURED) or isinstance((*projection.default, None)[0], dict | list)
 
 
 def _json(value: bytes | float) -> JSON:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sqlite_derivation import field, publish
 
 from connectors.derive_sqlite.row import compile_row
 from derive.errors import LambdaError
+from derive.protocol.specs import ProjectionSpec
 
 
 @pytest.mark.parametrize(
@@ -48,15 +51,49 @@ def test_a_parameter_selected_as_it_is_becomes_a_flat_property_named_like_its_fi
         (["boolean", "integer"], True, "SELECT $flag", {"flag": 1}),  # it might have been the number
         (["boolean"], True, "SELECT NOT $flag AS flag", {"flag": 0}),  # computed
         (["boolean"], True, "SELECT $flag AS flag", {"flag": 1}),  # renamed
-        (["string"], '{"a":1}', "SELECT $flag", {"flag": {"a": 1}}),  # text is parsed wherever it comes from
+        (["string"], '{"a":1}', "SELECT $flag", {"flag": '{"a":1}'}),  # where only text can be, it stays text
+        (["null", "string"], "[1]", "SELECT $flag", {"flag": "[1]"}),
+        (["string", "integer"], "[1]", "SELECT $flag", {"flag": "[1]"}),
+        (["array", "string"], "[1]", "SELECT $flag", {"flag": [1]}),  # it might have been the array
+        (["array", "string"], [1], "SELECT $flag", {"flag": [1]}),
+        (["string"], "[1]", "SELECT $flag AS flag", {"flag": [1]}),  # renamed
+        (["string"], "[1]", "SELECT $flag || '' AS flag", {"flag": [1]}),  # computed
     ],
 )
-def test_a_boolean_passed_through_is_a_boolean(
+def test_what_is_passed_through_is_what_its_location_can_hold(
     types: list[str], value: Any, sql: str, published: dict[str, Any]
 ) -> None:
     made = publish(sql, {"flag": value}, field("flag", *types))
     assert made == [published]
     assert type(made[0]["flag"]) is type(published["flag"])
+
+
+@pytest.mark.parametrize(
+    ("projection", "value", "published"),
+    [
+        (field("x", "string", content_encoding="base64"), "aGk=", "aGk="),
+        (field("x", "string", content_encoding="base64"), "[1]", "[1]"),  # no base64
+        (field("x", "string", format="number"), "Infinity", "Infinity"),
+        (field("x", "string", format="number"), "[1]", "[1]"),
+        (field("x", "string", format="number"), "1.5", 1.5),
+        (field("x", "string", format="integer"), "17", 17),
+        (field("x", "string", default=([1],)), None, None),
+    ],
+)
+def test_a_string_of_a_format_is_passed_through(projection: ProjectionSpec, value: Any, published: Any) -> None:
+    assert publish("SELECT $x", {"x": value}, projection) == [{"x": published}]
+
+
+def test_a_default_that_is_an_array_is_one() -> None:
+    assert publish("SELECT $x", {}, field("x", "string", default=([1],))) == [{"x": [1]}]
+
+
+@given(
+    st.sampled_from([["string"], ["string", "null"], ["string", "integer", "boolean"]]),
+    st.text() | st.sampled_from(["[", "{}", "[1]", '{"a": [1]}', "[1", "null", "NaN", "\0[]"]),
+)
+def test_any_text_of_a_location_without_structure_is_published_as_it_is(types: list[str], text: str) -> None:
+    assert publish("SELECT $x, 1 AS n", {"x": text}, field("x", *types)) == [{"x": text, "n": 1}]
 
 
 @pytest.mark.parametrize("value", ["[1]", "7", "x", None, 3, b"{}x"])
