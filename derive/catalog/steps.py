@@ -14,7 +14,7 @@ from derive.catalog.selector import build_selector
 from derive.catalog.yaml import Located
 from derive.document.key import compile_key
 from derive.document.pointer import MISSING, compile_pointer
-from derive.errors import CatalogError
+from derive.errors import CatalogError, DocumentError
 from derive.protocol.specs import CollectionSpec, IngestStep, Moment, VerifyStep
 from derive.schema.validator import compile_validator
 
@@ -56,11 +56,13 @@ class StepBuilder:
         # Documents that leave out key properties take the places that the others leave them.
         pack = compile_key(collection.key, collection.key_defaults)
         pointers = [compile_pointer(each) for each in collection.key]
-        keyed = [
-            (pack(at.value), at)
-            for at in self._documents(definition)
-            if all(get(at.value) is not MISSING for get in pointers)
-        ]
+        keyed: list[tuple[bytes, Located]] = []
+        for at in self._documents(definition):
+            if all(get(at.value) is not MISSING for get in pointers):
+                try:
+                    keyed.append((pack(at.value), at))
+                except DocumentError as exc:
+                    self._report.add("E604", exc.message, at)
         for (before, _), (key, at) in pairwise(keyed):
             if key < before:
                 message = f"documents to verify are not in the order of the key of '{collection.name}'"

@@ -7,19 +7,27 @@ kinds a key may have are packed here; `fdb.tuple` is the oracle in the tests.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import add
 
 from derive.document.exact import dump_exact
 from derive.document.pointer import JSON, MISSING, compile_pointer, parse_pointer
+from derive.errors import DocumentError
 
 _NULL, _BYTES, _STRING, _INT_ZERO, _DOUBLE, _FALSE, _TRUE = 0x00, 0x01, 0x02, 0x14, 0x21, 0x26, 0x27
 _SMALL = (b"\x14", b"\x15", b"\x16", b"\x17", b"\x18")
 """Codes of positive integers of up to four bytes, by their size."""
 
+_MOST_BYTES = 255
+"""The most bytes that the encoding gives an integer."""
+
 
 def pack(values: Sequence[JSON]) -> bytes:
-    """Pack values, one after the other; arrays and objects go as their JSON text."""
+    """Pack values, one after the other; arrays and objects go as their JSON text.
+
+    Raises:
+        DocumentError: an integer is too large for the encoding.
+    """
     return b"".join(map(_pack, values))
 
 
@@ -51,8 +59,8 @@ def _pack_int(value: int) -> bytes:
     if value == 0:
         return b"\x14"
     size = (value.bit_length() + 7) // 8
-    if size > 255:
-        raise ValueError("an integer of more than 255 bytes cannot be part of a key")
+    if size > _MOST_BYTES:
+        raise DocumentError(f"an integer of {size} bytes cannot be part of a key: it may have {_MOST_BYTES}")
     if value > 0:
         code = bytes((0x14 + size,)) if size <= 8 else bytes((0x1D, size))
         return code + value.to_bytes(size, "big")
@@ -126,7 +134,8 @@ def compile_key(pointers: Sequence[str], defaults: Sequence[JSON]) -> Callable[[
 def compile_keys(pointers: Sequence[str], defaults: Sequence[JSON]) -> Callable[[Sequence[JSON]], list[bytes]]:
     """A function from documents to their packed keys.
 
-    It goes component by component: what is said once of a whole column need not be asked of each value.
+    It goes component by component: what is said once of a whole column need not be asked of each value. The function
+    raises a `DocumentError` if a component is an integer too large for the encoding.
 
     Args:
         pointers: locations of the key's components.
@@ -141,6 +150,22 @@ def compile_keys(pointers: Sequence[str], defaults: Sequence[JSON]) -> Callable[
         return packed
 
     return pack_all
+
+
+def key_errors(
+    pack_all: Callable[[Sequence[JSON]], list[bytes]], documents: Sequence[JSON]
+) -> Iterator[tuple[int, DocumentError]]:
+    """The places of documents whose keys cannot be packed, and why.
+
+    Args:
+        pack_all: of `compile_keys`.
+        documents: any.
+    """
+    for place, document in enumerate(documents):
+        try:
+            pack_all([document])
+        except DocumentError as exc:
+            yield place, exc
 
 
 def _compile_column(pointer: str, default: JSON) -> Callable[[Sequence[JSON]], list[JSON]]:

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from derive.document.exact import dump_exact
-from derive.document.key import compile_keys, show_key
-from derive.errors import SchemaViolation
+from derive.document.key import compile_keys, key_errors, show_key
+from derive.errors import DocumentError, SchemaViolation
 from derive.position import Position
 from derive.protocol.derive import DeriveSession, ReadBatch
 from derive.protocol.specs import DerivationSpec, Document
@@ -88,7 +88,19 @@ class Invoker:
             results = self._in_order(transforms, causes, results)
         if not all(map(self._output.is_valid, results)):
             self._raise_invalid(batch, causes, results)
-        return Published(causes, self._keys(results), results)
+        try:
+            return Published(causes, self._keys(results), results)
+        except DocumentError:
+            place, exc = next(key_errors(self._keys, results))
+            raise self._unkeyed(batch, causes[place], results[place], exc) from exc
+
+    def _unkeyed(self, batch: ReadBatch, cause: int, document: Document, exc: DocumentError) -> DocumentError:
+        position, name, reason = self._publisher(batch, cause)
+        shown = dump_exact(document).decode()[:500]
+        message = (
+            f"{name} of '{self._spec.name}' published a document without a key: {exc.message}; it is {shown}{reason}"
+        )
+        return DocumentError(message, position=position)
 
     def _in_order(self, transforms: Sequence[int], causes: list[int], results: list[Document]) -> list[Document]:
         """Published documents, with those of the end of a tick in the order of their JSON texts.

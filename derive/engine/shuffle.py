@@ -17,8 +17,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from derive.document.key import compile_keys, pack
+from derive.document.exact import dump_exact
+from derive.document.key import compile_keys, key_errors, pack
 from derive.engine.plan import Plan, offset_of
+from derive.errors import DocumentError
 from derive.protocol.derive import ReadBatch, find_connector
 from derive.protocol.specs import DerivationSpec, TransformSpec
 from derive.schema.validator import compile_validator
@@ -54,8 +56,7 @@ def compile_shuffle_key(spec: DerivationSpec, transform: TransformSpec) -> Calla
     if shuffle.kind == "any" or (shuffle.kind == "key" and by_key):
         return lambda rows: rows.column(3).to_pylist()
     if shuffle.kind == "key":
-        pack_all = compile_keys(shuffle.key, shuffle.key_defaults)
-        return lambda rows: pack_all(parse_texts(rows.column(4)))
+        return _compile_located(spec, transform)
     session = find_connector(spec.connector).open_shuffle(spec, transform)
     is_valid = compile_validator(source.read_schema, name=source.name).is_valid
     offset = offset_of(spec, transform)
@@ -71,6 +72,24 @@ def compile_shuffle_key(spec: DerivationSpec, transform: TransformSpec) -> Calla
         return list(map(pack, session.keys(batch)))
 
     return computed
+
+
+def _compile_located(spec: DerivationSpec, transform: TransformSpec) -> Callable[[pa.RecordBatch], Sequence[bytes]]:
+    pack_all = compile_keys(transform.shuffle.key, transform.shuffle.key_defaults)
+
+    def located(rows: pa.RecordBatch) -> Sequence[bytes]:
+        documents = parse_texts(rows.column(4))
+        try:
+            return pack_all(documents)
+        except DocumentError:
+            place, exc = next(key_errors(pack_all, documents))
+            raise DocumentError(
+                f"transform '{transform.name}' of '{spec.name}' cannot shuffle a document: {exc.message};"
+                f" it is {dump_exact(documents[place]).decode()[:500]}",
+                position=transform.position,
+            ) from exc
+
+    return located
 
 
 def source_owners(plan: Plan) -> Callable[[pa.RecordBatch], Any]:

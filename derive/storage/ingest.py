@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from derive.document.clock import format_rfc3339, parse_rfc3339
 from derive.document.exact import dump_exact, has_wide_integer, parse_exact
-from derive.document.key import compile_keys, show_key
+from derive.document.key import compile_keys, key_errors, show_key
 from derive.document.pointer import MISSING, compile_pointer
 from derive.errors import DocumentError, FrontierError
 from derive.protocol.specs import JSON, CollectionSpec, Document
@@ -122,20 +122,21 @@ class Ingestion:
         count = 0
         last = capability.frontier
         for batch in _batches(name, lines, _BATCH):
-            numbers, documents = self._valid(batch, problems)
+            numbers, documents, keys = self._valid(batch, problems)
             if problems.count:
                 continue  # keep looking for more, but write nothing
             clocks, seqs = self._stamp(numbers, documents, history, problems)
             if problems.count:
                 continue
             last = int(clocks[-1])
-            writer.write(self._rows(clocks, seqs, documents))
+            writer.write(self._rows(clocks, seqs, keys, documents))
             count += len(documents)
             self._progress(count)
         problems.raise_any()
         return last
 
-    def _valid(self, batch: list[Line], problems: _Problems) -> tuple[list[int], list[Document]]:
+    def _valid(self, batch: list[Line], problems: _Problems) -> tuple[list[int], list[Document], list[bytes]]:
+        """The batch's documents with their line numbers and packed keys, and what is wrong with the rest."""
         numbers: list[int] = []
         documents: list[Document] = []
         is_valid = self._validator.is_valid
@@ -151,14 +152,25 @@ class Ingestion:
                 problems.add(number, document.message)
                 continue
             if not is_valid(document):
-                key = show_key(self._keys([document])[0]) if isinstance(document, dict) else ""
-                violation = self._validator.violation(document, key=key, positions=self._spec.write_positions)
+                positions = self._spec.write_positions
+                violation = self._validator.violation(document, key=self._shown_key(document), positions=positions)
                 written = f", which is at {violation.position}" if violation.position else ""
                 problems.add(number, violation.message + written)
                 continue
             numbers.append(number)
             documents.append(document)
-        return numbers, documents
+        try:
+            return numbers, documents, self._keys(documents)
+        except DocumentError:
+            for place, error in key_errors(self._keys, documents):
+                problems.add(numbers[place], error.message)
+            return [], [], []
+
+    def _shown_key(self, document: JSON) -> str:
+        try:
+            return show_key(self._keys([document])[0]) if isinstance(document, dict) else ""
+        except DocumentError:
+            return ""
 
     def _stamp(
         self, numbers: list[int], documents: list[Document], history: _History, problems: _Problems
@@ -188,12 +200,12 @@ class Ingestion:
         except ValueError as exc:
             raise DocumentError(f"the clock {self._clock_pointer} is not an RFC 3339 time: {value}") from exc
 
-    def _rows(self, clocks: Any, seqs: Any, documents: list[Document]) -> pa.RecordBatch:
+    def _rows(self, clocks: Any, seqs: Any, keys: list[bytes], documents: list[Document]) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays(
             [
                 pa.array(clocks, pa.int64()),
                 pa.array(seqs, pa.int32()),
-                pa.array(self._keys(documents), pa.binary()),
+                pa.array(keys, pa.binary()),
                 write_texts(documents),
                 self._labels(documents),
             ],

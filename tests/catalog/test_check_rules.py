@@ -179,6 +179,7 @@ RULES = [
     Rule("documents are objects in tests", DOCUMENTS, "documents: {id: 1}", DOCUMENTS, ("E601", 30, 49, "'documents' must be an array of objects")),
     Rule("verified documents are in key order", "[{id: 1}, {id: 2}]", "[{id: 1}, {id: 3}, {id: 2}]", "[{id: 1}, {id: 2}, {id: 2}]", ("E602", 31, 69, "documents to verify are not in the order of the key of 'a/derived'")),
     Rule("verified documents that leave out the key come in any place", "[{id: 1}, {id: 2}]", "[{id: 3}, {}, {id: 2}]", "[{id: 1}, {}, {id: 2}, {}]", ("E602", 31, 64, "documents to verify are not in the order of the key of 'a/derived'")),
+    Rule("verified documents have keys", "[{id: 1}, {id: 2}]", f"[{{id: 1}}, {{id: {1 << 2040}}}]", f"[{{id: 1}}, {{id: {(1 << 2040) - 1}}}]", ("E604", 31, 60, "an integer of 256 bytes cannot be part of a key: it may have 255")),
     Rule("an ingested document is valid", DOCUMENTS, "documents: [{id: 1}, {id: x}]", "documents: [{id: 1}, {id: 2}]", ("E604", 30, 59, "document of 'a/source' fails its schema at '/id': \"x\" is not of type \"integer\" (keyword /properties/id/type)")),
     Rule("a tested source has no times", "collection: a/derived,", "collection: {name: a/derived, notBefore: 2024-01-01T00:00:00Z},", "collection: {name: a/derived},", ("E011", 31, 46, "a source has no property 'notBefore'")),
 ]  # fmt: skip

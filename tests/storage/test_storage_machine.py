@@ -171,11 +171,9 @@ class Machine(RuleBasedStateMachine):
     def finish_to_write(self, writer: WriteCapability, documents: list[Document]) -> None:
         first = self.store.timeline.assign(len(documents))
         files = SegmentWriter(self.store.root, self.spec, f"{INGESTED}{writer.id}")
-        files.write(
-            Ingestion(self.store, self.spec)._rows(
-                range(first, first + len(documents)), [0] * len(documents), documents
-            )
-        )
+        ingestion = Ingestion(self.store, self.spec)
+        clocks = range(first, first + len(documents))
+        files.write(ingestion._rows(clocks, [0] * len(documents), ingestion._keys(documents), documents))
         self.store.update_and_downgrade(writer, files.close(), first + len(documents))
         self.store.drop(writer)
         del self.model.writers[writer.id]
