@@ -13,15 +13,15 @@ from dataclasses import dataclass
 import apsw
 import apsw.ext
 
+from connectors.derive_sqlite.guard import Guard
+from connectors.derive_sqlite.token import find_rollback
 from derive.errors import Issue, LambdaError
-from derive.position import Script
+from derive.position import Position, Script
 
 _NOTHING = re.compile(r"(?:[\s;\ufeff]|--[^\n]*|/\*.*?(?:\*/|\Z))*", re.DOTALL)
 _TRAILING_COMMENT = re.compile(r"\s*(?:--[^\n]*|/\*.*?\*/)\s*\Z", re.DOTALL)
 _WORD = re.compile(r"[\w$]+|.", re.DOTALL)
-_FORBIDDEN = re.compile(
-    r"(BEGIN|COMMIT|END|ROLLBACK(?!\s+(?:TRANSACTION\s+)?TO\b)|ATTACH|DETACH|PRAGMA|VACUUM)\b", re.IGNORECASE
-)
+_FORBIDDEN = re.compile(r"(BEGIN|COMMIT|END|ROLLBACK|SAVEPOINT|RELEASE|ATTACH|DETACH|PRAGMA|VACUUM)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,8 @@ class Statement:
         begin: where its first word is in the block's text.
         parameters: names of its parameters in binding order, without `$`.
         columns: names of its result columns; none if it returns no rows.
+        reads: tables it reads, itself or by triggers.
+        writes: tables it writes or changes, likewise.
     """
 
     text: str
@@ -41,16 +43,18 @@ class Statement:
     begin: int
     parameters: tuple[str, ...]
     columns: tuple[str, ...]
+    reads: frozenset[str] = frozenset()
+    writes: frozenset[str] = frozenset()
 
 
-def read_block(db: apsw.Connection, script: Script, what: str) -> Iterator[Statement | Issue]:
+def read_block(guard: Guard, script: Script, what: str) -> Iterator[Statement | Issue]:
     """The statements of a block, each prepared only when it is asked for, and none run.
 
     A statement that does not prepare, or may not be used, is an `Issue` in its place, and reading goes on behind it.
     Comments alone are no statement.
 
     Args:
-        db: has the tables the block refers to.
+        guard: on; its database has the tables the block refers to.
         script: the block.
         what: names it in issues.
     """
@@ -60,7 +64,7 @@ def read_block(db: apsw.Connection, script: Script, what: str) -> Iterator[State
         return
     offset = 0
     while (begin := _skip_nothing(text, offset)) < len(text):
-        found = _prepare_first(db, script, offset, begin, what)
+        found = _prepare_first(guard, script, offset, begin, what)
         yield found
         offset = offset + len(found.text) if isinstance(found, Statement) else _end_of_statement(text, begin)
 
@@ -82,19 +86,27 @@ def _end_of_statement(text: str, begin: int) -> int:
     return len(text)
 
 
-def _prepare_first(db: apsw.Connection, script: Script, offset: int, begin: int, what: str) -> Statement | Issue:
+def _prepare_first(guard: Guard, script: Script, offset: int, begin: int, what: str) -> Statement | Issue:
     forbidden = _FORBIDDEN.match(script.text, begin)
     if forbidden:
         message = f"{what} may not use {forbidden[1].upper()}: the runtime owns the transaction and the database"
         return Issue("E525", message, script.locate(begin, len(forbidden[1])))
     rest = script.text[offset:]
+    guard.forget()
     try:
-        info = apsw.ext.query_info(db, rest)
+        info = apsw.ext.query_info(guard.db, rest)
+    except apsw.AuthError:
+        return Issue("E525", f"{what} {guard.refusal}", _refused_position(guard, script, begin))
     except apsw.Error as exc:
         size: int = getattr(exc, "error_offset", -1)
         place = begin if size < 0 else offset + _characters(rest, size)
         word = _WORD.match(script.text, place)
         return Issue("E522", f"{what} does not prepare: {exc}", script.locate(place, len(word[0]) if word else 1))
+    rollback = find_rollback(info.first_query)
+    if rollback is not None:
+        message = f"{what} may not use ROLLBACK to resolve a conflict: the runtime owns the transaction"
+        position = script.locate(offset + rollback, len("ROLLBACK"))
+        return Issue("E525", message, position, "ABORT, which is the default, fails just as well")
     if None in info.bindings_names:
         place = max(begin, script.text.find("?", begin))
         return Issue("E523", f"{what} has a parameter without a name", script.locate(place, 1), "write $field")
@@ -105,7 +117,19 @@ def _prepare_first(db: apsw.Connection, script: Script, offset: int, begin: int,
         parameters=tuple(str(each) for each in info.bindings_names),
         # A column's name reaches to the next comma, whatever comments lie before it.
         columns=tuple(_without_comments(each[0]) for each in info.description),
+        reads=frozenset(guard.reads),
+        writes=frozenset(guard.writes),
     )
+
+
+def _refused_position(guard: Guard, script: Script, begin: int) -> Position:
+    """Where the table that was refused is written, or else the statement."""
+    text, found = script.text, None
+    if guard.refused_table:
+        name = re.compile(re.escape(guard.refused_table), re.IGNORECASE)
+        found = name.search(text, begin, _end_of_statement(text, begin))
+    found = found or _WORD.match(text, begin)
+    return script.locate(found.start(), len(found[0])) if found else script.locate(begin)
 
 
 def _characters(text: str, size: int) -> int:

@@ -27,6 +27,8 @@ _CALLED = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _I64 = 1 << 63
+_MOST_BYTES = 1_000_000_000
+"""The most that SQLite lets a blob have."""
 
 
 class Chance:
@@ -70,7 +72,10 @@ class Chance:
         return self._dice().randrange(-_I64, _I64)
 
     def _randomblob(self, *arguments: Any) -> bytes:
-        return self._dice().randbytes(max(1, int(arguments[0] or 0)))
+        size = self._helper.execute("SELECT CAST(? AS INTEGER)", arguments).get or 1
+        if size > _MOST_BYTES:
+            raise apsw.TooBigError("string or blob too big")
+        return self._dice().randbytes(max(1, size))
 
     def _now(self) -> str:
         # SQLite's clock has milliseconds, and more digits would round up, into the future.

@@ -9,13 +9,16 @@ from pathlib import Path
 import apsw
 
 from connectors.derive_sqlite.column import check_columns
+from connectors.derive_sqlite.guard import Guard
 from connectors.derive_sqlite.migration import apply_migrations
-from connectors.derive_sqlite.program import compile_program
+from connectors.derive_sqlite.program import Program, compile_program
 from connectors.derive_sqlite.session import SqliteSession
 from connectors.derive_sqlite.shuffle import ComputedShuffle, check_shuffles
 from connectors.derive_sqlite.stub import sql_stubs
+from connectors.derive_sqlite.table import check_tables
+from connectors.derive_sqlite.watch import Watch
 from derive.errors import Issue, LambdaError
-from derive.protocol.derive import Generation, Log
+from derive.protocol.derive import STATE_TABLES, Generation, Log
 from derive.protocol.specs import DerivationSpec, TransformSpec
 
 
@@ -55,16 +58,27 @@ class SqliteConnector:
 
 
 def _check(spec: DerivationSpec) -> list[Issue]:
-    with closing(apsw.Connection(":memory:")) as database:
+    with closing(_empty_state()) as database:
+        guard, watch = Guard(database), Watch(database, spec.limits.sqlite_seconds)
         try:
-            apply_migrations(database, spec.migrations, spec.name, spec.collection.position)
+            apply_migrations(guard, watch, spec.migrations, spec.name, spec.collection.position)
         except LambdaError as error:
             issue = Issue("E521", error.message, error.position or spec.collection.position, error.hint)
             return [issue, *check_shuffles(spec)]
-        programs = [compile_program(database, spec, each) for each in spec.transforms]
+        with guard:
+            programs = [compile_program(guard, spec, each) for each in spec.transforms]
     issues = [
         issue
         for program in programs
         for issue in (program if isinstance(program, list) else check_columns(spec, program))
     ]
-    return check_shuffles(spec) + issues
+    return check_shuffles(spec) + issues + check_tables([each for each in programs if isinstance(each, Program)])
+
+
+def _empty_state() -> apsw.Connection:
+    """A database in memory that looks like that of a new shard: in a transaction, with the runtime's own tables."""
+    database = apsw.Connection(":memory:")
+    database.execute("BEGIN")
+    for table in STATE_TABLES:
+        database.execute(f"CREATE TABLE {table} (reserved)")
+    return database

@@ -5,79 +5,143 @@ Keeping note of it beforehand would cost every document.
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from typing import Any
 
 import apsw
 
+from connectors.derive_sqlite.guard import Guard
 from connectors.derive_sqlite.program import Program, Step
+from connectors.derive_sqlite.watch import TIMEOUT_HINT, Watch
 from derive.document.exact import dump_exact
 from derive.errors import LambdaError
 from derive.protocol.specs import Document
 
+ENVIRONMENT = (apsw.FullError, apsw.IOError, apsw.CorruptError, apsw.NotADBError, apsw.ReadOnlyError, apsw.NoMemError)
+"""What goes wrong with the machine; the runtime, which opened the database, knows what to say about it."""
+
+FAILURES = (apsw.Error, OverflowError, UnicodeDecodeError)
+"""What SQL raises: beyond SQLite's own errors, integers and texts that one of the two languages does not have."""
+
 _I64 = 1 << 63
 _SHOWN_CHARACTERS = 1000
+_SHOWN_BYTES = 40
 
 
-def explain(
-    cursor: apsw.Cursor,
-    program: Program,
-    document: Document,
-    published: int,
-    exc: Exception,
-    step: Step | None = None,
-) -> LambdaError:
-    """The error that stops the task.
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A lambda that failed.
 
-    Args:
-        cursor: of the shard's database, the transaction of which is lost anyway.
+    Attributes:
         program: what failed.
         document: what it failed on.
         published: the document's clock, microseconds.
-        exc: how.
+        cause: how.
         step: where in the program, if that is known.
     """
-    reason = exc.message if isinstance(exc, LambdaError) else str(exc)
+
+    program: Program
+    document: Document
+    published: int
+    cause: Exception
+    step: Step | None = None
+
+
+def explain(failure: Failure, guard: Guard, watch: Watch) -> LambdaError:
+    """The error that stops the task; the database's transaction is lost."""
+    program, exc, step = failure.program, failure.cause, failure.step
+    reason = reason_of(exc, guard, watch)
     if isinstance(exc, OverflowError):
-        found = _find_oversized(program, document, published)
-        if found:
-            step, reason = found
-    step = step or _find_failing(cursor, program, document, published, exc)
-    shown = dump_exact(document).decode()
-    if len(shown) > _SHOWN_CHARACTERS:
-        shown = f"{shown[:_SHOWN_CHARACTERS]}…"
+        oversized = _find_oversized(failure)
+        if oversized:
+            step, reason = oversized
+    step = step or _find_failing(failure, guard.db, watch)
     script = program.transform.script
     begin = step.statement.begin if step else program.steps[0].statement.begin
-    position = script.locate(begin) if script else program.transform.position
-    return LambdaError(f"{program.what} failed: {reason}; the document was {shown}", position=position)
+    return LambdaError(
+        f"{program.what} failed: {reason}; the document was {show_document(failure.document, _SHOWN_CHARACTERS)}",
+        position=script.locate(begin) if script else program.transform.position,
+        hint=hint_of(exc),
+    )
 
 
-def _find_oversized(program: Program, document: Document, published: int) -> tuple[Step, str] | None:
-    for step in program.steps:
-        values = step.binding.values(document, published)
+def reason_of(exc: Exception, guard: Guard, watch: Watch) -> str:
+    """What went wrong, to follow the name of what failed."""
+    if isinstance(exc, LambdaError):
+        return exc.message
+    if isinstance(exc, apsw.InterruptError):
+        return f"it took longer than {watch.seconds:g} s"
+    if isinstance(exc, apsw.AuthError) and guard.refusal:
+        return f"it {guard.refusal}"
+    if isinstance(exc, UnicodeDecodeError):
+        return f"it made text that is not valid UTF-8: {exc.object[:_SHOWN_BYTES]!r}"
+    return str(exc)
+
+
+def hint_of(exc: Exception) -> str | None:
+    """What to do about it."""
+    return TIMEOUT_HINT if isinstance(exc, apsw.InterruptError) else None
+
+
+def show_document(document: Document, most: int) -> str:
+    """A document's JSON, cut if it is long."""
+    shown = dump_exact(document).decode()
+    return shown if len(shown) <= most else f"{shown[:most]}…"
+
+
+def _find_oversized(failure: Failure) -> tuple[Step, str] | None:
+    for step in failure.program.steps:
+        values = step.binding.values(failure.document, failure.published)
         for name, value in zip(step.statement.parameters, values, strict=True):
             if isinstance(value, int) and not -_I64 <= value < _I64:
                 return step, f"${name} is {value}, which is beyond SQLite's 64-bit integers"
     return None
 
 
-def _find_failing(
-    cursor: apsw.Cursor, program: Program, document: Document, published: int, exc: Exception
-) -> Step | None:
-    """The step that fails in the same way when it is run again; None if there are several."""
-    if isinstance(exc, LambdaError):
-        return next((each for each in program.steps if each.make is not None), None)
-    if len(program.steps) == 1:
-        return program.steps[0]
+def _find_failing(failure: Failure, db: apsw.Connection, watch: Watch) -> Step | None:
+    """The step that failed; None if it cannot be told."""
+    steps = failure.program.steps
+    if len(steps) == 1:
+        return steps[0]
+    if isinstance(failure.cause, apsw.InterruptError):
+        return _only([each for each in steps if watch.interrupted.startswith(_constant(each))])
+    if isinstance(failure.cause, LambdaError):  # a row is no document
+        return next((each for each in steps if each.make is not None), None)
+    return _find_by_trying(failure, db)
+
+
+def _constant(step: Step) -> str:
+    """The text of a statement up to its first parameter."""
+    names = "|".join(map(re.escape, step.statement.parameters))
+    first = re.search(rf"[$:@?](?:{names})", step.statement.text) if names else None
+    return step.statement.text[: first.start()] if first else step.statement.text
+
+
+def _find_by_trying(failure: Failure, db: apsw.Connection) -> Step | None:
+    """The step that fails in the same way when it is run again.
+
+    Some errors end the transaction, and outside of it nothing may be run.
+    """
     failing = []
-    for step in program.steps:
-        if _message(cursor, step.statement.text, step.binding.values(document, published)) == str(exc):
+    for step in failure.program.steps:
+        if not db.in_transaction:
+            return None
+        if _message(db, step.statement.text, step.binding.values(failure.document, failure.published)) == str(
+            failure.cause
+        ):
             failing.append(step)
-    return failing[0] if len(failing) == 1 else None
+    return _only(failing)
 
 
-def _message(cursor: apsw.Cursor, sql: str, values: tuple[Any, ...]) -> str | None:
+def _only(steps: list[Step]) -> Step | None:
+    return steps[0] if len(steps) == 1 else None
+
+
+def _message(db: apsw.Connection, sql: str, values: tuple[Any, ...]) -> str | None:
     try:
-        cursor.execute(sql, values).fetchall()
-    except apsw.Error as exc:
+        for _ in db.execute(sql, values):
+            pass
+    except FAILURES as exc:
         return str(exc)
     return None

@@ -6,20 +6,22 @@ migration is compared with the text that was applied.
 
 from __future__ import annotations
 
-import apsw
-
 from connectors.derive_sqlite.block import first_issue, read_block
+from connectors.derive_sqlite.failure import ENVIRONMENT, FAILURES, hint_of, reason_of
+from connectors.derive_sqlite.guard import MIGRATIONS, Guard
+from connectors.derive_sqlite.watch import Watch
 from derive.errors import Issue, LambdaError
 from derive.position import Position, Script
 
-_TABLE = "CREATE TABLE IF NOT EXISTS flow_migrations (script_index INTEGER PRIMARY KEY NOT NULL, script TEXT NOT NULL)"
+_TABLE = f"CREATE TABLE IF NOT EXISTS {MIGRATIONS} (script_index INTEGER PRIMARY KEY NOT NULL, script TEXT NOT NULL)"
 
 
-def apply_migrations(db: apsw.Connection, migrations: tuple[Script, ...], task: str, place: Position) -> None:
+def apply_migrations(guard: Guard, watch: Watch, migrations: tuple[Script, ...], task: str, place: Position) -> None:
     """Run the migrations that have not been run on this database, inside its open transaction.
 
     Args:
-        db: a shard's state.
+        guard: off; of a shard's state.
+        watch: likewise; a statement may take as long as a document.
         migrations: of the catalog.
         task: names the derivation in errors.
         place: where the derivation is written, for errors about what is written no longer.
@@ -27,12 +29,14 @@ def apply_migrations(db: apsw.Connection, migrations: tuple[Script, ...], task: 
     Raises:
         LambdaError: one fails, or one that was run has been edited, removed or moved.
     """
+    db = guard.db
     db.execute(_TABLE)
-    applied = [str(row[0]) for row in db.execute("SELECT script FROM flow_migrations ORDER BY script_index").fetchall()]
+    applied = [str(row[0]) for row in db.execute(f"SELECT script FROM {MIGRATIONS} ORDER BY script_index").fetchall()]
     _compare(applied, migrations, task, place)
     for index in range(len(applied), len(migrations)):
-        _run(db, migrations[index], f"migration {index} of '{task}'")
-        db.execute("INSERT INTO flow_migrations VALUES (?, ?)", (index, migrations[index].text))
+        with guard, watch:
+            _run(guard, watch, migrations[index], f"migration {index} of '{task}'")
+        db.execute(f"INSERT INTO {MIGRATIONS} VALUES (?, ?)", (index, migrations[index].text))
 
 
 def _compare(applied: list[str], migrations: tuple[Script, ...], task: str, place: Position) -> None:
@@ -53,8 +57,9 @@ def _compare(applied: list[str], migrations: tuple[Script, ...], task: str, plac
             )
 
 
-def _run(db: apsw.Connection, script: Script, what: str) -> None:
-    for statement in read_block(db, script, what):
+def _run(guard: Guard, watch: Watch, script: Script, what: str) -> None:
+    cursor = guard.db.cursor()
+    for statement in read_block(guard, script, what):
         if isinstance(statement, Issue):
             raise first_issue(statement)
         if statement.parameters:
@@ -63,10 +68,17 @@ def _run(db: apsw.Connection, script: Script, what: str) -> None:
                 f"{what} has a parameter ${statement.parameters[0]}, but no document is being processed",
                 position=script.locate(place, len(statement.parameters[0]) + 1),
             )
+        watch.begin(cursor, iter(()))
         try:
-            db.execute(statement.text).fetchall()
-        except apsw.Error as exc:
-            raise LambdaError(f"{what} fails: {exc}", position=script.locate(statement.begin)) from exc
+            for _ in cursor.execute(statement.text):
+                pass
+        except ENVIRONMENT:
+            raise
+        except FAILURES as exc:
+            position = script.locate(statement.begin)
+            raise LambdaError(
+                f"{what} fails: {reason_of(exc, guard, watch)}", position=position, hint=hint_of(exc)
+            ) from exc
 
 
 def _first_difference(before: str, after: str) -> int:

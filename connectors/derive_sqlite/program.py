@@ -6,10 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import apsw
-
 from connectors.derive_sqlite.binding import Binding, compile_binding
 from connectors.derive_sqlite.block import Statement, read_block
+from connectors.derive_sqlite.guard import Guard
 from connectors.derive_sqlite.parameter import find_projection, parameter_of
 from connectors.derive_sqlite.row import MakeDocument, compile_row
 from derive.errors import Issue
@@ -52,11 +51,11 @@ class Program:
     together: bool
 
 
-def compile_program(db: apsw.Connection, spec: DerivationSpec, transform: TransformSpec) -> Program | list[Issue]:
+def compile_program(guard: Guard, spec: DerivationSpec, transform: TransformSpec) -> Program | list[Issue]:
     """The program of a transform, or everything that is wrong with its lambda.
 
     Args:
-        db: has the derivation's tables.
+        guard: on; its database has the derivation's tables.
         spec: the derivation.
         transform: one of its transforms.
     """
@@ -67,7 +66,7 @@ def compile_program(db: apsw.Connection, spec: DerivationSpec, transform: Transf
     projections = spec.sources[transform.source].projections
     issues: list[Issue] = []
     steps: list[Step] = []
-    for statement in read_block(db, script, what):
+    for statement in read_block(guard, script, what):
         if isinstance(statement, Issue):
             issues.append(statement)
             continue

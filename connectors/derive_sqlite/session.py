@@ -8,6 +8,7 @@ last; how many are left in the iterator says which that is, and nothing is done 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from operator import length_hint
 from typing import Any
 
@@ -15,15 +16,14 @@ import apsw
 
 from connectors.derive_sqlite.block import first_issue
 from connectors.derive_sqlite.chance import Chance, calls_chance
-from connectors.derive_sqlite.failure import explain
+from connectors.derive_sqlite.failure import ENVIRONMENT, FAILURES, Failure, explain
+from connectors.derive_sqlite.guard import Guard
 from connectors.derive_sqlite.migration import apply_migrations
 from connectors.derive_sqlite.program import Program, compile_program
+from connectors.derive_sqlite.watch import Watch
 from derive.errors import LambdaError
 from derive.protocol.derive import ReadBatch
 from derive.protocol.specs import DerivationSpec, Document
-
-_ENVIRONMENT = (apsw.FullError, apsw.IOError, apsw.CorruptError, apsw.NotADBError, apsw.ReadOnlyError, apsw.NoMemError)
-"""What goes wrong with the machine; the runtime, which opened the database, knows what to say about it."""
 
 
 class SqliteSession:
@@ -43,10 +43,15 @@ class SqliteSession:
         self._chance = Chance() if calls_chance(texts) else None
         if self._chance:
             self._chance.register(database)
-        apply_migrations(database, spec.migrations, spec.name, spec.collection.position)
+        self._guard = Guard(database)
+        self._watch = Watch(database, spec.limits.sqlite_seconds)
+        apply_migrations(self._guard, self._watch, spec.migrations, spec.name, spec.collection.position)
+        self._guarded = ExitStack()
+        self._guarded.enter_context(self._guard)
+        self._guarded.enter_context(self._watch)
         self._programs: list[Program] = []
         for each in spec.transforms:
-            program = compile_program(database, spec, each)
+            program = compile_program(self._guard, spec, each)
             if isinstance(program, list):
                 raise first_issue(program[0])
             self._programs.append(program)
@@ -80,6 +85,7 @@ class SqliteSession:
             return
         make, last = program.make, end - 1
         left = iter(list(batch.documents[begin:end]))
+        self._watch.begin(self._cursor, left)
         feed = program.binding.feed(left, batch.published[begin:end])
         if self._chance is not None:
             feed = self._feed_in_time(self._chance, program, left, batch, begin)
@@ -91,11 +97,12 @@ class SqliteSession:
                 return
             for row in rows:
                 yield last - length_hint(left), make(row)
-        except _ENVIRONMENT:
+        except ENVIRONMENT:
             raise
-        except (apsw.Error, OverflowError, LambdaError) as exc:
+        except (*FAILURES, LambdaError) as exc:
             place = last - length_hint(left)
-            raise explain(self._cursor, program, batch.documents[place], batch.published[place], exc) from exc
+            failure = Failure(program, batch.documents[place], batch.published[place], exc)
+            raise explain(failure, self._guard, self._watch) from exc
 
     @staticmethod
     def _feed_in_time(
@@ -108,7 +115,9 @@ class SqliteSession:
 
     def _run_steps(self, program: Program, batch: ReadBatch, begin: int, end: int) -> Iterator[tuple[int, Document]]:
         """One document and one statement at a time, for a block of which several statements return rows."""
-        for place in range(begin, end):
+        left = iter(range(begin, end))
+        self._watch.begin(self._cursor, left)
+        for place in left:
             document, published = batch.documents[place], batch.published[place]
             if self._chance is not None:
                 self._chance.begin(program.transform.index, batch.clocks[place], document)
@@ -117,14 +126,16 @@ class SqliteSession:
                     for row in self._cursor.execute(step.statement.text, step.binding.values(document, published)):
                         if step.make is not None:
                             yield place, step.make(row)
-                except _ENVIRONMENT:
+                except ENVIRONMENT:
                     raise
-                except (apsw.Error, OverflowError, LambdaError) as exc:
-                    raise explain(self._cursor, program, document, published, exc, step) from exc
+                except (*FAILURES, LambdaError) as exc:
+                    failure = Failure(program, document, published, exc, step)
+                    raise explain(failure, self._guard, self._watch) from exc
 
     def prepare_commit(self) -> None:
         """All state is in the database already."""
 
     def close(self) -> None:
-        """Let go of statements that are under way."""
+        """Let go of statements that are under way, and of the database."""
         self._cursor.close(True)
+        self._guarded.close()

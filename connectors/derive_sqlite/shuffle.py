@@ -10,8 +10,10 @@ import apsw
 
 from connectors.derive_sqlite.block import first_issue, read_block
 from connectors.derive_sqlite.chance import Chance, calls_chance
+from connectors.derive_sqlite.failure import FAILURES, hint_of, reason_of, show_document
+from connectors.derive_sqlite.guard import Guard
 from connectors.derive_sqlite.program import compile_statement
-from derive.document.exact import dump_exact
+from connectors.derive_sqlite.watch import Watch
 from derive.errors import Issue, LambdaError
 from derive.position import Position, Script
 from derive.protocol.derive import ReadBatch
@@ -22,7 +24,7 @@ _SHOWN_CHARACTERS = 500
 
 def check_shuffles(spec: DerivationSpec) -> list[Issue]:
     """Everything wrong with the computed shuffles of a derivation that can be known without documents."""
-    found = [_compile(apsw.Connection(":memory:"), spec, each) for each in spec.transforms if each.shuffle.script]
+    found = [_compile(_open(), spec, each) for each in spec.transforms if each.shuffle.script]
     return [issue for each in found if isinstance(each, list) for issue in each]
 
 
@@ -39,14 +41,16 @@ class ComputedShuffle:
         self._transform = transform
         self._position: Position = script.locate(0)
         self._chance = Chance() if calls_chance([script.text]) else None
-        database = apsw.Connection(":memory:")
+        self._guard = _open()
+        database = self._guard.db
         if self._chance:
             self._chance.register(database)
-        compiled = _compile(database, spec, transform)
+        compiled = _compile(self._guard, spec, transform)
         if isinstance(compiled, list):
             raise first_issue(compiled[0])
         self._sql, self._binding, self._columns = compiled
         self._cursor = database.cursor()
+        self._watch = Watch(database, spec.limits.sqlite_seconds)
 
     def keys(self, batch: ReadBatch) -> list[tuple[JSON, ...]]:
         """The components of each document's shuffle key.
@@ -55,20 +59,23 @@ class ComputedShuffle:
             LambdaError: a document has none or several, or one of other types than the derivation shuffles by.
         """
         left = iter(list(batch.documents))
+        self._watch.begin(self._cursor, left)
         feed = self._binding.feed(left, batch.published)
         if self._chance is not None:
             feed = self._feed_in_time(self._chance, left, batch)
         rows: list[tuple[Any, ...]] = []
         last = len(batch.documents) - 1
         try:
-            for row in self._cursor.executemany(self._sql, feed):
-                place = last - length_hint(left)
-                if place != len(rows):
-                    what = "returned no row" if place > len(rows) else "returned more than one row"
-                    raise self._failed(batch.documents[min(place, len(rows))], what)
-                rows.append(row)
-        except (apsw.Error, OverflowError) as exc:
-            raise self._failed(batch.documents[last - length_hint(left)], f"failed: {exc}") from exc
+            with self._guard, self._watch:
+                for row in self._cursor.executemany(self._sql, feed):
+                    place = last - length_hint(left)
+                    if place != len(rows):
+                        what = "returned no row" if place > len(rows) else "returned more than one row"
+                        raise self._failed(batch.documents[min(place, len(rows))], what)
+                    rows.append(row)
+        except FAILURES as exc:
+            reason = f"failed: {reason_of(exc, self._guard, self._watch)}"
+            raise self._failed(batch.documents[last - length_hint(left)], reason, hint_of(exc)) from exc
         if len(rows) <= last:
             raise self._failed(batch.documents[len(rows)], "returned no row")
         kinds = self._transform.shuffle.key_types
@@ -96,19 +103,24 @@ class ComputedShuffle:
             return value == 1
         raise self._failed(document, f"gave {value!r} for '{name}', and a component of type {kind} is needed")
 
-    def _failed(self, document: Document, reason: str) -> LambdaError:
-        shown = dump_exact(document).decode()
-        shown = shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[:_SHOWN_CHARACTERS]}…"
+    def _failed(self, document: Document, reason: str, hint: str | None = None) -> LambdaError:
         what = f"the shuffle of transform '{self._transform.name}'"
-        return LambdaError(f"{what} {reason}; the document was {shown}", position=self._position)
+        shown = show_document(document, _SHOWN_CHARACTERS)
+        return LambdaError(f"{what} {reason}; the document was {shown}", position=self._position, hint=hint)
 
 
-def _compile(database: apsw.Connection, spec: DerivationSpec, transform: TransformSpec) -> Any:
+def _open() -> Guard:
+    """A database without anything in it."""
+    return Guard(apsw.Connection(":memory:"))
+
+
+def _compile(guard: Guard, spec: DerivationSpec, transform: TransformSpec) -> Any:
     """The statement, its binding and its columns; or everything that is wrong with it."""
     script = transform.shuffle.script
     assert script is not None
     what = f"the shuffle of transform '{transform.name}'"
-    found = list(read_block(database, script, what))
+    with guard:
+        found = list(read_block(guard, script, what))
     issues = [each for each in found if isinstance(each, Issue)]
     if issues:
         return issues

@@ -36,8 +36,16 @@ output_option = click.option(
 
 
 def limit_options(command: Command) -> Command:
-    """Options of what lambdas in TypeScript may take, and touch; see `limits`."""
+    """Options of what lambdas may take, and touch; see `within_limits`."""
     options = (
+        click.option(
+            "--sqlite-timeout",
+            type=click.FloatRange(min=0, min_open=True),
+            default=60.0,
+            show_default=True,
+            metavar="SECONDS",
+            help="How long SQL may take for one document.",
+        ),
         click.option(
             "--deno-timeout",
             type=click.FloatRange(min=0, min_open=True),
@@ -63,7 +71,9 @@ def limit_options(command: Command) -> Command:
     return command
 
 
-def within_limits(catalog: CatalogSpec, timeout: float, heap: int, *, allow: bool) -> CatalogSpec:
+def within_limits(
+    catalog: CatalogSpec, *, sqlite_timeout: float, deno_timeout: float, deno_heap: int, allow_permissions: bool
+) -> CatalogSpec:
     """The catalog with what `limit_options` say.
 
     Raises:
@@ -72,7 +82,7 @@ def within_limits(catalog: CatalogSpec, timeout: float, heap: int, *, allow: boo
     from derive.errors import CatalogError
     from derive.protocol.sandbox import Limits
 
-    limited = catalog.within(Limits(timeout, heap, allow))
+    limited = catalog.within(Limits(deno_timeout, deno_heap, allow_permissions, sqlite_timeout))
     refusals = [each.refusal() for each in limited.derivations.values() if not each.disabled]
     issues = [each for each in refusals if each]
     if issues:

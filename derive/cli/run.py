@@ -48,6 +48,7 @@ def command(
     limits: str,
     *,
     until_idle: bool,
+    sqlite_timeout: float,
     deno_timeout: float,
     deno_heap: int,
     allow_permissions: bool,
@@ -73,7 +74,13 @@ def command(
     from derive.storage.store import Store
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a supervisor's Ctrl-C
-    catalog = within_limits(load(source), deno_timeout, deno_heap, allow=allow_permissions)
+    catalog = within_limits(
+        load(source),
+        sqlite_timeout=sqlite_timeout,
+        deno_timeout=deno_timeout,
+        deno_heap=deno_heap,
+        allow_permissions=allow_permissions,
+    )
     issues = check(catalog)
     if issues:
         raise CatalogError(issues)

@@ -26,6 +26,7 @@ def command(
     output: str | None,
     *,
     strict: bool,
+    sqlite_timeout: float,
     deno_timeout: float,
     deno_heap: int,
     allow_permissions: bool,
@@ -44,7 +45,13 @@ def command(
     from derive.testing.driver import run_tests
 
     begun = time.perf_counter()
-    spec = within_limits(load(source), deno_timeout, deno_heap, allow=allow_permissions)
+    spec = within_limits(
+        load(source),
+        sqlite_timeout=sqlite_timeout,
+        deno_timeout=deno_timeout,
+        deno_heap=deno_heap,
+        allow_permissions=allow_permissions,
+    )
     for name in names:
         spec.find_test(name)
     issues = check(spec)

@@ -1,4 +1,4 @@
-"""Where the data lies, and what modules in TypeScript may take."""
+"""Where the data lies, and what lambdas may take."""
 
 from pathlib import Path
 
@@ -88,3 +88,21 @@ def test_a_module_that_hangs_is_given_the_time_that_the_command_says(
     assert "transform 'fromIn' of 'o/out' gave no answer within 2.5 s, and its process was ended" in hung.output
     assert 'the document was {"id":1' in hung.output
     assert "out.ts:3:5" in hung.output
+
+
+ENDLESS = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT $id, max(i) AS n FROM n"
+
+
+def test_sql_without_end_is_given_the_time_that_the_command_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = CATALOG.replace("typescript: {module: out.ts, permissions: {env: [FLOW_TEST_HOME]}}", "sqlite: {}")
+    write_catalog(tmp_path, text.replace("shuffle: any}", f'shuffle: any, lambda: "{ENDLESS}"}}'))
+
+    endless = CliRunner().invoke(flowctl, ["test", "--sqlite-timeout", "0.1"])
+
+    assert endless.exit_code == 1
+    assert "the lambda of transform 'fromIn' failed: it took longer than 0.1 s" in endless.output
+    assert 'the document was {"id":1' in endless.output
+    assert "if it needs longer: --sqlite-timeout SECONDS" in endless.output

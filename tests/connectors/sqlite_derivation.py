@@ -10,6 +10,7 @@ import apsw
 from connectors.derive_sqlite import SqliteConnector
 from derive.position import Position, Script
 from derive.protocol.derive import ReadBatch
+from derive.protocol.sandbox import Limits
 from derive.protocol.specs import (
     CollectionSpec,
     DerivationSpec,
@@ -46,9 +47,17 @@ def script(text: str, file: str = "lambda.sql") -> Script:
     return Script(text, text, Position(file))
 
 
+BY_ID = ShuffleSpec("key", ("/id",), (0,), ("integer",))
+
+
 def derivation(
-    *lambdas: str | None, fields: Sequence[ProjectionSpec] = FIELDS, migrations: Sequence[str] = ()
+    *lambdas: str | None,
+    fields: Sequence[ProjectionSpec] = FIELDS,
+    migrations: Sequence[str] = (),
+    shuffles: Sequence[ShuffleSpec] = (),
+    seconds: float = 60.0,
 ) -> DerivationSpec:
+    """A derivation; transforms beyond `shuffles` are shuffled by `/id`."""
     source = CollectionSpec("acme/in", ("/id",), (0,), True, True, tuple(fields), AT)
     transforms = tuple(
         TransformSpec(
@@ -58,7 +67,7 @@ def derivation(
             selector=SelectorSpec(),
             not_before=None,
             not_after=None,
-            shuffle=ShuffleSpec("any"),
+            shuffle=shuffle,
             script=None if text is None else script(text),
             priority=0,
             read_delay=0,
@@ -66,7 +75,7 @@ def derivation(
             feedback=False,
             position=AT,
         )
-        for index, text in enumerate(lambdas)
+        for index, (text, shuffle) in enumerate(zip(lambdas, [*shuffles, *[BY_ID] * len(lambdas)], strict=False))
     )
     return DerivationSpec(
         collection=CollectionSpec("acme/out", ("/id",), (0,), True, True, (), AT),
@@ -76,6 +85,7 @@ def derivation(
         transforms=transforms,
         sources={"acme/in": source},
         tick=1_000_000,
+        limits=Limits(sqlite_seconds=seconds),
     )
 
 

@@ -6,13 +6,16 @@ import apsw
 import pytest
 from sqlite_derivation import AT, database, script
 
+from connectors.derive_sqlite.guard import Guard
 from connectors.derive_sqlite.migration import apply_migrations
+from connectors.derive_sqlite.watch import Watch
 from derive.errors import LambdaError
 from derive.position import Position
 
 
 def migrate(db: apsw.Connection, *texts: str) -> None:
-    apply_migrations(db, tuple(script(text, f"{index}.sql") for index, text in enumerate(texts)), "acme/out", AT)
+    migrations = tuple(script(text, f"{index}.sql") for index, text in enumerate(texts))
+    apply_migrations(Guard(db), Watch(db, 60.0), migrations, "acme/out", AT)
 
 
 def test_only_what_was_appended_is_run() -> None:

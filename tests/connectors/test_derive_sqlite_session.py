@@ -14,6 +14,7 @@ from sqlite_derivation import FIELDS, batch, database, derivation, field, publis
 from connectors.derive_sqlite import SqliteConnector
 from connectors.derive_sqlite.binding import compile_getter
 from connectors.derive_sqlite.block import Statement, read_block
+from connectors.derive_sqlite.guard import Guard
 from connectors.derive_sqlite.parameter import find_projection
 from connectors.derive_sqlite.row import compile_row
 from derive.errors import LambdaError
@@ -157,9 +158,26 @@ def test_what_came_before_a_failure_is_published_before_it() -> None:
         next(rows)
 
 
+def test_nothing_is_run_once_the_transaction_has_ended() -> None:
+    # State that an earlier version made: `flowctl check` refuses such a trigger.
+    db = apsw.Connection(":memory:")
+    db.execute(
+        "CREATE TABLE t (id); CREATE TABLE u (id);"
+        "CREATE TRIGGER g BEFORE INSERT ON u WHEN new.id = 2 BEGIN SELECT RAISE(ROLLBACK, 'two'); END; BEGIN"
+    ).fetchall()
+    spec = derivation("INSERT INTO t VALUES ($id);\nINSERT INTO u VALUES ($id)")
+    session = SqliteConnector().open(spec, db, say_nothing)
+    with pytest.raises(LambdaError, match="failed: two; the document was") as caught:
+        list(session.invoke(batch(TRANSFERS)))
+    session.close()
+    assert caught.value.position == Position("lambda.sql", 1, 1)
+    assert not db.in_transaction
+    assert db.execute("SELECT count(*) FROM t").get == 0
+
+
 def test_a_full_disk_is_left_to_the_runtime() -> None:
     db = apsw.Connection(":memory:")
-    db.execute("PRAGMA max_page_count = 4; BEGIN")
+    db.execute("PRAGMA max_page_count = 4; BEGIN").fetchall()
     spec = derivation("INSERT INTO t VALUES ($sender)", migrations=["CREATE TABLE t (a)"])
     session = SqliteConnector().open(spec, db, say_nothing)
     with pytest.raises(apsw.FullError):
@@ -208,7 +226,10 @@ def one_at_a_time(spec: DerivationSpec, documents: ReadBatch) -> Iterator[tuple[
     for place, document in enumerate(documents.documents):
         transform = spec.transforms[documents.transforms[place]]
         assert transform.script is not None
-        for statement in list(read_block(db, transform.script, "it")):
+        guard = Guard(db)
+        with guard:
+            statements = list(read_block(guard, transform.script, "it"))
+        for statement in statements:
             assert isinstance(statement, Statement)
             found: dict[str, Any] = {name: find_projection(name, LAW_FIELDS) for name in statement.parameters}
             values = [compile_getter(found[name])(document, documents.published[place]) for name in found]

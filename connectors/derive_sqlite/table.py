@@ -1,0 +1,53 @@
+"""Tables that lambdas share, and who may use them.
+
+A document that is shuffled by nothing comes to any shard, and each shard has tables of its own. So what it finds in a
+table that a lambda writes, and where its own writes go, depends on how many shards there are (law L1). Tables that only
+migrations fill are the same everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from connectors.derive_sqlite.block import Statement
+from connectors.derive_sqlite.program import Program
+from derive.errors import Issue
+
+_HINT = "shuffle by the fields that its rows belong to: shuffle: {key: [/field]}"
+_SCHEMA = "sqlite_master"
+"""Where SQLite keeps the definitions of all tables: what changes one writes there too."""
+
+
+def check_tables(programs: Sequence[Program]) -> list[Issue]:
+    """An issue for each statement that uses a table of a shard though its documents come to any shard.
+
+    Args:
+        programs: of all transforms of a derivation.
+    """
+    written: dict[str, str] = {}
+    for program in programs:
+        for step in program.steps:
+            for table in step.statement.writes:
+                written.setdefault(table, program.transform.name)
+    anywhere = [each for each in programs if each.transform.shuffle.kind == "any"]
+    return [issue for each in anywhere for issue in _issues(each, written)]
+
+
+def _issues(program: Program, written: dict[str, str]) -> Iterator[Issue]:
+    script = program.transform.script
+    assert script is not None  # or there would be no program
+    for step in program.steps:
+        problem = _problem(step.statement, written)
+        if problem:
+            message = f"{program.what} {problem}, but with 'shuffle: any' its documents come to any shard"
+            yield Issue("E528", message, script.locate(step.statement.begin), _HINT)
+
+
+def _problem(statement: Statement, written: dict[str, str]) -> str | None:
+    if statement.writes:
+        table = min(statement.writes - {_SCHEMA} or statement.writes)
+        return f"writes the table '{table}'"
+    shared = sorted(statement.reads & written.keys())
+    if shared:
+        return f"reads the table '{shared[0]}', which the lambda of transform '{written[shared[0]]}' writes"
+    return None

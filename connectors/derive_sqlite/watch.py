@@ -1,0 +1,69 @@
+"""The watch: how long SQL may take for one document.
+
+SQLite calls it every so many steps of its virtual machine, so a document costs nothing by itself. One call of a
+function, however long it takes, is one step.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from operator import length_hint
+from types import TracebackType
+from typing import Any
+
+import apsw
+
+TIMEOUT_HINT = "if it needs longer: --sqlite-timeout SECONDS"
+
+_STEPS = 10_000
+"""Steps between two looks at the clock: some tenths of a millisecond, of which a look takes one part in a thousand."""
+
+
+class Watch:
+    """Interrupts what takes too long on a database (`with watch:`).
+
+    Args:
+        db: the database.
+        seconds: how long one document may take.
+        clock: seconds that only ascend.
+
+    Attributes:
+        seconds: how long one document may take.
+        interrupted: text of the statement that was interrupted, with the values of its parameters.
+    """
+
+    def __init__(self, db: apsw.Connection, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.seconds = seconds
+        self.interrupted = ""
+        self._db = db
+        self._clock = clock
+        self.begin(db.cursor(), iter(()))
+
+    def begin(self, cursor: apsw.Cursor, left: Iterator[Any]) -> None:
+        """Other documents are processed from now on.
+
+        Args:
+            cursor: what runs the statements.
+            left: has a length hint, which falls with each document.
+        """
+        self._cursor, self._left = cursor, left
+        self._count, self._since = -1, 0.0
+
+    def __enter__(self) -> None:
+        self._db.set_progress_handler(self._look, _STEPS)
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, at: TracebackType | None) -> None:
+        self._db.set_progress_handler(None)
+
+    def _look(self) -> bool:
+        now, count = self._clock(), length_hint(self._left)
+        if count != self._count:
+            self._count, self._since = count, now
+            return False
+        if now - self._since <= self.seconds:
+            return False
+        with suppress(apsw.ExecutionCompleteError):  # a statement that is being prepared is not there yet
+            self.interrupted = self._cursor.expanded_sql
+        return True

@@ -1,0 +1,53 @@
+"""A conflict that would end the transaction is found wherever SQL can say it, and nowhere else."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import apsw
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connectors.derive_sqlite.token import find_rollback
+
+
+@pytest.mark.parametrize(
+    ("sql", "place"),
+    [
+        ("INSERT OR ROLLBACK INTO t VALUES (1)", 10),
+        ("insert /* or */ or -- x\n rollback into t values (1)", 25),
+        ("UPDATE OR ROLLBACK t SET a = 1", 10),
+        ("WITH x AS (SELECT 1) INSERT OR ROLLBACK INTO t SELECT * FROM x", 31),
+        ("CREATE TABLE t (a PRIMARY KEY ON CONFLICT ROLLBACK)", 42),
+        ("CREATE TABLE t (a, UNIQUE (a) ON CONFLICT\nROLLBACK)", 42),
+        ("CREATE TRIGGER g AFTER INSERT ON t BEGIN SELECT raise ( ROLLBACK, 'no'); END", 56),
+        ("CREATE TRIGGER g AFTER INSERT ON t BEGIN INSERT OR ROLLBACK INTO u VALUES (1); END", 51),
+        ("INSERT OR REPLACE INTO t VALUES ('INSERT OR ROLLBACK')", None),
+        ("INSERT OR ABORT INTO t VALUES (1) -- OR ROLLBACK", None),
+        ("SELECT a OR rollback, 'it''s', [ON CONFLICT ROLLBACK], `ON CONFLICT ROLLBACK` FROM t", None),
+        ('SELECT "INSERT OR ROLLBACK", $p::(INSERT\tOR) FROM t', None),
+        ("INSERT OR IGNORE INTO rollback (rollback) VALUES (x'00')", None),
+        ("REPLACE INTO t VALUES ($insert, $or, $rollback)", None),
+    ],
+)
+def test_where_a_statement_rolls_back(sql: str, place: int | None) -> None:
+    assert find_rollback(sql) == place
+
+
+_BETWEEN = st.sampled_from([" ", "\n", "/**/", "-- x\n", "\t/* ' */ "])
+_WORDS = st.sampled_from(["'insert or rollback'", "[or]", '"or"', "rollback", "1.5", "x'00'", "(SELECT rollback)"])
+
+
+@given(st.sampled_from(["ROLLBACK", "ABORT", "FAIL", "IGNORE", "REPLACE"]), st.lists(_BETWEEN, min_size=3), _WORDS)
+def test_what_is_found_ends_the_transaction_and_nothing_else_does(policy: str, between: list[str], value: str) -> None:
+    """The oracle is SQLite: a conflict, and whether the transaction is still there."""
+    db = apsw.Connection(":memory:")
+    db.execute(
+        'CREATE TABLE t ("or", rollback, k UNIQUE ON CONFLICT FAIL); INSERT INTO t VALUES (1, 2, 3); BEGIN'
+    ).fetchall()
+    one, two, three, *_ = between
+    sql = f"INSERT{one}OR{two}{policy}{three}INTO t SELECT {value}, rollback, 3 FROM t"
+    with suppress(apsw.ConstraintError):
+        db.execute(sql).fetchall()
+    assert (find_rollback(sql) is not None) == (not db.in_transaction)

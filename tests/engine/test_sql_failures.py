@@ -1,0 +1,137 @@
+"""SQL that fails leaves nothing, whatever the way in which it fails, and is an error that a person can understand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from conftest import World, write_catalog
+
+from derive.catalog import load
+from derive.errors import LambdaError
+from derive.protocol.derive import STATE_TABLES
+from derive.protocol.sandbox import Limits
+from derive.protocol.specs import Document
+
+CATALOG = """
+collections:
+  f/source:
+    key: [/id]
+    schema: {type: object, required: [id], properties: {id: {type: integer}}}
+  f/target:
+    key: [/id]
+    schema: {type: object, required: [id], properties: {id: {type: integer}}}
+    derive:
+      using:
+        sqlite:
+          migrations:
+            - |
+              CREATE TABLE log (id);
+              CREATE TABLE tens (ten UNIQUE);
+              CREATE TABLE guarded (id);
+              CREATE TRIGGER no BEFORE INSERT ON guarded WHEN new.id > 10 BEGIN SELECT RAISE(FAIL, 'no'); END;
+      transforms:
+        - name: fromSource
+          source: f/source
+          shuffle: {key: [/id]}
+          lambda: |
+            INSERT INTO log VALUES ($id);
+            SQL
+"""
+COUNT = "SELECT $id, (SELECT count(*) FROM log) AS n;"
+ENDLESS = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE $id > 10) SELECT i FROM n"
+MINIMUM = "-9223372036854775808"
+
+
+def world_of(folder: Path, sql: str, wall: int | None = None) -> World:
+    catalog = load(write_catalog(folder, CATALOG.replace("SQL", sql))).within(Limits(sqlite_seconds=0.05))
+    world = World(folder / "data", catalog)
+    world.wall = wall or world.wall
+    return world
+
+
+def ingest(world: World, *documents: Document) -> None:
+    world.ingest("f/source", documents, clock=None)
+    world.wall += 10_000_000
+
+
+def published(world: World) -> list[Document]:
+    return [json.loads(doc) for _, _, _, doc in world.rows("f/target")]
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.parametrize(
+    ("sql", "reason"),
+    [
+        (f"INSERT INTO tens VALUES (min($id, 11)); {COUNT}", "UNIQUE constraint failed: tens.ten"),
+        (f"INSERT OR FAIL INTO tens VALUES (-$id), (min($id, 11)); {COUNT}", "UNIQUE constraint failed: tens.ten"),
+        (f"INSERT INTO guarded VALUES ($id); {COUNT}", "no"),
+        (f"INSERT INTO log SELECT abs(iif($id > 10, {MINIMUM}, 1)) WHERE $id > 10; {COUNT}", "integer overflow"),
+        (f"INSERT INTO log SELECT i FROM ({ENDLESS}) WHERE $id > 10; {COUNT}", "it took longer than 0.05 s"),
+        (f"INSERT INTO log SELECT max(i) FROM ({ENDLESS}) WHERE $id > 10; {COUNT}", "it took longer than 0.05 s"),
+        (f"{COUNT} SELECT i FROM ({ENDLESS}) WHERE i < 0", "it took longer than 0.05 s"),
+        (f"{COUNT} SELECT json_extract(iif($id > 10, 'x', '{{}}'), '$.a') AS id WHERE $id > 10", "malformed JSON"),
+        ("SELECT $id, iif($id > 10, CAST(x'61ff' AS TEXT), '') AS t", r"it made text that is not valid UTF-8: b'a\xff'"),
+        ("SELECT $id, iif($id > 10, zeroblob(1000000001), 1) AS t", "string or blob too big"),
+        ("SELECT iif($id > 10, '[', json_object('id', $id)) AS json", "a column whose name begins with 'json' is the document, and this is no object: '['"),
+        (f"INSERT INTO log SELECT 1 WHERE length(randomblob(iif($id > 10, 2000000000, 1))) < 0; {COUNT}",
+         "string or blob too big"),
+    ],
+)  # fmt: skip
+def test_a_lambda_that_fails_leaves_nothing(sql: str, reason: str, shards: int, tmp_path: Path) -> None:
+    world = world_of(tmp_path, sql)
+    ingest(world, *({"id": each} for each in range(1, 11)))
+    world.step(shards=shards)
+    ingest(world, *({"id": each} for each in range(11, 21)))
+    for _ in range(2):
+        with pytest.raises(LambdaError) as caught:
+            world.step()
+        assert f"the lambda of transform 'fromSource' failed: {reason}; the document was" in caught.value.message
+        assert caught.value.position is not None
+
+    mended = world_of(tmp_path, "SELECT $id, (SELECT count(*) FROM log WHERE id = $id) AS times;", world.wall)
+    mended.step()
+
+    # Each document is in the log once, by the attempt that was committed.
+    once = [{"id": each, "times": 1} for each in range(11, 21)]
+    assert sorted(filter(once.__contains__, published(mended)), key=lambda each: each["id"]) == once
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "DROP TABLE flow_shard;",
+        "DELETE FROM flow_shard;",
+        "DELETE FROM flow_migrations;",
+        "ALTER TABLE flow_migrations RENAME TO mine;",
+        "INSERT OR ROLLBACK INTO tens VALUES ($id);",
+        "SAVEPOINT mine;",
+        "EXPLAIN PRAGMA journal_mode = DELETE;",
+    ],
+)
+def test_what_is_not_to_be_touched_is_refused_at_run_time_too(sql: str, tmp_path: Path) -> None:
+    world = world_of(tmp_path, f"{sql} SELECT $id;")
+    ingest(world, {"id": 1})
+    with pytest.raises(LambdaError, match="the lambda of transform 'fromSource' may not"):
+        world.step()
+    assert published(world) == []
+
+
+def test_what_a_lambda_makes_as_it_runs_can_touch_nothing_either(tmp_path: Path) -> None:
+    trigger = "CREATE TRIGGER IF NOT EXISTS t AFTER INSERT ON log BEGIN DELETE FROM flow_shard; END;"
+    world = world_of(tmp_path, f"{trigger} SELECT $id;")
+    ingest(world, {"id": 1}, {"id": 2})
+    with pytest.raises(LambdaError) as caught:
+        world.step()
+    assert "failed: it may not touch the table 'flow_shard'" in caught.value.message
+    assert "(by way of 't')" in caught.value.message
+
+
+def test_the_tables_of_a_shard_that_are_the_runtimes_are_known(tmp_path: Path) -> None:
+    world = world_of(tmp_path, "SELECT $id, (SELECT json_group_array(name) FROM sqlite_schema) AS names;")
+    ingest(world, {"id": 1})
+    world.step()
+    (document,) = published(world)
+    made = {"log", "tens", "guarded", "no", "sqlite_autoindex_tens_1"}
+    assert set(document["names"]) - made == STATE_TABLES | {"flow_migrations"}
