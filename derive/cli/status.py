@@ -31,6 +31,9 @@ _COLUMNS = [
 _RECENT = 10
 """Over how many transactions the rate is an average."""
 
+_WORTH_TELLING = 1_000_000
+"""How many microseconds ahead of the wall clock time must be for `status` to say so."""
+
 
 @click.command()
 @catalog_options
@@ -51,15 +54,23 @@ def command(source: Path, data: Path | None, output: str | None) -> None:
     """
     from derive.catalog import load
     from derive.cli.console import note, print_error, print_rows
+    from derive.document.clock import format_duration, format_rfc3339
     from derive.storage.store import Store
 
     catalog = load(source)
     store = Store(data_folder(source, data))
     try:
         found = [_row(store, spec) for spec in catalog.derivations.values()]
+        ahead, present = store.timeline.ahead(), store.timeline.present()
     finally:
         store.close()
     print_rows(_COLUMNS, [row for row, _ in found], output)
+    if ahead >= _WORTH_TELLING:
+        note(
+            f"in the data folder it is {format_rfc3339(present)}, {format_duration(_whole_seconds(ahead))} ahead of"
+            " this machine's clock, which was set back; time goes on from there",
+            level="warn",
+        )
     for row, error in found:
         for edit in row["edits"]:
             note(f"{row['task']}: {edit['message']}, {_since(edit['at'])} ({edit['hint']})", task=row["task"])
@@ -79,7 +90,7 @@ def _row(store: Store, spec: DerivationSpec) -> tuple[dict[str, Any], FlowError 
     from derive.engine.edits import edits_of
     from derive.engine.plan import current_positions
     from derive.engine.task import find_waiting
-    from derive.errors import FlowError, SegmentError
+    from derive.errors import FlowError, StorageError
     from derive.storage.frontier import BEGINNING
 
     task, known = store.task(spec.name), store.collection(spec.name)
@@ -88,7 +99,7 @@ def _row(store: Store, spec: DerivationSpec) -> tuple[dict[str, Any], FlowError 
     unreadable = None
     try:
         waiting = find_waiting(store, spec, current_positions(spec, task) if task else {})
-    except SegmentError as exc:
+    except StorageError as exc:
         unreadable = exc
         error = error or exc
     upper = known.upper if known and known.upper > BEGINNING else None
@@ -101,7 +112,7 @@ def _row(store: Store, spec: DerivationSpec) -> tuple[dict[str, Any], FlowError 
         "documents out": task.documents_out if task else 0,
         "rate": _rate(store, spec.name),
         "waiting": None if unreadable else sum(each.documents for each in waiting),
-        "lag": None if upper is None else format_duration(_whole_seconds(store.timeline.wall() - upper)),
+        "lag": None if upper is None else format_duration(_whole_seconds(store.timeline.present() - upper)),
         "upper": None if upper is None else format_rfc3339(upper),
         "waiting for": [
             {
@@ -143,4 +154,4 @@ def _state(store: Store, waiting: list[Waiting], *, has_run: bool, failed: bool,
         return "never run"
     if not waiting:
         return "idle"
-    return "behind" if any(each.due <= store.timeline.wall() for each in waiting) else "delayed"
+    return "behind" if any(each.due <= store.timeline.present() for each in waiting) else "delayed"

@@ -254,7 +254,7 @@ class Run:
             if not soon:
                 return waiting
             due = min(tick_end(each.due, self.tasks[each.task].spec.tick) for each in soon)
-            pause = (due - self._store.timeline.wall()) / 1e6
+            pause = (due - self._store.timeline.present()) / 1e6
             if pause > 0:
                 time.sleep(min(pause, 1.0))
             elif not moved:

@@ -31,6 +31,9 @@ from derive.storage.segment import INGESTED, ROWS, SegmentWriter
 from derive.storage.store import Store
 from derive.storage.texts import write_texts
 
+SKEW = 60_000_000
+"""How far beyond the present a document's own time may be, microseconds: clocks of machines differ."""
+
 _BATCH = 5_000
 _MOST_PROBLEMS = 10
 
@@ -178,6 +181,7 @@ class Ingestion:
         if self._get_clock is None:
             first = self._store.timeline.assign(len(documents))
             return np.arange(first, first + len(documents)), np.zeros(len(documents), dtype=np.int32)
+        history.present = self._store.timeline.present()
         clocks: list[int] = []
         seqs: list[int] = []
         for number, document in zip(numbers, documents, strict=True):
@@ -214,9 +218,14 @@ class Ingestion:
 
 
 class _History:
-    """Places documents by times of their own, which must ascend; equal ones are numbered."""
+    """Places documents by times of their own, which must ascend; equal ones are numbered.
+
+    Attributes:
+        present: what time it is, as far as the collection is concerned.
+    """
 
     def __init__(self, upper: int, collection: str) -> None:
+        self.present = upper
         self._upper = upper
         self._collection = collection
         self._last = -1
@@ -232,6 +241,11 @@ class _History:
             raise FrontierError(
                 f"its time {format_rfc3339(clock)} is before that of the document above it,"
                 f" {format_rfc3339(self._last)}: times must ascend"
+            )
+        if clock > self.present + SKEW:
+            raise FrontierError(
+                f"its time {format_rfc3339(clock)} is yet to come: it is {format_rfc3339(self.present)}, and"
+                f" '{self._collection}' would be final up to then"
             )
         self._seq = self._seq + 1 if clock == self._last else 0
         self._last = clock

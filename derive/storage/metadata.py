@@ -95,8 +95,11 @@ _PLACES = """
 ALTER TABLE task ADD COLUMN places TEXT NOT NULL DEFAULT '{}';
 """
 
-_LEASES = """
--- Those that tasks held for ever are leases from here on; if their holders can be seen at work, they do not end.
+_TIME = """
+ALTER TABLE timeline ADD COLUMN time INTEGER NOT NULL DEFAULT 0;    -- what time it was when it was told last
+ALTER TABLE timeline ADD COLUMN watch TEXT NOT NULL DEFAULT '';     -- a clock that nobody sets
+ALTER TABLE timeline ADD COLUMN elapsed INTEGER NOT NULL DEFAULT 0; -- microseconds that it showed then
+-- Rights to write that tasks held for ever are leases from here on; if their holders can be seen at work, they do not end.
 UPDATE capability SET expires = 0 WHERE kind = 'write' AND expires IS NULL;
 """
 
@@ -104,7 +107,8 @@ _EDITS = """
 ALTER TABLE task ADD COLUMN fingerprints TEXT NOT NULL DEFAULT '{}';    -- JSON: part to what it was last run as
 ALTER TABLE task ADD COLUMN edits TEXT NOT NULL DEFAULT '[]';   -- JSON array of [part, message, hint, at]
 """
-_UPGRADES = {1: _GARBAGE, 2: _READS, 3: _PLACES, 4: _LEASES + _EDITS}
+
+_UPGRADES = {1: _GARBAGE, 2: _READS, 3: _PLACES, 4: _TIME + _EDITS}
 """From each older version of the tables, what makes the next one of it."""
 
 _SHARED_FOLDERS = 4

@@ -52,11 +52,19 @@ def _parts(name: str) -> tuple[str, str, str, str]:
 
 
 @lru_cache(maxsize=1)
+def boot() -> str:
+    """What tells the present start of this machine from every other; empty where the system does not tell it."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+@lru_cache(maxsize=1)
 def _namespace() -> str:
     """What tells apart processes of one number: the start of the machine, and the namespace in which it counts."""
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return f"{boot}/{os.stat('/proc/self/ns/pid').st_ino}"
+        return f"{boot()}/{os.stat('/proc/self/ns/pid').st_ino}" if boot() else ""
     except OSError:
         return ""
 

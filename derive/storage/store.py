@@ -16,6 +16,7 @@ from typing import Any
 import apsw
 import orjson
 
+from derive.document.clock import format_rfc3339
 from derive.errors import FencedError, FrontierError
 from derive.protocol.specs import CollectionSpec, SelectorSpec
 from derive.storage.binding import bind, check_partitions
@@ -29,7 +30,7 @@ from derive.storage.process import this_process
 from derive.storage.reads import Reads, move_task, rewind_task
 from derive.storage.renewal import renewed
 from derive.storage.segment import Segment
-from derive.storage.timeline import Timeline, wall_clock
+from derive.storage.timeline import Elapsed, Timeline, wall_clock
 
 
 class Store:
@@ -39,6 +40,7 @@ class Store:
         root: the data folder; created if it is missing.
         wall: tells the wall-clock time in microseconds.
         durable: survive a loss of power; False for data that is thrown away, such as a test's.
+        elapsed: tells how much time has passed, as for `Timeline`.
 
     Attributes:
         timeline: assigns clocks.
@@ -46,12 +48,19 @@ class Store:
         files: what lies in the folder beside what is part of a collection.
     """
 
-    def __init__(self, root: Path, wall: Callable[[], int] = wall_clock, *, durable: bool = True) -> None:
+    def __init__(
+        self,
+        root: Path,
+        wall: Callable[[], int] = wall_clock,
+        *,
+        durable: bool = True,
+        elapsed: Elapsed | None = None,
+    ) -> None:
         self.root = root
         with translated(root):
             root.mkdir(parents=True, exist_ok=True)
         self._metadata = Metadata(root / "metadata.db", durable=durable)
-        self.timeline = Timeline(self._metadata, wall)
+        self.timeline = Timeline(self._metadata, wall, elapsed)
         self.reads = Reads(self._metadata)
         self.files = Files(root, self._metadata)
 
@@ -114,12 +123,20 @@ class Store:
     # Capabilities
 
     def acquire_shared(self, name: str) -> WriteCapability:
-        """A leased right to ingest into a collection, at the present: until it is dropped, `upper` stays below."""
+        """A leased right to ingest into a collection, at the present: until it is dropped, `upper` stays below.
+
+        Raises:
+            FrontierError: all of the collection that is before some later time is final.
+        """
         with self._metadata.transaction() as db:
-            last: int = db.execute("SELECT clock FROM timeline").get
             upper: int = db.execute("SELECT upper FROM collection WHERE name = ?", (name,)).get
-            frontier = max(self.timeline.wall(), last + 1, upper)
-            capability = WriteCapability(str(uuid.uuid4()), name, frontier)
+            now = self.timeline.advance(db)
+            if upper > now:
+                raise FrontierError(
+                    f"'{name}' is final before {format_rfc3339(upper)}, and it is {format_rfc3339(now)}",
+                    hint="it was loaded with times yet to come; load what it holds into another collection",
+                )
+            capability = WriteCapability(str(uuid.uuid4()), name, now)
             self._insert(db, capability, wall_clock() + LEASE)
         return capability
 
@@ -229,6 +246,8 @@ class Store:
                 (frontier, wall_clock() + LEASE, capability.id),
             )
             self._advance_upper(db, name, frontier)
+            if ascending:  # the last of these may be a little beyond the present, and what comes now is later
+                db.execute("UPDATE timeline SET clock = max(clock, ?)", (frontier - 1,))
             if task:
                 _commit_task(db, task)
         return replace(capability, frontier=frontier)

@@ -2,14 +2,28 @@
 
 Clocks never decrease, and a clock that is assigned is later than every time anyone has read. That second half is what
 lets a sealed collection stay sealed.
+
+The timeline follows the wall clock. Where that is set back, the timeline goes on from where it was by the time that
+passes, as told by a clock that nobody sets; otherwise no tick would end until the wall has caught up. It goes a little
+slower than time does, so that after many small corrections the wall does catch up.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import apsw
 
 from derive.storage.metadata import Metadata
+from derive.storage.process import boot
+
+Elapsed: TypeAlias = Callable[[], tuple[str, int]]
+"""A clock that nobody sets: which one it is, and microseconds on it, which say nothing beside those of another."""
+
+_CATCH_UP = 1000
+"""While the timeline is ahead of the wall, the wall gains one part in so many."""
 
 
 def wall_clock() -> int:
@@ -17,29 +31,79 @@ def wall_clock() -> int:
     return time.time_ns() // 1000
 
 
+def since_boot() -> tuple[str, int]:
+    """The time since this machine started, also while it slept; processes that see the same start share it."""
+    return boot(), time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) // 1000
+
+
+def _standing() -> tuple[str, int]:
+    return "", 0
+
+
 class Timeline:
     """Durable source of clocks, in microseconds.
 
-    Attributes:
+    Args:
+        metadata: keeps it.
         wall: what tells the time; tests hand in their own.
+        elapsed: what tells how much of it has passed; None for the machine's, or for none beside a wall that is not.
+
+    Attributes:
+        wall: what tells the time.
     """
 
-    def __init__(self, metadata: Metadata, wall: Callable[[], int] = wall_clock) -> None:
+    def __init__(
+        self, metadata: Metadata, wall: Callable[[], int] = wall_clock, elapsed: Elapsed | None = None
+    ) -> None:
         self._metadata = metadata
+        self._elapsed = elapsed or (since_boot if wall is wall_clock else _standing)
         self.wall = wall
 
     def assign(self, count: int) -> int:
         """Assign `count` consecutive clocks to new documents; returns the first."""
         with self._metadata.transaction() as db:
-            last: int = db.execute("SELECT clock FROM timeline").get
-            first = max(self.wall(), last + 1)
+            first = self.advance(db)
             db.execute("UPDATE timeline SET clock = ?", (first + count - 1,))
         return first
 
     def read(self) -> int:
         """The present: a frontier that no clock assigned from here on is below."""
         with self._metadata.transaction() as db:
+            return self.pass_now(db)
+
+    def present(self) -> int:
+        """What `read` would return; a clock that is assigned later may be as early."""
+        with self._metadata.snapshot() as db:
+            time_is, _ = self._time(db)
             last: int = db.execute("SELECT clock FROM timeline").get
-            now = max(self.wall(), last + 1)
-            db.execute("UPDATE timeline SET clock = ?", (now - 1,))
+        return max(time_is, last + 1)
+
+    def ahead(self) -> int:
+        """By how many microseconds the timeline is ahead of the wall clock, because that was set back."""
+        with self._metadata.snapshot() as db:
+            return max(0, self._time(db)[0] - self.wall())
+
+    def advance(self, db: apsw.Connection) -> int:
+        """Move the timeline on to the present, in a write transaction.
+
+        Returns:
+            The least clock that may be assigned.
+        """
+        time_is, (watch, elapsed) = self._time(db)
+        db.execute("UPDATE timeline SET time = ?, watch = ?, elapsed = ?", (time_is, watch, elapsed))
+        last: int = db.execute("SELECT clock FROM timeline").get
+        return max(time_is, last + 1)
+
+    def pass_now(self, db: apsw.Connection) -> int:
+        """Read the present, in a write transaction: no clock assigned from here on is below it."""
+        now = self.advance(db)
+        db.execute("UPDATE timeline SET clock = ?", (now - 1,))
         return now
+
+    def _time(self, db: apsw.Connection) -> tuple[int, tuple[str, int]]:
+        """What time it is, by the wall or by what has passed since it was told last, and where the other clock is."""
+        row: Any = db.execute("SELECT time, watch, elapsed FROM timeline").fetchone()
+        told, watch, then = row
+        now = self._elapsed()
+        passed = max(0, now[1] - then) if now[0] == watch else 0
+        return max(self.wall(), told + passed - passed // _CATCH_UP), now

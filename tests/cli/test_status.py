@@ -1,0 +1,38 @@
+"""`flowctl status` from outside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from conftest import write_catalog
+from test_main import flowctl
+
+from derive.storage.store import Store
+from derive.storage.timeline import since_boot, wall_clock
+
+CATALOG = """
+collections:
+  s/events: {schema: {type: object, required: [id], properties: {id: {type: integer}}}, key: [/id]}
+"""
+
+
+def test_it_says_by_how_much_time_is_ahead_of_a_clock_that_was_set_back(tmp_path: Path) -> None:
+    write_catalog(tmp_path, CATALOG)
+    store = Store(tmp_path / ".flow", wall=lambda: wall_clock() + 7_200_000_000, elapsed=since_boot)
+    store.timeline.read()
+    store.close()
+
+    status, out, err = flowctl(tmp_path, "status")
+
+    assert (status, out) == (0, "")
+    assert "Z, 1h 59m" in err or "Z, 2h ahead" in err
+    assert "ahead of this machine's clock, which was set back; time goes on from there" in err
+
+
+def test_it_says_nothing_of_time_that_is_as_the_clock_says(tmp_path: Path) -> None:
+    write_catalog(tmp_path, CATALOG)
+    store = Store(tmp_path / ".flow")
+    store.timeline.read()
+    store.close()
+
+    assert flowctl(tmp_path, "status") == (0, "", "")
