@@ -13,7 +13,7 @@ from derive.errors import SchemaError
 from derive.reduce.annotation import STRATEGIES, Annotation, parse_annotation
 from derive.schema.infer import infer
 from derive.schema.projection import project
-from derive.schema.shape import ALL, ANYTHING, Shape, locate
+from derive.schema.shape import ALL, ANYTHING, Shape, intersect, locate
 from derive.suggest import suggest
 
 _TERMS = ("add", "intersect", "remove")
@@ -77,11 +77,11 @@ class _Inspection:
             )
             self._report.add("E411", message, self._at, "add 'reduce: {strategy: merge}' there")
         pointers = self._pointers(annotation) if annotation.key else []
-        allowed = _allowed(self._part, shape)
-        if allowed is None or not allowed.types:
+        allowed, certain = _allowed(self._part, shape)
+        if not allowed.types:
             return
-        self._inspect_types(annotation.strategy, allowed)
-        if annotation.strategy == "set":
+        self._inspect_types(annotation.strategy, allowed, certain=certain)
+        if annotation.strategy == "set" and certain:
             self._inspect_terms(annotation, allowed)
         for values in _keyed(annotation.strategy, allowed):
             for at in pointers:
@@ -105,13 +105,15 @@ class _Inspection:
             self._report.add("E406", exc.message, self._at, exc.hint)
             return None
 
-    def _inspect_types(self, strategy: str, allowed: Shape) -> None:
+    def _inspect_types(self, strategy: str, allowed: Shape, *, certain: bool) -> None:
         if strategy not in _NEEDED:
             return
         types, told, code, always = _NEEDED[strategy]
         if strategy == "sum" and allowed.format in _DECIMALS:
             types |= {"string"}
-        if allowed.types - types and (always or allowed.types != ALL):
+        unfit = allowed.types - types
+        wrong = bool(unfit) and (always or allowed.types != ALL) if certain else unfit == allowed.types
+        if wrong:
             message = f"'{strategy}' needs {told} at '{self._where}', and the schema allows {_told(allowed)}"
             self._report.add(code, message, self._at["strategy"])
 
@@ -165,16 +167,14 @@ def _keyed(strategy: str, allowed: Shape) -> Iterator[Shape]:
             yield values.items or ANYTHING
 
 
-def _allowed(part: Part, shape: Shape) -> Shape | None:
-    """What may be where a part applies; None if that cannot be said."""
+def _allowed(part: Part, shape: Shape) -> tuple[Shape, bool]:
+    """The most that may be where a part applies, and whether all of it may be where its annotation does."""
+    typed = "type" in part.at.value
     if any(token.startswith(MATCHING) for token in part.location):
-        return None
-    if part.conditional:
-        # What its branch says, without what other branches allow: only its own type is certain.
-        return infer(part.at.value) if "type" in part.at.value else None
+        return infer(part.at.value), typed
     tokens = tuple(_FAR_ITEM if token == ITEMS else token for token in part.location)
-    found, exists = locate(shape, tokens)
-    return None if exists == "cannot" else found
+    found = locate(shape, tokens)[0]
+    return (intersect(infer(part.at.value), found), typed) if part.conditional else (found, True)
 
 
 def _told(shape: Shape) -> str:
