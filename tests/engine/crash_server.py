@@ -18,9 +18,11 @@ from crash_script import do_history
 from derive import failpoint
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
+from derive.engine.plan import Limits, Plan, Progress
 from derive.engine.reset import reset
 from derive.engine.run import Run
 from derive.engine.split import split
+from derive.engine.worker import Message, run_alone
 from derive.errors import FencedError
 from derive.protocol.derive import find_connector
 from derive.protocol.specs import CatalogSpec
@@ -80,11 +82,14 @@ class Deeds:
             spec = self.catalog.collections[collection]
             Ingestion(self.store, spec, clock="/at").load("history", enumerate(documents, start=1))
 
-    def run(self, shards: int) -> None:
-        self.work(self.begin(self.store, shards))
+    def run(self, shards: int, most: int, late: str = "") -> None:
+        """Run every task; with `late`, beside attempts that are paused there and go on when `wake` lets them."""
+        executor = PausesAttempts(late, Path(f"{self.data}.late")) if late else InProcessExecutor()
+        self.work(self.begin(self.store, shards, most, executor))
 
-    def begin(self, store: Store, shards: int) -> Run:
-        return Run(self.catalog, store, InProcessExecutor(), shards=shards)
+    def begin(self, store: Store, shards: int, most: int = 1_000_000, executor: InProcessExecutor | None = None) -> Run:
+        limits = Limits(documents=most)
+        return Run(self.catalog, store, executor or InProcessExecutor(), shards=shards, limits=limits)
 
     def work(self, run: Run) -> None:
         run.step()
@@ -114,6 +119,41 @@ class Deeds:
     def compact(self) -> None:
         for spec in self.catalog.collections.values():
             compact(self.store, spec, grace=0)
+
+
+class PausesAttempts(InProcessExecutor):
+    """Makes each part of a transaction twice: a process begins it and is paused, and then another attempt wins.
+
+    Args:
+        failpoint: where the first attempts are paused, if they come there.
+        file: takes the numbers of the paused processes.
+    """
+
+    def __init__(self, failpoint: str, file: Path) -> None:
+        self._failpoint = failpoint
+        self._file = file
+
+    def execute(self, plan: Plan, progress: Progress) -> list[Message]:
+        messages = []
+        for number in range(plan.tasks):
+            first, second = next(self._attempts), next(self._attempts)
+            self._begin(plan, number, first)
+            messages += run_alone(plan, number, second)
+        return messages
+
+    def _begin(self, plan: Plan, number: int, attempt: int) -> None:
+        child = os.fork()
+        if child == 0:
+            os.setsid()  # so that it stays paused when its parent ends
+            failpoint.arm(f"{self._failpoint}:1:pause")
+            try:
+                run_alone(plan, number, attempt)
+            finally:
+                os._exit(0)
+        _, status = os.waitpid(child, os.WUNTRACED)
+        if os.WIFSTOPPED(status):
+            with self._file.open("a") as stream:
+                stream.write(f"{child}\n")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,11 @@
 """A state machine of a data folder's life, with crashes at random failpoints, beside a twin to which none happen.
 
-After every step both hold the same bytes (law L2), frontiers have not moved back and nothing below them has changed
-(law L3), and a run that was superseded has committed nothing (law L5). In the end no file is left that belongs to
-nothing, and starting over gives what one go over everything gives (law L1).
+Everything that can happen to a data folder is mixed: documents come, catalogs are edited (transforms are added, removed,
+renamed, delayed, backfilled), transactions are small or large, attempts are paused and wake up much later, shards are
+split, files compacted, tasks reset, the clock jumps ahead and back, and two catalogs share the folder, one with names
+that go on from the other's. After every step both folders hold the same bytes (law L2), frontiers have not moved back
+and nothing below them has changed (law L3), and a run that was superseded has committed nothing (law L5). In the end no
+file is left that belongs to nothing, and starting over gives what one go over everything gives (law L1).
 """
 
 from __future__ import annotations
@@ -10,7 +13,9 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import tempfile
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,6 +30,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.engine.state import shard_folder
+from derive.storage.contents import ReadOptions, read_rows
 
 BASE = 1_700_000_000_000_000
 SECOND = 1_000_000
@@ -32,6 +38,7 @@ EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "5"))
 
 SLOW = settings(deadline=None, suppress_health_check=list(HealthCheck))
 TASKS = ["x/counts", "x/large", "x/echo"]
+DERIVED = [*TASKS, "x/counts/daily"]
 
 
 CATALOG = """
@@ -60,7 +67,7 @@ collections:
           disable: REMEMBERS
           source: x/source
           shuffle: {key: [/k]}
-          readDelay: 2s
+          readDelay: DELAY
           lambda: UPDATE seen SET n = n - 1 WHERE k = $k;
   x/large:
     schema: {type: object, required: [n], properties: {n: {type: integer}, sum: {type: integer}}}
@@ -91,9 +98,32 @@ collections:
 """
 
 
-def catalog_of(counting: str, forgets: bool, backfill: int) -> str:
+OTHER = """
+collections:
+  x/source:
+    schema:
+      type: object
+      required: [id, k, v, at]
+      properties: {id: {type: integer}, k: {type: string}, v: {type: integer}, at: {type: string}}
+    key: [/id]
+  x/counts/daily:
+    schema: {type: object, required: [k, n], properties: {k: {type: string}, n: {type: integer}}}
+    key: [/k]
+    derive:
+      using: {sqlite: {migrations: ["CREATE TABLE seen (k TEXT PRIMARY KEY, n INTEGER NOT NULL);"]}}
+      transforms:
+        - name: count
+          source: x/source
+          shuffle: {key: [/k]}
+          lambda: INSERT INTO seen VALUES ($k, $v) ON CONFLICT DO UPDATE SET n = n + $v RETURNING k, n;
+"""
+PAUSES = ["segment.closing", "segment.synced", "state.linked", "state.committing", "state.committed"]
+"""Where an attempt is paused that has begun, and is not the one that wins."""
+
+
+def catalog_of(counting: str, forgets: bool, backfill: int, delay: str) -> str:
     """The catalog in one of the forms it takes over time."""
-    text = CATALOG.replace("COUNTING", counting).replace("BACKFILL", str(backfill))
+    text = CATALOG.replace("COUNTING", counting).replace("BACKFILL", str(backfill)).replace("DELAY", delay)
     return text.replace("REMEMBERS", "false" if forgets else "true")
 
 
@@ -107,7 +137,9 @@ class CrashMachine(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp(prefix="crash-machine-"))
         self.clock = BASE
         self.documents: list[dict[str, Any]] = []
-        self.form: dict[str, Any] = {"counting": "count", "forgets": True, "backfill": 0}
+        self.ahead = 0
+        self.most = 1_000_000
+        self.form: dict[str, Any] = {"counting": "count", "forgets": True, "backfill": 0, "delay": "2s"}
         self.renamed = 0
         self.seen: dict[str, tuple[int, list[Any]]] = {}
 
@@ -120,29 +152,32 @@ class CrashMachine(RuleBasedStateMachine):
     def write_catalog(self) -> None:
         path = self.folder / "flow.yaml"
         path.write_text(catalog_of(**self.form))
-        self.catalog = load(path)
+        (self.folder / "other.yaml").write_text(OTHER)
+        self.catalog, self.other = load(path), load(self.folder / "other.yaml")
 
-    def do(self, what: str, *arguments: Any, crashes: list[str]) -> None:
-        order = {"do": what, "arguments": arguments, "source": str(self.folder / "flow.yaml"), "wall": self.clock}
-        self.server.order(order | {"data": str(self.folder / "disturbed")}, crashes)
-        self.server.order(order | {"data": str(self.folder / "twin")})
+    def do(self, what: str, *arguments: Any, crashes: list[str], source: str = "flow.yaml", late: str = "") -> None:
+        order = {"do": what, "source": str(self.folder / source), "wall": self.clock + self.ahead}
+        disturbed = {"data": str(self.folder / "disturbed"), "arguments": [*arguments, *([late] if late else [])]}
+        self.server.order(order | disturbed, crashes)
+        self.server.order(order | {"data": str(self.folder / "twin"), "arguments": arguments})
         self.look()
 
     def look(self) -> None:
         """Compare with the twin, and with what there was before."""
         disturbed, twin = self.world("disturbed"), self.world("twin")
         try:
-            for name in disturbed.catalog.collections:
+            for name in {**self.catalog.collections, **self.other.collections}:
                 known, other = disturbed.store.collection(name), twin.store.collection(name)
                 assert (known is None) == (other is None)
                 if known is None or other is None:
                     continue
-                rows = disturbed.rows(name)
+                rows = self.rows(disturbed, name)
                 assert known.documents == other.documents
-                if name in TASKS:
-                    assert (known.upper, rows) == (other.upper, twin.rows(name))
+                its_rows = self.rows(twin, name)
+                if name in DERIVED:
+                    assert (known.upper, rows) == (other.upper, its_rows)
                 else:  # an ingestion that died holds `upper` back until a run finds that it did
-                    assert rows == twin.rows(name)[: len(rows)]
+                    assert rows == its_rows[: len(rows)]
                 upper, before = self.seen.get(name, (0, []))
                 assert known.upper >= upper
                 assert rows[: len(before)] == before
@@ -162,6 +197,10 @@ class CrashMachine(RuleBasedStateMachine):
             disturbed.store.close()
             twin.store.close()
 
+    def rows(self, world: World, name: str) -> list[Any]:
+        spec = {**self.catalog.collections, **self.other.collections}[name]
+        return [row for batch in read_rows(world.store, spec, ReadOptions()) for row in map(tuple, _values(batch))]
+
     def world(self, name: str) -> World:
         return World(self.folder / name, self.catalog, wall=self.clock)
 
@@ -180,7 +219,47 @@ class CrashMachine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([0, 0, 1, 10]), crashes=CRASHES)
     def run(self, seconds: int, crashes: list[str]) -> None:
         self.clock += seconds * SECOND
-        self.do("run", self.shards, crashes=crashes)
+        self.do("run", self.shards, self.most, crashes=crashes)
+
+    @rule(most=st.sampled_from([1, 3, 10, 1_000_000]))
+    def take_on(self, most: int) -> None:
+        self.most = most
+
+    @rule(seconds=st.sampled_from([1, 10]), where=st.sampled_from(PAUSES))
+    def run_beside_paused_attempts(self, seconds: int, where: str) -> None:
+        self.clock += seconds * SECOND
+        self.do("run", self.shards, self.most, crashes=[], late=where)
+
+    @rule()
+    def wake(self) -> None:
+        """Let paused attempts go on to their end, which changes nothing."""
+        self.wake_all()
+        self.look()
+
+    def wake_all(self) -> None:
+        file = self.folder / "disturbed.late"
+        numbers = file.read_text().split() if file.exists() else []
+        file.unlink(missing_ok=True)
+        for number in numbers:
+            with suppress(ProcessLookupError):  # it held a lock, and was ended
+                os.kill(int(number), signal.SIGCONT)
+        for number in numbers:
+            while Path(f"/proc/{number}/stat").exists() and _state_of(number) != "Z":
+                time.sleep(0.01)
+
+    @rule(seconds=st.sampled_from([1, 20]), crashes=CRASHES)
+    def run_the_other_catalog(self, seconds: int, crashes: list[str]) -> None:
+        self.clock += seconds * SECOND
+        self.do("run", self.shards, self.most, crashes=crashes, source="other.yaml")
+
+    @rule(seconds=st.sampled_from([5, 40]), crashes=CRASHES)
+    def jump(self, seconds: int, crashes: list[str]) -> None:
+        """The wall clock is ahead once, and back where it was afterwards; what comes then is later all the same."""
+        self.ahead = seconds * SECOND
+        self.do("run", self.shards, self.most, crashes=crashes)
+        self.ahead = 0
+        self.do("run", self.shards, self.most, crashes=crashes)
+        self.clock += seconds * SECOND
 
     @rule()
     def take_over(self) -> None:
@@ -201,19 +280,22 @@ class CrashMachine(RuleBasedStateMachine):
             self.seen.pop(each, None)
         self.do("reset", task, crashes=crashes)
 
-    @rule(change=st.sampled_from(["rename", "forget", "backfill"]), crashes=CRASHES)
+    @rule(change=st.sampled_from(["rename", "forget", "backfill", "delay"]), crashes=CRASHES)
     def evolve(self, change: str, crashes: list[str]) -> None:
         if change == "rename":
             self.renamed += 1
             self.form["counting"] = f"count{self.renamed}"
         elif change == "forget":
             self.form["forgets"] = not self.form["forgets"]
+        elif change == "delay":
+            self.form["delay"] = {"2s": "0s", "0s": "5s", "5s": "2s"}[self.form["delay"]]
         else:
             self.form["backfill"] += 1
         self.write_catalog()
-        self.do("run", self.shards, crashes=crashes)
+        self.do("run", self.shards, self.most, crashes=crashes)
 
     def teardown(self) -> None:
+        self.wake_all()
         with suppress(FileNotFoundError):
             if self.documents:
                 self.finish()
@@ -221,17 +303,18 @@ class CrashMachine(RuleBasedStateMachine):
 
     def finish(self) -> None:
         self.clock += 60 * SECOND
-        self.do("run", self.shards, crashes=[])
-        self.do("compact", crashes=[])
+        for source in ("flow.yaml", "other.yaml"):
+            self.do("run", self.shards, self.most, crashes=[], source=source)
+            self.do("compact", crashes=[], source=source)
         world = self.world("disturbed")
         self.assert_tidy(world)
         world.store.close()
         for task in ("x/counts", "x/echo"):
             self.reset(task, [])
-        self.do("run", self.shards, crashes=[])
+        self.do("run", self.shards, self.most, crashes=[])
         order = {"source": str(self.folder / "flow.yaml"), "wall": self.clock, "data": str(self.folder / "oracle")}
         self.server.order(order | {"do": "ingest", "arguments": ["x/source", 0, self.documents]})
-        self.server.order(order | {"do": "run", "arguments": [1]})
+        self.server.order(order | {"do": "run", "arguments": [1, 1_000_000]})
         oracle, disturbed = self.world("oracle"), self.world("disturbed")
         assert disturbed.digest() == oracle.digest()
         oracle.store.close()
@@ -241,9 +324,9 @@ class CrashMachine(RuleBasedStateMachine):
         """Every file belongs to something, and every shard is where the metadata says it is."""
         root = world.root
         belong = {"metadata.db", "metadata.db-wal", "metadata.db-shm", "compaction.lock", "epochs.lock"}
-        for name in world.catalog.collections:
+        for name in {**self.catalog.collections, **self.other.collections}:
             belong |= world.store.files.known(name)
-        for name in world.catalog.derivations:
+        for name in DERIVED:
             task = world.store.task(name)
             assert task is not None
             belong |= {f"state/{name}@/epoch", f"logs/{name}@.jsonl"}
@@ -257,6 +340,19 @@ class CrashMachine(RuleBasedStateMachine):
                     assert _token(folder, task.tokens[number]) == task.tokens[number]
         found = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
         assert {each for each in found - belong if not re.search(r"/ingest-[^/]*$", each)} == set()
+
+
+def _values(batch: Any) -> Any:
+    columns = (batch.column(name).to_pylist() for name in ("adjusted", "seq", "key", "doc"))
+    return zip(*columns, strict=True)
+
+
+def _state_of(number: str) -> str:
+    """The state of a process, `Z` if it has ended and nobody has asked for how."""
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "Z"
 
 
 def _token(folder: Path, committed: str) -> str:
