@@ -61,6 +61,18 @@ collections:
       transforms:
         - {name: begin, source: t/source, shuffle: any, lambda: SELECT $id;}
         - {name: again, source: t/endless, shuffle: any, lambda: SELECT $id + 1 AS id;}
+  t/ranked:
+    schema: *schema
+    key: *key
+    derive:
+      using: {sqlite: {migrations: ["CREATE TABLE late (id INTEGER PRIMARY KEY);"]}}
+      transforms:
+        - name: look
+          source: t/source
+          shuffle: {key: [/id]}
+          readDelay: 1h
+          lambda: SELECT $id, iif(EXISTS (SELECT 1 FROM late WHERE id = $id), 'late', 'in time') AS at;
+        - {name: note, source: t/source, shuffle: {key: [/id]}, readDelay: 2h, priority: 1, lambda: INSERT INTO late VALUES ($id);}
 tests:
   t/test:
 """
@@ -121,7 +133,7 @@ def test_a_failure_says_when_and_what_is_still_to_come(tmp_path: Path) -> None:
 
     assert result.exit_code == 1
     assert result.stdout.splitlines()[:-1] == [
-        f"FAIL t/test · step 4 · verify t/relayed at +40m    {path}:51:7",
+        f"FAIL t/test · step 4 · verify t/relayed at +40m    {path}:63:7",
         '  [1]  is missing; expected {"id":1}',
         "  still to come: 3 documents from +1h 5m on, through 'hourLater' of t/alerts",
     ]
@@ -177,6 +189,10 @@ def test_ticks_need_not_end_together(at: str | None, tmp_path: Path) -> None:
 @pytest.mark.parametrize("first", ["ingest: {collection: t/seven, documents: [{id: 1}]}", "ingest: {collection: t/seven, at: +12s, documents: [{id: 1}]}"])  # fmt: skip
 def test_a_derived_collection_may_be_given_documents_too(first: str, tmp_path: Path) -> None:
     assert run(tmp_path, first, verify("t/five", "{id: 1}")) is None
+
+
+def test_time_goes_from_one_due_moment_to_the_next_as_it_does_for_a_run(tmp_path: Path) -> None:
+    assert run(tmp_path, ingest("+0s", 1), "advance: 3h", verify("t/ranked", "{id: 1, at: in time}")) is None
 
 
 def test_feedback_has_come_as_far_as_time(tmp_path: Path) -> None:
