@@ -213,23 +213,24 @@ class _Builder:
         )
 
     def _test(self, definition: TestDef, derivations: Mapping[str, DerivationSpec]) -> TestSpec:
-        reads = {name: each.sources for name, each in derivations.items()}
-        schedule = Schedule(definition.steps, {name: each.tick for name, each in derivations.items()}, self._report)
+        reads = {name: derivation.sources for name, derivation in derivations.items()}
+        ticks = {name: derivation.tick for name, derivation in derivations.items()}
+        schedule = Schedule(definition.steps, ticks, self._report)
         steps: list[TestStep] = []
         verified: set[str] = set()
-        for each in definition.steps:
-            if isinstance(each, AdvanceDef):
-                steps.append(schedule.advance(each))
+        for step in definition.steps:
+            if isinstance(step, AdvanceDef):
+                steps.append(schedule.advance(step))
                 continue
-            name = each.source.name.value
-            if each.kind == "verify":
+            name = step.source.name.value
+            if step.kind == "verify":
                 verified.add(name)
                 moment = schedule.verify(upstream([name], reads))
             else:
-                moment = schedule.ingest(each.when)
-            collection = self._reference(each.source.name, f"test '{definition.name}'")
+                moment = schedule.ingest(step)
+            collection = self._reference(step.source.name, f"test '{definition.name}'")
             if collection is not None:
-                steps.append(self._steps.build(each, collection, moment))
+                steps.append(self._steps.build(step, collection, moment))
         end = schedule.verify(upstream(verified, reads) if verified else derivations)
         return TestSpec(
             name=definition.name,

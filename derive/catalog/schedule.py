@@ -36,24 +36,26 @@ class Schedule:
     """
 
     def __init__(self, steps: Sequence[StepDef | AdvanceDef], ticks: Mapping[str, int], report: Report) -> None:
-        ingests = [each for each in steps if isinstance(each, StepDef) and each.kind == "ingest"]
-        self._tells_time = any(isinstance(each, AdvanceDef) for each in steps) or any(each.when for each in ingests)
+        ingests = [step for step in steps if isinstance(step, StepDef) and step.kind == "ingest"]
+        self._tells_time = any(isinstance(step, AdvanceDef) for step in steps) or any(step.when for step in ingests)
         self._ticks = ticks
         self._report = report
         first = ingests[0].when if ingests else None
         begin = None if first is None or first.value.startswith("+") else _parse(first.value, BEGIN)
         self.begin = begin if begin is not None and 0 <= begin < _LAST else BEGIN
         self._present = self._wall = self.begin
-        self._has_documents = False
+        self._latest = -1  # clock of the last document
 
-    def ingest(self, when: Located | None) -> Moment | None:
+    def ingest(self, step: StepDef) -> Moment | None:
         """The moment of an ingest step; None in a test that does not tell time."""
         if not self._tells_time:
             return None
-        self._has_documents = True
-        if when is None:
-            self._present = self._wall
-            return Moment(self._wall, self._wall)
+        self._present = self._wall = self._wall if step.when is None else self._clock(step.when)
+        self._latest = max(self._wall, self._latest + 1) + len(step.documents) - 1
+        return Moment(self._present, self._wall)
+
+    def _clock(self, when: Located) -> int:
+        """The time that an `at` names; the present, and an issue, if it names none that is to come."""
         clock = _parse(when.value, self.begin)
         if clock is None:
             message = f"'at' is no RFC 3339 time, and no offset from the beginning of the test: {when.value!r}"
@@ -61,13 +63,13 @@ class Schedule:
             hint = f"did you mean '+{when.value}'?" if is_duration else "such as '2024-05-01T09:00:00Z' or '+20m'"
             self._report.add("E605", message, when, hint)
         elif self._is_within(clock, when) and self._is_next(clock, when):
-            self._present = self._wall = clock
-        return Moment(self._present, self._wall)
+            return clock
+        return self._wall
 
     def advance(self, step: AdvanceDef) -> AdvanceStep:
         """The step, with the moment until which time passes."""
         clock = self._present + parse_duration(step.at.value)
-        if not self._has_documents:
+        if self._latest < 0:
             hint = f"give the documents of the first ingest step a time, such as 'at: +{step.at.value}'"
             self._report.add("E606", "nothing is ingested before time passes", step.at, hint)
         elif self._is_within(clock, step.at):
@@ -87,8 +89,9 @@ class Schedule:
         if not self._tells_time:
             return None
         tick = math.lcm(*(self._ticks[name] for name in derivations))
-        if tick > 1 and self._has_documents:
-            self._wall = max(self._wall, self._present - self._present % tick + tick)
+        if tick > 1 and self._latest >= 0:
+            last = max(self._present, self._latest)
+            self._wall = max(self._wall, last - last % tick + tick)
         return Moment(self._present, self._wall)
 
     def _is_within(self, clock: int, at: Located) -> bool:
@@ -102,7 +105,7 @@ class Schedule:
             return True
         is_offset = when.value.startswith("+")
         present, wall = (
-            show_offset(each, self.begin) if is_offset else format_rfc3339(each) for each in (self._present, self._wall)
+            show_offset(time, self.begin) if is_offset else format_rfc3339(time) for time in (self._present, self._wall)
         )
         if clock < self._present:
             message = f"time does not go back: 'at' is {when.value}, and the test is at {present} already"

@@ -14,7 +14,7 @@ from derive.engine.run import Run
 from derive.engine.task import Waiting
 from derive.errors import TaskError
 from derive.protocol.specs import CatalogSpec, TestSpec, show_offset
-from derive.storage.frontier import tick_begin, tick_end
+from derive.storage.frontier import tick_end
 from derive.storage.store import Store
 
 SHARDS = 3
@@ -38,8 +38,8 @@ class VirtualTime:
     def __init__(self, catalog: CatalogSpec, folder: Path, test: TestSpec, most_ticks: int = 10_000) -> None:
         self._most_ticks = most_ticks
         self._begin = self._now = test.begin
-        self._ticks = {name: each.tick for name, each in catalog.derivations.items()}
-        self._reads = {name: each.sources for name, each in catalog.derivations.items()}
+        self._ticks = {name: derivation.tick for name, derivation in catalog.derivations.items()}
+        self._reads = {name: derivation.sources for name, derivation in catalog.derivations.items()}
         tasks = sorted(upstream(test.verified, self._reads)) if test.verified else None
         self.store = Store(folder, wall=lambda: self._now, durable=False)
         self.run = Run(catalog, self.store, InProcessExecutor(), tasks=tasks, shards=SHARDS)
@@ -55,7 +55,7 @@ class VirtualTime:
             self._step()
             if self._now >= wall:
                 return
-            ends = [tick_end(each.due, self._ticks[each.task]) for each in self.run.waiting()]
+            ends = [tick_end(waiting.due, self._ticks[waiting.task]) for waiting in self.run.waiting()]
             self._now = min([wall, *(end for end in ends if end > self._now)])
         reached = show_offset(self._now, self._begin)
         raise TaskError(
@@ -67,7 +67,8 @@ class VirtualTime:
         """Process everything that waits for nothing but the end of a tick."""
         for _ in range(self._most_ticks):
             self._step()
-            soon = [each for each in self.run.waiting() if each.delay == 0 or each.due <= self._now]
+            waiting = self.run.waiting()
+            soon = [reads for reads in waiting if reads.delay == 0 or reads.due <= self._now]
             if not soon:
                 return
             self._now = min(map(self._end, soon))
@@ -84,10 +85,10 @@ class VirtualTime:
 
     def to_come(self, collection: str) -> list[str]:
         """What waits and will reach a collection later, in words, by time."""
-        return [self._told(each) for each in sorted(self._reaching(collection), key=lambda each: each.due)]
+        return [self._told(waiting) for waiting in sorted(self._reaching(collection), key=lambda waiting: waiting.due)]
 
     def _told(self, waiting: Waiting) -> str:
-        due = show_offset(tick_begin(waiting.due, self._ticks[waiting.task]), self._begin)
+        due = show_offset(waiting.due - (waiting.due - self._begin) % 1_000_000, self._begin)
         count = f"1 document at {due}" if waiting.documents == 1 else f"{waiting.documents} documents from {due} on"
         return f"{count}, through '{waiting.transform}' of {waiting.task}"
 
@@ -106,4 +107,4 @@ class VirtualTime:
         if collection is None:
             return waiting
         tasks = upstream([collection], self._reads)
-        return [each for each in waiting if each.task in tasks]
+        return [reads for reads in waiting if reads.task in tasks]

@@ -127,6 +127,10 @@ def test_documents_have_the_time_of_their_step_one_after_the_other(tmp_path: Pat
     assert run(tmp_path, ingest("2013-07-01T09:00:00+02:00", 2, 1), "advance: 1h", verify("t/alerts", "{id: 1, at: '08:00:00'}", "{id: 2}")) is None  # fmt: skip
 
 
+def test_a_step_that_begins_at_the_end_of_a_tick_is_seen_whole(tmp_path: Path) -> None:
+    assert run(tmp_path, ingest("+3s 999ms 999us", 1, 2, 3), verify("t/seven", "{}", "{}", "{}")) is None
+
+
 def test_a_failure_says_when_and_what_is_still_to_come(tmp_path: Path) -> None:
     path = written(tmp_path, [ingest("+5m", 1, 2), "advance: 30m", ingest("+40m", 3), verify("t/relayed", "{id: 1}")])
     result = CliRunner().invoke(flowctl, ["test", "--source", str(path)])
