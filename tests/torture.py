@@ -1,9 +1,10 @@
 """Torture: the examples, killed at random moments over and over, must derive what they derive undisturbed (law L2).
 
 `flowctl run` works in many small transactions, now with shuffles and now without. Every round kills the driver, a
-Python worker, Deno or all of them at a random moment; a run that lost its driver is started again, and one that lost
-something else goes on by itself or is started again. Once a run has come to its end, every byte of every derived
-collection is compared with what one undisturbed run in large transactions derived, and it begins again.
+Python worker, Deno or all of them at a random moment, or pauses all of them; a run that lost its driver is started
+again, one that lost something else goes on by itself or is started again, and another takes over from a paused one,
+which wakes up later. Once a run has come to its end, every byte of every derived collection is compared with what one
+undisturbed run in large transactions derived, and it begins again.
 
 With `--failpoints` it is killed at every failpoint instead that lies on Spark's workers, and run again.
 """
@@ -70,6 +71,7 @@ class Torture:
         self.options = options
         self.dice = random.Random(options.seed)
         self.killed: Counter[str] = Counter()
+        self.paused: list[subprocess.Popen[bytes]] = []
         self.started = 0
         self.compared = 0
         ingest = {"acmebank": self._transfers, "flights": self._flights}[options.example]
@@ -87,6 +89,7 @@ class Torture:
         while True:
             if not self._until_lost(data):
                 continue
+            self._wake()
             self.compared += 1
             found = self._digest(data)
             if found != expected:
@@ -150,16 +153,21 @@ class Torture:
                 break
             what = self._kill(process)
             lost += 1
+            if what == "pause":
+                return False  # another run takes over
             if what in ("driver", "everything"):
                 process.wait(_PATIENCE_SECONDS)
                 return False
+            if self.dice.random() < 0.5:
+                self._wake()
         # A transaction that loses its Deno, or too many workers, fails; the next run does it again.
         assert status == 0 or lost, f"it failed undisturbed; see {self.folder / 'stderr.txt'}"
         return status == 0
 
     def _kill(self, process: subprocess.Popen[bytes]) -> str:
         """Kill something of a run; what it was."""
-        what = self.dice.choices(["driver", "everything", "worker", "deno"], weights=[1, 1, 3, 2])[0]
+        kinds = ["driver", "everything", "pause", "worker", "deno"]
+        what = self.dice.choices(kinds, weights=[1, 1, 1, 3, 2])[0]
         victims = {"worker": python_workers, "deno": deno_processes}.get(what, lambda _: [])(process.pid)
         if what == "deno" and not victims:
             what, victims = "worker", python_workers(process.pid)
@@ -167,6 +175,9 @@ class Torture:
             what = "driver"
         if what == "everything":
             os.killpg(process.pid, signal.SIGKILL)
+        elif what == "pause":
+            os.killpg(process.pid, signal.SIGSTOP)
+            self.paused.append(process)
         elif what == "driver":
             process.kill()
         else:
@@ -174,6 +185,13 @@ class Torture:
                 os.kill(self.dice.choice(victims), signal.SIGKILL)
         self.killed[what] += 1
         return what
+
+    def _wake(self) -> None:
+        """Let paused runs go on, which another has taken over from: they find that out, and end."""
+        while self.paused:
+            process = self.paused.pop()
+            os.killpg(process.pid, signal.SIGCONT)
+            assert process.wait(_PATIENCE_SECONDS) in (0, 1)
 
     def _limits(self, *, shuffled: bool) -> str:
         """What `flowctl run --limits` takes: small transactions, which are shuffled however little they read, or not."""

@@ -60,11 +60,11 @@ def run(command: str, folder: Path) -> str:
 
 def matches(shown: list[str], printed: str) -> bool:
     """Whether what was printed is what the page shows."""
-    pattern = "\n".join(
-        r"(?:.*\n)*?.*" if line.strip() == "…" else re.escape(line.rstrip()).replace("…", ".*") for line in shown
+    patterns = (
+        r"(?:.*\n)*?" if line.strip() == "…" else re.escape(line.rstrip()).replace("…", ".*") + r"\n" for line in shown
     )
-    lines = "\n".join(line.rstrip() for line in printed.rstrip().splitlines())
-    return re.fullmatch(pattern, lines) is not None
+    lines = "".join(f"{line.rstrip()}\n" for line in printed.rstrip().splitlines())
+    return re.fullmatch("".join(patterns), lines) is not None
 
 
 @pytest.mark.spark
@@ -84,6 +84,7 @@ def test_a_page_does_what_it_shows(page: Path, tmp_path: Path) -> None:
 
 def test_an_ellipsis_stands_for_any_lines() -> None:
     assert matches(["a", "…", "d"], "a\nb\nc\nd\n")
+    assert matches(["…", "a", "…"], "a\n")
     assert matches(["a", "b"], "a  \nb\n")
     assert not matches(["a", "…", "d"], "a\nb\nc\n")
     assert not matches(["a"], "a\nb\n")
