@@ -14,6 +14,7 @@ import orjson
 
 from connectors.derive_typescript.command import NO_NETWORK, deno, environment
 from connectors.derive_typescript.graph import look_into
+from connectors.derive_typescript.guards import guard_imports
 from connectors.derive_typescript.place import authored, member_position, position_in
 from connectors.derive_typescript.project import CHECK, module_of, write_project
 from connectors.derive_typescript.types import RESERVED, method_of
@@ -95,7 +96,8 @@ def _join(parent: Path, projects: Iterable[str]) -> None:
     for name in projects:
         settings = parent / name / "deno.json"
         joined = orjson.loads(settings.read_bytes())
-        imports = joined.pop("imports").items()
+        imports = joined.pop("imports").items() - guard_imports().items()  # whose types are Node's
+        del joined["scopes"]
         scopes[f"./{name}/"] = {
             key: f"./{name}/{target[2:]}" if target.startswith("./") else target for key, target in imports
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from contextlib import suppress
 from functools import cache
@@ -11,6 +12,8 @@ from pathlib import Path
 from derive.errors import TaskError
 from derive.protocol.sandbox import Permissions
 from derive.protocol.specs import DerivationSpec
+
+_LIBRARY = re.compile(rb"""["'`](?:npm|jsr|https?):""")
 
 NO_NETWORK = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
 """Deno checks, unlike it runs, with a network if there is one, whatever it is told."""
@@ -30,11 +33,18 @@ def deno() -> str:
         raise TaskError("the Deno runtime, which runs TypeScript, is not installed", hint="pip install deno") from exc
 
 
+def uses_libraries(spec: DerivationSpec) -> bool:
+    """Whether a module may lead to libraries: a name of one is written in it, or in what travels with it."""
+    texts = [spec.module.text.encode() if spec.module else b"", *(each.content or b"" for each in spec.imports)]
+    return bool(spec.import_map) or any(_LIBRARY.search(text) for text in texts)
+
+
 def command_line(spec: DerivationSpec) -> list[str]:
     """Options of `deno run` for a derivation: what it may use, and no more."""
     permissions = spec.permissions if spec.limits.allows_permissions else Permissions()
     granted = {"net": permissions.net, "read": permissions.read, "env": permissions.env}
     options = ["--no-check", "--no-prompt", "--cached-only", "--quiet"]
+    options += [] if uses_libraries(spec) else ["--no-npm", "--no-remote"]
     options += [f"--allow-{name}={','.join(values)}" for name, values in granted.items() if values]
     return [*options, f"--v8-flags=--max-old-space-size={spec.limits.heap_megabytes}"]
 

@@ -2,8 +2,15 @@
 // Standard input and output belong to frames alone; the author's module sees neither.
 // What is called here is kept from before the author's module is loaded, which may replace what it likes.
 
-/** Milliseconds that really pass. */
-export const now = performance.now.bind(performance);
+let clock: (() => number) | undefined = performance.now.bind(performance);
+
+/** Milliseconds that really pass, for whoever asks first: the author's module may import this one by its URL. */
+export function takeClock(): () => number {
+    const taken = clock!;
+    clock = undefined;
+    return taken;
+}
+
 /** What the process was started with. */
 export const argument = Deno.args[0];
 

@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 import orjson
 
 from connectors.derive_typescript.command import NO_NETWORK, deno, environment
+from connectors.derive_typescript.guards import FOLDER, UNGUARDED
 from connectors.derive_typescript.place import authored, place_in
 from connectors.derive_typescript.project import CHECK, INTERFACES, module_of, path_of
 from derive.errors import Issue
@@ -97,10 +98,12 @@ class _Walk:
             for written, target, span in _dependencies(node):
                 at = self._position(specifier, span) or position
                 reached = self._redirects.get(target, target)
-                if not self._is_fine(reached):
+                if written == UNGUARDED:
+                    issues.setdefault(Issue("E535", f"'{written}' is not there for derivations", at))
+                elif not self._is_fine(reached):
                     message = f"'{written}' is not a file of the project's, and no library"
                     issues.setdefault(Issue("E535", message, at, _HINT))
-                elif reached not in seen:
+                elif reached not in seen and not (self._path(reached) or "").startswith(f"{FOLDER}/"):
                     seen.add(reached)
                     pending.append((reached, at))
         return Graph(tuple(issues), complete and not issues)
@@ -113,7 +116,11 @@ class _Walk:
         path = self._path(specifier)
         if path is None:
             return scheme in _ELSEWHERE
-        return path in (CHECK, INTERFACES) or (path.startswith("author/") and path not in self._left_out)
+        return (
+            path in (CHECK, INTERFACES)
+            or path.startswith(f"{FOLDER}/")
+            or (path.startswith("author/") and path not in self._left_out)
+        )
 
     def _path(self, specifier: str) -> str | None:
         """The path in the project of what a `file:` URL names, with `..` in it if it is elsewhere."""

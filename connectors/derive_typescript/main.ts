@@ -3,13 +3,14 @@
 // several, in order. The end of a tick is a document of a transform of its own, behind all others: `flush`.
 // deno-lint-ignore-file no-explicit-any
 
-import { argument, now, readFrame, writeFrame } from './frames.ts';
+import { argument, readFrame, takeClock, writeFrame } from './frames.ts';
 import './say.ts';
 import { rfc3339, setPresent, setTickEnd } from './present.ts';
 import { clearTimers, turn } from './timers.ts';
 import { written, writtenState } from './documents.ts';
 import { end } from './absent.ts';
 
+const now = takeClock();
 const { parse, stringify } = JSON;
 const inspect = Deno.inspect;
 const PATIENCE = 250; // milliseconds after which what is done is told before the frame is

@@ -3,6 +3,7 @@
 
 const { floor, imul } = Math;
 const { stringify } = JSON;
+const { apply, construct } = Reflect; // as a module may replace them, to see what they are given
 const NO_CHANCE = Symbol();
 
 let clock = 0; // milliseconds
@@ -41,7 +42,7 @@ function PresentDate(...values: unknown[]): unknown {
     if (new.target === undefined) {
         return new RealDate(clock).toString();
     }
-    return Reflect.construct(RealDate, values.length === 0 ? [clock] : values, new.target);
+    return construct(RealDate, values.length === 0 ? [clock] : values, new.target);
 }
 Object.defineProperties(PresentDate, {
     name: { value: 'Date' },
@@ -49,15 +50,23 @@ Object.defineProperties(PresentDate, {
     prototype: { value: RealDate.prototype },
     now: { value: () => clock, writable: true, configurable: true },
 });
-Object.setPrototypeOf(PresentDate, RealDate); // `Date.UTC` and `Date.parse`
+for (const name of ['UTC', 'parse']) {
+    Object.defineProperty(PresentDate, name, Object.getOwnPropertyDescriptor(RealDate, name)!);
+}
 RealDate.prototype.constructor = PresentDate as unknown as DateConstructor;
 globalThis.Date = PresentDate as unknown as DateConstructor;
-const unchanging = { now: () => clock, mark: () => undefined, measure: () => undefined, toJSON: () => ({}) };
-for (const [name, value] of Object.entries({ ...unchanging, timeOrigin: 0 })) {
-    Object.defineProperty(performance, name, { value, writable: true, configurable: true });
+
+// On prototypes, where methods are found however they are asked for.
+function settle(target: object, values: Record<string, unknown>): void {
+    for (const [name, value] of Object.entries(values)) {
+        Object.defineProperty(target, name, { value, writable: true, configurable: true });
+    }
 }
-for (const name of ['getEntries', 'getEntriesByName', 'getEntriesByType']) {
-    Object.defineProperty(performance, name, { value: () => [] });
+const unchanging = { now: () => clock, mark: () => undefined, measure: () => undefined, toJSON: () => ({}) };
+const entries = { getEntries: () => [], getEntriesByName: () => [], getEntriesByType: () => [] };
+settle(Performance.prototype, { ...unchanging, ...entries, timeOrigin: 0 });
+for (const name of ['PerformanceMark', 'PerformanceMeasure', 'PerformanceObserver', 'PerformanceObserverEntryList']) {
+    Reflect.deleteProperty(globalThis, name);
 }
 Object.defineProperty(Event.prototype, 'timeStamp', { get: () => clock });
 
@@ -67,14 +76,34 @@ const formatOf = Object.getOwnPropertyDescriptor(formats, 'format')!.get!;
 const toParts = formats.formatToParts;
 Object.defineProperty(formats, 'format', {
     get(this: Intl.DateTimeFormat) {
-        const format = formatOf.call(this);
-        return (date?: Date | number) => format(date ?? clock);
+        const format = apply(formatOf, this, []);
+        return (date?: Date | number) => format(date === undefined ? clock : date);
     },
     configurable: true,
 });
 formats.formatToParts = function (date?: Date | number) {
-    return toParts.call(this, date ?? clock);
+    return apply(toParts, this, [date === undefined ? clock : date]);
 };
+
+// A file that is given no time is one of the present.
+const RealFile = File;
+const modified = new WeakMap<object, number>();
+const [modifiedOf, setModified] = [WeakMap.prototype.get, WeakMap.prototype.set];
+function PresentFile(...values: unknown[]): unknown {
+    const file = construct(RealFile, values, new.target ?? RealFile);
+    const { lastModified = clock } = (values[2] ?? {}) as { lastModified?: number };
+    apply(setModified, modified, [file, +lastModified]);
+    return file;
+}
+Object.defineProperties(PresentFile, { name: { value: 'File' }, prototype: { value: RealFile.prototype } });
+Object.setPrototypeOf(PresentFile, Blob);
+RealFile.prototype.constructor = PresentFile;
+globalThis.File = PresentFile as unknown as typeof File;
+Object.defineProperty(RealFile.prototype, 'lastModified', {
+    get(this: object) {
+        return apply(modifiedOf, modified, [this]) ?? clock;
+    },
+});
 
 if ('Temporal' in globalThis) {
     // deno-lint-ignore no-explicit-any
@@ -130,25 +159,47 @@ function uuid(): string {
 }
 
 Math.random = random;
-Object.defineProperty(crypto, 'getRandomValues', { value: fill });
-Object.defineProperty(crypto, 'randomUUID', { value: uuid });
+settle(Crypto.prototype, { getRandomValues: fill, randomUUID: uuid });
 
 // Keys, and what is signed or sealed with fresh numbers, would differ each time.
 const REPEATABLE = ['HMAC', 'RSASSA-PKCS1-V1_5', 'ED25519', 'AES-CBC', 'AES-CTR', 'AES-GCM', 'AES-KW'];
-const subtle = crypto.subtle as unknown as Record<string, (...values: unknown[]) => Promise<unknown>>;
+const subtle = SubtleCrypto.prototype as unknown as Record<string, (...values: unknown[]) => Promise<unknown>>;
 for (const name of ['generateKey', 'sign', 'encrypt', 'wrapKey', 'encapsulateKey', 'encapsulateBits']) {
-    const method = subtle[name]?.bind(crypto.subtle);
+    const method = subtle[name];
     const place = name === 'wrapKey' ? 3 : 0;
-    Object.defineProperty(crypto.subtle, name, {
-        value: (...values: unknown[]) => {
-            const given = values[place] as string | { name?: string };
-            const algorithm = `${typeof given === 'string' ? given : given?.name}`;
-            if (method === undefined || name === 'generateKey' || !REPEATABLE.includes(algorithm.toUpperCase())) {
+    settle(subtle, {
+        [name]: function (this: SubtleCrypto, ...values: unknown[]) {
+            const given = read(values[place]);
+            const algorithm = `${typeof given === 'string' ? given : given.name}`.toUpperCase();
+            if (method === undefined || name === 'generateKey' || !isRepeatable(algorithm)) {
                 return Promise.reject(new Error(`crypto.subtle.${name} of ${algorithm} gives something else each time`));
             }
-            return method(...values);
+            values[place] = given;
+            return apply(method, this, values);
         },
     });
+}
+
+function isRepeatable(algorithm: string): boolean {
+    for (let place = 0; place < REPEATABLE.length; place++) {
+        if (REPEATABLE[place] === algorithm) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/** An algorithm as it is now, so that what is looked at is what is used. */
+function read(given: unknown): string | Record<string, unknown> {
+    if (typeof given !== 'object' || given === null) {
+        return `${given}`;
+    }
+    const copy = construct(Object, []);
+    for (const name in given) {
+        copy[name] = (given as Record<string, unknown>)[name];
+    }
+    copy.name = `${copy.name}`;
+    return copy;
 }
 
 export { fill, random, uuid };

@@ -201,7 +201,8 @@ class DenoProcess:
 def command_of(spec: DerivationSpec, folder: Path) -> list[str]:
     """The command that runs a derivation's project, which is in `folder`."""
     methods = [method_of(each.name) for each in spec.transforms]
-    argument = orjson.dumps({"methods": methods}).decode()
+    net = bool(spec.permissions.net) and spec.limits.allows_permissions
+    argument = orjson.dumps({"methods": methods, "net": net}).decode()
     return [deno(), "run", *command_line(spec), str(folder / "main.ts"), argument]
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import orjson
 
-from connectors.derive_typescript.command import command_line
+from connectors.derive_typescript.command import command_line, uses_libraries
+from connectors.derive_typescript.guards import guard_files, guard_imports, guard_scopes
 from connectors.derive_typescript.place import AUTHOR, MODULE
 from connectors.derive_typescript.types import generate_interfaces
 from derive.errors import TaskError
@@ -29,9 +30,8 @@ _ENTRY = "derivation.ts"
 PREFIX = "flowctl-deno-"
 """What names of projects' folders begin with."""
 
-_HARNESS = ("main.ts", "frames.ts", "say.ts", "present.ts", "timers.ts", "documents.ts", "absent.ts", "node.ts")
-_MARKS = (b"node:", b"npm:", b"jsr:", b"https:", b"http:")
-"""One of them is in every module that uses libraries, or what Node has and Deno imitates."""
+_HARNESS = ("main.ts", "frames.ts", "say.ts", "present.ts", "timers.ts", "documents.ts", "absent.ts")
+_GUARDS = ("node/guard.ts", "node/libraries.ts", "node/workers.ts")
 
 
 def module_of(spec: DerivationSpec) -> Script:
@@ -67,16 +67,16 @@ def digest_of(spec: DerivationSpec) -> str:
 
 
 def _files(spec: DerivationSpec) -> dict[str, bytes]:
-    imports = {name: _settled(target) for name, target in spec.import_map}
-    imports[f"flow/{spec.name}.ts"] = f"./{INTERFACES}"
     options = {"noImplicitOverride": False}  # `flush` and its kin, with or without `override`
+    settings = {"imports": _imports(spec), "scopes": guard_scopes(), "lock": False, "compilerOptions": options}
     return {
         AUTHOR + MODULE: module_of(spec).text.encode(),
         **{path_of(each): _content_of(each) for each in spec.imports if not each.outside},
         INTERFACES: generate_interfaces(spec).encode(),
         CHECK: _check_text().encode(),
         _ENTRY: _entry_text(spec).encode(),
-        "deno.json": orjson.dumps({"imports": imports, "lock": False, "compilerOptions": options}),
+        "deno.json": orjson.dumps(settings),
+        **guard_files(),
         **_harness(),
     }
 
@@ -93,6 +93,14 @@ def path_of(file: ImportedFile) -> str:
     return path
 
 
+def _imports(spec: DerivationSpec) -> dict[str, str]:
+    """The import map: Node's modules lead to their guards, by names of the author's, too."""
+    guards = guard_imports()
+    named = {name: guards.get(target, _settled(target)) for name, target in spec.import_map}
+    fixed = {name: path for name, path in guards.items() if name.startswith("node:")}
+    return {**guards, **named, **fixed, f"flow/{spec.name}.ts": f"./{INTERFACES}"}
+
+
 def _settled(target: str) -> str:
     """What a name of the import map stands for, from the folder of the project."""
     if not target.startswith("."):
@@ -107,17 +115,15 @@ def _content_of(file: ImportedFile) -> bytes:
 
 @cache
 def _harness() -> dict[str, bytes]:
-    return {name: Path(__file__).with_name(name).read_bytes() for name in _HARNESS}
+    return {name: (Path(__file__).parent / name).read_bytes() for name in (*_HARNESS, *_GUARDS)}
 
 
 def _entry_text(spec: DerivationSpec) -> str:
-    texts = [module_of(spec).text.encode(), *(each.content or b"" for each in spec.imports)]
-    node = bool(spec.import_map) or any(mark in text for text in texts for mark in _MARKS)
     lines = [
-        *(["import './node.ts';"] if node else []),
-        "import * as interfaces from './interfaces.ts';",
-        f"import * as module from './{AUTHOR}{MODULE}';",
-        "export { interfaces, module };",
+        *(["import './node/all.ts';"] if uses_libraries(spec) else []),
+        # Not before the guards are there: what a static import leads to is resolved before any of it runs.
+        "export const interfaces = await import('./interfaces.ts');",
+        f"export const module = await import('./{AUTHOR}{MODULE}');",
     ]
     return "\n".join(lines) + "\n"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,7 @@ class State:
 
     def __init__(self, database: apsw.Connection) -> None:
         self._database = database
-        self.place = database.filename
+        self.place = os.path.dirname(os.path.dirname(database.filename))  # each attempt has a folder in the shard's
 
     def version(self) -> str | None:
         """Names the committed state; None if there is none."""

@@ -78,6 +78,21 @@ function remove(id: unknown): void {
     timers = kept;
 }
 
+/** What waits for a time, as promises. */
+export const sleeping = {
+    setTimeout: (delay?: unknown, value?: unknown) => new Promise((done) => add(done, delay, [value], false)),
+    setImmediate: (value?: unknown) => new Promise((done) => add(done, 0, [value], false)),
+    setInterval: async function* (delay?: unknown, value?: unknown) {
+        for (;;) {
+            yield await sleeping.setTimeout(delay, value);
+        }
+    },
+    scheduler: {
+        wait: (delay?: unknown) => sleeping.setTimeout(delay),
+        yield: () => sleeping.setImmediate(),
+    },
+};
+
 const fields = {
     setTimeout: (action: unknown, delay?: unknown, ...values: unknown[]) => add(action, delay, values, false),
     setInterval: (action: unknown, delay?: unknown, ...values: unknown[]) => add(action, delay, values, true),
@@ -89,3 +104,8 @@ const fields = {
 for (const [name, value] of Object.entries(fields)) {
     Object.defineProperty(globalThis, name, { value, writable: true, configurable: true });
 }
+AbortSignal.timeout = (delay: number) => {
+    const controller = new AbortController();
+    add(() => controller.abort(new DOMException('Signal timed out.', 'TimeoutError')), delay, [], false);
+    return controller.signal;
+};

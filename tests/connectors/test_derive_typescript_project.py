@@ -217,3 +217,20 @@ def test_permissions_are_lists_of_plain_names(tmp_path: Path, permissions: str, 
     with pytest.raises(CatalogError) as caught:
         catalog(tmp_path, "", "1", f", permissions: {permissions}")
     assert message in caught.value.issues[0].message
+
+
+def test_a_library_that_imports_chance_by_name_has_the_documents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This library's own imports are `{ randomUUID } from 'crypto'` and `{ randomFillSync } from 'crypto'`."""
+    monkeypatch.setenv("DENO_DIR", str(tmp_path / "deno"))
+    cache_folder.cache_clear()
+    try:
+        head = "import { v4, v1 } from 'npm:uuid@11.1.0';\n"
+        spec = catalog(tmp_path, head, "[v4(), v4({}, undefined), v1().slice(0, 18)]")
+        cache_modules(spec.derivations["p/out"])
+        once = values(spec, tmp_path / "once")
+        POOL.close()
+        assert values(spec, tmp_path / "again") == once
+    finally:
+        cache_folder.cache_clear()
