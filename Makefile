@@ -1,6 +1,6 @@
 # Every target sets up what it needs: a machine with Python 3.11 or later and make is enough.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench transactions torture clean
+.PHONY: help demo test check catalogs bench transactions torture clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -12,11 +12,14 @@ help: ## List the targets
 demo: $(READY) ## Load the examples' data, derive from it on Spark, and check the results
 	@$(BIN)/python examples/demo.py
 
-test: check ## Everything CI runs: check, the catalogs' tests, and the tests of the code
+test: $(READY) ## Everything CI runs: check, the catalogs' tests, and the tests of the code
+	@$(MAKE) --no-print-directory -j 2 check catalogs
+	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
+
+catalogs: $(READY)
 	@$(BIN)/flowctl prepare
 	@$(BIN)/flowctl generate --cache --source flow.yaml > /dev/null
 	@$(BIN)/flowctl test --source flow.yaml
-	@$(BIN)/python -m pytest
 
 check: $(READY) ## Lint, formatting, types, and the direction of imports
 	@$(BIN)/ruff check

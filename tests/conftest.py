@@ -87,3 +87,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkExecutor]:
     executor = SparkExecutor("local[2,4]", tmp_path_factory.mktemp("spark") / "spark.log")
     yield executor
     executor.close()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where several processes share the tests (pytest-xdist), one has the Spark of all, and long tests begin first."""
+    if not config.getoption("loadgroup", default=False):
+        return
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
