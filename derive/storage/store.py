@@ -22,6 +22,7 @@ from derive.protocol.specs import CollectionSpec, SelectorSpec
 from derive.storage.binding import bind, check_partitions
 from derive.storage.capability import LEASE, WriteCapability
 from derive.storage.descriptions import Collection, Edit, Place, TaskCommit, TaskState
+from derive.storage.durable import make_folders
 from derive.storage.files import Files, insert_segments
 from derive.storage.frontier import BEGINNING
 from derive.storage.lease import drop_ended, renew_own, rest_task
@@ -58,7 +59,7 @@ class Store:
     ) -> None:
         self.root = root
         with translated(root):
-            root.mkdir(parents=True, exist_ok=True)
+            make_folders(root.absolute())
         self._metadata = Metadata(root / "metadata.db", durable=durable)
         self.timeline = Timeline(self._metadata, wall, elapsed)
         self.reads = Reads(self._metadata)

@@ -5,6 +5,7 @@ Started again on the folder it was killed over, it goes on with the first step t
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from derive.document.clock import format_rfc3339
@@ -22,41 +23,50 @@ LATER = 1_800_000_000_000_000
 BATCH = 12
 
 
-def do_history(catalog: CatalogSpec, data: Path) -> None:
-    """Do every step of the history that is not done yet."""
-    store = Store(data, wall=lambda: LATER, durable=False)
-    ingest(catalog, store, 0)
-    run(catalog, store)
-    ingest(catalog, store, 1)
-    run(catalog, store)
-    merge(catalog, store)
-    while store.task("x/counts").shards < 4:  # type: ignore[union-attr]
-        split(store, "x/counts")
-    ingest(catalog, store, 2)
-    run(catalog, store)
-    if not (data / "reset").exists():
-        reset(catalog, store, ["x/large"])
-        (data / "reset").touch()
-    run(catalog, store)
-    merge(catalog, store)
-    fold(catalog, store)
-    ingest(catalog, store, 3)
-    run(catalog, store)
+Step = Callable[[CatalogSpec, Store], None]
+
+
+def do_history(
+    catalog: CatalogSpec,
+    data: Path,
+    *,
+    history: str = "all",
+    begin: int = 0,
+    durable: bool = False,
+    done: Callable[[Store, int], None] = lambda *_: None,
+) -> None:
+    """Do every step of a history, from one of them on, that is not done yet.
+
+    Args:
+        catalog: what is derived.
+        data: the data folder.
+        history: which of `HISTORIES`.
+        begin: the first step.
+        durable: survive a loss of power.
+        done: told after every step how many are done.
+    """
+    store = Store(data, wall=lambda: LATER, durable=durable)
+    for number, step in enumerate(HISTORIES[history][begin:], start=begin + 1):
+        step(catalog, store)
+        done(store, number)
     store.close()
 
 
-def ingest(catalog: CatalogSpec, store: Store, number: int) -> None:
-    # What is compacted has fewer documents, and the same `upper`.
-    known = store.collection("x/source")
-    if known is not None and known.upper > BASE + ((number + 1) * BATCH - 1) * 400_000:
-        return
-    places = range(number * BATCH, (number + 1) * BATCH)
-    documents = [
-        {"id": place, "k": "abc"[place % 3], "v": place % 5, "at": format_rfc3339(BASE + place * 400_000)}
-        for place in places
-    ]
-    store.create(catalog.collections["x/source"])
-    Ingestion(store, catalog.collections["x/source"], clock="/at").load("history", enumerate(documents, start=1))
+def ingest(number: int) -> Step:
+    def step(catalog: CatalogSpec, store: Store) -> None:
+        # What is compacted has fewer documents, and the same `upper`.
+        known = store.collection("x/source")
+        if known is not None and known.upper > BASE + ((number + 1) * BATCH - 1) * 400_000:
+            return
+        places = range(number * BATCH, (number + 1) * BATCH)
+        documents = [
+            {"id": place, "k": "abc"[place % 3], "v": place % 5, "at": format_rfc3339(BASE + place * 400_000)}
+            for place in places
+        ]
+        store.create(catalog.collections["x/source"])
+        Ingestion(store, catalog.collections["x/source"], clock="/at").load("history", enumerate(documents, start=1))
+
+    return step
 
 
 def run(catalog: CatalogSpec, store: Store) -> None:
@@ -76,14 +86,54 @@ def run(catalog: CatalogSpec, store: Store) -> None:
 
 
 def fold(catalog: CatalogSpec, store: Store) -> None:
-    for name, place in (("x/source", 20), ("x/counts", 25)):
-        known = store.collection(name)
-        assert known is not None
-        since = BASE + place * 400_000
-        if known.since < since:
-            compact(store, catalog.collections[name], since=since, grace=0)
+    fold_source(catalog, store)
+    fold_collection(catalog, store, "x/counts", 25)
+
+
+def fold_source(catalog: CatalogSpec, store: Store) -> None:
+    fold_collection(catalog, store, "x/source", 20)
+
+
+def fold_collection(catalog: CatalogSpec, store: Store, name: str, place: int) -> None:
+    known = store.collection(name)
+    assert known is not None
+    since = BASE + place * 400_000
+    if known.since < since:
+        compact(store, catalog.collections[name], since=since, grace=0)
 
 
 def merge(catalog: CatalogSpec, store: Store) -> None:
     for spec in catalog.collections.values():
         compact(store, spec, grace=0)
+
+
+def split_counts(_: CatalogSpec, store: Store) -> None:
+    while store.task("x/counts").shards < 4:  # type: ignore[union-attr]
+        split(store, "x/counts")
+
+
+def reset_large(catalog: CatalogSpec, store: Store) -> None:
+    if not (store.root / "reset").exists():
+        reset(catalog, store, ["x/large"])
+        (store.root / "reset").touch()
+
+
+HISTORIES: Mapping[str, Sequence[Step]] = {
+    "all": (
+        ingest(0),
+        run,
+        ingest(1),
+        run,
+        merge,
+        split_counts,
+        ingest(2),
+        run,
+        reset_large,
+        run,
+        merge,
+        fold,
+        ingest(3),
+        run,
+    ),
+    "storage": (ingest(0), ingest(1), merge, ingest(2), fold_source, ingest(3), merge),
+}

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from crash_script import do_history
+from power_cut import do_under_power
 
 from derive import failpoint
 from derive.catalog import load
@@ -53,6 +54,8 @@ def obey(catalog: CatalogSpec, order: dict[str, Any]) -> int:
     try:
         if order["do"] == "history":
             do_history(catalog, Path(order["data"]))
+        elif order["do"] == "powered history":
+            do_under_power(catalog, order)
         else:
             Deeds(catalog, order["data"], order["wall"]).do(order["do"], order["arguments"])
     except BaseException:
