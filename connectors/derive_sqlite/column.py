@@ -7,7 +7,7 @@ misspelt one only when documents come; an open one never does.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from connectors.derive_sqlite.block import Statement
 from connectors.derive_sqlite.parameter import find_projection
@@ -31,25 +31,33 @@ def check_columns(spec: DerivationSpec, program: Program) -> Iterator[Issue]:
         spec: the derivation.
         program: of one of its transforms.
     """
-    shape = infer(spec.collection.write_schema)
     projections = spec.sources[program.transform.source].projections
-    script = program.transform.script
-    assert script is not None
+    schema = spec.collection.write_schema
+    declared = schema.get("properties", {}) if isinstance(schema, dict) else {}
     for step in program.steps:
         columns = step.statement.columns
         if len(columns) == 1 and columns[0].lower().startswith("json"):
             continue  # the document itself
         published = {column: _property(column, step.statement, projections) for column in columns}
-        for column, name in published.items():
-            exists = locate(shape, (name,))[1]
-            if exists == "cannot":
-                message = f"{program.what} publishes '{name}', which the schema of '{spec.name}' does not allow"
-                yield Issue("E529", message, _position(script, step.statement, column), _hint(name, shape))
-            elif exists == "implicit" and name not in shape.properties:
-                near = _near(name, set(shape.properties) - set(published.values()))
-                if near:
-                    message = f"{program.what} publishes '{name}', which the schema of '{spec.name}' does not mention"
-                    yield Issue("N529", message, _position(script, step.statement, column), f"did you mean '{near}'?")
+        if any(declared.get(name, False) is False for name in published.values()):  # or nothing need be inferred
+            yield from _look_at(published, program, step.statement, spec.name, infer(schema))
+
+
+def _look_at(
+    published: Mapping[str, str], program: Program, statement: Statement, collection: str, shape: Shape
+) -> Iterator[Issue]:
+    script = program.transform.script
+    assert script is not None
+    for column, name in published.items():
+        exists = locate(shape, (name,))[1]
+        if exists == "cannot":
+            message = f"{program.what} publishes '{name}', which the schema of '{collection}' does not allow"
+            yield Issue("E529", message, _position(script, statement, column), _hint(name, shape))
+        elif exists == "implicit" and name not in shape.properties:
+            near = _near(name, set(shape.properties) - set(published.values()))
+            if near:
+                message = f"{program.what} publishes '{name}', which the schema of '{collection}' does not mention"
+                yield Issue("N529", message, _position(script, statement, column), f"did you mean '{near}'?")
 
 
 def _property(column: str, statement: Statement, projections: Sequence[ProjectionSpec]) -> str:
