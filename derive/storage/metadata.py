@@ -99,7 +99,7 @@ _TIME = """
 ALTER TABLE timeline ADD COLUMN time INTEGER NOT NULL DEFAULT 0;    -- what time it was when it was told last
 ALTER TABLE timeline ADD COLUMN watch TEXT NOT NULL DEFAULT '';     -- a clock that nobody sets
 ALTER TABLE timeline ADD COLUMN elapsed INTEGER NOT NULL DEFAULT 0; -- microseconds that it showed then
--- Rights to write that tasks held for ever are leases from here on; if their holders can be seen at work, they do not end.
+-- Rights to write that tasks held for ever are leases from here on; where holders are seen at work, they do not end.
 UPDATE capability SET expires = 0 WHERE kind = 'write' AND expires IS NULL;
 """
 
