@@ -103,11 +103,23 @@ def test_no_path_of_a_name_is_on_the_way_to_one_of_another(name: str, data: st.D
 # What older versions have left
 
 
+NEW_COLUMNS = [
+    ("timeline", "time"),
+    ("timeline", "watch"),
+    ("timeline", "elapsed"),
+    ("task", "fingerprints"),
+    ("task", "edits"),
+]
+"""What format 4 had not, by table."""
+
+
 def to_format_4(world: World, names: list[str]) -> None:
     """Make the data folder one of format 4, as which it has been in use."""
     root = world.root
     db = apsw.Connection(str(root / "metadata.db"))
     db.execute("UPDATE format SET version = 4")
+    for table, column in NEW_COLUMNS:
+        db.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
     for name in sorted(names, key=len):
         own, former = collection_folder(name), former_folder(name)
         db.execute("UPDATE segment SET path = replace(path, ?, ?)", (f"{own}/", f"{former}/"))
