@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +14,8 @@ from derive.engine.executor import InProcessExecutor
 from derive.engine.log import recent_entries
 from derive.engine.pace import Pace
 from derive.engine.plan import Limits, Plan, Progress, Size, size_of
-from derive.engine.worker import Message
-from derive.errors import LostError
+from derive.engine.worker import Message, run_alone
+from derive.errors import InternalError, LostError
 
 CATALOG = """
 collections:
@@ -114,3 +114,22 @@ def test_a_defect_fails_its_task_and_says_where_its_traceback_is(tmp_path: Path,
     (entry, told) = recent_entries(world.root, "p/copies")
     assert "Traceback (most recent call last)" in entry["message"]
     assert told["message"] == str(error)
+
+
+class Corrupts(InProcessExecutor):
+    """Hands workers plans that no worker can make sense of."""
+
+    def execute(self, plan: Plan, progress: Progress) -> list[Message]:
+        return run_alone(replace(plan, clamp="yesterday"), 0, 0)  # type: ignore[arg-type]
+
+
+def test_a_defect_in_a_worker_is_told_as_one_and_not_tried_again(tmp_path: Path) -> None:
+    world = world_of(tmp_path, apart=1)
+    run = world.run(Corrupts())
+    run.step()
+
+    (error,) = (task.error for task in run.tasks.values())
+    assert isinstance(error, InternalError)
+    assert error.message.startswith("flowctl has a defect that 'p/copies' meets: ")
+    assert "_run_alone" in recent_entries(world.root, "p/copies")[0]["message"]
+    assert [path for path in world.root.rglob("*.parquet") if "copies" in str(path)] == []
