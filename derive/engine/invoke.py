@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
@@ -19,10 +19,13 @@ from derive.protocol.derive import DeriveSession, ReadBatch
 from derive.protocol.specs import DerivationSpec, Document
 from derive.schema.validator import Validator, compile_validator
 
+_PART = 10_000
+"""How many published documents are worth handling at once."""
+
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What lambdas published for one batch, in order; the three lists run in parallel.
+    """Some of what lambdas published for one batch, in order; the three lists run in parallel.
 
     Attributes:
         causes: place in the batch of the source document that caused each.
@@ -63,14 +66,17 @@ class Invoker:
 
     def invoke(
         self, transforms: Sequence[int], adjusted: Any, keys: Sequence[bytes] | pa.Array, documents: list[Document]
-    ) -> Published:
-        """Run a batch.
+    ) -> Iterator[Published]:
+        """Run a batch; what it publishes comes in parts, as a few documents may have many to publish.
 
         Args:
             transforms: index of the transform that reads each document.
             adjusted: int64 array of adjusted clocks.
             keys: packed keys of the documents, to name one in an error.
             documents: parsed.
+
+        Yields:
+            What was published, in order; nothing where that is nothing.
 
         Raises:
             SchemaViolation: a source document or a published document is invalid.
@@ -79,20 +85,21 @@ class Invoker:
         self._check_sources(transforms, keys, documents)
         published = (adjusted - self._offsets[transforms]).tolist()
         batch = ReadBatch(transforms, adjusted.tolist(), published, documents)
-        causes: list[int] = []
-        results: list[Document] = []
-        for cause, document in self._session.invoke(batch):
-            causes.append(cause)
-            results.append(document)
-        if self._session.flushes:
-            results = self._in_order(transforms, causes, results)
-        if not all(map(self._output.is_valid, results)):
-            self._raise_invalid(batch, causes, results)
-        try:
-            return Published(causes, self._keys(results), results)
-        except DocumentError:
-            place, exc = next(key_errors(self._keys, results))
-            raise self._unkeyed(batch, causes[place], results[place], exc) from exc
+        invoked = self._session.invoke(batch)
+        # What is published at the end of a tick is put in order as a whole.
+        most = None if self._session.flushes else _PART
+        while part := list(itertools.islice(invoked, most)):
+            causes, results = map(list, zip(*part, strict=True))
+            if self._session.flushes:
+                results = self._in_order(transforms, causes, results)
+            if not all(map(self._output.is_valid, results)):
+                self._raise_invalid(batch, causes, results)
+            try:
+                keys = self._keys(results)
+            except DocumentError:
+                place, exc = next(key_errors(self._keys, results))
+                raise self._unkeyed(batch, causes[place], results[place], exc) from exc
+            yield Published(causes, keys, results)
 
     def _unkeyed(self, batch: ReadBatch, cause: int, document: Document, exc: DocumentError) -> DocumentError:
         position, name, reason = self._publisher(batch, cause)

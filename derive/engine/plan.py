@@ -69,6 +69,10 @@ class Size:
     bytes: int
 
 
+MEMORY = 128 << 20
+"""About how many bytes of documents that belong together a task holds in memory before it spills them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """One transaction of a derivation, as data.
@@ -87,6 +91,7 @@ class Plan:
         reads: what to read, one entry per transform that takes part.
         slices: for the shapes that are read in slices, ascending borders in adjusted time, first and last included.
         is_small: there is too little to read for more than one task to be worth its while.
+        memory: about how many bytes of documents that belong together a task holds in memory before it spills them.
     """
 
     spec: DerivationSpec
@@ -102,6 +107,7 @@ class Plan:
     reads: tuple[SourceRead, ...]
     slices: tuple[int, ...] = ()
     is_small: bool = False
+    memory: int = MEMORY
 
     @property
     def tasks(self) -> int:

@@ -40,7 +40,8 @@ MESSAGE = -(1 << 63)
 """The `place` of a packet that carries a message: before all rows."""
 
 _PACKET_BYTES = 8 << 20
-_MERGE_ROWS = 50_000
+MERGE_ROWS = 50_000
+"""How many rows are worth combining at once."""
 
 
 def owners_of_keys(keys: Sequence[bytes], count: int) -> Any:
@@ -165,25 +166,54 @@ def unpack_rows(
                 yield place, pa.ipc.read_record_batch(content.as_buffer(), schema)
 
 
-def merge_ticks(packets: Iterator[tuple[int, pa.RecordBatch]], tick: int) -> Iterator[pa.RecordBatch]:
+def merge_ticks(
+    packets: Iterator[tuple[int, pa.RecordBatch]], tick: int, most_bytes: int, rows: int = MERGE_ROWS
+) -> Iterator[tuple[pa.RecordBatch, bool]]:
     """Gather rows of several senders into batches of whole ticks, in no order inside a batch.
 
     Args:
         packets: first clock and rows of each packet, by first clock; rows are sorted by `clock`, their first column.
         tick: length of a tick, microseconds.
+        most_bytes: how much to gather at most; a tick that has more comes in parts.
+        rows: how many to gather, at least, where they are no more than that.
 
     Yields:
-        Batches of about 50,000 rows or more; every tick is in one batch, and batches are in order of ticks.
+        Batches in order of ticks, and whether each holds whole ticks or a part of one. What is left of a tick that came
+        in parts may be among the whole ones behind them.
     """
-    held: list[pa.RecordBatch] = []
-    for first, rows in packets:
-        if sum(each.num_rows for each in held) >= _MERGE_ROWS:
+    held = _Held()
+    for first, part in packets:
+        if held.rows >= rows or held.bytes > most_bytes:
             border = tick_begin(first, tick)
-            cuts = [int(np.searchsorted(each.column(0).to_numpy(), border)) for each in held]
-            ready = [each.slice(0, cut) for each, cut in zip(held, cuts, strict=True) if cut]
-            held = [each.slice(cut) for each, cut in zip(held, cuts, strict=True) if cut < each.num_rows]
-            if ready:
-                yield pa.concat_batches(ready)
-        held.append(rows)
-    if held:
-        yield pa.concat_batches(held)
+            if ready := held.take_below(border):
+                yield pa.concat_batches(ready), True
+            if held.bytes > most_bytes and (parts := held.take_below(border + tick)):
+                yield pa.concat_batches(parts), False
+        held.add(part)
+    if ready := held.take_below(None):
+        yield pa.concat_batches(ready), True
+
+
+class _Held:
+    """Rows of several senders, each part sorted by `clock`, their first column."""
+
+    def __init__(self) -> None:
+        self._parts: list[pa.RecordBatch] = []
+        self.rows = self.bytes = 0
+
+    def add(self, part: pa.RecordBatch) -> None:
+        self._parts.append(part)
+        self.rows += part.num_rows
+        self.bytes += part.nbytes
+
+    def take_below(self, clock: int | None) -> list[pa.RecordBatch]:
+        """Take rows whose clock is below this one, or all."""
+        parts, self._parts, self.rows, self.bytes = self._parts, [], 0, 0
+        taken = []
+        for part in parts:
+            cut = part.num_rows if clock is None else int(np.searchsorted(part.column(0).to_numpy(), clock))
+            if cut:
+                taken.append(part.slice(0, cut))
+            if cut < part.num_rows:
+                self.add(part.slice(cut))
+        return taken

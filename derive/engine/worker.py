@@ -8,6 +8,7 @@ two attempts at one part share neither a file nor a state.
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -20,12 +21,13 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from derive.engine.combine import LAMBDA_ROWS, TickCombiner, combine_ticks
+from derive.engine.combine import combine_ticks
 from derive.engine.feedback import run_ticks
 from derive.engine.flush import places_of, with_ends
 from derive.engine.invoke import Invoker
 from derive.engine.log import TaskLog, internal
 from derive.engine.plan import Plan, offset_of
+from derive.engine.rows import LAMBDA_ROWS
 from derive.engine.shuffle import (
     deliver,
     merge_ticks,
@@ -36,6 +38,7 @@ from derive.engine.shuffle import (
     unpack_rows,
 )
 from derive.engine.state import open_scratch, open_state, shard_folder
+from derive.engine.tick_combiner import TickCombiner
 from derive.errors import LostError, OutdatedError
 from derive.protocol.derive import DeriveSession, find_connector
 from derive.storage.label import compile_labels
@@ -43,6 +46,7 @@ from derive.storage.layout import own_path
 from derive.storage.metadata import translated
 from derive.storage.reader import SOURCE_ROWS, read_sorted
 from derive.storage.segment import Segment, SegmentWriter
+from derive.storage.spill import Spill
 from derive.storage.texts import parse_texts, write_texts
 
 
@@ -175,22 +179,26 @@ def _state(plan: Plan, shard: int | None, attempt: int) -> AbstractContextManage
 
 def _run_batches(plan: Plan, span: tuple[int, int], invoker: Invoker, writer: SegmentWriter, counter: Counter) -> None:
     batches = read_sorted(plan.root, [each.within(*span) for each in plan.reads])
-    if any(each.feedback for each in plan.spec.transforms):
-        run_ticks(plan, batches, invoker, writer.write, counter.add)
-        return
-    combiner = TickCombiner(plan.spec)
-    for batch in with_ends(batches, plan.spec, invoker, counter.add):
-        adjusted = batch.column(0).to_numpy()
-        documents = parse_texts(batch.column(4))
-        published = invoker.invoke(batch.column(1).to_pylist(), adjusted, batch.column(3), documents)
-        clocks = np.maximum(adjusted[published.causes], plan.clamp) if published.causes else adjusted[:0]
-        _write(writer, combiner.add(clocks, published.keys, published.documents))
-    _write(writer, combiner.close())
+    with _spill(plan) as spill:
+        if any(each.feedback for each in plan.spec.transforms):
+            run_ticks(plan, batches, invoker, writer.write, counter.add, spill)
+            return
+        combiner = TickCombiner(plan.spec, spill)
+        for batch in with_ends(batches, plan.spec, invoker, counter.add):
+            adjusted = batch.column(0).to_numpy()
+            documents = parse_texts(batch.column(4))
+            for published in invoker.invoke(batch.column(1).to_pylist(), adjusted, batch.column(3), documents):
+                clocks = np.maximum(adjusted[published.causes], plan.clamp)
+                for rows in combiner.add(clocks, published.keys, published.documents):
+                    writer.write(rows)
+        for rows in combiner.close():
+            writer.write(rows)
 
 
-def _write(writer: SegmentWriter, rows: pa.RecordBatch | None) -> None:
-    if rows is not None:
-        writer.write(rows)
+def _spill(plan: Plan) -> Spill:
+    """Where a task puts what outgrows memory: on a disk of its machine, if Spark says which."""
+    folders = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
+    return Spill(Path(folders[0]) if folders[0] else plan.root / "tmp", plan.memory)
 
 
 def run_whole(plan: Plan, attempt: int) -> list[Message]:
@@ -263,22 +271,20 @@ def _published_rows(
     for batch in with_ends(batches, plan.spec, invoker, counter.add):
         adjusted = batch.column(0).to_numpy()
         documents = parse_texts(batch.column(4))
-        published = invoker.invoke(batch.column(1).to_pylist(), adjusted, batch.column(3), documents)
-        count = len(published.causes)
-        if not count:
-            continue
-        yield pa.RecordBatch.from_arrays(
-            [
-                pa.array(np.maximum(adjusted[published.causes], plan.clamp)),
-                pa.array(published.keys, pa.binary()),
-                write_texts(published.documents),
-                labels(published.documents),
-                *places_of(batch, published, plan.spec),
-                pa.array(np.arange(number, number + count, dtype=np.int64)),
-            ],
-            schema=LAMBDA_ROWS,
-        )
-        number += count
+        for published in invoker.invoke(batch.column(1).to_pylist(), adjusted, batch.column(3), documents):
+            count = len(published.causes)
+            yield pa.RecordBatch.from_arrays(
+                [
+                    pa.array(np.maximum(adjusted[published.causes], plan.clamp)),
+                    pa.array(published.keys, pa.binary()),
+                    write_texts(published.documents),
+                    labels(published.documents),
+                    *places_of(batch, published, plan.spec),
+                    pa.array(np.arange(number, number + count, dtype=np.int64)),
+                ],
+                schema=LAMBDA_ROWS,
+            )
+            number += count
 
 
 def run_combine(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], attempt: int) -> Iterator[Message]:
@@ -286,9 +292,10 @@ def run_combine(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], atte
     writer = SegmentWriter(plan.root, plan.spec.collection, f"{plan.attempt(attempt)}-{number}")
     messages: list[str] = []
     try:
-        with translated(plan.root):
-            batches = merge_ticks(unpack_rows(packets, LAMBDA_ROWS, messages.append), plan.spec.tick)
-            for rows in combine_ticks(plan.spec, batches):
+        with translated(plan.root), _spill(plan) as spill:
+            packets_of_rows = unpack_rows(packets, LAMBDA_ROWS, messages.append)
+            batches = merge_ticks(packets_of_rows, plan.spec.tick, plan.memory // 4)
+            for rows in combine_ticks(plan.spec, batches, spill):
                 writer.write(rows)
             segments = writer.close()
         written = Message(tuple(segments), documents_out=sum(each.documents for each in segments))

@@ -72,19 +72,24 @@ def test_messages_come_before_rows() -> None:
     st.sampled_from([1, 10, 100]),
     st.integers(1, 20),
     st.integers(1, 40),
+    st.sampled_from([1, 200, 1 << 20]),
 )
-def test_merged_batches_hold_whole_ticks_in_order(
-    senders: list[list[int]], tick: int, cut: int, merge_rows: int
+def test_merged_batches_hold_whole_ticks_in_order_or_parts_of_a_large_one(
+    senders: list[list[int]], tick: int, cut: int, merge_rows: int, most_bytes: int
 ) -> None:
     packets = []
     for clocks in map(sorted, senders):
         parts = [clocks[place : place + cut] for place in range(0, len(clocks), cut)]
         packets += [(part[0], rows_of(part)) for part in parts]
     packets.sort(key=lambda packet: packet[0])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shuffle, "_MERGE_ROWS", merge_rows)
-        batches = [batch.column(0).to_pylist() for batch in merge_ticks(iter(packets), tick)]
+    merged = merge_ticks(iter(packets), tick, most_bytes, merge_rows)
+    batches = [({clock // tick for clock in rows.column(0).to_pylist()}, is_whole, rows) for rows, is_whole in merged]
 
-    assert sorted(clock for batch in batches for clock in batch) == sorted(chain.from_iterable(senders))
-    for before, after in pairwise(batches):
-        assert max(before) // tick < min(after) // tick
+    found = [clock for _, _, rows in batches for clock in rows.column(0).to_pylist()]
+    assert sorted(found) == sorted(chain.from_iterable(senders))
+    for (before, was_whole, _), (after, _, _) in pairwise(batches):
+        assert max(before) < min(after) if was_whole else max(before) <= min(after)
+        assert was_whole or len(before) == 1
+    # What is gathered is no more than it may be, and a packet of each sender.
+    for _, is_whole, rows in batches:
+        assert is_whole or rows.nbytes <= most_bytes + (cut + 1) * len(senders) * 30

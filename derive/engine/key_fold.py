@@ -1,0 +1,41 @@
+"""Folding the documents of one key, which were published in one tick, from the left."""
+
+from __future__ import annotations
+
+from derive.document.key import show_key
+from derive.protocol.specs import DerivationSpec, Document
+from derive.reduce.combiner import Combiner, NotAssociative
+from derive.schema.validator import compile_validator
+
+
+class KeyFold:
+    """Folds documents of one key into one, or into as few as their annotations allow.
+
+    Args:
+        spec: the derivation.
+    """
+
+    def __init__(self, spec: DerivationSpec) -> None:
+        collection = spec.collection
+        self._step = Combiner(collection.write_schema, name=spec.name).partial_step
+        self._validator = compile_validator(collection.write_schema, name=spec.name)
+        self._positions = collection.write_positions
+
+    def add(self, key: bytes, folded: list[Document], document: Document) -> None:
+        """Fold one more document into those of its key, which may become one more.
+
+        Args:
+            key: packed.
+            folded: what the documents before it became; not empty.
+            document: published for this key.
+
+        Raises:
+            ReductionError: a strategy does not fit them.
+            SchemaViolation: what they become is invalid.
+        """
+        try:
+            folded[-1] = self._step(folded[-1], document)
+        except NotAssociative:
+            folded.append(document)
+        if not self._validator.is_valid(folded[-1]):
+            raise self._validator.violation(folded[-1], key=show_key(key), positions=self._positions)

@@ -1,0 +1,192 @@
+"""A tick that outgrows memory gives the bytes of one that does not, in every shape of a transaction."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import World, write_catalog
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from random_catalogs import BASE, SOURCE, catalogs, histories
+
+from derive.catalog import load
+from derive.document.clock import format_rfc3339
+from derive.engine.executor import Executor, InProcessExecutor
+from derive.engine.plan import Plan, Progress
+from derive.engine.spark import SparkExecutor
+from derive.engine.worker import Message
+
+Documents = list[dict[str, object]]
+
+
+class Frugal:
+    """An executor whose tasks have this much memory, and which shuffles however little there is."""
+
+    def __init__(self, inner: Executor, memory: int) -> None:
+        self._inner = inner
+        self._memory = memory
+
+    def start(self) -> None:
+        self._inner.start()
+
+    def execute(self, plan: Plan, progress: Progress) -> list[Message]:
+        return self._inner.execute(replace(plan, memory=self._memory, is_small=False), progress)
+
+    def cancel(self) -> None:
+        self._inner.cancel()
+
+    def close(self) -> None:
+        pass
+
+
+def derived(folder: str, name: str, text: str, documents: Documents, executor: Executor, shards: int) -> World:
+    path = Path(folder)
+    world = World(path / name, load(write_catalog(path, text)))
+    world.ingest(SOURCE, documents)
+    world.step(executor, shards=shards)
+    return world
+
+
+def same_at_any_memory(
+    text: str, documents: Documents, executor: Executor, shards: list[int], memories: list[int]
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        whole = derived(folder, "whole", text, documents, InProcessExecutor(), 1)
+        for count in shards:
+            for memory in memories:
+                frugal = Frugal(executor, memory)
+                world = derived(folder, f"{count}-{memory}", text, documents, frugal, count)
+                assert [world.rows(name) for name in world.catalog.derivations] == [
+                    whole.rows(name) for name in whole.catalog.derivations
+                ]
+                world.store.close()
+        whole.store.close()
+
+
+@settings(
+    max_examples=int(os.environ.get("FLOW_LAW_EXAMPLES", "15")) // 2,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+@given(catalogs(), histories(), st.sampled_from([0, 1000, 5000, 20_000]))
+def test_random_catalogs_give_the_same_bytes_with_little_memory(text: str, documents: Documents, memory: int) -> None:
+    same_at_any_memory(text, documents, InProcessExecutor(), [1, 3], [memory])
+
+
+SHAPES = """
+collections:
+  t/source:
+    schema:
+      type: object
+      required: [id, k, v, at]
+      properties: {id: {type: integer}, k: {type: string}, v: {type: number}, at: {type: string}}
+    key: [/id]
+  t/sliced: &derived
+    schema:
+      type: object
+      required: [k]
+      reduce: {strategy: merge}
+      properties: {k: {type: string}, v: {type: number, reduce: {strategy: sum}}}
+    key: [/k]
+    derive:
+      using: {sqlite: {}}
+      transforms: [{name: pick, source: t/source, shuffle: any, lambda: "SELECT $k, $v;"}]
+  t/log:
+    <<: *derived
+    schema:
+      type: object
+      required: [k]
+      reduce: {strategy: merge}
+      properties: {k: {type: string}, log: {type: array, reduce: {strategy: append}}}
+    derive:
+      using: {sqlite: {}}
+      transforms: [{name: pick, source: t/source, shuffle: any, lambda: "SELECT $k, json_array($id) AS log;"}]
+  t/apart:
+    <<: *derived
+    schema:
+      type: object
+      required: [k]
+      reduce: {strategy: lastWriteWins, associative: false}
+      properties: {k: {type: string}, v: {type: number}, b: {type: integer}}
+    key: [/k, /b]
+    projections: {b: {location: /b, partition: true}}
+    derive:
+      using: {sqlite: {}}
+      transforms:
+        - {name: pick, source: t/source, shuffle: any, lambda: "SELECT $k, $v, $id % 2 AS b;"}
+        - {name: hot, source: t/source, shuffle: any, lambda: "SELECT 'hot' AS k, $v, 0 AS b;"}
+  t/keyed:
+    <<: *derived
+    derive:
+      using: {sqlite: {migrations: ["CREATE TABLE seen (k TEXT PRIMARY KEY, n REAL NOT NULL);"]}}
+      transforms:
+        - name: add
+          source: t/source
+          shuffle: {key: [/k]}
+          lambda: INSERT INTO seen VALUES ($k, $v) ON CONFLICT DO UPDATE SET n = n + $v RETURNING substr(k, -1) AS k, n AS v;
+  t/loop:
+    <<: *derived
+    schema:
+      type: object
+      required: [k]
+      properties: {k: {type: string}, v: {type: number}}
+    derive:
+      using: {sqlite: {}}
+      transforms:
+        - {name: begin, source: t/source, shuffle: {key: [/k]}, lambda: "SELECT $k || $id AS k, $v;"}
+        - {name: again, source: t/loop, shuffle: {key: [/k]}, lambda: "SELECT $k || 'x' AS k, $v / 2 AS v WHERE $v > 1;"}
+        - name: later
+          source: t/loop
+          shuffle: {key: [/k]}
+          readDelay: 3s
+          lambda: SELECT $k || 'y' AS k, $v - 1 AS v WHERE $v > 0.9;
+"""
+"""Sums of floats, documents that grow, documents that stay apart in two partitions, shards, and feedback."""
+
+
+def one_tick(count: int) -> Documents:
+    """Documents of a tick and a bit, of some keys; their sums depend on the order they are added in."""
+    return [
+        {
+            "id": n,
+            "k": f"key {n * 7919 % (count // 4)}",
+            "v": n % 17 / 10,
+            "at": format_rfc3339(BASE + n * 1_200_000 // count),
+        }
+        for n in range(count)
+    ]
+
+
+@pytest.mark.parametrize("memory", [20_000, 100_000])
+def test_every_shape_gives_the_same_bytes_with_little_memory(memory: int) -> None:
+    same_at_any_memory(SHAPES, one_tick(400), InProcessExecutor(), [1, 3], [memory])
+
+
+def test_memory_that_suffices_spills_nothing(tmp_path: Path) -> None:
+    for memory, is_spilled in ((0, True), (1 << 27, False)):
+        world = derived(str(tmp_path), f"{memory}", SHAPES, one_tick(100), Frugal(InProcessExecutor(), memory), 1)
+        world.store.close()
+
+        folder = tmp_path / f"{memory}" / "tmp"
+        assert folder.exists() == is_spilled
+        assert not is_spilled or list(folder.iterdir()) == []
+
+
+@pytest.mark.spark
+def test_spark_gives_the_same_bytes_with_little_memory(spark: SparkExecutor) -> None:
+    same_at_any_memory(SHAPES, one_tick(400), spark, [1, 2], [10_000])
+
+
+@pytest.mark.parametrize("shape", ["sliced", "single", "loop"])
+def test_what_is_in_memory_does_not_grow_with_the_tick(shape: str) -> None:
+    script = Path(__file__).with_name("peak_memory.py")
+    found = subprocess.run([sys.executable, str(script), shape], capture_output=True, text=True, check=True)
+
+    # Without a bound the second tick, of 120,000 documents, takes at least 150 MiB more than the first, of 10,000.
+    assert int(found.stdout) < 75
