@@ -58,6 +58,7 @@ def main() -> None:
     run("flowctl", "ingest", "--collection", "flights/weather", "--clock", "/hour", f"{folder}/weather.jsonl")
     run("flowctl", "ingest", "--collection", "flights/flights", "--clock", "/scheduled", f"{folder}/flights.jsonl")
     run("flowctl", "run", "--until-idle")
+    run("python", "examples/check.py", ".demo")
     run("flowctl", "status", "-o", "table")
     run("flowctl", "collections", "read", "--collection", "acmeBank/balances", "--reduce", lines=3)
     denied = '{"include": {"outcome": ["deny"]}}'

@@ -80,7 +80,8 @@ def print_rows(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], output
         return
     table = Table(box=None, header_style="bold", pad_edge=False)
     for column in columns:
-        numeric = bool(rows) and all(isinstance(row[column], int) for row in rows)
+        kinds = {type(row[column]) for row in rows} - {type(None)}
+        numeric = bool(kinds) and kinds <= {int, float}
         table.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(_cell(row[column])) for column in columns))
@@ -90,7 +91,7 @@ def print_rows(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], output
 def _cell(value: Any) -> str:
     if value is None:
         return ""
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    return f"{value:,}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
 
 
 class Progress:

@@ -13,7 +13,16 @@ if TYPE_CHECKING:
     from derive.catalog.graph import FlowGraph
 
 _FORMS = ("text", "mermaid", "dot", "svg", "html", "json")
-_SUFFIXES = {".mmd": "mermaid", ".dot": "dot", ".gv": "dot", ".svg": "svg", ".html": "html", ".json": "json"}
+_SUFFIXES = {
+    "": "text",
+    ".txt": "text",
+    ".mmd": "mermaid",
+    ".dot": "dot",
+    ".gv": "dot",
+    ".svg": "svg",
+    ".html": "html",
+    ".json": "json",
+}
 
 
 @click.command()
@@ -39,9 +48,14 @@ def command(source: Path, form: str | None, file: Path | None) -> None:
     from derive.catalog import load
     from derive.catalog.graph import flow_graph
     from derive.cli.console import note
-    from derive.errors import FlowError
+    from derive.errors import FlowError, UsageError
 
-    form = form or (_SUFFIXES.get(file.suffix.lower()) if file else None) or "text"
+    if form is None and file is not None and file.suffix.lower() not in _SUFFIXES:
+        hint = (
+            f"name a file that ends with {', '.join(filter(None, _SUFFIXES))}, or give --format ({', '.join(_FORMS)})"
+        )
+        raise UsageError(f"{file}: no picture has the suffix '{file.suffix}'", hint=hint)
+    form = form or (_SUFFIXES[file.suffix.lower()] if file else "text")
     text = render(flow_graph(load(source)), form, title=str(source))
     if file is None:
         click.echo(text, nl=False)

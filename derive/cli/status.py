@@ -136,13 +136,21 @@ def _whole_seconds(micros: int) -> int:
     return max(0, micros) // 1_000_000 * 1_000_000
 
 
-def _rate(store: Store, task: str) -> int | None:
-    """Source documents a second, over the last transactions that had any; None if there were none."""
+def _rate(store: Store, task: str) -> float | None:
+    """Source documents a second, over the last transactions that had any; None if there were none.
+
+    What was before a reset does not count. Below 100, a tenth of a document matters.
+    """
     from derive.engine.log import recent_entries
 
-    done = [each for each in recent_entries(store.root, task) if each.get("documents_in")][-_RECENT:]
+    entries = list(recent_entries(store.root, task))
+    begin = max((number for number, each in enumerate(entries, start=1) if each.get("reset")), default=0)
+    done = [each for each in entries[begin:] if each.get("documents_in")][-_RECENT:]
     seconds = sum(each["seconds"] for each in done)
-    return round(sum(each["documents_in"] for each in done) / seconds) if seconds else None
+    if not seconds:
+        return None
+    rate: float = sum(each["documents_in"] for each in done) / seconds
+    return round(rate) if rate >= 100 else round(rate, 1)
 
 
 def _state(store: Store, waiting: list[Waiting], *, has_run: bool, failed: bool, disabled: bool) -> str:

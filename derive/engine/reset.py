@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from derive.engine.log import TaskLog
 from derive.engine.state import epochs_lock, remove_state
 from derive.errors import UsageError
 from derive.failpoint import reach
@@ -63,4 +64,5 @@ def reset(catalog: CatalogSpec, store: Store, names: Sequence[str], *, cascade: 
         for name in chosen:
             remove_state(store.root, name)
             store.files.collect(name)
+            TaskLog(store.root, name).write("info", "it starts over: what it had derived is gone", reset=True)
     return chosen

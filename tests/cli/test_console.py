@@ -34,6 +34,22 @@ def test_a_table_aligns_numbers_and_shows_data_as_it_is(capsys: Capture) -> None
     ]
 
 
+def test_numbers_are_whole_and_aligned_though_some_are_missing(capsys: Capture) -> None:
+    values = [1234567.0625, None, 0.1, -2, 1e-7, 9007199254740993]
+    print_rows(["n", "flag"], [{"n": value, "flag": True} for value in values], "table")
+
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert lines == [
+        "                    n  flag",
+        "       1,234,567.0625  True",
+        "                       True",
+        "                  0.1  True",
+        "                   -2  True",
+        "                1e-07  True",
+        "9,007,199,254,740,993  True",
+    ]
+
+
 def test_an_empty_table_has_a_header_and_empty_json_nothing(capsys: Capture) -> None:
     print_rows(["task"], [], "table")
     print_rows(["task"], [], "json")

@@ -295,6 +295,16 @@ def test_a_given_format_goes_before_the_suffix(folder: Path) -> None:
     assert (folder / "g.svg").read_text().startswith("digraph")
 
 
+def test_a_suffix_that_no_picture_has_is_refused(folder: Path) -> None:
+    status, out, err = flowctl(folder, "--output", "g.png")
+
+    assert (status, out) == (2, "")
+    assert "g.png: no picture has the suffix '.png'" in err
+    assert "name a file that ends with .txt, .mmd, .dot, .gv, .svg, .html, .json, or give --format (text, " in err
+    assert not (folder / "g.png").exists()
+    assert flowctl(folder, "--output", "g.png", "--format", "dot")[0] == 0
+
+
 def test_a_place_that_cannot_be_written_is_an_error(folder: Path) -> None:
     status, out, err = flowctl(folder, "--output", "no/such/g.svg")
 

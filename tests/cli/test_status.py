@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from conftest import write_catalog
 from test_main import flowctl
 
+from derive.engine.log import TaskLog
 from derive.storage.store import Store
 from derive.storage.timeline import since_boot, wall_clock
 
@@ -36,3 +38,32 @@ def test_it_says_nothing_of_time_that_is_as_the_clock_says(tmp_path: Path) -> No
     store.close()
 
     assert flowctl(tmp_path, "status") == (0, "", "")
+
+
+DERIVED = (
+    CATALOG
+    + """
+  s/copies:
+    schema: {type: object, required: [id], properties: {id: {type: integer}}}
+    key: [/id]
+    derive: {using: {sqlite: {}}, transforms: [{name: copy, source: s/events, shuffle: any, lambda: SELECT $id}]}
+"""
+)
+
+
+def rate(folder: Path) -> object:
+    return json.loads(flowctl(folder, "status", "-o", "json")[1])["rate"]
+
+
+def test_the_rate_is_that_of_the_last_transactions_since_a_reset(tmp_path: Path) -> None:
+    write_catalog(tmp_path, DERIVED)
+    Store(tmp_path / ".flow").close()
+    log = TaskLog(tmp_path / ".flow", "s/copies")
+    log.write("info", "a transaction", documents_in=9_000, seconds=2.0)
+    assert rate(tmp_path) == 4_500
+
+    assert flowctl(tmp_path, "reset", "--task", "s/copies")[0] == 0
+    assert rate(tmp_path) is None
+
+    log.write("info", "a transaction", documents_in=1, seconds=4.0)
+    assert rate(tmp_path) == 0.2
