@@ -18,11 +18,16 @@ from test_kill import expected as expected  # noqa: PLC0414 (a fixture)
 from test_kill import source as source  # noqa: PLC0414
 from victims import processes_of
 
-from derive.engine.java import ensure_java
+from derive.engine.java import JAVA_OPTIONS, archive_options, ensure_java
 
 pytestmark = pytest.mark.spark
 
 DEPLOY = "org.apache.spark.deploy"
+
+
+def quick_java() -> str:
+    """Options with which six virtual machines start sooner."""
+    return " ".join([JAVA_OPTIONS, *archive_options(ensure_java())])
 
 
 class Cluster:
@@ -44,11 +49,12 @@ class Cluster:
             self._wait(name, "Successfully registered with master")
 
     def _start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
-        spark = Path(pyspark.__file__).parent
+        spark, java = Path(pyspark.__file__).parent, ensure_java()
         with (self._folder / f"{name}.log").open("wb") as log:
             return subprocess.Popen(
                 [spark / "bin" / "spark-class", *command],
-                env={**os.environ, "SPARK_HOME": str(spark), "JAVA_HOME": str(ensure_java())},
+                env=os.environ
+                | {"SPARK_HOME": str(spark), "JAVA_HOME": str(java), "SPARK_DAEMON_JAVA_OPTS": quick_java()},
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
@@ -90,6 +96,7 @@ def test_a_worker_that_dies_changes_nothing(
 ) -> None:
     world = loaded(source, tmp_path)
     command = [sys.executable, "-c", FLOWCTL, "run", "--until-idle", "--shards", "3", "--master", cluster.master]
+    command += ["--conf", f"spark.executor.extraJavaOptions={quick_java()}"]
     process = subprocess.Popen(
         [*command, "--source", str(source), "--data", str(world.root)],
         env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},

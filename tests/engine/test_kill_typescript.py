@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import write_catalog
-from test_kill import kill_driver, kill_in_turn, kill_worker, loaded
+from test_kill import Kill, kill_driver, kill_in_turn, kill_worker, loaded
 from victims import deno_processes
 
 pytestmark = [pytest.mark.spark, pytest.mark.deno]
@@ -90,13 +90,20 @@ def kill_deno(process: subprocess.Popen[bytes]) -> None:
     os.kill(random.choice(victims), signal.SIGKILL)
 
 
+# Spark runs a lost worker's part again, so that this run comes to its end.
+@pytest.mark.parametrize(
+    ("kills", "statuses"),
+    [
+        ([kill_deno, kill_worker], [1, 0]),
+        pytest.param([kill_deno, kill_driver, kill_worker], [1, -signal.SIGKILL, 0], marks=pytest.mark.torture),
+    ],
+)
 def test_l2_killed_in_the_middle_and_run_again_gives_the_same_bytes(
-    source: Path, expected: dict[str, str], tmp_path: Path
+    kills: list[Kill], statuses: list[int], source: Path, expected: dict[str, str], tmp_path: Path
 ) -> None:
     world = loaded(source, tmp_path, COUNT)
 
-    # Spark runs a lost worker's part again, so that this run comes to its end.
-    assert kill_in_turn([kill_deno, kill_driver, kill_worker], source, world) == [1, -signal.SIGKILL, 0]
+    assert kill_in_turn(kills, source, world) == statuses
 
     assert world.digest() == expected
     state = world.store.task("k/totals")
