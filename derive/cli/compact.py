@@ -14,6 +14,8 @@ from derive.cli.options import catalog_options, data_folder, output_option
 if TYPE_CHECKING:
     from derive.protocol.specs import CatalogSpec, CollectionSpec
     from derive.storage.compaction import Compaction
+    from derive.storage.forecast import Forecast
+    from derive.storage.store import Store
 
 
 @click.command()
@@ -22,8 +24,16 @@ if TYPE_CHECKING:
 @click.option("--collection", "names", multiple=True, metavar="NAME", help="Only this collection (repeatable).")
 @click.option("--since", metavar="TIME", help="Reduce the history before this RFC 3339 time to one document per key.")
 @click.option("--grace", default="10m", show_default=True, metavar="DURATION", help="How long replaced files are kept.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 def command(
-    source: Path, data: Path | None, output: str | None, names: tuple[str, ...], since: str | None, grace: str
+    source: Path,
+    data: Path | None,
+    output: str | None,
+    names: tuple[str, ...],
+    since: str | None,
+    grace: str,
+    *,
+    dry_run: bool,
 ) -> None:
     """Merge small files into larger ones, which are read faster, and forget history with --since.
 
@@ -38,12 +48,13 @@ def command(
     Examples:
       flowctl compact
       flowctl compact --collection acmeBank/transfers --grace 0s
-      flowctl compact --since 2026-01-01T00:00:00Z
+      flowctl compact --since 2026-01-01T00:00:00Z --dry-run
     """
     from derive.catalog import load
     from derive.cli.options import clock_of
     from derive.document.clock import parse_duration
     from derive.errors import UsageError
+    from derive.storage.store import Store
 
     try:
         kept = parse_duration(grace)
@@ -52,31 +63,66 @@ def command(
     bound = clock_of("--since", since)
     catalog = load(source)
     collections = [catalog.find_collection(name) for name in names] or list(catalog.collections.values())
-    _show(_compact(catalog, collections, data_folder(source, data), bound, kept), output)
+    with closing(Store(data_folder(source, data))) as store:
+        if bound is not None and bound > store.timeline.wall():
+            raise UsageError(f"--since {since} is in the future: there is no history to forget beyond the present")
+        if dry_run:
+            _show_forecast(_forecast(catalog, collections, store, bound), output)
+        else:
+            _show(_compact(catalog, collections, store, bound, kept), output)
+
+
+def _forecast(
+    catalog: CatalogSpec, collections: Sequence[CollectionSpec], store: Store, since: int | None
+) -> list[Forecast]:
+    from derive.cli.console import note
+    from derive.engine.needs import gone
+    from derive.storage.forecast import forecast
+
+    absent = gone(catalog, store) if since is not None else []
+    for name in absent:
+        note(f"{name} is not in the catalog any more, and would hold no history back")
+    return [each for spec in collections if (each := forecast(store, spec, since=since, gone=absent))]
+
+
+def _show_forecast(found: Sequence[Forecast], output: str | None) -> None:
+    from derive.cli.console import print_rows
+    from derive.document.clock import format_rfc3339
+
+    _tell_held(found)
+    rows = [
+        {
+            "collection": each.collection,
+            "segments": each.segments,
+            "to rewrite": each.rewritten,
+            "documents": each.documents,
+            "to reduce": each.reduced,
+            "since": format_rfc3339(each.since),
+        }
+        for each in found
+    ]
+    print_rows(["collection", "segments", "to rewrite", "documents", "to reduce", "since"], rows, output)
 
 
 def _compact(
-    catalog: CatalogSpec, collections: Sequence[CollectionSpec], folder: Path, since: int | None, grace: int
+    catalog: CatalogSpec, collections: Sequence[CollectionSpec], store: Store, since: int | None, grace: int
 ) -> list[Compaction]:
     from derive.cli.console import note
     from derive.engine.needs import settle
     from derive.storage.compaction import compact
-    from derive.storage.store import Store
 
-    with closing(Store(folder)) as store:
-        if since is not None:
-            for name in settle(catalog, store):
-                note(f"{name} is not in the catalog any more, and holds no history back")
-        stored = [each for each in collections if store.collection(each.name) is not None]
-        return [done for each in stored if (done := compact(store, each, since=since, grace=grace))]
+    if since is not None:
+        for name in settle(catalog, store):
+            note(f"{name} is not in the catalog any more, and holds no history back")
+    stored = [each for each in collections if store.collection(each.name) is not None]
+    return [done for each in stored if (done := compact(store, each, since=since, grace=grace))]
 
 
 def _show(found: Sequence[Compaction], output: str | None) -> None:
     from derive.cli.console import print_rows
     from derive.document.clock import format_rfc3339
 
-    for each in found:
-        _tell_held(each)
+    _tell_held(found)
     rows = [
         {
             "collection": each.collection,
@@ -92,11 +138,12 @@ def _show(found: Sequence[Compaction], output: str | None) -> None:
     print_rows(["collection", *columns], rows, output)
 
 
-def _tell_held(done: Compaction) -> None:
+def _tell_held(found: Sequence[Compaction | Forecast]) -> None:
     """Say who keeps the history of a collection."""
     from derive.cli.console import note
     from derive.document.clock import format_rfc3339
 
-    for hold in done.held_by:
-        who = f"'{hold.task}' has yet to process it" if hold.task else f"process {hold.holder} is reading it"
-        note(f"{done.collection}: history from {format_rfc3339(done.since)} on stays, as {who}")
+    for each in found:
+        for hold in each.held_by:
+            who = f"'{hold.task}' has yet to process it" if hold.task else f"process {hold.holder} is reading it"
+            note(f"{each.collection}: history from {format_rfc3339(each.since)} on stays, as {who}")

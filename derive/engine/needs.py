@@ -69,6 +69,12 @@ def lost(spec: DerivationSpec, positions: Mapping[str, int], rights: Mapping[str
     return None
 
 
+def gone(catalog: CatalogSpec, store: Store) -> list[str]:
+    """Tasks that hold a right to read, are not at work, and are not in the catalog any more; `settle` drops them."""
+    others = sorted(store.reads.holders() - set(catalog.derivations))
+    return [name for name in others if not store.reads.is_at_work(name)]
+
+
 def settle(catalog: CatalogSpec, store: Store) -> list[str]:
     """Make sure that every task of a catalog holds what it needs, and that no others hold anything.
 

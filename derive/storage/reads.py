@@ -186,11 +186,17 @@ class Reads:
             rows: list[Any] = db.execute("SELECT DISTINCT task FROM capability WHERE task IS NOT NULL").fetchall()
         return {row[0] for row in rows}
 
+    def is_at_work(self, task: str) -> bool:
+        """Whether a process holds the right to write for a task."""
+        with self._metadata.transaction() as db:
+            drop_ended(db)
+            return _is_at_work(db, task)
+
     def forget(self, task: str) -> bool:
         """Take from a task that is gone its right to read; False if it is at work."""
         with self._metadata.transaction() as db:
             drop_ended(db)
-            if db.execute("SELECT 1 FROM capability WHERE collection = ? AND kind = 'write'", (task,)).get is not None:
+            if _is_at_work(db, task):
                 return False
             db.execute("DELETE FROM capability WHERE task = ?", (task,))
         return True
@@ -275,6 +281,10 @@ def _insert(
             at,
         ),
     )
+
+
+def _is_at_work(db: apsw.Connection, task: str) -> bool:
+    return db.execute("SELECT 1 FROM capability WHERE collection = ? AND kind = 'write'", (task,)).get is not None
 
 
 def _frontiers(db: apsw.Connection, name: str) -> Frontiers | None:

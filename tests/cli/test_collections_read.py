@@ -133,6 +133,29 @@ def test_a_reader_ends_quietly_when_nobody_reads_it_any_more(folder: Path) -> No
         assert reader.stderr.read() == b""
 
 
+def test_a_dry_run_of_compact_says_what_would_be_done(folder: Path) -> None:
+    ingest(folder, 1, 2, 3)
+    ingest(folder, 4, 5)
+    before = flowctl(folder, "collections", "list")
+
+    status, out, _ = flowctl(folder, "compact", "--since", "1970-01-01T00:00:05Z", "--dry-run")
+    assert (status, orjson.loads(out)) == (
+        0,
+        {
+            "collection": "a/b",
+            "segments": 2,
+            "to rewrite": 2,
+            "documents": 5,
+            "to reduce": 4,
+            "since": "1970-01-01T00:00:05.000000Z",
+        },
+    )
+    assert flowctl(folder, "collections", "list") == before
+    status, out, err = flowctl(folder, "compact", "--since", "2999-01-01T00:00:00Z")
+    assert (status, out) == (2, "")
+    assert err.startswith("error: --since 2999-01-01T00:00:00Z is in the future")
+
+
 def test_compacted_history_is_an_error_that_names_since(folder: Path) -> None:
     ingest(folder, 1, 2, 3, 4, 5)
 

@@ -1,0 +1,79 @@
+"""What a compaction would do, without doing it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from derive.protocol.specs import CollectionSpec, SelectorSpec
+from derive.storage.compaction import choose
+from derive.storage.reads import Hold
+from derive.storage.segment import Segment
+from derive.storage.segment_file import read_clocks
+from derive.storage.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What would be done to a collection now.
+
+    Attributes:
+        collection: its name.
+        segments: how many it has.
+        rewritten: how many of them would be merged or reduced.
+        documents: how many it has.
+        reduced: how many of them would be reduced to one for each key.
+        since: it would be exact from here on.
+        held_by: who does not let `since` move as far as it is meant to.
+    """
+
+    collection: str
+    segments: int
+    rewritten: int
+    documents: int
+    reduced: int
+    since: int
+    held_by: tuple[Hold, ...] = ()
+
+
+def forecast(
+    store: Store, spec: CollectionSpec, *, since: int | None = None, gone: Collection[str] = ()
+) -> Forecast | None:
+    """What `compact` would do; None if nothing is stored under the collection's name.
+
+    Args:
+        store: holds it.
+        spec: the collection.
+        since: below which history would be reduced, as far as that is possible now; None to keep it.
+        gone: tasks whose rights to read are not to count.
+
+    Raises:
+        SegmentError: a file cannot be read.
+    """
+    known = store.reads.frontiers(spec.name)
+    if known is None:
+        return None
+    known = replace(known, holds=tuple(each for each in known.holds if each.task not in gone))
+    reached = known.since if since is None else max(known.since, min(since, known.bound))
+    segments = store.segments(spec.name, [each.field for each in spec.partitions], SelectorSpec())
+    old = [each for each in segments if reached > known.since and each.clock_min < reached]
+    merged = [each for group in choose([each for each in segments if each not in old], 2) for each in group]
+    is_held = since is not None and reached < since
+    return Forecast(
+        spec.name,
+        len(segments),
+        len(old) + len(merged),
+        sum(each.documents for each in segments),
+        sum(_below(store, each, reached) for each in old),
+        reached,
+        tuple(each for each in known.holds if each.frontier <= reached) if is_held else (),
+    )
+
+
+def _below(store: Store, segment: Segment, clock: int) -> int:
+    """How many documents of a segment have a clock below this one."""
+    if segment.clock_max < clock:
+        return segment.documents
+    return int(np.searchsorted(read_clocks(store.root, segment), clock))
