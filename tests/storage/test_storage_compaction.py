@@ -151,6 +151,8 @@ def test_older_metadata_is_upgraded_and_newer_is_refused(tmp_path: Path) -> None
     ).fetchall()
     for column in ("task", "transform", "at"):
         db.execute(f"ALTER TABLE capability DROP COLUMN {column}")
+    for column in ("fingerprints", "edits"):
+        db.execute(f"ALTER TABLE task DROP COLUMN {column}")
     db.close()
 
     store = Store(tmp_path)
