@@ -14,12 +14,16 @@ import re
 import orjson
 
 from derive.document.pointer import JSON
+from derive.errors import DocumentError
 
 _LEAST, _MOST = -(1 << 63), (1 << 64) - 1
 """The integers that `orjson` reads and writes."""
 
 _DIGITS = bytes(ord("0") if chr(byte) in "0123456789" else byte for byte in range(256))
 _LONG, _LONG_NEGATIVE = b"0" * 20, b"-" + b"0" * 19
+_DEEPEST = 250
+"""About how deep `orjson` writes, which reads more."""
+
 _SHORT_TEXT = 8192
 _STRIDE = 4
 _FEW = 256
@@ -50,11 +54,18 @@ def dump_exact(value: JSON) -> bytes:
 
     Raises:
         TypeError: it is not a JSON value (it may hold `orjson.Fragment`s).
+        DocumentError: it is nested too deeply.
     """
     try:
         return orjson.dumps(value)
     except TypeError:
+        pass
+    try:
         return orjson.dumps(_writable(value))
+    except (TypeError, RecursionError) as exc:
+        if isinstance(exc, RecursionError) or "Recursion limit" in str(exc):
+            raise DocumentError(f"it is nested more than {_DEEPEST} levels deep") from exc
+        raise
 
 
 def has_wide_integer(text: bytes) -> bool:

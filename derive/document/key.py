@@ -10,6 +10,8 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from operator import add
 
+import orjson
+
 from derive.document.exact import dump_exact
 from derive.document.pointer import JSON, MISSING, compile_pointer, parse_pointer
 from derive.errors import DocumentError
@@ -19,6 +21,7 @@ _SMALL = (b"\x14", b"\x15", b"\x16", b"\x17", b"\x18")
 """Codes of positive integers of up to four bytes, by their size."""
 
 _MOST_BYTES = 255
+_SHOWN = 200
 """The most bytes that the encoding gives an integer."""
 
 
@@ -120,9 +123,10 @@ def _unpack_int(packed: bytes, code: int, place: int) -> tuple[int, int]:
 
 
 def show_key(packed: bytes) -> str:
-    """A packed key as JSON, for messages."""
-    values = [repr(each) if isinstance(each, bytes) else each for each in unpack(packed)]
-    return dump_exact(values).decode()
+    """A packed key as JSON, for messages; of a long one, its beginning."""
+    values = [orjson.Fragment(each) if isinstance(each, bytes) else each for each in unpack(packed)]
+    text = dump_exact(values).decode()
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
 
 
 def compile_key(pointers: Sequence[str], defaults: Sequence[JSON]) -> Callable[[JSON], bytes]:

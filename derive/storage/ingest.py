@@ -129,10 +129,12 @@ class Ingestion:
             if problems.count:
                 continue  # keep looking for more, but write nothing
             clocks, seqs = self._stamp(numbers, documents, history, problems)
+            texts = _texts(numbers, documents, problems)
             if problems.count:
                 continue
             last = int(clocks[-1])
-            writer.write(self._rows(clocks, seqs, keys, documents))
+            rows = [pa.array(clocks, pa.int64()), pa.array(seqs, pa.int32()), pa.array(keys, pa.binary())]
+            writer.write(pa.RecordBatch.from_arrays([*rows, texts, self._labels(documents)], schema=ROWS))
             count += len(documents)
             self._progress(count)
         problems.raise_any()
@@ -204,17 +206,21 @@ class Ingestion:
         except ValueError as exc:
             raise DocumentError(f"the clock {self._clock_pointer} is not an RFC 3339 time: {value}") from exc
 
-    def _rows(self, clocks: Any, seqs: Any, keys: list[bytes], documents: list[Document]) -> pa.RecordBatch:
-        return pa.RecordBatch.from_arrays(
-            [
-                pa.array(clocks, pa.int64()),
-                pa.array(seqs, pa.int32()),
-                pa.array(keys, pa.binary()),
-                write_texts(documents),
-                self._labels(documents),
-            ],
-            schema=ROWS,
-        )
+
+def _texts(numbers: list[int], documents: list[Document], problems: _Problems) -> pa.StringArray | None:
+    """The documents' JSON texts; None if some have none, which is a problem of theirs."""
+    try:
+        return write_texts(documents)
+    except DocumentError:
+        before = problems.count
+        for number, document in zip(numbers, documents, strict=True):
+            try:
+                write_texts([document])
+            except DocumentError as exc:
+                problems.add(number, exc.message)
+        if problems.count == before:
+            raise
+        return None
 
 
 class _History:

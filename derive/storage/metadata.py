@@ -135,6 +135,20 @@ def translated(path: Path | str) -> Iterator[None]:
         raise StorageError(f"the database {path} cannot be used: {exc}") from exc
 
 
+@contextmanager
+def _of_flowctl(path: Path) -> Iterator[None]:
+    """As `translated`, and say so of a database that is not ours, or is not whole."""
+    try:
+        with translated(path):
+            yield
+    except apsw.SQLError as exc:
+        if not str(exc).startswith(("no such table", "no such column")):
+            raise
+        raise StorageError(
+            f"{path} is no metadata database of flowctl, or not a whole one: {exc}", hint="restore it from a backup"
+        ) from exc
+
+
 def disk_full(path: Path | str) -> DiskFullError:
     """The error for a write that found no space."""
     return DiskFullError(
@@ -155,7 +169,7 @@ class Metadata:
     def __init__(self, path: Path, *, durable: bool = True, patience: int = 60_000) -> None:
         self.path = path
         self._turn = threading.RLock()
-        with translated(path):
+        with _of_flowctl(path):
             self._db = apsw.Connection(str(path))
             self._db.set_busy_timeout(patience)
             synchronous = "FULL" if durable else "OFF"
@@ -179,7 +193,7 @@ class Metadata:
     @contextmanager
     def transaction(self) -> Iterator[apsw.Connection]:
         """A write transaction: what it holds commits as one when the block ends, or not at all."""
-        with self._turn, translated(self.path):
+        with self._turn, _of_flowctl(self.path):
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield self._db
@@ -199,7 +213,7 @@ class Metadata:
     @contextmanager
     def snapshot(self) -> Iterator[apsw.Connection]:
         """A read transaction: everything read in the block is of one moment."""
-        with self._turn, translated(self.path):
+        with self._turn, _of_flowctl(self.path):
             self._db.execute("BEGIN")
             try:
                 yield self._db

@@ -28,7 +28,7 @@ def write_texts(documents: Sequence[Document]) -> pa.StringArray:
     """A column of the documents' JSON texts.
 
     Raises:
-        DocumentError: they take more than 2 GiB.
+        DocumentError: they take more than 2 GiB, or one is nested too deeply.
     """
     count = len(documents)
     if count == 0:

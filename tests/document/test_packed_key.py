@@ -110,4 +110,5 @@ def test_everything_packed_is_unpacked() -> None:
 
 def test_a_key_is_shown_as_json() -> None:
     assert show_key(pack(["a", 1, None, True])) == '["a",1,null,true]'
-    assert show_key(pack([2**70, [1]])) == "[1180591620717411303424,\"b'[1]'\"]"
+    assert show_key(pack([2**70, [1]])) == "[1180591620717411303424,[1]]"
+    assert show_key(pack(["x" * 1_000_000])) == '["' + "x" * 198 + "…"

@@ -110,6 +110,7 @@ def test_packed_data_that_is_damaged_is_told(name: str, content: bytes, message:
         (b"id,name,more\n1,a,[1]\n", [(2, {"id": 1, "name": "a", "more": [1]})]),
         (b"id,name\n123456789012345678901234567890,x\n", [(2, {"id": 123456789012345678901234567890, "name": "x"})]),
         (b"id,name\n", []),
+        (b"id,name\n\n1,a\n\n", [(3, {"id": 1, "name": "a"})]),
         (b'id,name\n1,"' + b"x" * 200_000 + b'"\n', [(2, {"id": 1, "name": "x" * 200_000})]),
     ],
 )
@@ -161,6 +162,22 @@ def test_numbers_that_json_does_not_have_are_told_with_their_place(spec: Collect
         "  x:1: not JSON: unexpected character, expected a JSON value: line 1 column 29 (char 28)\n"
         "  x:2: not JSON: number is infinity when parsed as double: line 1 column 29 (char 28)"
     )
+
+
+def test_documents_that_are_nested_too_deeply_are_told(spec: CollectionSpec, world: World) -> None:
+    """What is read may be deeper than what can be written."""
+    lines = [
+        b'{"id":%d,"name":"a","more":%b}' % (depth, b"[" * depth + b"]" * depth) for depth in (200, 300, 1000, 2000)
+    ]
+    assert ingest(spec, world, json_lines(lines)) == (
+        "x: 1 document is not valid:\n  x:4: not JSON: depth limit exceeded: line 1 column 1054 (char 1053)"
+    )
+    assert ingest(spec, world, json_lines(lines[:3])) == (
+        "x: 2 documents are not valid:\n"
+        "  x:2: it is nested more than 250 levels deep\n"
+        "  x:3: it is nested more than 250 levels deep"
+    )
+    assert Ingestion(world.store, spec).load("x", json_lines(lines[:1])) == 1
 
 
 def test_an_input_that_cannot_be_read_is_told(spec: CollectionSpec, world: World) -> None:

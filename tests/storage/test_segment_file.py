@@ -14,11 +14,12 @@ from conftest import LATER, World, write_catalog
 
 from derive.catalog import load
 from derive.document.clock import format_rfc3339
-from derive.errors import BusyError, FlowError, SegmentError, SegmentMissingError
+from derive.errors import BusyError, FlowError, SegmentError, SegmentMissingError, StorageError
 from derive.protocol.specs import SelectorSpec
 from derive.storage.compaction import compact
 from derive.storage.contents import ReadOptions
 from derive.storage.metadata import Metadata
+from derive.storage.store import Store
 from derive.storage.subscription import subscribe_at
 
 CATALOG = """
@@ -184,3 +185,15 @@ def test_a_database_that_others_keep_busy_is_an_error_that_heals(tmp_path: Path)
         assert db.execute("SELECT count(*) FROM timeline").get == 1
     metadata.close()
     other.close()
+
+
+@pytest.mark.parametrize("damage", ["CREATE TABLE format (x)", "DROP TABLE segment"])
+def test_a_database_that_is_not_ours_or_not_whole_is_told(damage: str, tmp_path: Path) -> None:
+    if damage.startswith("DROP"):
+        Metadata(tmp_path / "metadata.db").close()
+    other = apsw.Connection(str(tmp_path / "metadata.db"))
+    other.execute(damage)
+    other.close()
+
+    with pytest.raises(StorageError, match="is no metadata database of flowctl, or not a whole one: no such"):
+        Store(tmp_path).collection("c/events")

@@ -33,6 +33,8 @@ def csv_rows(stream: BinaryIO, spec: CollectionSpec, name: str) -> Iterator[Line
         types = {each.field: each.types for each in spec.projections}
         columns = [(column, types.get(column, frozenset({"string"}))) for column in header]
         for row in reader:
+            if not row:
+                continue  # a blank line
             if len(row) > len(columns):
                 told = f"{len(row)} cells, and the header names {len(columns)}"
                 yield reader.line_num, DocumentError(told)
