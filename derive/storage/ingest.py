@@ -129,12 +129,15 @@ class Ingestion:
             if problems.count:
                 continue  # keep looking for more, but write nothing
             clocks, seqs = self._stamp(numbers, documents, history, problems)
-            texts = _texts(numbers, documents, problems)
             if problems.count:
                 continue
+            try:
+                rows = self._rows(clocks, seqs, keys, documents)
+            except DocumentError as error:
+                _find_unwritable(numbers, documents, problems, error)
+                continue
             last = int(clocks[-1])
-            rows = [pa.array(clocks, pa.int64()), pa.array(seqs, pa.int32()), pa.array(keys, pa.binary())]
-            writer.write(pa.RecordBatch.from_arrays([*rows, texts, self._labels(documents)], schema=ROWS))
+            writer.write(rows)
             count += len(documents)
             self._progress(count)
         problems.raise_any()
@@ -206,21 +209,29 @@ class Ingestion:
         except ValueError as exc:
             raise DocumentError(f"the clock {self._clock_pointer} is not an RFC 3339 time: {value}") from exc
 
+    def _rows(self, clocks: Any, seqs: Any, keys: list[bytes], documents: list[Document]) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays(
+            [
+                pa.array(clocks, pa.int64()),
+                pa.array(seqs, pa.int32()),
+                pa.array(keys, pa.binary()),
+                write_texts(documents),
+                self._labels(documents),
+            ],
+            schema=ROWS,
+        )
 
-def _texts(numbers: list[int], documents: list[Document], problems: _Problems) -> pa.StringArray | None:
-    """The documents' JSON texts; None if some have none, which is a problem of theirs."""
-    try:
-        return write_texts(documents)
-    except DocumentError:
-        before = problems.count
-        for number, document in zip(numbers, documents, strict=True):
-            try:
-                write_texts([document])
-            except DocumentError as exc:
-                problems.add(number, exc.message)
-        if problems.count == before:
-            raise
-        return None
+
+def _find_unwritable(numbers: list[int], documents: list[Document], problems: _Problems, error: DocumentError) -> None:
+    """Say which documents have no JSON text that can be stored; if each of them has, it is the error of all at once."""
+    before = problems.count
+    for number, document in zip(numbers, documents, strict=True):
+        try:
+            write_texts([document])
+        except DocumentError as exc:
+            problems.add(number, exc.message)
+    if problems.count == before:
+        raise error
 
 
 class _History:

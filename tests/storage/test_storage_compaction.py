@@ -143,21 +143,9 @@ def test_what_is_large_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose(segments, 4) == []
 
 
-def test_older_metadata_is_upgraded_and_newer_is_refused(tmp_path: Path) -> None:
+def test_newer_metadata_is_refused(tmp_path: Path) -> None:
+    """Older ones go on: tests/engine/test_formats.py."""
     Store(tmp_path).close()
-    db = apsw.Connection(str(tmp_path / "metadata.db"))
-    db.execute(
-        "DROP TABLE replaced; DROP TABLE abandoned; ALTER TABLE task DROP COLUMN places; UPDATE format SET version = 1"
-    ).fetchall()
-    for column in ("task", "transform", "at"):
-        db.execute(f"ALTER TABLE capability DROP COLUMN {column}")
-    for column in ("fingerprints", "edits"):
-        db.execute(f"ALTER TABLE task DROP COLUMN {column}")
-    db.close()
-
-    store = Store(tmp_path)
-    assert store.files.remove_replaced(0) == 0
-    store.close()
     db = apsw.Connection(str(tmp_path / "metadata.db"))
     db.execute("UPDATE format SET version = ?", (FORMAT + 1,))
     db.close()
