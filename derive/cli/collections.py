@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
-from derive.cli.options import catalog_options, clock_of, data_folder, output_option
+from derive.cli.options import catalog_options, clock_of, output_option, stored_folder
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -42,7 +43,7 @@ def list_command(source: Path, data: Path | None, output: str | None) -> None:
     from derive.storage.store import Store
 
     catalog = load(source)
-    store = Store(data_folder(source, data))
+    store = Store(stored_folder(source, data), reading=True)
     rows = []
     for name, spec in catalog.collections.items():
         known = store.collection(name)
@@ -103,6 +104,7 @@ def read_command(
     from derive.catalog import load
     from derive.errors import UsageError
     from derive.storage.contents import ReadOptions
+    from derive.storage.opening import is_data_folder
     from derive.storage.store import Store
 
     if follow and (reduced or as_of is not None):
@@ -111,9 +113,12 @@ def read_command(
         raise UsageError("--progress goes with --follow")
     spec = load(source).find_collection(collection)
     options = ReadOptions(clock_of("--since", since), clock_of("--as-of", as_of), _selector(spec, partitions))
-    folder = data_folder(source, data)
+    folder = stored_folder(source, data)
     show = _with_uuid if uuid else _as_it_is
-    with _until_unread(), closing(Store(folder)) as store:
+    with _until_unread(), ExitStack() as stack:
+        while follow and not is_data_folder(folder):
+            _wait()
+        store = stack.enter_context(closing(Store(folder, reading=True)))
         if follow:
             _follow(store, spec, options, show, in_stream=progress)
             return
@@ -156,11 +161,13 @@ def _reduced(
     from derive.engine.read import read_reduced
     from derive.engine.spark import SparkExecutor
 
-    executor = SparkExecutor(master, folder / "logs" / "spark.log")
-    try:
-        yield from read_reduced(executor, store, spec, options)
-    finally:
-        executor.close()
+    with TemporaryDirectory(prefix="flowctl-") as elsewhere:
+        logs = folder / "logs" if os.access(folder, os.W_OK) else Path(elsewhere)
+        executor = SparkExecutor(master, logs / "spark.log")
+        try:
+            yield from read_reduced(executor, store, spec, options)
+        finally:
+            executor.close()
 
 
 def _follow(

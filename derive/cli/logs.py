@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from derive.cli.options import catalog_options, clock_of, data_folder, output_option
+from derive.cli.options import catalog_options, clock_of, output_option, stored_folder
 
 if TYPE_CHECKING:
     from derive.engine.log import Entry, LogReader
@@ -60,7 +60,7 @@ def command(
     earliest = "" if begin is None else format_rfc3339(begin)
     shown = LEVELS[LEVELS.index(level) :]
     as_json = (output or ("table" if sys.stdout.isatty() else "json")) == "json"
-    folder = data_folder(source, data)
+    folder = stored_folder(source, data)
     with ExitStack() as stack:
         readers = [stack.enter_context(closing(LogReader(folder, each))) for each in names]
         entries = _read(readers, shown, earliest)

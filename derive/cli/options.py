@@ -100,6 +100,42 @@ def data_folder(source: Path, data: Path | None) -> Path:
     return (data or source.parent / ".flow").absolute()
 
 
+def stored_folder(source: Path, data: Path | None) -> Path:
+    """The data folder to use by a command that creates none; where none is named, it may be missing.
+
+    Raises:
+        UsageError: there is no data folder of the name that was given.
+        StorageError: it cannot be read.
+    """
+    import os
+
+    from derive.errors import StorageError, UsageError
+    from derive.storage.opening import is_data_folder
+
+    folder = data_folder(source, data)
+    if folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK):
+        raise StorageError(f"the data folder {folder} cannot be read: you have no permission")
+    if data is None or is_data_folder(folder) or (folder.is_dir() and not any(folder.iterdir())):
+        return folder
+    is_there = "is not one: it has no metadata.db" if folder.exists() else "does not exist"
+    meant = _meant(folder, data_folder(source, None))
+    raise UsageError(f"the data folder {folder} {is_there}", hint=f"did you mean {meant}?" if meant else None)
+
+
+def _meant(folder: Path, default: Path) -> Path | None:
+    """The data folder that was probably meant by a path that is none."""
+    from derive.storage.opening import is_data_folder
+    from derive.suggest import suggest
+
+    if is_data_folder(folder / default.name):
+        return folder / default.name
+    beside = folder.parent.iterdir() if folder.parent.is_dir() else ()
+    similar = suggest(folder.name, [path.name for path in beside if is_data_folder(path)])
+    if similar:
+        return folder.parent / similar
+    return default if is_data_folder(default) else None
+
+
 def clock_of(option: str, text: str | None) -> int | None:
     """The clock of a time given as an option; None if it is not given.
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from derive.cli.options import catalog_options, data_folder
+from derive.cli.options import catalog_options, stored_folder
 
 
 @click.command()
@@ -29,7 +29,7 @@ def command(source: Path, data: Path | None, tasks: tuple[str, ...], *, cascade:
     from derive.storage.store import Store
 
     catalog = load(source)
-    store = Store(data_folder(source, data))
+    store = Store(stored_folder(source, data))
     try:
         for name in reset(catalog, store, tasks, cascade=cascade):
             note(f"{name} starts over with the next run")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from derive.cli.options import catalog_options, data_folder
+from derive.cli.options import catalog_options, stored_folder
 
 
 @click.command()
@@ -28,7 +28,7 @@ def command(source: Path, data: Path | None, tasks: tuple[str, ...]) -> None:
 
     catalog = load(source)
     names = [catalog.find_derivation(name).name for name in tasks]
-    store = Store(data_folder(source, data))
+    store = Store(stored_folder(source, data))
     try:
         for name in names:
             note(f"{name} has {split(store, name)} shards")

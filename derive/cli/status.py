@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from derive.cli.options import catalog_options, data_folder, output_option
+from derive.cli.options import catalog_options, output_option, stored_folder
 
 if TYPE_CHECKING:
     from derive.engine.task import Waiting
@@ -58,7 +58,7 @@ def command(source: Path, data: Path | None, output: str | None) -> None:
     from derive.storage.store import Store
 
     catalog = load(source)
-    store = Store(data_folder(source, data))
+    store = Store(stored_folder(source, data), reading=True)
     try:
         found = [_row(store, spec) for spec in catalog.derivations.values()]
         ahead, present = store.timeline.ahead(), store.timeline.present()

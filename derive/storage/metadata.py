@@ -6,10 +6,12 @@ here says so, and everything that must happen together happens in one transactio
 
 from __future__ import annotations
 
+import ctypes
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 import apsw
 
@@ -115,6 +117,13 @@ _SHARED_FOLDERS = 4
 """The last version under which a task's files lay among those of tasks whose names go on from its own."""
 
 
+Access: TypeAlias = Literal["write", "read", "none"]
+"""What can be done with a database."""
+
+_LOG_BYTES = 8 << 20
+"""To what the log is cut when it begins anew; when nobody uses the database any more it is empty."""
+
+
 @contextmanager
 def translated(path: Path | str) -> Iterator[None]:
     """Turn SQLite's and the operating system's errors about a full or broken disk into ours."""
@@ -164,36 +173,69 @@ class Metadata:
         path: of the database, which is created if it is missing.
         durable: survive a loss of power.
         patience: how long to wait for other processes that are at work with it, milliseconds.
+        access: `read` for one that cannot be written; `none` for one that is not there, which is empty.
+        guard: is called before each use, and raises an error where the database may not be used any more.
+
+    Attributes:
+        can_write: whether anything can be kept in it.
+        guard: as above.
     """
 
-    def __init__(self, path: Path, *, durable: bool = True, patience: int = 60_000) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        durable: bool = True,
+        patience: int = 60_000,
+        access: Access = "write",
+        guard: Callable[[], None] = lambda: None,
+    ) -> None:
         self.path = path
+        self.can_write = access == "write"
+        self.guard = guard
         self._turn = threading.RLock()
         with _of_flowctl(path):
-            self._db = apsw.Connection(str(path))
+            self._db = (
+                _connect_to_read(path)
+                if access == "read"
+                else apsw.Connection(":memory:" if access == "none" else str(path))
+            )
             self._db.set_busy_timeout(patience)
-            synchronous = "FULL" if durable else "OFF"
-            # All rows are fetched, because only then is the last of several statements run.
-            self._db.execute(
-                f"PRAGMA journal_mode=WAL; PRAGMA synchronous={synchronous}; PRAGMA foreign_keys=ON"
-            ).fetchall()
-            with self.transaction() as db:
-                if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'format'").get:
-                    db.execute(_TABLES)
-                    db.execute("INSERT INTO format VALUES (1)")
-                while (version := db.execute("SELECT version FROM format").get) in _UPGRADES:
-                    db.execute(_UPGRADES[version])
-                    if version == _SHARED_FOLDERS:
-                        move_former(path.parent, [str(name) for (name,) in db.execute("SELECT name FROM task")])
-                    db.execute("UPDATE format SET version = ?", (version + 1,))
-        version = self._db.execute("SELECT version FROM format").get
+            if access != "read":
+                self._prepare(durable)
+            version = self._db.execute("SELECT version FROM format").get
         if version != FORMAT:
-            raise StorageError(f"{path} has format {version}, and this flowctl reads format {FORMAT}")
+            older = (
+                "run flowctl once as someone who may write it" if access == "read" and version in _UPGRADES else None
+            )
+            raise StorageError(f"{path} has format {version}, and this flowctl reads format {FORMAT}", hint=older)
+
+    def _prepare(self, durable: bool) -> None:
+        """Make the tables, or bring them to today's format."""
+        # Those who may only read could not make the files of the log, so they stay when nobody uses the database.
+        stay = ctypes.c_int(1)
+        self._db.file_control("main", apsw.SQLITE_FCNTL_PERSIST_WAL, ctypes.addressof(stay))
+        synchronous = "FULL" if durable else "OFF"
+        # All rows are fetched, because only then is the last of several statements run.
+        self._db.execute(
+            f"PRAGMA journal_mode=WAL; PRAGMA journal_size_limit={_LOG_BYTES}; PRAGMA synchronous={synchronous};"
+            " PRAGMA foreign_keys=ON"
+        ).fetchall()
+        with self.transaction() as db:
+            if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'format'").get:
+                db.execute(_TABLES)
+                db.execute("INSERT INTO format VALUES (1)")
+            while (version := db.execute("SELECT version FROM format").get) in _UPGRADES:
+                db.execute(_UPGRADES[version])
+                if version == _SHARED_FOLDERS:
+                    move_former(self.path.parent, [str(name) for (name,) in db.execute("SELECT name FROM task")])
+                db.execute("UPDATE format SET version = ?", (version + 1,))
 
     @contextmanager
     def transaction(self) -> Iterator[apsw.Connection]:
         """A write transaction: what it holds commits as one when the block ends, or not at all."""
         with self._turn, _of_flowctl(self.path):
+            self.guard()
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield self._db
@@ -214,6 +256,7 @@ class Metadata:
     def snapshot(self) -> Iterator[apsw.Connection]:
         """A read transaction: everything read in the block is of one moment."""
         with self._turn, _of_flowctl(self.path):
+            self.guard()
             self._db.execute("BEGIN")
             try:
                 yield self._db
@@ -224,3 +267,13 @@ class Metadata:
     def close(self) -> None:
         """Close the connection."""
         self._db.close()
+
+
+def _connect_to_read(path: Path) -> apsw.Connection:
+    """A connection to a database in which nothing can be written, not even the files of its log."""
+    log = Path(f"{path}-wal")
+    if not log.exists():  # a copy, or a folder that nobody can write: nothing changes under us
+        return apsw.Connection(
+            f"{path.absolute().as_uri()}?immutable=1", apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        )
+    return apsw.Connection(str(path), apsw.SQLITE_OPEN_READONLY)

@@ -86,6 +86,8 @@ class Reads:
     def lease(self, name: str, frontier: int | None = None) -> ReadCapability:
         """Acquire a leased right to read a collection.
 
+        Who may not write the metadata holds nothing back: files stay for as long as compaction keeps them anyway.
+
         Args:
             name: the collection.
             frontier: the least time that matters; None for the present contents.
@@ -94,7 +96,8 @@ class Reads:
             UsageError: nothing is stored under this name.
             FrontierError: the contents at that time are no longer known.
         """
-        with self._metadata.transaction() as db:
+        can_write = self._metadata.can_write
+        with self._metadata.transaction() if can_write else self._metadata.snapshot() as db:
             row: Any = db.execute("SELECT since, upper FROM collection WHERE name = ?", (name,)).fetchone()
             if row is None:
                 raise UsageError(f"nothing is stored in collection '{name}' yet")
@@ -107,7 +110,8 @@ class Reads:
                 )
             capability = ReadCapability(str(uuid.uuid4()), name, max(since, upper) if frontier is None else frontier)
             now = wall_clock()
-            _insert(db, capability, expires=now + LEASE, at=now)
+            if can_write:
+                _insert(db, capability, expires=now + LEASE, at=now)
         return capability
 
     def upper(self, capability: ReadCapability) -> int:
@@ -117,12 +121,16 @@ class Reads:
             FencedError: the lease ran out, or the collection was reset.
         """
         with self._metadata.snapshot() as db:
-            upper: int | None = db.execute(
-                "SELECT upper FROM collection JOIN capability ON collection = name WHERE id = ?", (capability.id,)
-            ).get
-        if upper is None:
+            row: Any = db.execute(
+                "SELECT since, upper, id FROM collection LEFT JOIN capability ON collection = name AND id = ?"
+                " WHERE name = ?",
+                (capability.id, capability.collection),
+            ).fetchone()
+        since, upper, identifier = row
+        is_known = since <= capability.frontier <= upper
+        if not (identifier if self._metadata.can_write else is_known):
             raise _ended(capability)
-        return upper
+        return int(upper)
 
     def downgrade(self, capability: ReadCapability, frontier: int) -> ReadCapability:
         """Move a lease up to a later time, and renew it; what its holder read before may be compacted.
@@ -131,13 +139,14 @@ class Reads:
             FencedError: the lease ran out, or the collection was reset.
         """
         now = wall_clock()
-        with self._metadata.transaction() as db:
-            db.execute(
-                "UPDATE capability SET frontier = max(frontier, ?), expires = ?, at = ? WHERE id = ?",
-                (frontier, now + LEASE, now, capability.id),
-            )
-            if not db.changes():
-                raise _ended(capability)
+        if self._metadata.can_write:
+            with self._metadata.transaction() as db:
+                db.execute(
+                    "UPDATE capability SET frontier = max(frontier, ?), expires = ?, at = ? WHERE id = ?",
+                    (frontier, now + LEASE, now, capability.id),
+                )
+                if not db.changes():
+                    raise _ended(capability)
         return replace(capability, frontier=max(capability.frontier, frontier))
 
     def drop(self, capability: ReadCapability) -> None:
@@ -148,6 +157,9 @@ class Reads:
     @contextmanager
     def kept(self, capability: ReadCapability) -> Iterator[None]:
         """Renew a lease in the background for as long as the block takes, and give it back."""
+        if not self._metadata.can_write:
+            yield
+            return
         try:
             with renewed(self._metadata.path, capability.id):
                 yield

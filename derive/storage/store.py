@@ -21,16 +21,17 @@ from derive.errors import FencedError, FrontierError
 from derive.protocol.specs import CollectionSpec, SelectorSpec
 from derive.storage.binding import bind, check_partitions
 from derive.storage.capability import LEASE, WriteCapability
-from derive.storage.descriptions import Collection, Edit, Place, TaskCommit, TaskState
-from derive.storage.durable import make_folders
+from derive.storage.descriptions import Collection, Edit, TaskCommit, TaskState
 from derive.storage.files import Files, insert_segments
 from derive.storage.frontier import BEGINNING
+from derive.storage.host import Host, this_host
 from derive.storage.lease import drop_ended, renew_own, rest_task
-from derive.storage.metadata import Metadata, translated
+from derive.storage.opening import open_metadata
 from derive.storage.process import this_process
-from derive.storage.reads import Reads, move_task, rewind_task
+from derive.storage.reads import Reads, rewind_task
 from derive.storage.renewal import renewed
 from derive.storage.segment import Segment
+from derive.storage.tasks import commit_task, read_task
 from derive.storage.timeline import Elapsed, Timeline, wall_clock
 
 
@@ -38,10 +39,15 @@ class Store:
     """All collections of one data folder.
 
     Args:
-        root: the data folder; created if it is missing.
+        root: the data folder; created if it is missing, unless for `reading`.
         wall: tells the wall-clock time in microseconds.
         durable: survive a loss of power; False for data that is thrown away, such as a test's.
         elapsed: tells how much time has passed, as for `Timeline`.
+        host: the machine; tests hand in others.
+        reading: nothing is going to be written: no folder is created, and one that cannot be written will do.
+
+    Raises:
+        StorageError: another machine uses the data folder, or it cannot be used.
 
     Attributes:
         timeline: assigns clocks.
@@ -56,11 +62,11 @@ class Store:
         *,
         durable: bool = True,
         elapsed: Elapsed | None = None,
+        host: Host | None = None,
+        reading: bool = False,
     ) -> None:
         self.root = root
-        with translated(root):
-            make_folders(root.absolute())
-        self._metadata = Metadata(root / "metadata.db", durable=durable)
+        self._metadata, self._lock = open_metadata(root, host or this_host(), durable=durable, reading=reading)
         self.timeline = Timeline(self._metadata, wall, elapsed)
         self.reads = Reads(self._metadata)
         self.files = Files(root, self._metadata)
@@ -68,6 +74,8 @@ class Store:
     def close(self) -> None:
         """Release the metadata database."""
         self._metadata.close()
+        if self._lock:
+            self._lock.release()
 
     # Collections
 
@@ -250,7 +258,7 @@ class Store:
             if ascending:  # the last of these may be a little beyond the present, and what comes now is later
                 db.execute("UPDATE timeline SET clock = max(clock, ?)", (frontier - 1,))
             if task:
-                _commit_task(db, task)
+                commit_task(db, task)
         return replace(capability, frontier=frontier)
 
     def seal(self, names: Sequence[str], frontier: int) -> dict[str, int]:
@@ -279,28 +287,7 @@ class Store:
     def task(self, name: str) -> TaskState | None:
         """What is known of a task; None if it has never run."""
         with self._metadata.snapshot() as db:
-            row: Any = db.execute(
-                "SELECT shards, positions, error, documents_in, documents_out, transactions, places, fingerprints,"
-                " edits FROM task WHERE name = ?",
-                (name,),
-            ).fetchone()
-            numbered: list[Any] = db.execute("SELECT number, token FROM shard WHERE task = ?", (name,)).fetchall()
-        if row is None:
-            return None
-        shards, positions, error, documents_in, documents_out, transactions, places, fingerprints, edits = row
-        return TaskState(
-            name,
-            shards,
-            orjson.loads(positions),
-            dict(numbered),
-            error,
-            documents_in,
-            documents_out,
-            transactions,
-            places={key: Place(*place) for key, place in orjson.loads(places).items()},
-            fingerprints=orjson.loads(fingerprints),
-            edits=tuple(Edit(*edit) for edit in orjson.loads(edits)),
-        )
+            return read_task(db, name)
 
     def create_task(self, name: str, shards: int) -> TaskState:
         """The task's state; its number of shards is fixed now if it has never run."""
@@ -381,40 +368,3 @@ class Store:
                 db.execute("DELETE FROM task WHERE name = ?", (name,))
             for name in names:
                 rewind_task(db, name)
-
-
-def _commit_task(db: apsw.Connection, task: TaskCommit) -> None:
-    _check_positions(db, task)
-    db.execute(
-        "UPDATE task SET positions = ?, places = ?, error = NULL, documents_in = documents_in + ?,"
-        " documents_out = documents_out + ?, transactions = transactions + ? WHERE name = ?",
-        (
-            orjson.dumps(dict(task.positions)).decode(),
-            orjson.dumps({key: list(place) for key, place in task.places.items()}).decode(),
-            task.documents_in,
-            task.documents_out,
-            int(task.documents_in > 0),
-            task.task,
-        ),
-    )
-    db.executemany(
-        "INSERT INTO shard VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET token = excluded.token",
-        [(task.task, number, token) for number, token in task.shards.items()],
-    )
-    move_task(db, task.task, task.needs)
-
-
-def _check_positions(db: apsw.Connection, task: TaskCommit) -> None:
-    """Require that no transform steps back in its source, which would derive documents twice.
-
-    Positions are adjusted clocks, and count from the clocks of the source by an offset that the catalog may change.
-    """
-    row: Any = db.execute("SELECT positions, places FROM task WHERE name = ?", (task.task,)).fetchone()
-    before = orjson.loads(row[0])
-    places = {key: Place(*place) for key, place in orjson.loads(row[1]).items()}
-    for key, position in task.positions.items():
-        old, new = places.get(key), task.places.get(key)
-        if key not in before or old is None or new is None or old.source != new.source:
-            continue
-        if position - new.offset < before[key] - old.offset:
-            raise FrontierError(f"'{key}' of '{task.task}' would step back in '{new.source}'; nothing was committed")

@@ -323,7 +323,7 @@ class CrashMachine(RuleBasedStateMachine):
     def assert_tidy(self, world: World) -> None:
         """Every file belongs to something, and every shard is where the metadata says it is."""
         root = world.root
-        belong = {"metadata.db", "metadata.db-wal", "metadata.db-shm", "compaction.lock", "epochs.lock"}
+        belong = {"metadata.db", "metadata.db-wal", "metadata.db-shm", "compaction.lock", "epochs.lock", "host.lock"}
         for name in {**self.catalog.collections, **self.other.collections}:
             belong |= world.store.files.known(name)
         for name in DERIVED:
