@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from typing import Any, TypeAlias
 
-from derive.document.exact import parse_exact
+from derive.document.exact import MOST_LEVELS, TOO_DEEP, is_too_deep, parse_exact
 from derive.document.pointer import JSON
 from derive.errors import LambdaError
 from derive.protocol.specs import Document, ProjectionSpec
@@ -79,19 +79,30 @@ def _json(value: bytes | float) -> JSON:
 
 def _parsed(text: str) -> JSON:
     if len(text) > 1 and _CLOSING[text[0]] == text[-1]:
+        written = text.encode()
         try:
-            return parse_exact(text.encode())
+            value = parse_exact(written)
         except ValueError:
             return text
+        _check_levels(written, [value])
+        return value
     return text
+
+
+def _check_levels(text: bytes, value: JSON) -> None:
+    """Raise if what was read from a text makes a document of too many levels: few texts have as many brackets."""
+    if text.count(b"[") + text.count(b"{") >= MOST_LEVELS and is_too_deep(value):
+        raise LambdaError(f"what it published cannot be a document: {TOO_DEEP}")
 
 
 def _whole_document(row: Sequence[Any]) -> Document:
     try:
-        text = row[0]
-        value = parse_exact(text.encode() if isinstance(text, str) else text)
+        text = row[0].encode() if isinstance(row[0], str) else row[0]
+        value = parse_exact(text)
     except (ValueError, TypeError):
         value = None
     if not isinstance(value, dict):
-        raise LambdaError(f"a column whose name begins with 'json' is the document, and this is no object: {row[0]!r}")
+        shown = "NULL" if row[0] is None else repr(row[0])
+        raise LambdaError(f"a column whose name begins with 'json' is the document, and this is no object: {shown}")
+    _check_levels(text, value)
     return value

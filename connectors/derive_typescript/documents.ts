@@ -8,7 +8,7 @@ const { getPrototypeOf, hasOwn } = Object;
 const ordinary = Object.prototype;
 const tagOf = Function.prototype.call.bind(Object.prototype.toString) as (value: unknown) => string;
 const MOST_CHARACTERS = 64 << 20;
-const DEEPEST = 500;
+const DEEPEST = 250;
 
 /** What a method published, as a JSON array; written at once, as the author may change an object for the next document. */
 export function written(result: any): string {
@@ -65,7 +65,7 @@ function check(value: any, depth: number, path: Path): void {
         default:
             throw new TypeError(`${pointer(path)} is ${kindOf(value)}, which JSON cannot hold`);
     }
-    if (depth > DEEPEST) {
+    if (depth >= DEEPEST) {
         throw new RangeError(`a published value is nested more than ${DEEPEST} deep`);
     }
     if (isArray(value)) {

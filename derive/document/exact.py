@@ -16,14 +16,16 @@ import orjson
 from derive.document.pointer import JSON
 from derive.errors import DocumentError
 
+MOST_LEVELS = 250
+"""How many levels of objects and arrays a document may have: `orjson` writes 254, and some are around documents."""
+
+TOO_DEEP = f"it is nested more than {MOST_LEVELS} levels deep"
+
 _LEAST, _MOST = -(1 << 63), (1 << 64) - 1
 """The integers that `orjson` reads and writes."""
 
 _DIGITS = bytes(ord("0") if chr(byte) in "0123456789" else byte for byte in range(256))
 _LONG, _LONG_NEGATIVE = b"0" * 20, b"-" + b"0" * 19
-_DEEPEST = 250
-"""About how deep `orjson` writes, which reads more."""
-
 _SHORT_TEXT = 8192
 _STRIDE = 4
 _FEW = 256
@@ -47,6 +49,10 @@ def parse_exact(text: bytes) -> JSON:
         return json.loads(text, parse_float=_finite)
     except RecursionError:
         raise ValueError("JSON is nested too deeply") from None
+    except ValueError as exc:
+        if "set_int_max_str_digits" in str(exc):  # advice for who writes Python
+            raise ValueError("an integer has more than 4,300 digits") from None
+        raise
 
 
 def dump_exact(value: JSON) -> bytes:
@@ -59,13 +65,28 @@ def dump_exact(value: JSON) -> bytes:
     try:
         return orjson.dumps(value)
     except TypeError:
-        pass
-    try:
-        return orjson.dumps(_writable(value))
-    except (TypeError, RecursionError) as exc:
-        if isinstance(exc, RecursionError) or "Recursion limit" in str(exc):
-            raise DocumentError(f"it is nested more than {_DEEPEST} levels deep") from exc
-        raise
+        try:
+            return orjson.dumps(_writable(value))
+        except (TypeError, RecursionError):
+            if is_too_deep(value):
+                raise DocumentError(TOO_DEEP) from None
+            raise
+
+
+def is_too_deep(value: JSON) -> bool:
+    """Whether a value is of more than `MOST_LEVELS` levels."""
+    level: list[JSON] = [value]
+    for _ in range(MOST_LEVELS):
+        level = [
+            inner
+            for each in level
+            if type(each) is dict or type(each) is list
+            for inner in (each.values() if isinstance(each, dict) else each)
+            if type(inner) is dict or type(inner) is list
+        ]
+        if not level:
+            return False
+    return True
 
 
 def has_wide_integer(text: bytes) -> bool:

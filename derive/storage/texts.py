@@ -28,7 +28,7 @@ def write_texts(documents: Sequence[Document]) -> pa.StringArray:
     """A column of the documents' JSON texts.
 
     Raises:
-        DocumentError: they take more than 2 GiB, or one is nested too deeply.
+        DocumentError: they take more than 2 GiB, or one is of more than `MOST_LEVELS` levels.
     """
     count = len(documents)
     if count == 0:
@@ -36,7 +36,7 @@ def write_texts(documents: Sequence[Document]) -> pa.StringArray:
     # A line break cannot be inside a JSON text without spaces: in a string it is written as an escape.
     mixed: list[Document | orjson.Fragment] = [_BORDER] * (2 * count - 1)
     mixed[::2] = documents
-    texts = dump_exact(mixed)[1:-1].split(b",\n,")
+    texts = dump_exact([[[mixed]]])[4:-4].split(b",\n,")  # with as many levels around documents as there ever are
     offsets = np.zeros(count + 1, dtype=np.int64)
     np.cumsum(np.fromiter(map(len, texts), np.int64, count), out=offsets[1:])
     if offsets[-1] > _MOST_BYTES:

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from derive.document.exact import dump_exact, has_wide_integer, parse_exact
+from derive.document.exact import dump_exact, has_wide_integer, is_too_deep, parse_exact
 from derive.document.pointer import JSON
+from derive.errors import DocumentError
 
 NARROW, WIDE = 2**64 - 1, 2**64
 LONG_TEXT = [{"id": number, "at": "2024-01-01T00:00:00.000000Z"} for number in range(1000)]
@@ -106,7 +107,7 @@ def test_which_texts_have_a_wide_integer(text: bytes, wide: bool, length: int) -
         (b"[18446744073709551616, 1e400]", "infinity"),
         (b"[18446744073709551616, 1e99999999999999999999]", "beyond a double's range: 1e99999999999999999999"),
         (b"[" * 990 + b"18446744073709551616" + b"]" * 990, "nested too deeply"),
-        (b"1" + b"0" * 5000, "4300 digits"),
+        (b"1" + b"0" * 5000, "^an integer has more than 4,300 digits$"),
         (b"{]", "expected"),
     ],
 )
@@ -149,3 +150,19 @@ def test_a_wide_integer_behind_many_uuids(wide: int) -> None:
 def test_a_float_is_never_written_as_an_integer() -> None:
     assert math.isclose(parse_exact(dump_exact([WIDE, 1e300]))[1], 1e300)
     assert type(parse_exact(b"[1e30, 18446744073709551616]")[0]) is float
+
+
+def nested(levels: int, value: JSON) -> JSON:
+    for _ in range(levels):
+        value = {"a": value} if levels % 2 else [value]
+    return value
+
+
+@pytest.mark.parametrize("inner", [1, 2**70])
+@pytest.mark.parametrize("levels", [251, 300, 901])
+def test_a_value_that_is_too_deep_is_told(levels: int, inner: int) -> None:
+    assert is_too_deep(nested(levels, inner))
+    assert not is_too_deep(nested(250, inner))
+    assert parse_exact(dump_exact(nested(250, inner))) == nested(250, inner)
+    with pytest.raises(DocumentError, match="it is nested more than 250 levels deep"):
+        dump_exact([nested(levels, inner)] * 4 if levels > 254 else nested(levels + 4, inner))

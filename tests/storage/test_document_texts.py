@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,3 +33,11 @@ def test_a_column_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) 
     assert write_texts([{"a": "12345"}]).to_pylist() == ['{"a":"12345"}']
     with pytest.raises(DocumentError, match="3 documents that belong together take more than 2 GiB"):
         write_texts([{"a": "12345"}] * 3)
+
+
+def test_a_document_that_is_too_deep_is_refused() -> None:
+    deepest = orjson.loads('{"a":' * 250 + "1" + "}" * 250)
+
+    assert parse_texts(write_texts([deepest])) == [deepest]
+    with pytest.raises(DocumentError, match="nested more than 250 levels deep"):
+        write_texts([{}, {"a": deepest}])

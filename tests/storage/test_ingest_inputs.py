@@ -206,3 +206,17 @@ def test_an_input_that_pauses_does_not_lose_its_lease(spec: CollectionSpec, worl
     assert Ingestion(world.store, spec, renew_seconds=0.001).load("x", paused()) == 2
     other.close()
     assert world.store.seal([spec.name], 9_000_000) == {spec.name: 9_000_000}
+
+
+def test_documents_that_are_too_deep_are_told(world: World, spec: CollectionSpec) -> None:
+    lines = [
+        (n, b'{"id":%d,"name":"a","more":%b}' % (n, b"[" * depth + b"]" * depth)) for n, depth in ((1, 249), (2, 250))
+    ]
+
+    with pytest.raises(DocumentError) as caught:
+        Ingestion(world.store, spec).load("x.jsonl", iter(lines))
+
+    assert (
+        caught.value.message == "x.jsonl: 1 document is not valid:\n  x.jsonl:2: it is nested more than 250 levels deep"
+    )
+    assert Ingestion(world.store, spec).load("x.jsonl", iter(lines[:1])) == 1
