@@ -6,15 +6,12 @@ the other's keys is never asked for again. Nothing is read anew, so a split cost
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
+from contextlib import suppress
 
 from derive.engine.attempt import Attempt
-from derive.engine.state import fold, publish_epoch, remove_shards, shard_folder
-from derive.errors import TaskError
+from derive.engine.state import copy_state, fold, publish_epoch, remove_shards, shard_folder
+from derive.errors import FencedError, TaskError
 from derive.failpoint import reach
-from derive.storage.durable import sync
-from derive.storage.metadata import translated
 from derive.storage.store import Store
 
 _MOST_SHARDS = 1024
@@ -44,27 +41,17 @@ def split(store: Store, name: str) -> int:
     with publish_epoch(store.root, name, capability.epoch):
         remove_shards(store.root, name, state.shards)
     tokens = {}
+    attempt = Attempt(capability.epoch)
     old = [shard_folder(store.root, name, number, state.shards) for number in state.tokens]
     for (number, token), folder in zip(state.tokens.items(), old, strict=True):
-        database = fold(folder, attempt=Attempt(capability.epoch), committed=token)
+        database = fold(folder, attempt=attempt, committed=token)
         for successor in (2 * number, 2 * number + 1):
-            _copy(database, shard_folder(store.root, name, successor, count))
+            copy_state(database, shard_folder(store.root, name, successor, count), attempt=attempt)
             tokens[successor] = token
             reach("split.copied")
     store.set_shards(capability, count, tokens)
     reach("split.committed")
+    with suppress(FencedError), publish_epoch(store.root, name, capability.epoch):  # else a newer run removes them
+        remove_shards(store.root, name, count)
     store.drop(capability)
-    for folder in old:
-        shutil.rmtree(folder, ignore_errors=True)
     return count
-
-
-def _copy(database: Path, folder: Path) -> None:
-    """Copy a folded database, durably."""
-    with translated(folder):
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        copy = folder / database.name
-        shutil.copyfile(database, copy)
-        for each in (copy, folder, folder.parent):
-            sync(each)

@@ -32,7 +32,7 @@ from derive.storage.durable import make_folders, sync
 from derive.storage.layout import own_path
 from derive.storage.metadata import translated
 
-_DATABASE = "state.db"
+_DATABASE, _LOCK = "state.db", "lock"
 _SHARD = re.compile("[0-9a-f]{8}-[0-9a-f]{8}")
 _NOTE_BYTES = 256
 _CACHE_KIB = 128 * 1024
@@ -105,7 +105,7 @@ def _shard_folders(folder: Path) -> list[Path]:
 
 def _remove_shard(folder: Path) -> None:
     """Remove the folder of a shard, which nobody opens any more, once nobody is in the middle of opening it."""
-    with translated(folder), locked(folder / "lock", lambda _: True):
+    with translated(folder), locked(folder / _LOCK, lambda _: True):
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -170,11 +170,31 @@ def fold(folder: Path, *, attempt: Attempt, committed: str) -> Path:
     return path
 
 
+def copy_state(database: Path, folder: Path, *, attempt: Attempt) -> None:
+    """Give a shard a copy of another's folded database, durably, in place of all that is in its folder.
+
+    Raises:
+        FencedError: a newer run has taken over.
+        OutdatedError: a newer attempt has begun.
+        HeldError: a process of another machine holds the shard's folder.
+    """
+    with translated(folder), _owned(folder, attempt):
+        for entry in folder.iterdir():
+            if entry.is_dir():
+                shutil.rmtree(entry)
+            elif entry.name != _LOCK:
+                entry.unlink()
+        copy = folder / _DATABASE
+        shutil.copyfile(database, copy)
+        for path in (copy, folder, folder.parent):
+            sync(path)
+
+
 @contextmanager
 def _owned(folder: Path, attempt: Attempt) -> Iterator[None]:
     """Hold the lock of a shard's folder, for the newest attempt of the current run of its task."""
     make_folders(folder)
-    with locked(folder / "lock", lambda descriptor: _newest(descriptor) <= attempt) as descriptor:
+    with locked(folder / _LOCK, lambda descriptor: _newest(descriptor) <= attempt) as descriptor:
         if _epoch(folder.parent) != attempt.epoch:
             raise _superseded(folder.parent)
         if _newest(descriptor) > attempt:
@@ -185,9 +205,14 @@ def _owned(folder: Path, attempt: Attempt) -> Iterator[None]:
 
 
 def _newest(descriptor: int) -> Attempt:
-    """The newest attempt that has opened a shard, from its open lock file."""
-    note = os.pread(descriptor, _NOTE_BYTES, 0).strip()
-    return Attempt.from_json(orjson.loads(note)) if note else Attempt(0)
+    """The newest attempt that has opened a shard, from its open lock file.
+
+    A note that a loss of power has torn is none: none of the attempts before it has outlived that.
+    """
+    try:
+        return Attempt.from_json(orjson.loads(os.pread(descriptor, _NOTE_BYTES, 0)))
+    except ValueError:
+        return Attempt(0)
 
 
 def _superseded(folder: Path) -> FencedError:
@@ -208,10 +233,8 @@ def _settle(folder: Path, committed: str | None, attempt: Attempt) -> None:
     else:
         prepared = folder / committed / _DATABASE
         if prepared.exists():
-            if not path.exists():
-                os.link(prepared, path)
-                sync(folder)
             _fold_log(prepared)
+            _enter(prepared, path)
         elif Path(f"{path}-wal").exists():
             _settle_log_beside(path, committed)
     others = [entry for entry in folder.iterdir() if entry.is_dir() and not attempt.is_sibling(entry.name)]
@@ -220,6 +243,19 @@ def _settle(folder: Path, committed: str | None, attempt: Attempt) -> None:
     for other in others:
         shutil.rmtree(other, ignore_errors=True)
         reach("state.discarded")
+
+
+def _enter(prepared: Path, path: Path) -> None:
+    """Make a folded database that of its shard, durably.
+
+    It is already, unless nothing was committed before, or the data folder was copied without its hard links.
+    """
+    if not (path.exists() and path.samefile(prepared)):
+        link = path.with_name(f"{path.name}.new")
+        link.unlink(missing_ok=True)
+        os.link(prepared, link)
+        link.replace(path)
+        sync(path.parent)
 
 
 def _settle_log_beside(path: Path, committed: str) -> None:

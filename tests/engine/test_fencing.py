@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -13,6 +15,7 @@ from pathlib import Path
 import pytest
 from conftest import World, write_catalog
 
+from derive import failpoint
 from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.engine.executor import InProcessExecutor
@@ -221,3 +224,59 @@ def test_flowctl_run_says_that_another_has_taken_over_and_fails(tmp_path: Path) 
     assert "error: another flowctl has taken over 'f/counts'; this one commits nothing more" in said
     assert "Traceback" not in said
     newer.close()
+
+
+def paused_split(world: World, name: str) -> int:
+    """Split in a child that pauses at a failpoint; returns its process id."""
+    pid = os.fork()
+    if pid == 0:
+        failpoint.arm(f"{name}:1:pause")
+        try:
+            split(same_folder(world).store, "f/counts")
+        finally:
+            os._exit(0)
+    os.waitpid(pid, os.WUNTRACED)
+    return pid
+
+
+def wake(pid: int) -> None:
+    os.kill(pid, signal.SIGCONT)
+    os.waitpid(pid, 0)
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")
+def test_a_split_that_wakes_up_late_leaves_alone_what_a_newer_one_has_made(world: World) -> None:
+    world.step(shards=1)
+    late = paused_split(world, "split.copied")
+    assert split(world.store, "f/counts") == 2
+    add(world, 1)
+    world.step()
+
+    wake(late)
+    add(world, 2)
+    world.step()
+
+    assert sorted(counts(world)[6:]) == ['{"n":0,"times":10}', '{"n":1,"times":10}', '{"n":2,"times":10}']
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")
+def test_a_split_that_wakes_up_late_does_not_remove_the_shard_of_a_task_that_was_reset(world: World) -> None:
+    world.step(shards=1)
+    late = paused_split(world, "split.committed")
+    reset(world.catalog, world.store, ["f/counts"])
+    world.step(shards=1)
+
+    wake(late)
+    add(world, 1)
+    world.step()
+
+    assert sorted(counts(world)) == sorted(TWO_BATCHES)
+
+
+def test_a_split_leaves_nothing_of_the_shards_before(world: World) -> None:
+    world.step(shards=1)
+
+    split(world.store, "f/counts")
+
+    shards = {path.name for path in task_folder(world.root, "f/counts").iterdir()} - {"epoch"}
+    assert shards == {"00000000-7fffffff", "80000000-ffffffff"}

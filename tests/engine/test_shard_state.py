@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import apsw
@@ -218,3 +219,26 @@ def test_an_epoch_never_goes_back(folder: Path, tmp_path: Path) -> None:
         write_epoch(tmp_path, "task", 2)
     with open_state(folder, attempt=attempt("a", epoch=3), committed=None) as db:
         db.execute("CREATE TABLE mine (n INTEGER)")
+
+
+def test_a_folder_that_was_copied_without_its_hard_links_goes_on(folder: Path, tmp_path: Path) -> None:
+    """As most ways to make and restore a backup copy it."""
+    append(folder, None, "a")
+    append(folder, "a-0", "b")
+    append(folder, "b-0", "c")
+    shutil.copytree(tmp_path / "state", tmp_path / "copy" / "state")
+    copied = tmp_path / "copy" / folder.relative_to(tmp_path)
+
+    assert added(copied, "c-0", "d") == ["a-0", "b-0", "c-0"]
+    append(copied, "c-0", "e")
+    assert added(copied, "e-0") == ["a-0", "b-0", "c-0", "e-0"]
+
+
+@pytest.mark.parametrize("note", [bytes(256), b"[1,9"])
+def test_a_note_that_a_loss_of_power_has_torn_is_none(note: bytes, folder: Path) -> None:
+    append(folder, None, "a")
+    (folder / "lock").write_bytes(note)
+
+    append(folder, "a-0", "b")
+
+    assert added(folder, "b-0") == ["a-0", "b-0"]
