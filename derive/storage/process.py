@@ -41,7 +41,8 @@ def is_dead(name: str) -> bool:
         return True
     except PermissionError:
         pass
-    return bool(began) and _began(int(pid)) not in ("", began)
+    state, *_ = _status(int(pid)) or [""]
+    return state in ("Z", "X") or (bool(began) and _began(int(pid)) not in ("", began))
 
 
 def _parts(name: str) -> tuple[str, str, str, str]:
@@ -71,9 +72,15 @@ def _namespace() -> str:
 
 def _began(pid: int) -> str:
     """When a process began, in the kernel's ticks since the machine started; empty where that is not known."""
+    status = _status(pid)
+    return status[19] if status else ""
+
+
+def _status(pid: int) -> list[str]:
+    """What the kernel tells of a process, from its state on (`Z`: it has ended, and its parent has not asked how)."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return ""
+        return []
     # The second field is the name of the program in parentheses, and may hold anything.
-    return text.rpartition(")")[2].split()[19]
+    return text.rpartition(")")[2].split()

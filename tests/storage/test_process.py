@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -50,3 +51,15 @@ def test_a_process_that_cannot_be_seen_is_not_called_dead(part: str) -> None:
     name = renamed(**{part: "elsewhere"}, pid="4000000")
     assert not is_here(name)
     assert not is_dead(name)
+
+
+def test_a_process_that_nobody_has_waited_for_is_dead() -> None:
+    """In a container whose first process is not an `init`, one that was killed stays in the table of processes."""
+    child = subprocess.Popen(SLEEP, stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    child.stdout.readline()
+    name = renamed(pid=str(child.pid), began="")
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert is_dead(name)
+    child.communicate()
