@@ -109,7 +109,7 @@ class Ingestion:
         try:
             with translated(store.root), store.renewed(capability, self._renew_seconds):
                 last = self._write(name, lines, writer, capability)
-            segments = writer.close()
+                segments = writer.close()
             if segments:
                 store.update_and_downgrade(capability, segments, last + 1, ascending=self._get_clock is not None)
         except BaseException:
@@ -186,7 +186,7 @@ class Ingestion:
         if self._get_clock is None:
             first = self._store.timeline.assign(len(documents))
             return np.arange(first, first + len(documents)), np.zeros(len(documents), dtype=np.int32)
-        history.present = self._store.timeline.present()
+        history.present = self._store.timeline.time()
         clocks: list[int] = []
         seqs: list[int] = []
         for number, document in zip(numbers, documents, strict=True):
@@ -238,7 +238,7 @@ class _History:
     """Places documents by times of their own, which must ascend; equal ones are numbered.
 
     Attributes:
-        present: what time it is, as far as the collection is concerned.
+        present: what time it is.
     """
 
     def __init__(self, upper: int, collection: str) -> None:

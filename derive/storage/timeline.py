@@ -78,6 +78,11 @@ class Timeline:
             last: int = db.execute("SELECT clock FROM timeline").get
         return max(time_is, last + 1)
 
+    def time(self) -> int:
+        """What time it is, whatever clocks were assigned: documents that bring their own may be a little beyond it."""
+        with self._metadata.snapshot() as db:
+            return self._time(db)[0]
+
     def ahead(self) -> int:
         """By how many microseconds the timeline is ahead of the wall clock, because that was set back."""
         with self._metadata.snapshot() as db:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import apsw
@@ -15,8 +16,10 @@ from conftest import World, write_catalog
 from derive.catalog import load
 from derive.errors import FencedError
 from derive.protocol.specs import CatalogSpec
-from derive.storage.capability import LEASE
+from derive.storage.capability import LEASE, WriteCapability
+from derive.storage.ingest import Ingestion
 from derive.storage.process import this_process
+from derive.storage.store import Store
 from derive.storage.timeline import wall_clock
 
 CATALOG = """
@@ -131,3 +134,23 @@ def test_what_a_dead_task_was_reading_is_not_kept_any_more(world: World) -> None
     assert db.execute("SELECT kind, at FROM capability").fetchall() == [("read", None)]
     assert db.execute("SELECT * FROM abandoned").fetchall() == []
     db.close()
+
+
+class Ending(Store):
+    """A store that looks, when a lease is renewed for the last time, at what was written under it."""
+
+    found: list[bytes]
+
+    @contextmanager
+    def renewed(self, capability: WriteCapability, every: float) -> Iterator[None]:
+        with super().renewed(capability, every):
+            yield
+            self.found = [file.read_bytes()[-4:] for file in self.root.rglob("*.parquet")]
+
+
+def test_an_ingestion_keeps_its_lease_until_its_files_are_on_the_disk(world: World) -> None:
+    store = Ending(world.root, durable=False)
+
+    Ingestion(store, world.catalog.collections[NAME]).load("x", [(1, {"id": 1})])
+
+    assert store.found == [b"PAR1"]

@@ -194,3 +194,10 @@ def test_ticks_end_while_the_wall_clock_is_behind(catalog_of: Callable[..., Cata
     world.step()
 
     assert [row[3] for row in world.rows("t/copies")] == ['{"id":1}']
+
+
+def test_documents_whose_clock_is_fast_take_a_collection_no_further_than_their_skew(world: World) -> None:
+    world.ingest("t/events", [{"id": 1, "at": "1970-01-01T00:01:00Z"}])
+
+    with pytest.raises(DocumentError, match="its time 1970-01-01T00:01:50.000000Z is yet to come"):
+        world.ingest("t/events", [{"id": 2, "at": "1970-01-01T00:01:50Z"}])
