@@ -61,8 +61,9 @@ def lost(spec: DerivationSpec, positions: Mapping[str, int], rights: Mapping[str
         right = rights[each.state_key]
         if each.state_key in positions and not right.is_kept and _need(spec, each, positions) < right.since:
             return TaskError(
-                f"'{each.name}' of '{spec.name}' was not in the catalog when the history of '{each.source}' before"
-                f" {format_rfc3339(right.since)} was compacted, and has yet to read some of it",
+                f"'{each.name}' of '{spec.name}' was not in the catalog, or left it out by 'notBefore', when the"
+                f" history of '{each.source}' before {format_rfc3339(right.since)} was compacted, and has yet to read"
+                " some of it",
                 position=each.position,
                 hint="raise its 'backfill' to read what there is from the start, or start over: flowctl reset",
             )

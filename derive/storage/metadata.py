@@ -103,6 +103,9 @@ ALTER TABLE timeline ADD COLUMN watch TEXT NOT NULL DEFAULT '';     -- a clock t
 ALTER TABLE timeline ADD COLUMN elapsed INTEGER NOT NULL DEFAULT 0; -- microseconds that it showed then
 -- Rights to write that tasks held for ever are leases from here on; where holders are seen at work, they do not end.
 UPDATE capability SET expires = 0 WHERE kind = 'write' AND expires IS NULL;
+-- Rights of tasks to read begin where they need their source, also before its `since`; they had been cut there.
+UPDATE capability SET frontier = 0
+    WHERE task IS NOT NULL AND frontier <= (SELECT since FROM collection WHERE name = capability.collection);
 """
 
 _EDITS = """

@@ -18,7 +18,7 @@ from derive.document.clock import format_rfc3339
 from derive.errors import FencedError, FrontierError, UsageError
 from derive.storage.capability import LEASE, ReadCapability
 from derive.storage.files import are_there, replace_segments
-from derive.storage.frontier import BEGINNING
+from derive.storage.frontier import BEGINNING, END_OF_TIME
 from derive.storage.lease import drop_ended
 from derive.storage.metadata import Metadata
 from derive.storage.process import show_process, this_process
@@ -48,7 +48,8 @@ class Right:
 
     Attributes:
         since: below it, the source is not known as it was.
-        is_kept: the transform has held this right until now, so nothing it has yet to process went meanwhile.
+        is_kept: the transform has held this right, or one to more, until now, so nothing it has yet to process went
+            meanwhile.
     """
 
     since: int
@@ -182,13 +183,14 @@ class Reads:
         found = {}
         with self._metadata.transaction() as db:
             rows: list[Any] = db.execute(
-                "DELETE FROM capability WHERE task = ? RETURNING transform, collection", (task,)
+                "DELETE FROM capability WHERE task = ? RETURNING transform, collection, frontier", (task,)
             ).fetchall()
+            held = {(transform, name): frontier for transform, name, frontier in rows}
             for transform, (name, frontier) in needs.items():
                 since: int | None = db.execute("SELECT since FROM collection WHERE name = ?", (name,)).get
-                found[transform] = Right(since or BEGINNING, (transform, name) in rows)
+                found[transform] = Right(since or BEGINNING, held.get((transform, name), END_OF_TIME) <= frontier)
                 if since is not None:
-                    capability = ReadCapability(str(uuid.uuid4()), name, max(since, frontier))
+                    capability = ReadCapability(str(uuid.uuid4()), name, frontier)
                     _insert(db, capability, at=now, task=task, transform=transform)
         return found
 

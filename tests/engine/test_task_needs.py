@@ -36,6 +36,7 @@ MORE
 MORE = """
         - {name: more, source: n/changes, shuffle: any, lambda: "SELECT 'more' AS k, $n;"}
 """
+ONE = CATALOG.replace("MORE\n", "")
 ALONE = CATALOG[: CATALOG.index("  n/totals")]
 NAME = "n/changes"
 
@@ -126,7 +127,7 @@ def test_a_task_that_was_gone_when_its_source_was_compacted_says_so(tmp_path: Pa
     assert settle(world.catalog, world.store) == ["n/totals"]
     assert since_of(world, 16_000_000) == 16_000_000
     world.catalog = here
-    with pytest.raises(TaskError, match="'later' of 'n/totals' was not in the catalog when .* was compacted") as caught:
+    with pytest.raises(TaskError, match="'later' of 'n/totals' was not in the catalog, or .* was compacted") as caught:
         world.step()
     assert (
         caught.value.hint == "raise its 'backfill' to read what there is from the start, or start over: flowctl reset"
@@ -158,3 +159,19 @@ def test_a_task_of_an_older_version_is_given_its_right(tmp_path: Path) -> None:
 
     assert settle(world.catalog, world.store) == []
     assert since_of(world, 1_000_000_000) == 6_000_000
+
+
+def test_a_bound_that_is_taken_back_after_a_compaction_says_so(tmp_path: Path) -> None:
+    """What `notBefore` excluded was folded, and stands for documents that were processed and others at once."""
+    delayed = "{name: later, source: n/changes,"
+    bounded = delayed.replace("n/changes", "{name: n/changes, notBefore: 1970-01-01T00:00:17Z}")
+    world = world_of(tmp_path)
+    for number in range(8):
+        second(world, {"k": "a", "n": number})
+    free, world.catalog = world.catalog, load(write_catalog(tmp_path, ONE.replace(delayed, bounded)))
+    world.run().close()
+
+    assert since_of(world, 17_000_000) == 17_000_000
+    world.catalog = free
+    with pytest.raises(TaskError, match="'later' of 'n/totals' .* left it out by 'notBefore', when .* was compacted"):
+        world.step()

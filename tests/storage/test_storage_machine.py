@@ -237,9 +237,9 @@ class Machine(RuleBasedStateMachine):
 
     @rule(share=SHARES)
     def hold_for_a_task(self, share: float) -> None:
-        right = Right(self.model.since, "t" in self.model.readers)
+        right = Right(self.model.since, "t" in self.model.readers and self.model.readers["t"] <= self.at(share))
         assert self.store.reads.hold("t", {"x": (NAME, self.at(share))}) == {"x": right}
-        self.model.readers["t"] = max(self.at(share), self.model.since)
+        self.model.readers["t"] = self.at(share)
 
     @rule()
     def forget_the_task(self) -> None:
