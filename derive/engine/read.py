@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
+from typing import Any
 
+import orjson
 import pyarrow as pa
 
 from derive.document.exact import dump_exact
 from derive.document.pointer import MISSING
 from derive.engine.spark import SparkExecutor
+from derive.errors import FlowError, InternalError, LostError
 from derive.protocol.specs import CollectionSpec, Document
 from derive.reduce.combiner import Combiner
 from derive.storage.contents import ReadOptions, reading
+from derive.storage.reader import SourceRead
+from derive.storage.segment_file import check_segments
 from derive.storage.store import Store
 from derive.storage.texts import parse_texts
 
 _SEGMENT = "clock long, seq int, key binary, doc string"
-_REDUCED = "clock long, seq int, key binary, doc string"
+_REDUCED = "clock long, seq int, key binary, doc string, error string"
+_CHECKED = "parquet.page.verify-checksum.enabled"
 
 
 def read_reduced(
@@ -30,39 +36,57 @@ def read_reduced(
     Raises:
         UsageError: nothing is stored under the collection's name.
         FrontierError: the contents at that time are no longer, or not yet, known.
+        SegmentError: a file cannot be read.
+        ReductionError: documents of a key cannot be reduced.
     """
     with reading(store, spec, options) as read:
         if not read.segments:
             return
-        session = executor.session
-        stored = session.read.schema(_SEGMENT).parquet(*(str(store.root / each.path) for each in read.segments))
-        within = stored.where((stored.clock >= read.clock_begin) & (stored.clock < read.clock_end))
-        grouped = within.repartitionByRange("key").sortWithinPartitions("key", "clock", "seq")
-        for row in grouped.mapInArrow(_fold(spec), _REDUCED).toLocalIterator(prefetchPartitions=True):
-            yield row.clock, row.seq, bytes(row.key), row.doc
+        try:
+            with executor.explained(f"that reads '{spec.name}'"):
+                for row in _rows(executor, store, spec, read):
+                    if row.error is not None:
+                        raise FlowError.from_json(orjson.loads(row.error))
+                    yield row.clock, row.seq, bytes(row.key), row.doc
+        except (LostError, InternalError):
+            check_segments(store.root, read.segments)  # what Spark says of a file that is damaged is of no use
+            raise
+
+
+def _rows(executor: SparkExecutor, store: Store, spec: CollectionSpec, read: SourceRead) -> Iterator[Any]:
+    files = [str(store.root / each.path) for each in read.segments]
+    stored = executor.session.read.schema(_SEGMENT).option(_CHECKED, True).parquet(*files)
+    within = stored.where((stored.clock >= read.clock_begin) & (stored.clock < read.clock_end))
+    grouped = within.repartitionByRange("key").sortWithinPartitions("key", "clock", "seq")
+    return iter(grouped.mapInArrow(_fold(spec), _REDUCED).toLocalIterator(prefetchPartitions=True))
 
 
 def _fold(spec: CollectionSpec) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        combiner = Combiner(spec.read_schema, name=spec.name)
-        held: tuple[int, int, bytes] | None = None
-        documents: list[Document] = []
-        for batch in batches:
-            done: list[tuple[int, int, bytes, bytes]] = []
-            places = zip(
-                batch.column(0).to_pylist(), batch.column(1).to_pylist(), batch.column(2).to_pylist(), strict=True
-            )
-            for place, document in zip(places, parse_texts(batch.column(3)), strict=True):
-                if held is not None and place[2] != held[2]:
-                    done += _reduced(combiner, held, documents)
-                    documents = []
-                held = place
-                documents.append(document)
-            yield _batch(done)
-        if held is not None:
-            yield _batch(_reduced(combiner, held, documents))
+        try:
+            yield from _folded(spec, batches)
+        except FlowError as error:  # no reason for Spark to try again
+            yield _batch([], orjson.dumps(error.to_json()).decode())
 
     return run
+
+
+def _folded(spec: CollectionSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    combiner = Combiner(spec.read_schema, name=spec.name)
+    held: tuple[int, int, bytes] | None = None
+    documents: list[Document] = []
+    for batch in batches:
+        done: list[tuple[int, int, bytes, bytes]] = []
+        places = zip(*(batch.column(place).to_pylist() for place in range(3)), strict=True)
+        for place, document in zip(places, parse_texts(batch.column(3)), strict=True):
+            if held is not None and place[2] != held[2]:
+                done += _reduced(combiner, held, documents)
+                documents = []
+            held = place
+            documents.append(document)
+        yield _batch(done)
+    if held is not None:
+        yield _batch(_reduced(combiner, held, documents))
 
 
 def _reduced(
@@ -72,14 +96,18 @@ def _reduced(
     return [] if value is MISSING else [(*place, dump_exact(value))]
 
 
-def _batch(rows: list[tuple[int, int, bytes, bytes]]) -> pa.RecordBatch:
+def _batch(rows: list[tuple[int, int, bytes, bytes]], error: str | None = None) -> pa.RecordBatch:
+    """Rows as `_REDUCED` has them, or one row with an error."""
     clocks, seqs, keys, documents = zip(*rows, strict=True) if rows else ((), (), (), ())
+    if error is not None:
+        clocks, seqs, keys, documents = (0,), (0,), (b"",), ("",)
     return pa.RecordBatch.from_arrays(
         [
             pa.array(clocks, pa.int64()),
             pa.array(seqs, pa.int32()),
             pa.array(keys, pa.binary()),
             pa.array(documents, pa.string()),
+            pa.array([error] * len(clocks), pa.string()),
         ],
-        names=["clock", "seq", "key", "doc"],
+        names=["clock", "seq", "key", "doc", "error"],
     )

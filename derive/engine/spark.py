@@ -147,16 +147,19 @@ class SparkExecutor:
                 hint=f"nothing was committed; run the command again, and see {self.log_file}",
             ) from exc
 
-    def execute(self, plan: Plan, progress: Progress) -> list[Message]:
-        """Carry out a plan as one Spark job; jobs of several threads share the cores fairly."""
+    @contextmanager
+    def explained(self, job: str) -> Iterator[None]:
+        """Turn what Spark says of a job that failed into an error of ours.
+
+        Args:
+            job: which one, for messages.
+        """
         from py4j.protocol import Py4JJavaError
         from pyspark.errors import PySparkException, PythonException
 
-        session = self.session
-        with self._alive(), _Watch(plan, progress):
+        with self._alive():
             try:
-                session.sparkContext.setLocalProperty("spark.scheduler.pool", plan.spec.name)
-                return self._run(session, plan)
+                yield
             except (PySparkException, Py4JJavaError) as exc:
                 text = str(exc)
                 if "No space left on device" in text:
@@ -165,11 +168,17 @@ class SparkExecutor:
                         hint="nothing was committed; free some space and run the command again",
                     ) from exc
                 if self._is_cancelled:
-                    raise TaskError(f"the Spark job of '{plan.spec.name}' was cancelled") from exc
-                message = f"the Spark job of '{plan.spec.name}' failed: {_cause(text)}"
+                    raise TaskError(f"the Spark job {job} was cancelled") from exc
                 is_defect = isinstance(exc, PythonException) and OutdatedError.__name__ not in text
                 kind = InternalError if is_defect else LostError
-                raise kind(message, hint=f"see {self.log_file}") from exc
+                raise kind(f"the Spark job {job} failed: {_cause(text)}", hint=f"see {self.log_file}") from exc
+
+    def execute(self, plan: Plan, progress: Progress) -> list[Message]:
+        """Carry out a plan as one Spark job; jobs of several threads share the cores fairly."""
+        session = self.session
+        with self.explained(f"of '{plan.spec.name}'"), _Watch(plan, progress):
+            session.sparkContext.setLocalProperty("spark.scheduler.pool", plan.spec.name)
+            return self._run(session, plan)
 
     def _run(self, session: SparkSession, plan: Plan) -> list[Message]:
         # A task's number is its partition's; only packets are shuffled.

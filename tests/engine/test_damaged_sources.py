@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,12 +11,14 @@ from conftest import World, write_catalog
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
 from derive.engine.plan import Plan, Progress
+from derive.engine.read import read_reduced
 from derive.engine.reset import reset
 from derive.engine.spark import SparkExecutor
 from derive.engine.task import find_waiting
 from derive.engine.worker import Message
-from derive.errors import FencedError, SegmentError
+from derive.errors import FencedError, FlowError, ReductionError, SegmentError, SegmentMissingError
 from derive.protocol.specs import SelectorSpec
+from derive.storage.contents import ReadOptions
 from derive.storage.segment import Segment
 from derive.storage.store import Store
 
@@ -63,6 +65,12 @@ def reset_elsewhere(world: World) -> None:
     store = Store(world.root, wall=lambda: world.wall, durable=False)
     reset(world.catalog, store, ["d/middle"], cascade=True)
     store.close()
+
+
+def _with_other_digits(content: bytes) -> bytes:
+    """Still a Parquet file of JSON texts, but of other ones: only a checksum tells."""
+    assert content.count(b"123456789}") == 1
+    return content.replace(b"123456789}", b"923456789}")
 
 
 class ResetsFirst(InProcessExecutor):
@@ -159,3 +167,54 @@ def test_spark_workers_tell_of_damaged_files_what_this_process_tells(spark: Spar
     assert error.message.startswith(f"a file of collection 'd/numbers' is damaged: {file.relative_to(world.root)}: ")
     assert error.hint
     assert "flowctl reset" in error.hint
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("damage", "kind", "told"),
+    [
+        (lambda content: content[:-50], SegmentError, "a file of collection 'd/numbers' is damaged: "),
+        (_with_other_digits, SegmentError, "a file of collection 'd/numbers' is damaged: "),
+        (None, SegmentMissingError, "a file of collection 'd/numbers' is missing: "),
+    ],
+)
+def test_reading_reduced_tells_of_damaged_files(
+    damage: Callable[[bytes], bytes] | None,
+    kind: type[FlowError],
+    told: str,
+    spark: SparkExecutor,
+    tmp_path: Path,
+) -> None:
+    world = world_of(tmp_path)
+    world.store.seal(["d/numbers"], world.wall)
+    file = files_of(world, "d/numbers")[1]
+    content = file.read_bytes()
+    if damage:
+        file.write_bytes(damage(content))
+    else:
+        file.unlink()
+
+    with pytest.raises(kind) as caught:
+        list(read_reduced(spark, world.store, world.catalog.collections["d/numbers"], ReadOptions()))
+    assert caught.value.message.startswith(told)
+
+
+@pytest.mark.spark
+def test_reading_reduced_tells_what_cannot_be_reduced(spark: SparkExecutor, tmp_path: Path) -> None:
+    text = """
+    collections:
+      d/sums:
+        key: [/id]
+        schema:
+          type: object
+          required: [id]
+          reduce: {strategy: merge}
+          properties: {id: {type: integer}, n: {type: number, reduce: {strategy: sum}}}
+    """
+    world = World(tmp_path / "data", load(write_catalog(tmp_path, text)))
+    world.ingest("d/sums", [{"id": 1, "n": 1e308}, {"id": 1, "n": 1e308}], clock=None)
+    world.wall += 3_000_000
+    world.store.seal(["d/sums"], world.wall)
+
+    with pytest.raises(ReductionError, match="numeric overflow"):
+        list(read_reduced(spark, world.store, world.catalog.collections["d/sums"], ReadOptions()))
