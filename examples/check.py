@@ -1,22 +1,26 @@
 """Checks what the demo derived against a computation of its own: the oracles of the tests, plain loops over the input.
 
 They share nothing with the runtime but the rules that the examples state. Run as `check.py FOLDER`, with the folder
-that holds the input; what was derived is read as anyone would, with `flowctl collections read`.
+that holds the catalog and the input.
 """
 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from derive.catalog import load
+from derive.protocol.specs import CollectionSpec
+from derive.storage.contents import ReadOptions, read_rows, reduce_in_memory
+from derive.storage.store import Store
+from derive.storage.texts import parse_texts
+
 Document: TypeAlias = dict[str, Any]
 
 ORACLES = Path(__file__).parent.parent / "tests" / "examples"
-COMMAND = "import sys; sys.argv[0] = 'flowctl'; from derive.cli.main import main; main()"
 SHOWN = 3
 
 
@@ -36,13 +40,15 @@ def differences(found: Iterable[Document], expected: Mapping[Any, Document], *ke
     return told + [f"{json.dumps(each)} is missing: {json.dumps(document)}" for each, document in rest.items()]
 
 
-def derived(collection: str) -> list[Document]:
-    """The reduced documents of a collection."""
-    command = [sys.executable, "-c", COMMAND, "collections", "read", "--collection", collection, "--reduce"]
-    done = subprocess.run(command, check=False, stdout=subprocess.PIPE)
-    if done.returncode:
-        sys.exit(done.returncode)
-    return [json.loads(line) for line in done.stdout.splitlines()]
+def derived(store: Store, spec: CollectionSpec) -> list[Document]:
+    """The reduced documents of a collection, which is small enough to reduce in this process."""
+    rows = read_rows(store, spec, ReadOptions())
+    pairs = (
+        pair
+        for batch in rows
+        for pair in zip(batch.column("key").to_pylist(), parse_texts(batch.column("doc")), strict=True)
+    )
+    return [document for _, document in reduce_in_memory(spec, pairs)]
 
 
 def read(file: Path) -> list[Document]:
@@ -73,9 +79,11 @@ def expectations(folder: Path) -> Iterable[tuple[str, Mapping[Any, Document], tu
 
 def main() -> None:
     """Check every derived collection; the exit code is 1 if one is not as it should be."""
+    folder = Path(sys.argv[1])
+    catalog, store = load(folder / "flow.yaml"), Store(folder / ".flow")
     wrong = 0
-    for collection, expected, key in expectations(Path(sys.argv[1])):
-        told = differences(derived(collection), expected, *key)
+    for collection, expected, key in expectations(folder):
+        told = differences(derived(store, catalog.collections[collection]), expected, *key)
         if not told:
             print(f"{collection}: {len(expected):,} documents, each as an independent computation has it", flush=True)
             continue

@@ -47,6 +47,11 @@ def stream(content: bytes) -> io.BufferedReader:
     return io.BufferedReader(io.BytesIO(content))  # type: ignore[arg-type]
 
 
+def gz(content: bytes) -> bytes:
+    """The same bytes in every process that collects these tests: gzip would note the time."""
+    return gzip.compress(content, mtime=0)
+
+
 def zstd(content: bytes) -> bytes:
     packed: bytes = pa.compress(content, "zstd", asbytes=True)
     return packed
@@ -56,14 +61,14 @@ def zstd(content: bytes) -> bytes:
     ("name", "content"),
     [
         ("x.jsonl", JSONL),
-        ("x.jsonl.gz", gzip.compress(JSONL)),
+        ("x.jsonl.gz", gz(JSONL)),
         ("x.jsonl.zst", zstd(JSONL)),
-        ("x.ndjson.gz", gzip.compress(JSONL[:20]) + gzip.compress(JSONL[20:])),  # as `cat a.gz b.gz` makes it
+        ("x.ndjson.gz", gz(JSONL[:20]) + gz(JSONL[20:])),  # as `cat a.gz b.gz` makes it
         ("x.zst", zstd(JSONL[:20]) + zstd(JSONL[20:])),
-        ("standard input", gzip.compress(JSONL)),
+        ("standard input", gz(JSONL)),
         ("x.jsonl", zstd(JSONL)),
         ("x.jsonl", BOM + JSONL),
-        ("x.jsonl.gz", gzip.compress(BOM + JSONL)),
+        ("x.jsonl.gz", gz(BOM + JSONL)),
     ],
 )
 def test_json_lines_are_read_packed_or_not(name: str, content: bytes) -> None:
@@ -73,7 +78,7 @@ def test_json_lines_are_read_packed_or_not(name: str, content: bytes) -> None:
     ]
 
 
-@pytest.mark.parametrize("content", [b"", BOM, b"\n", BOM + b"\n\n", gzip.compress(b"")])
+@pytest.mark.parametrize("content", [b"", BOM, b"\n", BOM + b"\n\n", gz(b"")])
 def test_nothing_is_no_documents(content: bytes) -> None:
     assert list(json_lines(unpacked(stream(content), "x.jsonl"))) == []
 
@@ -87,10 +92,10 @@ MANY = b'{"id":1,"name":"a"}\n' * 100_000
         ("x.gz", b"garbage", "x.gz is not gzip, though its name says so"),
         ("x.zst", b"", "x.zst is not zstd, though its name says so"),
         ("x.jsonl", "{}".encode("utf-16"), "x.jsonl is UTF-16"),
-        ("x.gz", gzip.compress(MANY)[:-9], "x.gz ends in the midst of its gzip data; "),
-        ("x.gz", gzip.compress(MANY)[:1000], "x.gz ends in the midst of its gzip data; "),
+        ("x.gz", gz(MANY)[:-9], "x.gz ends in the midst of its gzip data; "),
+        ("x.gz", gz(MANY)[:1000], "x.gz ends in the midst of its gzip data; "),
         ("x.zst", zstd(MANY)[:-9], "x.zst ends in the midst of its zstd data; "),
-        ("x.gz", gzip.compress(MANY) + b"garbage", "x.gz is damaged gzip data: "),
+        ("x.gz", gz(MANY) + b"garbage", "x.gz is damaged gzip data: "),
         ("x.gz", b"\x1f\x8bgarbage", "x.gz is damaged gzip data: "),
         ("x.zst", b"\x28\xb5\x2f\xfdgarbage", "x.zst is damaged zstd data: "),
     ],
