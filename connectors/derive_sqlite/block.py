@@ -95,9 +95,9 @@ def _prepare_first(guard: Guard, script: Script, offset: int, begin: int, what: 
     guard.forget()
     try:
         info = apsw.ext.query_info(guard.db, rest)
-    except apsw.AuthError:
-        return Issue("E525", f"{what} {guard.refusal}", _refused_position(guard, script, begin))
     except apsw.Error as exc:
+        if guard.refusal:
+            return Issue("E525", f"{what} {guard.refusal}", _refused_position(guard, script, begin))
         size: int = getattr(exc, "error_offset", -1)
         place = begin if size < 0 else offset + _characters(rest, size)
         word = _WORD.match(script.text, place)
@@ -123,10 +123,10 @@ def _prepare_first(guard: Guard, script: Script, offset: int, begin: int, what: 
 
 
 def _refused_position(guard: Guard, script: Script, begin: int) -> Position:
-    """Where the table that was refused is written, or else the statement."""
+    """Where the table or function that was refused is written, or else the statement."""
     text, found = script.text, None
-    if guard.refused_table:
-        name = re.compile(re.escape(guard.refused_table), re.IGNORECASE)
+    if guard.refused:
+        name = re.compile(re.escape(guard.refused), re.IGNORECASE)
         found = name.search(text, begin, _end_of_statement(text, begin))
     found = found or _WORD.match(text, begin)
     return script.locate(found.start(), len(found[0])) if found else script.locate(begin)

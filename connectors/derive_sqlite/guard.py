@@ -55,6 +55,10 @@ _REFUSED = {
         "may not make anything temporary: it would be gone with the transaction",
     ),
 }
+_REFUSED_FUNCTIONS = {
+    "total_changes": "may not ask for total_changes(): it counts what is done for other documents, too",
+    "load_extension": "may not use load_extension(): extensions are not loaded",
+}
 _INNER_PRAGMAS = frozenset({"data_version", "page_size"})
 """What full-text search asks of its database by itself."""
 
@@ -65,7 +69,7 @@ class Guard:
     Attributes:
         db: the database.
         refusal: what was refused last, to follow the name of what did it.
-        refused_table: the table it was about, if it was about one.
+        refused: the table or function it was about, if it was about one.
         reads: tables that were read by what was prepared since `forget`.
         writes: tables that were written or changed.
     """
@@ -77,7 +81,7 @@ class Guard:
     def forget(self) -> None:
         """Begin anew with what was seen."""
         self.refusal: str | None = None
-        self.refused_table: str | None = None
+        self.refused: str | None = None
         self.reads: set[str] = set()
         self.writes: set[str] = set()
 
@@ -91,9 +95,11 @@ class Guard:
 
     def _authorize(self, action: int, first: str | None, second: str | None, _: str | None, by: str | None) -> int:
         table = (first, second)[_TABLE_ARGUMENT[action]] if action in _TABLE_ARGUMENT else None
-        refusal = _refusal_of(action, first, table)
+        refusal, about = _refusal_of(action, first, table), table
+        if action == apsw.SQLITE_FUNCTION and second:
+            refusal, about = _REFUSED_FUNCTIONS.get(second.lower()), second
         if refusal:
-            self.refusal, self.refused_table = f"{refusal} (by way of '{by}')" if by else refusal, table
+            self.refusal, self.refused = f"{refusal} (by way of '{by}')" if by else refusal, about
             return apsw.SQLITE_DENY
         if table:
             (self.reads if action == apsw.SQLITE_READ else self.writes).add(table)

@@ -42,6 +42,13 @@ OWN = "in which the runtime keeps its own state"
         ("CREATE TEMP TABLE x (a)", "may not make anything temporary: it would be gone with the transaction", 1, 6),
         ("CREATE TEMP TRIGGER x AFTER INSERT ON t BEGIN SELECT 1; END", "may not make anything temporary: it would be gone with the transaction", 1, 6),
         (
+            "SELECT 1 AS total, Total_Changes() AS n",
+            "may not ask for total_changes(): it counts what is done for other documents, too",
+            20,
+            13,
+        ),
+        ("SELECT load_extension('x')", "may not use load_extension(): extensions are not loaded", 8, 14),
+        (
             "SELECT * FROM pragma_page_count",
             "may not read 'pragma_page_count': how the runtime keeps its state is not the same everywhere",
             15,
