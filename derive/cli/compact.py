@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from derive.cli.options import catalog_options, data_folder, output_option
+from derive.cli.options import catalog_options, output_option, stored_folder
 
 if TYPE_CHECKING:
     from derive.protocol.specs import CatalogSpec, CollectionSpec
@@ -63,7 +63,7 @@ def command(
     bound = clock_of("--since", since)
     catalog = load(source)
     collections = [catalog.find_collection(name) for name in names] or list(catalog.collections.values())
-    with closing(Store(data_folder(source, data))) as store:
+    with closing(Store(stored_folder(source, data), reading=dry_run)) as store:
         if bound is not None and bound > store.timeline.wall():
             raise UsageError(f"--since {since} is in the future: there is no history to forget beyond the present")
         if dry_run:

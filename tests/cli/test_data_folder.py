@@ -53,7 +53,16 @@ def entries(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
-@pytest.mark.parametrize("arguments", [*READING, ["reset", "--task", "d/copies"], ["split", "--task", "d/copies"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *READING,
+        ["reset", "--task", "d/copies"],
+        ["split", "--task", "d/copies"],
+        ["compact"],
+        ["compact", "--dry-run"],
+    ],
+)
 def test_a_mistyped_data_folder_is_an_error_and_is_not_created(folder: Path, arguments: list[str]) -> None:
     stored(folder).store.close()
     before = entries(folder)
@@ -97,6 +106,7 @@ def test_before_anything_is_stored_there_is_nothing_to_tell_and_nothing_is_creat
     assert (status, out) == (2, "")
     assert "nothing is stored in collection 'd/copies' yet" in err
     assert flowctl(folder, "logs", *data) == (0, "", "")
+    assert flowctl(folder, "compact", "--dry-run", *data)[0] == 0
 
     assert entries(folder) == before
 
