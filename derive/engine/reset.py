@@ -45,7 +45,8 @@ def reset(catalog: CatalogSpec, store: Store, names: Sequence[str], *, cascade: 
         What was reset.
 
     Raises:
-        UsageError: a name is no derivation, or one that is read by another which is not reset.
+        UsageError: a name is no derivation, or one that is read by another which is not reset, such as one of another
+            catalog.
     """
     for name in names:
         catalog.find_derivation(name)
@@ -57,6 +58,7 @@ def reset(catalog: CatalogSpec, store: Store, names: Sequence[str], *, cascade: 
             hint="add --cascade to reset these too",
         )
     chosen = [*names, *readers]
+    _refuse_others(catalog, store, chosen)
     # A run that begins meanwhile publishes its epoch, and so writes its first file, when this is over.
     with epochs_lock(store.root):
         store.reset(chosen)
@@ -66,3 +68,19 @@ def reset(catalog: CatalogSpec, store: Store, names: Sequence[str], *, cascade: 
             store.files.collect(name)
             TaskLog(store.root, name).write("info", "it starts over: what it had derived is gone", reset=True)
     return chosen
+
+
+def _refuse_others(catalog: CatalogSpec, store: Store, names: Sequence[str]) -> None:
+    """Require that no derivation which only another catalog defines has processed what is about to be reset."""
+    others = []
+    for name in sorted(store.reads.readers(names) - set(catalog.derivations)):
+        state = store.task(name)
+        if state is not None and state.positions:
+            others.append(name)
+    if others:
+        read = f"{', '.join(others)}, which this catalog does not define, {'read' if len(others) > 1 else 'reads'}"
+        raise UsageError(
+            f"{read} {', '.join(names)}, and would keep what followed from the old documents",
+            hint="reset what reads first, with the catalog that defines it; what no catalog defines any more is"
+            " forgotten by 'flowctl compact'",
+        )

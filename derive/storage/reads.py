@@ -206,6 +206,14 @@ class Reads:
             drop_ended(db)
             return _is_at_work(db, task)
 
+    def readers(self, names: Sequence[str]) -> set[str]:
+        """Names of the tasks that hold a right to read any of these collections."""
+        with self._metadata.snapshot() as db:
+            rows: list[Any] = db.execute(
+                "SELECT DISTINCT collection, task FROM capability WHERE task IS NOT NULL"
+            ).fetchall()
+        return {task for collection, task in rows if collection in names}
+
     def forget(self, task: str) -> bool:
         """Take from a task that is gone its right to read; False if it is at work."""
         with self._metadata.transaction() as db:

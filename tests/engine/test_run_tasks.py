@@ -50,6 +50,22 @@ collections:
       transforms:
         - {name: tens, source: r/whole, shuffle: any, lambda: "SELECT $n / 10 AS n, 1 AS times WHERE $n / DIVISOR IS NOT NULL;"}
 """
+OTHER = """
+collections:
+  r/whole:
+    schema: {type: object, required: [n], properties: {n: {type: integer}, times: {type: integer}}}
+    key: [/n]
+  o/sums:
+    schema:
+      type: object
+      required: [of]
+      reduce: {strategy: merge}
+      properties: {of: {type: string}, times: {type: integer, reduce: {strategy: sum}}}
+    key: [/of]
+    derive:
+      using: {sqlite: {}}
+      transforms: [{name: sum, source: r/whole, shuffle: any, lambda: "SELECT 'whole' AS of, 1 AS times;"}]
+"""
 
 
 def world_of(folder: Path, text: str = CATALOG) -> World:
@@ -116,6 +132,31 @@ def test_a_task_that_fails_stops_alone_and_goes_on_once_it_is_mended(tmp_path: P
     undisturbed.step()
 
     assert [row[3] for row in mended.rows("r/tens")] == [row[3] for row in undisturbed.rows("r/tens")]
+
+
+def test_what_another_catalog_has_read_is_not_reset_under_it(tmp_path: Path) -> None:
+    """It would read again what is derived anew, as soon as its own run has sealed the empty collection."""
+    world = world_of(tmp_path)
+    here = world.catalog
+    (tmp_path / "other").mkdir()
+    other = load(write_catalog(tmp_path / "other", OTHER))
+    numbers(world, 1, 12)
+    world.step()
+    world.catalog = other
+    world.wall += 5_000_000
+    world.step()
+    before = [row[3] for row in world.rows("o/sums")]
+
+    with pytest.raises(UsageError, match=r"o/sums, which this catalog does not define, reads r/whole, r/tens,"):
+        reset(here, world.store, ["r/whole"], cascade=True)
+
+    assert reset(other, world.store, ["o/sums"]) == ["o/sums"]
+    assert reset(here, world.store, ["r/whole"], cascade=True) == ["r/whole", "r/tens"]
+    for catalog in (other, here, other):
+        world.catalog = catalog
+        world.wall += 5_000_000
+        world.step()
+    assert [row[3] for row in world.rows("o/sums")] == before
 
 
 def test_a_reset_task_derives_the_same_bytes_again(tmp_path: Path) -> None:
