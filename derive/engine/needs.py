@@ -13,6 +13,7 @@ from derive.document.clock import format_rfc3339
 from derive.engine.plan import current_positions, offset_of
 from derive.errors import TaskError
 from derive.protocol.specs import CatalogSpec, DerivationSpec, TransformSpec
+from derive.storage.capability import WriteCapability
 from derive.storage.frontier import BEGINNING
 from derive.storage.reads import Right
 from derive.storage.store import Store
@@ -28,12 +29,17 @@ def needs(spec: DerivationSpec, positions: Mapping[str, int]) -> dict[str, int]:
     return {each.state_key: _need(spec, each, positions) for each in spec.transforms}
 
 
-def hold(store: Store, spec: DerivationSpec, positions: Mapping[str, int]) -> dict[str, Right]:
-    """Make a task hold what it needs; returns, for each transform (by `state_key`), what it finds."""
+def hold(
+    store: Store, spec: DerivationSpec, positions: Mapping[str, int], capability: WriteCapability | None = None
+) -> dict[str, Right]:
+    """Make a task hold what it needs; returns, for each transform (by `state_key`), what it finds.
+
+    Raises:
+        FencedError: the capability, of the run that asks, is no longer valid.
+    """
     wanted = needs(spec, positions)
-    return store.reads.hold(
-        spec.name, {each.state_key: (each.source, wanted[each.state_key]) for each in spec.transforms}
-    )
+    sources = {each.state_key: (each.source, wanted[each.state_key]) for each in spec.transforms}
+    return store.reads.hold(spec.name, sources, capability)
 
 
 def _need(spec: DerivationSpec, transform: TransformSpec, positions: Mapping[str, int]) -> int:

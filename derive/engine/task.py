@@ -155,7 +155,7 @@ class Task:
         self.begins = tuple(
             each for each in spec.transforms if state.positions and each.state_key not in self._positions
         )
-        rights = hold(store, spec, self._positions)
+        rights = hold(store, spec, self._positions, self._capability)
         self.compacted = tuple(compacted(spec, self._positions, rights))
         fingerprints, edits = fingerprints_of(spec), edits_of(spec, state, self.upper)
         if (fingerprints, edits) != (state.fingerprints, state.edits):

@@ -12,7 +12,8 @@ from typing import Any
 
 import apsw
 
-from derive.storage.capability import LEASE
+from derive.errors import FencedError
+from derive.storage.capability import LEASE, WriteCapability
 from derive.storage.process import is_dead, is_here, this_process
 from derive.storage.timeline import wall_clock
 
@@ -36,6 +37,20 @@ def drop_ended(db: apsw.Connection) -> None:
             rest_task(db, collection)  # its task's own next run collects what it has left
         elif kind == "write":
             db.execute("INSERT OR IGNORE INTO abandoned VALUES (?, ?)", (identifier, collection))
+
+
+def require(db: apsw.Connection, capability: WriteCapability) -> None:
+    """Require that a right to write has neither ended nor been superseded.
+
+    Raises:
+        FencedError: it has.
+    """
+    name = capability.collection
+    if db.execute("SELECT 1 FROM capability WHERE id = ?", (capability.id,)).get is not None:
+        return
+    if capability.epoch and db.execute("SELECT epoch FROM collection WHERE name = ?", (name,)).get > capability.epoch:
+        raise FencedError(f"another flowctl has taken over '{name}'; this one commits nothing more")
+    raise FencedError(f"the lease to write '{name}' ran out", hint="run the command again")
 
 
 def renew_own(db: apsw.Connection) -> None:

@@ -16,10 +16,10 @@ import apsw
 
 from derive.document.clock import format_rfc3339
 from derive.errors import FencedError, FrontierError, UsageError
-from derive.storage.capability import LEASE, ReadCapability
+from derive.storage.capability import LEASE, ReadCapability, WriteCapability
 from derive.storage.files import are_there, replace_segments
 from derive.storage.frontier import BEGINNING, END_OF_TIME
-from derive.storage.lease import drop_ended
+from derive.storage.lease import drop_ended, require
 from derive.storage.metadata import Metadata
 from derive.storage.process import show_process, this_process
 from derive.storage.renewal import renewed
@@ -169,19 +169,27 @@ class Reads:
 
     # Tasks
 
-    def hold(self, task: str, needs: Mapping[str, tuple[str, int]]) -> dict[str, Right]:
+    def hold(
+        self, task: str, needs: Mapping[str, tuple[str, int]], capability: WriteCapability | None = None
+    ) -> dict[str, Right]:
         """Give a task the right to read its sources from where it needs them, and to read nothing else.
 
         Args:
             task: its name.
             needs: for each transform (by state key), its source and the least clock of it that it still needs.
+            capability: the exclusive right of the run that asks; None if it is not a run.
 
         Returns:
             For each transform, what it finds.
+
+        Raises:
+            FencedError: the capability is no longer valid, and what the task needs is no longer for this run to say.
         """
         now = wall_clock()
         found = {}
         with self._metadata.transaction() as db:
+            if capability is not None:
+                require(db, capability)
             rows: list[Any] = db.execute(
                 "DELETE FROM capability WHERE task = ? RETURNING transform, collection, frontier", (task,)
             ).fetchall()
@@ -190,8 +198,8 @@ class Reads:
                 since: int | None = db.execute("SELECT since FROM collection WHERE name = ?", (name,)).get
                 found[transform] = Right(since or BEGINNING, held.get((transform, name), END_OF_TIME) <= frontier)
                 if since is not None:
-                    capability = ReadCapability(str(uuid.uuid4()), name, frontier)
-                    _insert(db, capability, at=now, task=task, transform=transform)
+                    right = ReadCapability(str(uuid.uuid4()), name, frontier)
+                    _insert(db, right, at=now, task=task, transform=transform)
         return found
 
     def holders(self) -> set[str]:

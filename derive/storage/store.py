@@ -17,7 +17,7 @@ import apsw
 import orjson
 
 from derive.document.clock import format_rfc3339
-from derive.errors import FencedError, FrontierError
+from derive.errors import FrontierError
 from derive.protocol.specs import CollectionSpec, SelectorSpec
 from derive.storage.binding import bind, check_partitions
 from derive.storage.capability import LEASE, WriteCapability
@@ -25,7 +25,7 @@ from derive.storage.descriptions import Collection, Edit, TaskCommit, TaskState
 from derive.storage.files import Files, insert_segments
 from derive.storage.frontier import BEGINNING
 from derive.storage.host import Host, this_host
-from derive.storage.lease import drop_ended, renew_own, rest_task
+from derive.storage.lease import drop_ended, renew_own, require, rest_task
 from derive.storage.opening import open_metadata
 from derive.storage.process import this_process
 from derive.storage.reads import Reads, rewind_task
@@ -199,18 +199,6 @@ class Store:
             if capability.epoch and db.changes():
                 rest_task(db, capability.collection)
 
-    @staticmethod
-    def _check(db: apsw.Connection, capability: WriteCapability) -> None:
-        name = capability.collection
-        if db.execute("SELECT 1 FROM capability WHERE id = ?", (capability.id,)).get is not None:
-            return
-        if (
-            capability.epoch
-            and db.execute("SELECT epoch FROM collection WHERE name = ?", (name,)).get > capability.epoch
-        ):
-            raise FencedError(f"another flowctl has taken over '{name}'; this one commits nothing more")
-        raise FencedError(f"the lease to write '{name}' ran out", hint="run the command again")
-
     # Writing
 
     def update_and_downgrade(
@@ -241,7 +229,7 @@ class Store:
         low = min((each.clock_min for each in segments), default=capability.frontier)
         high = max((each.clock_max for each in segments), default=capability.frontier - 1)
         with self._metadata.transaction() as db:
-            self._check(db, capability)
+            require(db, capability)
             name = capability.collection
             upper: int = db.execute("SELECT upper FROM collection WHERE name = ?", (name,)).get
             if low < max(upper, capability.frontier) or high >= max(frontier, low):
@@ -312,7 +300,7 @@ class Store:
         """
         name = capability.collection
         with self._metadata.transaction() as db:
-            self._check(db, capability)
+            require(db, capability)
             db.execute("UPDATE task SET shards = ? WHERE name = ?", (shards, name))
             db.execute("DELETE FROM shard WHERE task = ?", (name,))
             db.executemany("INSERT INTO shard VALUES (?, ?, ?)", [(name, *each) for each in tokens.items()])
@@ -330,7 +318,7 @@ class Store:
         """
         rows = [[edit.part, edit.message, edit.hint, edit.at] for edit in edits]
         with self._metadata.transaction() as db:
-            self._check(db, capability)
+            require(db, capability)
             db.execute(
                 "UPDATE task SET fingerprints = ?, edits = ? WHERE name = ?",
                 (orjson.dumps(dict(fingerprints)).decode(), orjson.dumps(rows).decode(), capability.collection),
@@ -347,7 +335,7 @@ class Store:
             FencedError: the capability is no longer valid.
         """
         with self._metadata.transaction() as db:
-            self._check(db, capability)
+            require(db, capability)
             db.execute("UPDATE task SET error = ? WHERE name = ?", (error, capability.collection))
 
     def reset(self, names: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -9,9 +10,9 @@ import pytest
 from conftest import World, write_catalog
 
 from derive.catalog import load
-from derive.engine.needs import needs, settle
+from derive.engine.needs import hold, needs, settle
 from derive.engine.reset import reset
-from derive.errors import TaskError
+from derive.errors import FencedError, TaskError
 from derive.storage.compaction import compact
 
 CATALOG = """
@@ -150,6 +151,20 @@ def test_a_reset_task_needs_all_there_is(tmp_path: Path) -> None:
     reset(world.catalog, world.store, ["n/totals"])
 
     assert since_of(world, 1_000_000_000) == 11_000_000
+
+
+def test_a_run_that_was_superseded_does_not_say_what_its_task_needs(tmp_path: Path) -> None:
+    """With an older catalog it would give up what a transform of the newer one has yet to read."""
+    world = world_of(tmp_path)
+    second(world, {"k": "a", "n": 1})
+    spec = world.catalog.derivations["n/totals"]
+    older = world.store.acquire_exclusive("n/totals")
+    world.store.acquire_exclusive("n/totals")
+
+    with pytest.raises(FencedError, match="another flowctl has taken over 'n/totals'"):
+        hold(world.store, replace(spec, transforms=spec.transforms[:1]), {}, older)
+
+    assert since_of(world, 1_000_000_000) == 6_000_000
 
 
 def test_a_task_of_an_older_version_is_given_its_right(tmp_path: Path) -> None:
