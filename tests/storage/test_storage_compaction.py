@@ -76,6 +76,8 @@ def test_contents_stay_what_they_are_at_every_time(batches: list[tuple[int, bool
                 for world in (plain, compacted)
             ]
             assert found[0] == found[1]
+        for world in (plain, compacted):
+            world.store.close()  # or its lock of the folder is renewed while that is removed
 
 
 def test_one_segment_is_left_of_each_logical_partition_and_old_files_go_after_a_while(tmp_path: Path) -> None:
