@@ -83,6 +83,19 @@ def test_a_tick_that_does_not_fit_ends_in_an_error_that_says_so(tmp_path: Path) 
     assert executor.sizes == [100]
 
 
+def test_what_is_lost_time_and_again_at_one_size_is_tried_there_ever_less_often() -> None:
+    pace = Pace(Limits(documents=800))
+    lost = 0
+    for _ in range(200):
+        if pace.limits.documents > 500:
+            pace.slow_down(Size(pace.limits.documents, 1))
+            lost += 1
+        else:
+            pace.speed_up()
+
+    assert lost == 9
+
+
 def test_what_succeeds_lets_a_task_take_on_more_again() -> None:
     pace = Pace(Limits(documents=1000, bytes=5000))
     pace.slow_down(Size(documents=100, bytes=3))
