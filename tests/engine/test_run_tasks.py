@@ -393,16 +393,24 @@ def test_until_idle_ends_where_others_do_not_go_on(tmp_path: Path, monkeypatch: 
     assert [(each.transform, each.documents, each.behind) for each in waiting] == [("numbers", 5, "r/pong")]
 
 
-def test_until_idle_does_not_wait_for_the_future(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_until_idle_does_not_wait_for_what_comes_after_it_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = loop_of(tmp_path)
-    world.ingest("r/numbers", [{"n": 9, "at": format_rfc3339(world.wall + 3_600_000_000)}])
     run = world.run()
+    later = [{"n": 9, "at": format_rfc3339(world.wall + 30_000_000)}]
 
     def never(seconds: float) -> None:
         raise AssertionError("it sleeps")
 
+    def step() -> bool:
+        moved = run.step()
+        if later:
+            world.ingest("r/numbers", [later.pop()])
+        return moved
+
     monkeypatch.setattr(run_module, "time", SimpleNamespace(sleep=never))
-    waiting = run.until_idle()
+    waiting = run.until_idle(step)
     run.close()
 
     assert {(each.task, each.transform, each.documents, each.behind) for each in waiting} == {
