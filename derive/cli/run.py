@@ -136,7 +136,7 @@ def _forever(run: Run, scheduler: Scheduler) -> None:
     tidied = time.monotonic()
     while True:
         try:
-            scheduler.look()
+            scheduler.watch()
         except FlowError as error:
             if not error.heals:
                 raise

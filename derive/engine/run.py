@@ -14,6 +14,7 @@ from typing import Protocol
 
 from derive.engine.executor import Executor
 from derive.engine.log import internal
+from derive.engine.news import News
 from derive.engine.plan import Limits, Sources, default_shards, feeds_back_in_memory, offset_of
 from derive.engine.task import Committed, Task, Waiting
 from derive.errors import (
@@ -114,12 +115,21 @@ class Run:
             if chosen:
                 self.cycles.append(chosen)
                 self._absent[chosen] = tuple(name for name in cycle if name not in chosen)
+        self._news = News(store, [task.spec.tick for task in self.tasks.values()])
 
     def seal(self) -> int:
         """Seal the sources to the present; returns it."""
-        now = self._store.timeline.read()
-        self._store.seal(self._sealable, now)
+        self._news.look()
+        now = self._store.seal_now(self._sealable)
+        self._news.sealed(now)
         return now
+
+    def has_news(self) -> bool:
+        """Whether there may be something to do since `seal` was called last."""
+        return self._news.is_any() or any(
+            task.error and task.error.heals and time.monotonic() >= self._retries[name][0]
+            for name, task in self.tasks.items()
+        )
 
     def renew(self) -> None:
         """Keep the right to write of tasks that have been in a transaction for long."""
@@ -148,6 +158,7 @@ class Run:
             EngineLostError: nothing can be run any more.
         """
         tasks = [self.tasks[name] for name in cycle]
+        self._news.rest(cycle, None)
         if not all(self._may_run(each) for each in tasks):
             return False
         whole = (*cycle, *self._absent[cycle])
@@ -179,7 +190,20 @@ class Run:
             moved = self._transact(task, look, frontier) or moved
             if task.error:
                 return False
+        if not moved:
+            self._news.rest(cycle, self._next_due(looks))
         return moved
+
+    def _next_due(self, looks: Mapping[str, Sources]) -> int | None:
+        """The end of the first tick in which a document waits for any of these tasks; None if none waits."""
+        ends = []
+        for name, sources in looks.items():
+            task = self.tasks[name]
+            with self._stopping(task):
+                earliest = task.earliest(sources)
+                if earliest is not None:
+                    ends.append(tick_end(earliest, task.spec.tick))
+        return min(ends, default=None)
 
     def _may_run(self, task: Task) -> bool:
         """Whether a task is well, or its error may have healed by now and has waited its time."""

@@ -71,6 +71,18 @@ class Scheduler:
             self._due.update(range(len(self._threads)))
             self._changed.notify_all()
 
+    def watch(self) -> None:
+        """Look, if there may be anything to see since the last time.
+
+        Raises:
+            FencedError: another run has taken over.
+        """
+        if self._run.has_news():
+            self.look()
+        with self._changed:
+            if self._error:
+                raise self._error
+
     def step(self) -> bool:
         """Seal, and run every task as far as it goes now; returns whether documents were processed or time moved.
 

@@ -267,6 +267,12 @@ class Metadata:
                 if self._db.in_transaction:
                     self._db.execute("COMMIT")
 
+    def version(self) -> int:
+        """Differs from what it was before once another connection has committed something; costs microseconds."""
+        with self._turn, _of_flowctl(self.path):
+            version: int = self._db.execute("PRAGMA data_version").get
+        return version
+
     def close(self) -> None:
         """Close the connection."""
         self._db.close()

@@ -71,6 +71,10 @@ class Store:
         self.reads = Reads(self._metadata)
         self.files = Files(root, self._metadata)
 
+    def version(self) -> int:
+        """Differs from what it was before once another process has committed something."""
+        return self._metadata.version()
+
     def close(self) -> None:
         """Release the metadata database."""
         self._metadata.close()
@@ -258,9 +262,19 @@ class Store:
             The `upper` of each.
         """
         with self._metadata.transaction() as db:
-            renew_own(db)
-            drop_ended(db)
-            return {name: self._advance_upper(db, name, frontier) for name in names}
+            return self._seal(db, names, frontier)
+
+    def seal_now(self, names: Sequence[str]) -> int:
+        """Read the present, and advance collections to it as far as live write capabilities allow; in one commit."""
+        with self._metadata.transaction() as db:
+            now = self.timeline.pass_now(db)
+            self._seal(db, names, now)
+        return now
+
+    def _seal(self, db: apsw.Connection, names: Sequence[str], frontier: int) -> dict[str, int]:
+        renew_own(db)
+        drop_ended(db)
+        return {name: self._advance_upper(db, name, frontier) for name in names}
 
     @staticmethod
     def _advance_upper(db: apsw.Connection, name: str, frontier: int) -> int:

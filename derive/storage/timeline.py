@@ -50,13 +50,14 @@ class Timeline:
 
     Attributes:
         wall: what tells the time.
+        elapsed: what tells how much of it has passed.
     """
 
     def __init__(
         self, metadata: Metadata, wall: Callable[[], int] = wall_clock, elapsed: Elapsed | None = None
     ) -> None:
         self._metadata = metadata
-        self._elapsed = elapsed or (since_boot if wall is wall_clock else _standing)
+        self.elapsed = elapsed or (since_boot if wall is wall_clock else _standing)
         self.wall = wall
 
     def assign(self, count: int) -> int:
@@ -109,6 +110,6 @@ class Timeline:
         """What time it is, by the wall or by what has passed since it was told last, and where the other clock is."""
         row: Any = db.execute("SELECT time, watch, elapsed FROM timeline").fetchone()
         told, watch, then = row
-        now = self._elapsed()
+        now = self.elapsed()
         passed = max(0, now[1] - then) if now[0] == watch else 0
         return max(self.wall(), told + passed - passed // _CATCH_UP), now

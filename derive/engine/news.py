@@ -1,0 +1,66 @@
+"""News: whether a run that goes on may have something to do, so that one that is idle costs next to nothing.
+
+To look for work is to seal the sources, and then to say of each derivation how far time has come: commits that wait for
+the disk, ten times a second if nobody asked before whether there can be any. There can when another process has
+committed something, and when the tick of a document that waits has ended. Otherwise a look now and then is enough, and
+tells readers that nothing has happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from derive.storage.frontier import tick_end
+from derive.storage.store import Store
+
+IDLE = 5_000_000
+"""How often time moves where nothing else does, microseconds."""
+
+
+class News:
+    """What there was to do at the last look, and what has happened since.
+
+    Args:
+        store: where it happens.
+        ticks: lengths of the ticks of all derivations, microseconds.
+    """
+
+    def __init__(self, store: Store, ticks: Iterable[int]) -> None:
+        self._store = store
+        self._tick = min(ticks, default=0)
+        self._due: dict[Collection[str], int] = {}
+        self._looked: int | None = None
+        self._version = 0
+        self._now = 0
+
+    def look(self) -> None:
+        """Begin to look: what other processes commit from here on is news."""
+        self._version = self._store.version()
+        _, self._looked = self._store.timeline.elapsed()
+
+    def sealed(self, now: int) -> None:
+        """Note up to when the sources are sealed."""
+        self._now = now
+
+    def rest(self, cycle: Collection[str], due: int | None) -> None:
+        """Note that a cycle has nothing to do now.
+
+        Args:
+            cycle: names of its derivations.
+            due: the end of the first tick in which a document waits for it; None if none waits.
+        """
+        if due is None:
+            self._due.pop(cycle, None)
+        else:
+            self._due[cycle] = due
+
+    def is_any(self) -> bool:
+        """Whether there may be something to do since the last look."""
+        _, elapsed = self._store.timeline.elapsed()
+        if self._looked is None or elapsed - self._looked >= IDLE or self._store.version() != self._version:
+            return True
+        due = min(list(self._due.values()), default=None)
+        if due is None:
+            return False
+        # What was due already waits for another derivation, which goes on at the end of a tick.
+        return self._store.timeline.present() >= (due if due > self._now else tick_end(self._now, self._tick))

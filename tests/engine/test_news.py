@@ -1,0 +1,173 @@
+"""A run that goes on looks for work when there may be some, and costs next to nothing when there is none."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import apsw
+import pytest
+from conftest import World, write_catalog
+
+from derive.catalog import load
+from derive.engine.executor import InProcessExecutor
+from derive.engine.news import IDLE
+from derive.engine.run import Run
+from derive.engine.scheduler import Scheduler
+from derive.errors import FencedError
+from derive.storage.store import Store
+
+SCHEMA = "{type: object, required: [id], properties: {id: {type: integer}}}"
+CATALOG = f"""
+collections:
+  n/left: {{key: [/id], schema: {SCHEMA}}}
+  n/right: {{key: [/id], schema: {SCHEMA}}}
+  n/copies:
+    key: [/id]
+    schema: {SCHEMA}
+    derive:
+      using: {{sqlite: {{}}}}
+      transforms: [{{name: copy, source: n/left, shuffle: any, lambda: SELECT $id}}]
+  n/late:
+    key: [/id]
+    schema: {SCHEMA}
+    derive:
+      using: {{sqlite: {{}}}}
+      transforms: [{{name: wait, source: n/copies, shuffle: any, readDelay: 3s, lambda: SELECT $id}}]
+  n/both:
+    key: [/id]
+    schema: {SCHEMA}
+    derive:
+      using: {{sqlite: {{}}}}
+      transforms:
+        - {{name: copies, source: n/copies, shuffle: any, lambda: SELECT $id}}
+        - {{name: right, source: n/right, shuffle: any, lambda: SELECT $id}}
+      shards: {{maxTxnDuration: 2s}}
+"""
+BASE = 1_700_000_000_000_000
+DERIVED = ["n/copies", "n/late", "n/both"]
+POLL = 100_000
+SECOND = 1_000_000
+
+
+@dataclass
+class Life:
+    """A run that polls ten times a second, and somebody else who ingests, on one data folder."""
+
+    folder: Path
+    watches: bool
+    wall: int = BASE
+    looks: list[int] = field(default_factory=list)
+    commits: list[int] = field(default_factory=list)
+    seen: list[list[int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir()
+        catalog = load(write_catalog(self.folder, CATALOG))
+        self.other = World(self.folder / "data", catalog, wall=self.wall)
+        self.store = Store(
+            self.folder / "data",
+            wall=lambda: self.wall,
+            durable=False,
+            elapsed=lambda: ("this", self.wall - BASE),
+        )
+        self.run = Run(catalog, self.store, InProcessExecutor(), shards=1)
+        self.reader = apsw.Connection(str(self.folder / "data" / "metadata.db"))
+        self.version = 0
+
+    def poll(self, seconds: float) -> None:
+        for _ in range(round(seconds * SECOND / POLL)):
+            self.wall += POLL
+            if not self.watches or self.run.has_news():
+                self.looks.append(self.wall - BASE)
+                self.run.step()
+            version = self.reader.execute("PRAGMA data_version").get
+            if version != self.version:
+                self.version = version
+                self.commits.append(self.wall - BASE)
+            self.seen.append([self.documents(name) for name in DERIVED])
+
+    def ingest(self, collection: str, number: int) -> None:
+        self.other.wall = self.wall
+        self.other.ingest(collection, [{"id": number}], None)
+
+    def documents(self, name: str) -> int:
+        """How many there are; to read them would be to commit the right to."""
+        known = self.other.store.collection(name)
+        return known.documents if known else 0
+
+    def outcome(self) -> dict[str, list[str]]:
+        return {name: [f"{row[0] - BASE}: {row[3]}" for row in self.other.rows(name)] for name in DERIVED}
+
+    def close(self) -> None:
+        self.reader.close()
+        self.run.close()
+        self.store.close()
+        self.other.store.close()
+
+
+@pytest.fixture
+def lives(tmp_path: Path) -> Iterator[tuple[Life, Life]]:
+    watching, always = Life(tmp_path / "watching", watches=True), Life(tmp_path / "always", watches=False)
+    yield watching, always
+    watching.close()
+    always.close()
+
+
+def test_an_idle_run_commits_every_five_seconds(lives: tuple[Life, Life]) -> None:
+    watching, always = lives
+    for life in lives:
+        life.ingest("n/left", 1)
+        life.poll(10)
+        life.looks.clear()
+        life.commits.clear()
+        life.poll(60)
+
+    assert (len(always.looks), len(always.commits)) == (600, 600)
+    assert len(watching.looks) == len(watching.commits) == 60 * SECOND // IDLE == 12
+
+
+def test_l1_what_is_derived_is_there_as_early_as_if_it_looked_all_the_time(lives: tuple[Life, Life]) -> None:
+    for life in lives:
+        life.poll(7.3)
+        for number, (collection, seconds) in enumerate(
+            [("n/left", 0.4), ("n/right", 0.3), ("n/left", 6.2), ("n/right", 2.9), ("n/right", 11), ("n/left", 0.1)]
+        ):
+            life.ingest(collection, number)
+            life.poll(seconds)
+        life.poll(12)
+
+    watching, always = lives
+    assert watching.seen == always.seen
+    assert watching.outcome() == always.outcome()
+    assert len(watching.outcome()["n/both"]) == 6
+    assert len(watching.looks) < len(always.looks) / 4
+
+
+def test_what_waits_for_an_ingestion_at_work_goes_on_once_that_is_done(lives: tuple[Life, Life]) -> None:
+    watching, _ = lives
+    capability = watching.other.store.acquire_shared("n/left")
+    watching.ingest("n/left", 1)
+    watching.poll(4)
+    assert watching.documents("n/copies") == 0
+
+    watching.other.store.drop(capability)
+    watching.poll(0.1)
+
+    assert watching.outcome()["n/copies"] == ['0: {"id":1}']
+
+
+def test_a_scheduler_that_watches_says_that_another_run_has_taken_over(lives: tuple[Life, Life]) -> None:
+    watching, _ = lives
+    with Scheduler(watching.run, threads=1) as scheduler:
+        scheduler.watch()
+        watching.other.wall = watching.wall
+        newer = watching.other.run()
+        watching.wall += 2 * SECOND
+        with pytest.raises(FencedError, match="another flowctl has taken over"):
+            for _ in range(1_000):
+                scheduler.watch()
+                threading.Event().wait(0.01)
+    newer.close()
