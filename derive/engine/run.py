@@ -290,6 +290,10 @@ class Run:
         standing = {
             name: name for name in self._catalog.derivations if name not in self.tasks or self.tasks[name].error
         }
+        for name in self._sealable:  # a run of another catalog may derive it, and have failed at that
+            state = self._store.task(name)
+            if state is not None and state.error:
+                standing[name] = name
         count = -1
         while count < len(standing):
             count = len(standing)

@@ -417,3 +417,47 @@ def test_until_idle_does_not_wait_for_what_comes_after_it_began(
         ("r/ping", "begin", 1, None),
         ("r/both", "numbers", 1, None),
     }
+
+
+OTHERS = """
+collections:
+  r/ping:
+    schema: {type: object, required: [n, at], properties: {n: {type: integer}, at: {type: string}}}
+    key: [/n]
+  r/copies:
+    schema: {type: object, required: [n], properties: {n: {type: integer}}}
+    key: [/n]
+    derive:
+      using: {sqlite: {}}
+      shards: {maxTxnDuration: 30s}
+      transforms: [{name: copy, source: r/ping, shuffle: any, lambda: SELECT $n}]
+"""
+
+
+def test_until_idle_ends_where_the_run_of_another_catalog_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has failed, and keeps the right to write what it derives."""
+    world = loop_of(tmp_path)
+    executor = FailsFirst(times=0)
+    failing = world.run(executor)
+    for number in (9, 8):
+        world.wall += 2_000_000
+        world.ingest("r/numbers", [{"n": number, "at": format_rfc3339(world.wall - 1_500_000)}])
+        failing.step()
+        executor.times = 1
+    (tmp_path / "other").mkdir()
+    other = World(world.root, load(write_catalog(tmp_path / "other", OTHERS)), wall=world.wall + 60_000_000)
+    run = other.run()
+    naps: list[float] = []
+
+    def nap(seconds: float) -> None:
+        naps.append(seconds)
+        assert len(naps) < 5, "it waits for ever"
+
+    monkeypatch.setattr(run_module, "time", SimpleNamespace(sleep=nap))
+    run.until_idle()
+
+    assert [name for name, task in failing.tasks.items() if task.error] == ["r/ping"]
+    run.close()
+    failing.close()
