@@ -148,7 +148,7 @@ def test_l1_and_l2_any_schedule_of_crashes_gives_the_same_bytes(
         for part, now in pieces(documents, data):
             ingest = {"do": "ingest", "arguments": [SOURCE, begin, part], "wall": now}
             server.order(order | ingest, data.draw(CRASHES))
-            server.order(order | {"do": "run", "arguments": [3], "wall": now}, data.draw(CRASHES))
+            server.order(order | {"do": "run", "arguments": [3, 2_000_000], "wall": now}, data.draw(CRASHES))
             begin += len(part)
         crashed = world_of(folder, "crashed", text)
         assert crashed.digest() == whole
