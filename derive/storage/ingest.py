@@ -34,7 +34,9 @@ from derive.storage.texts import write_texts
 SKEW = 60_000_000
 """How far beyond the present a document's own time may be, microseconds: clocks of machines differ."""
 
-_BATCH = 5_000
+_BATCH, _BATCH_BYTES, _STEP = 5_000, 8 << 20, 100
+"""Documents are handled so many at once, or of so many bytes; bytes are counted after so many documents."""
+
 _MOST_PROBLEMS = 10
 
 
@@ -124,7 +126,7 @@ class Ingestion:
         history = _History(capability.frontier, self._spec.name)
         count = 0
         last = capability.frontier
-        for batch in _batches(name, lines, _BATCH):
+        for batch in _batches(name, lines):
             numbers, documents, keys = self._valid(batch, problems)
             if problems.count:
                 continue  # keep looking for more, but write nothing
@@ -269,11 +271,15 @@ class _History:
         return clock, self._seq
 
 
-def _batches(name: str, lines: Iterable[Line], size: int) -> Iterator[list[Line]]:
+def _batches(name: str, lines: Iterable[Line]) -> Iterator[list[Line]]:
     iterator = iter(lines)
     while True:
+        batch: list[Line] = []
+        size = 0
         try:
-            batch = list(islice(iterator, size))
+            while len(batch) < _BATCH and size < _BATCH_BYTES and (part := list(islice(iterator, _STEP))):
+                batch += part
+                size += sum(len(text) for _, text in part if isinstance(text, bytes))
         except OSError as exc:
             raise DocumentError(f"{name} cannot be read: {exc.strerror or exc}", hint=NOTHING_INGESTED) from exc
         if not batch:

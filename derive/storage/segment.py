@@ -49,6 +49,9 @@ COMPACTED, INGESTED = "compact-", "ingest-"
 """Begin the names of files that compaction and ingestion wrote; what follows `ingest-` is the capability's id."""
 
 _ROW_GROUP = 16_384
+_BUFFER_BYTES = 16 << 20
+"""How many bytes of rows a writer holds at most, in all of its files together."""
+
 _FILE_ROWS = 2_000_000
 _OPEN_FILES = 64
 
@@ -95,7 +98,7 @@ class _OpenFile:
         self.path = path
         self.partition = partition
         self.buffered: list[pa.RecordBatch] = []
-        self.buffered_rows = 0
+        self.buffered_rows = self.buffered_bytes = 0
         self.rows = 0
         self.clock_min = 0
         self.last: tuple[int, int, bytes] | None = None
@@ -111,6 +114,7 @@ class _OpenFile:
         self.last = _place(batch, batch.num_rows - 1)
         self.buffered.append(batch)
         self.buffered_rows += batch.num_rows
+        self.buffered_bytes += batch.nbytes
         self.rows += batch.num_rows
         if self.buffered_rows >= _ROW_GROUP:
             self.flush()
@@ -118,7 +122,7 @@ class _OpenFile:
     def flush(self) -> None:
         if self.buffered:
             self.writer.write_table(pa.Table.from_batches(self.buffered), row_group_size=_ROW_GROUP)
-            self.buffered, self.buffered_rows = [], 0
+            self.buffered, self.buffered_rows, self.buffered_bytes = [], 0, 0
 
     def close(self) -> Segment:
         self.flush()
@@ -190,6 +194,8 @@ class SegmentWriter:
             self._open[label] = file
         self._open.move_to_end(label)
         file.append(updates)
+        if sum(each.buffered_bytes for each in self._open.values()) > _BUFFER_BYTES:
+            max(self._open.values(), key=lambda each: each.buffered_bytes).flush()
 
     def close(self) -> list[Segment]:
         """Finish all files; they and their folders are synced when this returns."""

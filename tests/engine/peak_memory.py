@@ -66,9 +66,25 @@ def peak(text: str, count: int) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
+def ingested(count: int) -> int:
+    """The greatest size of this process, KiB, by the time that it has ingested so many documents of 200 kB."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "flow.yaml").write_text(CATALOG.replace("SHUFFLE", "any"))
+        store = Store(folder / "data", durable=False)
+        lines = ((n, b'{"id":%d,"text":"%s"}' % (n, b"x" * 200_000)) for n in range(1, count + 1))
+        Ingestion(store, load(folder / "flow.yaml").collections["t/source"]).load("test", lines)
+        store.close()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
 def main() -> None:
     """Measure the shape that is named."""
     shape = sys.argv[1]
+    if shape == "ingest":
+        before = ingested(10)
+        sys.stdout.write(str((ingested(2_000) - before) // 1024))
+        return
     text = CATALOG.replace("SHUFFLE", "any" if shape == "sliced" else "{key: [/id]}") + LOOP * (shape == "loop")
     before = peak(text, 10_000)
     sys.stdout.write(str((peak(text, 120_000) - before) // 1024))

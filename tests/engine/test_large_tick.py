@@ -190,3 +190,11 @@ def test_what_is_in_memory_does_not_grow_with_the_tick(shape: str) -> None:
 
     # Without a bound the second tick, of 120,000 documents, takes at least 150 MiB more than the first, of 10,000.
     assert int(found.stdout) < 75
+
+
+def test_what_is_in_memory_does_not_grow_with_the_length_of_ingested_documents() -> None:
+    script = Path(__file__).with_name("peak_memory.py")
+    found = subprocess.run([sys.executable, str(script), "ingest"], capture_output=True, text=True, check=True)
+
+    # 400 MB are ingested. Counted by documents and not by bytes, all of them would be in memory, several times.
+    assert int(found.stdout) < 300
