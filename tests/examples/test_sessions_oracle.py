@@ -55,8 +55,8 @@ def test_sessions_are_those_of_a_plain_loop_in_any_number_of_pieces_and_shards(t
         world = World(tmp_path / f"{shards}-{pieces}", catalog)
         size = -(-len(documents) // pieces)
         for place in range(0, len(documents), size):
-            world.ingest("sessions/clicks", documents[place : place + size])
             world.wall = LAST if place + size >= len(documents) else time_of(documents[place + size])
+            world.ingest("sessions/clicks", documents[place : place + size])
             world.step(shards=shards)
         found.append(world.rows("sessions/sessions"))
     pages: dict[tuple[str, int], list[str]] = {}
