@@ -336,8 +336,10 @@ class CrashMachine(RuleBasedStateMachine):
                 belong |= {str((folder / file).relative_to(root)) for file in ("state.db", "lock")}
                 attempts = [entry for entry in folder.glob("*-*") if entry.is_dir()]
                 belong |= {str(file.relative_to(root)) for entry in attempts for file in entry.iterdir()}
-                assert len(attempts) <= 1
                 if number in task.tokens:
+                    # Attempts at one transaction stay together until the next one.
+                    transaction = task.tokens[number].rpartition("-")[0]
+                    assert {entry.name.rpartition("-")[0] for entry in attempts} <= {transaction}
                     assert _token(folder, task.tokens[number]) == task.tokens[number]
         found = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
         assert {each for each in found - belong if not re.search(r"/ingest-[^/]*$", each)} == set()
