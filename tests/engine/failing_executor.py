@@ -1,0 +1,23 @@
+"""An executor that fails, for tests of what a run does then."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from derive.engine.executor import InProcessExecutor
+from derive.engine.plan import Plan, Progress
+from derive.engine.worker import Message
+from derive.errors import DiskFullError
+
+
+@dataclass
+class FailsFirst(InProcessExecutor):
+    """Finds the disk full, a number of times."""
+
+    times: int
+
+    def execute(self, plan: Plan, progress: Progress) -> list[Message]:
+        if self.times:
+            self.times -= 1
+            raise DiskFullError("no space left on the device")
+        return super().execute(plan, progress)

@@ -1,0 +1,166 @@
+"""Cycles of derivations, and when a run that ends once it is idle is idle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from conftest import World, write_catalog
+from failing_executor import FailsFirst
+
+from derive.catalog import load
+from derive.document.clock import format_rfc3339
+from derive.engine import run as run_module
+from derive.engine.executor import InProcessExecutor
+from derive.engine.run import Run
+
+LOOP = """
+collections:
+  r/numbers: &numbers
+    schema: {type: object, required: [n, at], properties: {n: {type: integer}, at: {type: string}}}
+    key: [/n]
+  r/ping:
+    <<: *numbers
+    derive:
+      using: {sqlite: {}}
+      transforms:
+        - {name: begin, source: r/numbers, shuffle: any, lambda: "SELECT $n, $at;"}
+        - {name: back, source: r/pong, shuffle: any, lambda: "SELECT $n - 1 AS n, $at WHERE $n > 0;"}
+  r/pong:
+    <<: *numbers
+    derive:
+      using: {sqlite: {}}
+      transforms:
+        - {name: return, source: r/ping, shuffle: any, lambda: "SELECT $n - 1 AS n, $at WHERE $n > 0;"}
+  r/both:
+    <<: *numbers
+    derive:
+      using: {sqlite: {}}
+      transforms:
+        - {name: pongs, source: r/pong, shuffle: any, lambda: "SELECT $n, $at;"}
+        - {name: numbers, source: r/numbers, shuffle: any, lambda: "SELECT $n + 100 AS n, $at;"}
+"""
+
+
+def loop_of(folder: Path, text: str = LOOP) -> World:
+    world = World(folder / "data", load(write_catalog(folder, text)), wall=BASE + 60_000_000)
+    if world.store.collection("r/numbers") is None:
+        world.ingest("r/numbers", [{"n": n, "at": format_rfc3339(BASE + n * 700_000)} for n in range(5)])
+    return world
+
+
+BASE = 1_700_000_000_000_000
+
+
+@pytest.mark.parametrize(
+    "without",
+    [lambda text: text.replace("using: {sqlite: {}}", "using: {sqlite: {}}\n      shards: {disable: true}", 1), None],
+)
+def test_part_of_a_cycle_does_not_run_ahead_of_the_rest(tmp_path: Path, without: Callable[[str], str] | None) -> None:
+    """Wherever it is disabled or left out, what it derives later has earlier clocks than the present."""
+    (tmp_path / "whole").mkdir()
+    whole = loop_of(tmp_path / "whole")
+    whole.step()
+
+    if without is None:
+        part = loop_of(tmp_path)
+        for name in ("r/pong", "r/ping"):
+            run = Run(part.catalog, part.store, InProcessExecutor(), tasks=[name])
+            run.step()
+            run.close()
+    else:
+        part = loop_of(tmp_path, without(LOOP))
+        part.step()
+        part = loop_of(tmp_path)
+    part.step()
+
+    assert len(whole.rows("r/ping")) > 5
+    assert part.digest() == whole.digest()
+
+
+def test_until_idle_ends_where_others_do_not_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = loop_of(tmp_path)
+    run = Run(world.catalog, world.store, InProcessExecutor(), tasks=["r/both"])
+    naps: list[float] = []
+
+    def nap(seconds: float) -> None:
+        naps.append(seconds)
+        assert len(naps) < 5, "it waits for ever"
+
+    monkeypatch.setattr(run_module, "time", SimpleNamespace(sleep=nap))
+    waiting = run.until_idle()
+    run.close()
+
+    assert [(each.transform, each.documents, each.behind) for each in waiting] == [("numbers", 5, "r/pong")]
+
+
+def test_until_idle_does_not_wait_for_what_comes_after_it_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = loop_of(tmp_path)
+    run = world.run()
+    later = [{"n": 9, "at": format_rfc3339(world.wall + 30_000_000)}]
+
+    def never(seconds: float) -> None:
+        raise AssertionError("it sleeps")
+
+    def step() -> bool:
+        moved = run.step()
+        if later:
+            world.ingest("r/numbers", [later.pop()])
+        return moved
+
+    monkeypatch.setattr(run_module, "time", SimpleNamespace(sleep=never))
+    waiting = run.until_idle(step)
+    run.close()
+
+    assert {(each.task, each.transform, each.documents, each.behind) for each in waiting} == {
+        ("r/ping", "begin", 1, None),
+        ("r/both", "numbers", 1, None),
+    }
+
+
+OTHERS = """
+collections:
+  r/ping:
+    schema: {type: object, required: [n, at], properties: {n: {type: integer}, at: {type: string}}}
+    key: [/n]
+  r/copies:
+    schema: {type: object, required: [n], properties: {n: {type: integer}}}
+    key: [/n]
+    derive:
+      using: {sqlite: {}}
+      shards: {maxTxnDuration: 30s}
+      transforms: [{name: copy, source: r/ping, shuffle: any, lambda: SELECT $n}]
+"""
+
+
+def test_until_idle_ends_where_the_run_of_another_catalog_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has failed, and keeps the right to write what it derives."""
+    world = loop_of(tmp_path)
+    executor = FailsFirst(times=0)
+    failing = world.run(executor)
+    for number in (9, 8):
+        world.wall += 2_000_000
+        world.ingest("r/numbers", [{"n": number, "at": format_rfc3339(world.wall - 1_500_000)}])
+        failing.step()
+        executor.times = 1
+    (tmp_path / "other").mkdir()
+    other = World(world.root, load(write_catalog(tmp_path / "other", OTHERS)), wall=world.wall + 60_000_000)
+    run = other.run()
+    naps: list[float] = []
+
+    def nap(seconds: float) -> None:
+        naps.append(seconds)
+        assert len(naps) < 5, "it waits for ever"
+
+    monkeypatch.setattr(run_module, "time", SimpleNamespace(sleep=nap))
+    run.until_idle()
+
+    assert [name for name, task in failing.tasks.items() if task.error] == ["r/ping"]
+    run.close()
+    failing.close()
