@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import resource
@@ -83,6 +84,8 @@ class DenoProcess:
         for descriptor in (self._stdin, self._stdout):
             with suppress(OSError, AttributeError):  # Linux's; elsewhere pipes are as they are
                 fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        self._sending = threading.Lock()  # held while a line is sent, and while the descriptor it goes to is closed
+        self._ended = False
         self._poll = select.poll()  # unlike `select`, for descriptors of any number
         self._poll.register(self._stdout, select.POLLIN)
         self._read = bytearray()
@@ -121,8 +124,11 @@ class DenoProcess:
             OSError: the process is gone.
         """
         rest = memoryview(line + b"\n")
-        while rest:
-            rest = rest[os.write(self._stdin, rest) :]
+        with self._sending:
+            if self._ended:
+                raise BrokenPipeError(errno.EPIPE, "the Deno process was ended")
+            while rest:
+                rest = rest[os.write(self._stdin, rest) :]
 
     def ask(self, question: Any, seconds: float) -> bytes:
         """Send something that is answered by one line, and return that; empty if the process is gone.
@@ -179,10 +185,17 @@ class DenoProcess:
             self._process.kill()
         status = self._process.wait()
         self._listener.join(_PATIENCE)
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                with suppress(OSError):
-                    stream.close()
+        # A descriptor that is closed under a thread that sends would be the next process's. The write of one that waits
+        # fails, as nobody is left to read, except where a fork keeps the other end: then it stays open.
+        if self._sending.acquire(timeout=_PATIENCE):
+            try:
+                self._ended = True
+                for stream in (self._process.stdin, self._process.stdout):
+                    if stream is not None:
+                        with suppress(OSError):
+                            stream.close()
+            finally:
+                self._sending.release()
         return status, self._tail.decode("utf-8", "replace").strip()
 
     def abandon(self) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +17,8 @@ from hypothesis import strategies as st
 from typescript_derivation import CLOCK, HEAD, derivation, invoke, lambdas, open_session, run
 
 from connectors.derive_typescript.pool import POOL
+from connectors.derive_typescript.process import DenoProcess
+from connectors.derive_typescript.project import digest_of
 from derive.errors import LambdaError, LostError
 from derive.protocol.derive import ReadBatch
 from derive.protocol.specs import Document
@@ -286,6 +290,8 @@ import os, sys
 sys.path.insert(0, sys.argv[1])
 from typescript_derivation import invoke, lambdas, open_session
 from connectors.derive_typescript.pool import POOL
+from connectors.derive_typescript.process import DenoProcess
+from connectors.derive_typescript.project import digest_of
 spec = lambdas("return [read.doc];")
 def used():
     session = open_session(spec)
@@ -308,6 +314,37 @@ def test_a_fork_starts_a_process_of_its_own() -> None:
     """Spark forks its Python workers."""
     command = [sys.executable, "-W", "ignore", "-c", FORK, str(Path(__file__).parent)]
     assert subprocess.run(command, check=False, timeout=60).returncode == 0
+
+
+def test_a_thread_that_still_sends_never_reaches_the_next_process() -> None:
+    """A descriptor that is closed under it would be the next process's, by number."""
+    process = DenoProcess(spec := lambdas("return [read.doc];"), digest_of(spec))
+    os.kill(process.pid, signal.SIGSTOP)  # so that the pipe is full, and the thread waits
+    refused: list[OSError] = []
+
+    def send() -> None:
+        try:
+            while True:
+                process.send(b"x" * (1 << 16))
+        except OSError as error:
+            refused.append(error)
+
+    sender = threading.Thread(target=send, daemon=True)
+    sender.start()
+    sender.join(0.3)
+    assert sender.is_alive()
+    process.end()
+    pipes = [os.pipe() for _ in range(8)]  # take the numbers that are free by now
+    try:
+        sender.join(10)
+        assert refused
+        with pytest.raises(BrokenPipeError):
+            process.send(b"x")
+        assert select.select([read for read, _ in pipes], [], [], 0)[0] == []
+    finally:
+        for read, write in pipes:
+            os.close(read)
+            os.close(write)
 
 
 def test_a_batch_that_was_not_read_to_its_end_ends_the_process() -> None:
