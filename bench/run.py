@@ -28,9 +28,9 @@ import orjson
 
 from derive.catalog import load
 from derive.engine.run import Run
-from derive.engine.spark import SparkExecutor
 from derive.engine.task import Committed
 from derive.protocol.specs import CatalogSpec
+from derive.spark.executor import SparkExecutor
 from derive.storage.ingest import Ingestion
 from derive.storage.inputs.json_lines import json_lines
 from derive.storage.store import Store
@@ -176,7 +176,7 @@ class Timer:
         raise error
 
 
-_KINDS = {"a Python worker": b"-m\0derive.engine.daemon\0", "the Java virtual machine": b"org.apache.spark"}
+_KINDS = {"a Python worker": b"-m\0derive.spark.daemon\0", "the Java virtual machine": b"org.apache.spark"}
 
 
 class PeakMemory:

@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 from derive.catalog import load
 from derive.protocol.specs import CollectionSpec
 from derive.storage.contents import ReadOptions, read_rows, reduce_in_memory
+from derive.storage.segments.texts import parse_texts
 from derive.storage.store import Store
-from derive.storage.texts import parse_texts
 
 Document: TypeAlias = dict[str, Any]
 

@@ -13,13 +13,13 @@ from hypothesis import HealthCheck, settings
 
 from derive.catalog import load
 from derive.engine.executor import Executor, InProcessExecutor
-from derive.engine.plan import Limits
 from derive.engine.run import Run
-from derive.engine.spark import SparkExecutor
 from derive.protocol.specs import CatalogSpec, Document
+from derive.spark.executor import SparkExecutor
 from derive.storage.contents import ReadOptions, read_rows
 from derive.storage.ingest import Ingestion
 from derive.storage.store import Store
+from derive.time.limits import Limits
 
 # How fast a loaded machine makes up an example says nothing about the code.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -104,7 +104,7 @@ def read_command(
     from derive.catalog import load
     from derive.errors import UsageError
     from derive.storage.contents import ReadOptions
-    from derive.storage.opening import is_data_folder
+    from derive.storage.metadata.opening import is_data_folder
     from derive.storage.store import Store
 
     if follow and (reduced or as_of is not None):
@@ -158,8 +158,8 @@ def _rows_of(batch: RecordBatch) -> Iterator[Row]:
 def _reduced(
     store: Store, spec: CollectionSpec, options: ReadOptions, master: str | None, folder: Path
 ) -> Generator[Row]:
-    from derive.engine.read import read_reduced
-    from derive.engine.spark import SparkExecutor
+    from derive.spark.executor import SparkExecutor
+    from derive.spark.reduced_read import read_reduced
 
     with TemporaryDirectory(prefix="flowctl-") as elsewhere:
         logs = folder / "logs" if os.access(folder, os.W_OK) else Path(elsewhere)

@@ -13,7 +13,7 @@ import click
 from derive.cli.options import catalog_options, clock_of, output_option, stored_folder
 
 if TYPE_CHECKING:
-    from derive.engine.log import Entry, LogReader
+    from derive.storage.task_log import Entry, LogReader
 
 _POLL_SECONDS = 0.2
 
@@ -52,7 +52,7 @@ def command(
     """
     from derive.catalog import load
     from derive.document.clock import format_rfc3339
-    from derive.engine.log import LEVELS, LogReader
+    from derive.storage.task_log import LEVELS, LogReader
 
     catalog = load(source)
     names = [catalog.find_derivation(each).name for each in tasks] or list(catalog.derivations)

@@ -110,7 +110,7 @@ def stored_folder(source: Path, data: Path | None) -> Path:
     import os
 
     from derive.errors import StorageError, UsageError
-    from derive.storage.opening import is_data_folder
+    from derive.storage.metadata.opening import is_data_folder
 
     folder = data_folder(source, data)
     if folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK):
@@ -124,7 +124,7 @@ def stored_folder(source: Path, data: Path | None) -> Path:
 
 def _meant(folder: Path, default: Path) -> Path | None:
     """The data folder that was probably meant by a path that is none."""
-    from derive.storage.opening import is_data_folder
+    from derive.storage.metadata.opening import is_data_folder
     from derive.suggest import suggest
 
     if is_data_folder(folder / default.name):

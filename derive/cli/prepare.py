@@ -17,7 +17,7 @@ def command() -> None:
       flowctl prepare
     """
     from derive.cli.console import note
-    from derive.engine.prepare import is_prepared, prepare
+    from derive.spark.class_archive import is_prepared, prepare
 
     if is_prepared():
         note("Spark's classes are archived already")

@@ -66,12 +66,12 @@ def command(
     from derive.catalog import load
     from derive.catalog.check import check
     from derive.cli.console import Progress, note
-    from derive.engine.plan import Limits
     from derive.engine.run import Run
     from derive.engine.scheduler import Scheduler
-    from derive.engine.spark import SparkExecutor
     from derive.errors import CatalogError
+    from derive.spark.executor import SparkExecutor
     from derive.storage.store import Store
+    from derive.time.limits import Limits
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a supervisor's Ctrl-C
     catalog = within_limits(

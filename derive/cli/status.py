@@ -91,7 +91,7 @@ def _row(store: Store, spec: DerivationSpec) -> tuple[dict[str, Any], FlowError 
     from derive.engine.plan import current_positions
     from derive.engine.task import find_waiting
     from derive.errors import FlowError, StorageError
-    from derive.storage.frontier import BEGINNING
+    from derive.time.frontier import BEGINNING
 
     task, known = store.task(spec.name), store.collection(spec.name)
     error = FlowError.from_json(orjson.loads(task.error)) if task and task.error else None
@@ -141,7 +141,7 @@ def _rate(store: Store, task: str) -> float | None:
 
     What was before a reset does not count. Below 100, a tenth of a document matters.
     """
-    from derive.engine.log import recent_entries
+    from derive.storage.task_log import recent_entries
 
     entries = list(recent_entries(store.root, task))
     begin = max((number for number, each in enumerate(entries, start=1) if each.get("reset")), default=0)

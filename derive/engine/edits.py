@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from derive.protocol.specs import DerivationSpec
-from derive.storage.descriptions import Edit, TaskState
+from derive.storage.metadata.descriptions import Edit, TaskState
 
 _MODULE = "/module"
 """The part that is a TypeScript module; no transform has this name."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from typing import Protocol
 
-from derive.engine.plan import Plan, Progress
-from derive.engine.worker import Message, run_alone
+from derive.shard.plan import Plan, Progress
+from derive.shard.worker import Message, run_alone
 
 
 class Executor(Protocol):

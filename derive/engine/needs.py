@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from derive.document.clock import format_rfc3339
-from derive.engine.plan import current_positions, offset_of
+from derive.engine.plan import current_positions
 from derive.errors import TaskError
 from derive.protocol.specs import CatalogSpec, DerivationSpec, TransformSpec
-from derive.storage.capability import WriteCapability
-from derive.storage.frontier import BEGINNING
+from derive.storage.metadata.capability import WriteCapability
 from derive.storage.reads import Right
 from derive.storage.store import Store
+from derive.time.frontier import BEGINNING
+from derive.time.positions import offset_of
 
 
 def needs(spec: DerivationSpec, positions: Mapping[str, int]) -> dict[str, int]:

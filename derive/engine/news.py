@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from derive.storage.frontier import tick_end
 from derive.storage.store import Store
+from derive.time.frontier import tick_end
 
 IDLE = 5_000_000
 """How often time moves where nothing else does, microseconds."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from derive.engine.plan import Limits, Size
+from derive.time.limits import Limits, Size
 
 _MOST_PATIENCE = 64
 

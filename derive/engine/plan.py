@@ -7,121 +7,22 @@ transaction. The end is bounded by what is final: the `upper` of each source, ad
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal, TypeAlias
 
 import numpy as np
 
-from derive.engine.attempt import Attempt
 from derive.errors import TaskError
 from derive.protocol.specs import DerivationSpec, TransformSpec
-from derive.storage.descriptions import Place, TaskState
-from derive.storage.frontier import BEGINNING, END_OF_TIME, tick_begin, tick_end
-from derive.storage.reader import SourceRead
-from derive.storage.segment import Segment
-from derive.storage.segment_file import read_clocks
+from derive.shard.plan import Shape
+from derive.storage.metadata.descriptions import Place, TaskState
+from derive.storage.segments.segment_file import read_clocks
 from derive.storage.store import Store
-
-Shape: TypeAlias = Literal["slices", "single", "sharded"]
-"""How a transaction is cut: into slices of time (nothing is shared between documents), one shard that combines as it
-goes, or several shards with a second shuffle behind them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How work is cut. Numbers of documents and bytes are estimates; bytes are as stored, which is compressed.
-
-    Attributes:
-        documents: one transaction covers about so many at most; a tick is never cut.
-        bytes: the same in bytes.
-        slice_documents: one slice covers about so many at most: enough for what a Spark task costs not to matter.
-        small_documents: so many are not worth a second task, …
-        small_bytes: … if they have no more bytes than these.
-    """
-
-    documents: int = 2_000_000
-    bytes: int = 512 << 20
-    slice_documents: int = 250_000
-    small_documents: int = 20_000
-    small_bytes: int = 8 << 20
-
-    def hold(self, size: Size) -> bool:
-        """Whether a transaction of this size is within them."""
-        return size.documents <= self.documents and size.bytes <= self.bytes
-
-    def is_small(self, size: Size) -> bool:
-        """Whether there is too little to read for more than one task to be worth its while."""
-        return size.documents <= self.small_documents and size.bytes <= self.small_bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Size:
-    """About how much there is to read.
-
-    Attributes:
-        documents: how many.
-        bytes: as stored.
-    """
-
-    documents: int
-    bytes: int
-
-
-MEMORY = 128 << 20
-"""About how many bytes of documents that belong together a task holds in memory before it spills them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """One transaction of a derivation, as data.
-
-    Attributes:
-        spec: the derivation.
-        root: the data folder.
-        token: a UUID of this transaction's own.
-        epoch: of the run; workers of an older one are fenced.
-        transaction: counts the transactions that the run has begun for this task.
-        shape: how it is cut.
-        shards: how many shards the task has.
-        tokens: by shard number, the name of the attempt whose state the shard must be at.
-        clamp: the output's `upper`: published clocks are not below it.
-        end: adjusted clock at which the transaction ends, a tick boundary.
-        reads: what to read, one entry per transform that takes part.
-        slices: for the shapes that are read in slices, ascending borders in adjusted time, first and last included.
-        is_small: there is too little to read for more than one task to be worth its while.
-        memory: about how many bytes of documents that belong together a task holds in memory before it spills them.
-    """
-
-    spec: DerivationSpec
-    root: Path
-    token: str
-    epoch: int
-    transaction: int
-    shape: Shape
-    shards: int
-    tokens: Mapping[int, str]
-    clamp: int
-    end: int
-    reads: tuple[SourceRead, ...]
-    slices: tuple[int, ...] = ()
-    is_small: bool = False
-    memory: int = MEMORY
-
-    @property
-    def tasks(self) -> int:
-        """Into how many tasks that need nothing of one another it can be cut."""
-        return len(self.slices) - 1 if self.shape == "slices" else 1
-
-    def attempt(self, number: int) -> Attempt:
-        """An attempt at a part of this transaction, by the number its executor gives it."""
-        return Attempt(self.epoch, self.transaction, number, self.token)
-
-
-def offset_of(spec: DerivationSpec, transform: TransformSpec) -> int:
-    """Microseconds from a source document's clock to its adjusted clock: the read delay and the feedback tick."""
-    return transform.read_delay + (spec.tick if transform.feedback else 0)
+from derive.time.frontier import BEGINNING, END_OF_TIME, tick_begin, tick_end
+from derive.time.limits import Limits, Size
+from derive.time.positions import offset_of
+from derive.time.segment import Segment
+from derive.time.source_read import SourceRead
 
 
 def current_positions(spec: DerivationSpec, state: TaskState) -> dict[str, int]:
@@ -344,7 +245,3 @@ def slice_borders(
         if border > max(borders[-1], clamp) and border < last:
             borders.append(border)
     return (*borders, last)
-
-
-Progress: TypeAlias = Callable[[int], None]
-"""Told now and then how many documents of the transaction have been processed so far."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from derive.engine.log import TaskLog
-from derive.engine.state import epochs_lock, remove_state
 from derive.errors import UsageError
 from derive.failpoint import reach
 from derive.protocol.specs import CatalogSpec
+from derive.shard.state import epochs_lock, remove_state
 from derive.storage.store import Store
+from derive.storage.task_log import TaskLog
 
 
 def readers_of(catalog: CatalogSpec, store: Store, names: Sequence[str]) -> list[str]:

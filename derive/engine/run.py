@@ -13,9 +13,8 @@ from dataclasses import replace
 from typing import Protocol
 
 from derive.engine.executor import Executor
-from derive.engine.log import internal
 from derive.engine.news import News
-from derive.engine.plan import Limits, Sources, default_shards, feeds_back_in_memory, offset_of
+from derive.engine.plan import Sources, default_shards, feeds_back_in_memory
 from derive.engine.task import Committed, Task, Waiting
 from derive.errors import (
     BusyError,
@@ -28,8 +27,11 @@ from derive.errors import (
 )
 from derive.protocol.specs import CatalogSpec, TransformSpec
 from derive.storage.compaction import compact
-from derive.storage.frontier import END_OF_TIME, tick_end
 from derive.storage.store import Store
+from derive.storage.task_log import internal
+from derive.time.frontier import END_OF_TIME, tick_end
+from derive.time.limits import Limits
+from derive.time.positions import offset_of
 
 _HELD_SECONDS = 0.1
 

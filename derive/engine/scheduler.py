@@ -10,7 +10,7 @@ import threading
 from types import TracebackType
 
 from derive.engine.run import Run
-from derive.storage.capability import RENEW_SECONDS
+from derive.storage.metadata.capability import RENEW_SECONDS
 
 _PATIENCE = 10.0
 """Seconds to wait for threads to end whose transactions were made to fail."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from derive.engine.attempt import Attempt
-from derive.engine.state import copy_state, fold, publish_epoch, remove_shards, shard_folder
 from derive.errors import FencedError, TaskError
 from derive.failpoint import reach
+from derive.shard.attempt import Attempt
+from derive.shard.state import copy_state, fold, publish_epoch, remove_shards, shard_folder
 from derive.storage.store import Store
 
 _MOST_SHARDS = 1024

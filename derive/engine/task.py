@@ -19,13 +19,9 @@ import orjson
 from derive.document.clock import format_rfc3339
 from derive.engine.edits import edits_of, fingerprints_of
 from derive.engine.executor import Executor
-from derive.engine.log import TaskLog
 from derive.engine.needs import compacted, hold, lost, needs
 from derive.engine.pace import Pace
 from derive.engine.plan import (
-    Limits,
-    Plan,
-    Shape,
     Sources,
     choose_end,
     current_positions,
@@ -36,14 +32,17 @@ from derive.engine.plan import (
     size_of,
     slice_borders,
 )
-from derive.engine.state import publish_epoch, remove_shards
-from derive.engine.worker import Message, progress_folder
 from derive.errors import BusyError, DiskFullError, FlowError, LostError, SegmentMissingError
 from derive.protocol.specs import DerivationSpec, TransformSpec
-from derive.storage.capability import WriteCapability
-from derive.storage.descriptions import TaskCommit
-from derive.storage.frontier import BEGINNING, END_OF_TIME, tick_begin
+from derive.shard.plan import Plan, Shape
+from derive.shard.state import publish_epoch, remove_shards
+from derive.shard.worker import Message, progress_folder
+from derive.storage.metadata.capability import WriteCapability
+from derive.storage.metadata.descriptions import TaskCommit
 from derive.storage.store import Store
+from derive.storage.task_log import TaskLog
+from derive.time.frontier import BEGINNING, END_OF_TIME, tick_begin
+from derive.time.limits import Limits
 
 
 @dataclass(frozen=True, slots=True)

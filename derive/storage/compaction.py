@@ -21,14 +21,15 @@ import orjson
 from derive.errors import FlowError
 from derive.failpoint import reach
 from derive.protocol.specs import CollectionSpec, SelectorSpec
-from derive.storage.fold import Fold, by_partition, copy_rows
-from derive.storage.frontier import BEGINNING, END_OF_TIME
-from derive.storage.metadata import translated
-from derive.storage.reader import SourceRead
+from derive.storage.metadata.database import translated
 from derive.storage.reads import Hold
-from derive.storage.segment import COMPACTED, Segment, SegmentWriter
+from derive.storage.segments.fold import Fold, by_partition, copy_rows
+from derive.storage.segments.writer import COMPACTED, SegmentWriter
 from derive.storage.store import Store
 from derive.storage.timeline import wall_clock
+from derive.time.frontier import BEGINNING, END_OF_TIME
+from derive.time.segment import Segment
+from derive.time.source_read import SourceRead
 
 GRACE = 600_000_000
 """How long replaced files are kept, microseconds."""

@@ -13,9 +13,10 @@ from derive.document.pointer import MISSING
 from derive.errors import FencedError, FrontierError, SegmentMissingError, UsageError
 from derive.protocol.specs import JSON, CollectionSpec, Document, SelectorSpec
 from derive.reduce.combiner import Combiner
-from derive.storage.frontier import BEGINNING
-from derive.storage.reader import SourceRead, read_sorted
+from derive.storage.segments.reader import read_sorted
 from derive.storage.store import Store
+from derive.time.frontier import BEGINNING
+from derive.time.source_read import SourceRead
 
 
 @dataclass(frozen=True, slots=True)

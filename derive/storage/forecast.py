@@ -10,9 +10,9 @@ import numpy as np
 from derive.protocol.specs import CollectionSpec, SelectorSpec
 from derive.storage.compaction import choose
 from derive.storage.reads import Hold
-from derive.storage.segment import Segment
-from derive.storage.segment_file import read_clocks
+from derive.storage.segments.segment_file import read_clocks
 from derive.storage.store import Store
+from derive.time.segment import Segment
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,13 +23,13 @@ from derive.document.pointer import MISSING, compile_pointer
 from derive.errors import DocumentError, FrontierError
 from derive.protocol.specs import JSON, CollectionSpec, Document
 from derive.schema.validator import compile_validator
-from derive.storage.capability import RENEW_SECONDS, WriteCapability
 from derive.storage.inputs.line import NOTHING_INGESTED, Line
-from derive.storage.label import compile_labels
-from derive.storage.metadata import translated
-from derive.storage.segment import INGESTED, ROWS, SegmentWriter
+from derive.storage.metadata.capability import RENEW_SECONDS, WriteCapability
+from derive.storage.metadata.database import translated
+from derive.storage.segments.label import compile_labels
+from derive.storage.segments.texts import write_texts
+from derive.storage.segments.writer import INGESTED, ROWS, SegmentWriter
 from derive.storage.store import Store
-from derive.storage.texts import write_texts
 
 SKEW = 60_000_000
 """How far beyond the present a document's own time may be, microseconds: clocks of machines differ."""

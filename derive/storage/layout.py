@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from derive.storage.durable import make_folders, sync
-from derive.storage.partition import collection_folder, former_folder
+from derive.storage.segments.partition import collection_folder, former_folder
 
 _SHARD = re.compile("[0-9a-f]{8}-[0-9a-f]{8}")
 

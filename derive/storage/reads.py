@@ -16,15 +16,15 @@ import apsw
 
 from derive.document.clock import format_rfc3339
 from derive.errors import FencedError, FrontierError, UsageError
-from derive.storage.capability import LEASE, ReadCapability, WriteCapability
-from derive.storage.files import are_there, replace_segments
-from derive.storage.frontier import BEGINNING, END_OF_TIME
-from derive.storage.lease import drop_ended, require
-from derive.storage.metadata import Metadata
-from derive.storage.process import show_process, this_process
-from derive.storage.renewal import renewed
-from derive.storage.segment import Segment
+from derive.storage.garbage import are_there, replace_segments
+from derive.storage.metadata.capability import LEASE, ReadCapability, WriteCapability
+from derive.storage.metadata.database import Metadata
+from derive.storage.metadata.lease import drop_ended, require
+from derive.storage.metadata.process import show_process, this_process
+from derive.storage.metadata.renewal import renewed
 from derive.storage.timeline import wall_clock
+from derive.time.frontier import BEGINNING, END_OF_TIME
+from derive.time.segment import Segment
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,20 +19,20 @@ import orjson
 from derive.document.clock import format_rfc3339
 from derive.errors import FrontierError
 from derive.protocol.specs import CollectionSpec, SelectorSpec
-from derive.storage.binding import bind, check_partitions
-from derive.storage.capability import LEASE, WriteCapability
-from derive.storage.descriptions import Collection, Edit, TaskCommit, TaskState
-from derive.storage.files import Files, insert_segments
-from derive.storage.frontier import BEGINNING
-from derive.storage.host import Host, this_host
-from derive.storage.lease import drop_ended, renew_own, require, rest_task
-from derive.storage.opening import open_metadata
-from derive.storage.process import this_process
+from derive.storage.garbage import Files, insert_segments
+from derive.storage.metadata.binding import bind, check_partitions
+from derive.storage.metadata.capability import LEASE, WriteCapability
+from derive.storage.metadata.descriptions import Collection, Edit, TaskCommit, TaskState
+from derive.storage.metadata.host import Host, this_host
+from derive.storage.metadata.lease import drop_ended, renew_own, require, rest_task
+from derive.storage.metadata.opening import open_metadata
+from derive.storage.metadata.process import this_process
+from derive.storage.metadata.renewal import renewed
+from derive.storage.metadata.tasks import commit_task, read_task
 from derive.storage.reads import Reads, rewind_task
-from derive.storage.renewal import renewed
-from derive.storage.segment import Segment
-from derive.storage.tasks import commit_task, read_task
 from derive.storage.timeline import Elapsed, Timeline, wall_clock
+from derive.time.frontier import BEGINNING
+from derive.time.segment import Segment
 
 
 class Store:

@@ -9,11 +9,11 @@ import pyarrow as pa
 
 from derive.errors import FencedError, SegmentMissingError
 from derive.protocol.specs import CollectionSpec
-from derive.storage.capability import RENEW_SECONDS
 from derive.storage.contents import ReadOptions, read_between
-from derive.storage.frontier import BEGINNING
-from derive.storage.reader import read_sorted
+from derive.storage.metadata.capability import RENEW_SECONDS
+from derive.storage.segments.reader import read_sorted
 from derive.storage.store import Store
+from derive.time.frontier import BEGINNING
 
 
 def subscribe_at(

@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 
 import apsw
 
-from derive.storage.metadata import Metadata
-from derive.storage.process import boot
+from derive.storage.metadata.database import Metadata
+from derive.storage.metadata.process import boot
 
 Elapsed: TypeAlias = Callable[[], tuple[str, int]]
 """A clock that nobody sets: which one it is, and microseconds on it, which say nothing beside those of another."""

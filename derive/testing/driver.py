@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 
 from derive.document.key import compile_key
-from derive.engine.log import Entry, recent_entries
 from derive.errors import FlowError
 from derive.position import Position
 from derive.protocol.specs import (
@@ -27,7 +26,8 @@ from derive.protocol.specs import (
 from derive.reduce.combiner import Combiner
 from derive.storage.contents import ReadOptions, read_rows, reduce_in_memory
 from derive.storage.ingest import Ingestion
-from derive.storage.texts import parse_texts
+from derive.storage.segments.texts import parse_texts
+from derive.storage.task_log import Entry, recent_entries
 from derive.testing.diff import Difference, differences
 from derive.testing.pairing import pair_documents
 from derive.testing.virtual_time import VirtualTime

@@ -14,8 +14,8 @@ from derive.engine.run import Run
 from derive.engine.task import Waiting
 from derive.errors import TaskError
 from derive.protocol.specs import CatalogSpec, TestSpec, show_offset
-from derive.storage.frontier import tick_end
 from derive.storage.store import Store
+from derive.time.frontier import tick_end
 
 SHARDS = 3
 """Shards of each task, so that tests exercise shuffles."""

@@ -8,8 +8,8 @@ from pathlib import Path
 from conftest import write_catalog
 from test_main import flowctl
 
-from derive.engine.log import TaskLog
 from derive.storage.store import Store
+from derive.storage.task_log import TaskLog
 from derive.storage.timeline import since_boot, wall_clock
 
 CATALOG = """

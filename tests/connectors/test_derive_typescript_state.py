@@ -18,10 +18,10 @@ from connectors.derive_typescript import TypeScriptConnector
 from connectors.derive_typescript.pool import POOL
 from connectors.derive_typescript.session import TypeScriptSession
 from connectors.derive_typescript.state import State, merged
-from derive.engine.attempt import Attempt
-from derive.engine.state import fold, open_state
 from derive.errors import LambdaError
 from derive.protocol.specs import JSON, DerivationSpec
+from derive.shard.attempt import Attempt
+from derive.shard.state import fold, open_state
 
 # The examples of RFC 7396, appendix A: target, patch and result.
 EXAMPLES: list[tuple[JSON, JSON, JSON]] = [

@@ -19,17 +19,18 @@ from power_cut import do_under_power
 from derive import failpoint
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
-from derive.engine.plan import Limits, Plan, Progress
 from derive.engine.reset import reset
 from derive.engine.run import Run
 from derive.engine.split import split
-from derive.engine.worker import Message, run_alone
 from derive.errors import FencedError
 from derive.protocol.derive import find_connector
 from derive.protocol.specs import CatalogSpec
+from derive.shard.plan import Plan, Progress
+from derive.shard.worker import Message, run_alone
 from derive.storage.compaction import compact
 from derive.storage.ingest import Ingestion
 from derive.storage.store import Store
+from derive.time.limits import Limits
 
 
 def main() -> None:

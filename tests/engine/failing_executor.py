@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from derive.engine.executor import InProcessExecutor
-from derive.engine.plan import Plan, Progress
-from derive.engine.worker import Message
 from derive.errors import DiskFullError
+from derive.shard.plan import Plan, Progress
+from derive.shard.worker import Message
 
 
 @dataclass

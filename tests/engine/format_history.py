@@ -25,8 +25,8 @@ from derive.engine.executor import InProcessExecutor
 from derive.engine.run import Run
 from derive.engine.split import split
 from derive.protocol.specs import CatalogSpec
-from derive.storage import metadata
 from derive.storage.ingest import Ingestion
+from derive.storage.metadata import database as metadata
 from derive.storage.store import Store
 
 FORMATS = Path(__file__).with_name("formats")

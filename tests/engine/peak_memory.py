@@ -10,9 +10,9 @@ from pathlib import Path
 
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
-from derive.engine.plan import Plan, Progress
 from derive.engine.run import Run
-from derive.engine.worker import Message
+from derive.shard.plan import Plan, Progress
+from derive.shard.worker import Message
 from derive.storage.ingest import Ingestion
 from derive.storage.store import Store
 

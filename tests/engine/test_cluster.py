@@ -18,7 +18,7 @@ from test_kill import expected as expected  # noqa: PLC0414 (a fixture)
 from test_kill import source as source  # noqa: PLC0414
 from victims import processes_of
 
-from derive.engine.java import JAVA_OPTIONS, archive_options, ensure_java
+from derive.spark.java import JAVA_OPTIONS, archive_options, ensure_java
 
 pytestmark = pytest.mark.spark
 

@@ -29,7 +29,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 
 from derive.catalog import load
 from derive.document.clock import format_rfc3339
-from derive.engine.state import shard_folder
+from derive.shard.state import shard_folder
 from derive.storage.contents import ReadOptions, read_rows
 
 BASE = 1_700_000_000_000_000

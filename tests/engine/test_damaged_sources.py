@@ -10,17 +10,17 @@ from conftest import World, write_catalog
 
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
-from derive.engine.plan import Plan, Progress
-from derive.engine.read import read_reduced
 from derive.engine.reset import reset
-from derive.engine.spark import SparkExecutor
 from derive.engine.task import find_waiting
-from derive.engine.worker import Message
 from derive.errors import FencedError, FlowError, ReductionError, SegmentError, SegmentMissingError
 from derive.protocol.specs import SelectorSpec
+from derive.shard.plan import Plan, Progress
+from derive.shard.worker import Message
+from derive.spark.executor import SparkExecutor
+from derive.spark.reduced_read import read_reduced
 from derive.storage.contents import ReadOptions
-from derive.storage.segment import Segment
 from derive.storage.store import Store
+from derive.time.segment import Segment
 
 CATALOG = """
 collections:

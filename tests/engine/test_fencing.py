@@ -19,14 +19,14 @@ from derive import failpoint
 from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.engine.executor import InProcessExecutor
-from derive.engine.plan import Plan, Progress
 from derive.engine.reset import reset
 from derive.engine.run import Run
 from derive.engine.split import split
-from derive.engine.state import task_folder
-from derive.engine.worker import Message
 from derive.errors import FencedError, StorageError
-from derive.storage.capability import WriteCapability
+from derive.shard.plan import Plan, Progress
+from derive.shard.state import task_folder
+from derive.shard.worker import Message
+from derive.storage.metadata.capability import WriteCapability
 from derive.storage.store import Store
 
 CATALOG = """

@@ -17,7 +17,7 @@ from derive.catalog import load
 from derive.engine.reset import reset
 from derive.engine.split import split
 from derive.storage.compaction import compact
-from derive.storage.metadata import FORMAT
+from derive.storage.metadata.database import FORMAT
 
 VERSIONS = sorted(int(file.name.removesuffix(".tar.xz")) for file in FORMATS.iterdir())
 DONE = 3

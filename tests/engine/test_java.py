@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from derive.engine.java import ensure_java, java_options
 from derive.errors import TaskError
+from derive.spark.java import ensure_java, java_options
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -19,7 +19,7 @@ TOOLS = ("bash", "cat", "dirname", "env", "ls", "mkdir", "rm", "sed", "sh", "una
 SPARK = """
 import sys
 from pathlib import Path
-from derive.engine.java import ensure_java, java_options
+from derive.spark.java import ensure_java, java_options
 ensure_java()
 from pyspark.sql import SparkSession
 builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")

@@ -19,9 +19,9 @@ from derive import failpoint
 from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.engine.executor import InProcessExecutor
-from derive.engine.plan import Plan, Progress
-from derive.engine.worker import Message, run_alone
 from derive.errors import OutdatedError
+from derive.shard.plan import Plan, Progress
+from derive.shard.worker import Message, run_alone
 
 CATALOG = """
 collections:

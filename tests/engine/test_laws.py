@@ -20,11 +20,11 @@ from random_catalogs import BASE, SECOND, SOURCE, catalogs, histories
 from derive.catalog import load
 from derive.document.clock import format_rfc3339, parse_rfc3339
 from derive.engine.executor import InProcessExecutor
-from derive.engine.plan import Limits
 from derive.engine.run import Run
-from derive.engine.spark import SparkExecutor
 from derive.engine.split import split
+from derive.spark.executor import SparkExecutor
 from derive.storage.compaction import compact
+from derive.time.limits import Limits
 
 Documents = list[dict[str, Any]]
 

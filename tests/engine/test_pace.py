@@ -11,11 +11,13 @@ from conftest import World, write_catalog
 from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.engine.executor import InProcessExecutor
-from derive.engine.log import recent_entries
 from derive.engine.pace import Pace
-from derive.engine.plan import Limits, Plan, Progress, Size, size_of
-from derive.engine.worker import Message, run_alone
+from derive.engine.plan import size_of
 from derive.errors import InternalError, LostError
+from derive.shard.plan import Plan, Progress
+from derive.shard.worker import Message, run_alone
+from derive.storage.task_log import recent_entries
+from derive.time.limits import Limits, Size
 
 CATALOG = """
 collections:

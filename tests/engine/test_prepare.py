@@ -10,8 +10,8 @@ import pytest
 from test_java import SPARK
 from test_kill import FLOWCTL
 
-from derive.engine import java
-from derive.engine.java import archive_options, ensure_java
+from derive.spark import java
+from derive.spark.java import archive_options, ensure_java
 
 pytestmark = pytest.mark.spark
 

@@ -14,8 +14,8 @@ from derive.engine import run as run_module
 from derive.engine.reset import reset
 from derive.engine.run import Run
 from derive.engine.split import split
-from derive.engine.state import task_folder
 from derive.errors import StorageError, TaskError, UsageError
+from derive.shard.state import task_folder
 
 CATALOG = """
 collections:

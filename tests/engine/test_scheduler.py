@@ -12,12 +12,12 @@ from conftest import World, write_catalog
 
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
-from derive.engine.log import recent_entries
-from derive.engine.plan import Plan, Progress
 from derive.engine.run import Run
 from derive.engine.scheduler import Scheduler
-from derive.engine.worker import Message
 from derive.errors import FencedError, TaskError
+from derive.shard.plan import Plan, Progress
+from derive.shard.worker import Message
+from derive.storage.task_log import recent_entries
 
 SCHEMA = "{type: object, required: [id, n], properties: {id: {type: integer}, n: {type: integer}}}"
 CATALOG = f"""

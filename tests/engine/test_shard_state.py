@@ -8,9 +8,9 @@ from pathlib import Path
 import apsw
 import pytest
 
-from derive.engine.attempt import Attempt
-from derive.engine.state import fold, open_state, publish_epoch
 from derive.errors import FencedError, OutdatedError, StorageError
+from derive.shard.attempt import Attempt
+from derive.shard.state import fold, open_state, publish_epoch
 from derive.storage.store import Store
 
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from derive.engine import shuffle
-from derive.engine.shuffle import PACKETS, merge_ticks, owners_of_keys, pack_message, pack_rows, unpack_rows
+from derive.shard import shuffle
+from derive.shard.shuffle import PACKETS, merge_ticks, owners_of_keys, pack_message, pack_rows, unpack_rows
 
 ROWS = pa.schema([pa.field("clock", pa.int64(), nullable=False), pa.field("text", pa.string(), nullable=False)])
 

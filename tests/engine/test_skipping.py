@@ -12,7 +12,7 @@ from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.errors import StorageError
 from derive.protocol.specs import SelectorSpec
-from derive.storage.segment import Segment
+from derive.time.segment import Segment
 
 BASE = 1_700_000_000_000_000
 SECOND = 1_000_000

@@ -14,9 +14,9 @@ from conftest import World, write_catalog
 
 from derive.catalog import load
 from derive.document.clock import format_rfc3339
-from derive.engine.plan import Limits
-from derive.engine.spark import SparkExecutor
 from derive.errors import LostError
+from derive.spark.executor import SparkExecutor
+from derive.time.limits import Limits
 
 pytestmark = pytest.mark.spark
 

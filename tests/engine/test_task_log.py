@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from derive.engine import log as log_module
-from derive.engine.log import Entry, LogReader, TaskLog, log_file, recent_entries
+from derive.storage import task_log as log_module
+from derive.storage.task_log import Entry, LogReader, TaskLog, log_file, recent_entries
 
 TASK = "acme/b c"
 

@@ -20,7 +20,7 @@ from derive.catalog import load
 from derive.document.clock import format_duration, format_rfc3339
 from derive.protocol.specs import Document, IngestStep, TestStep, VerifyStep
 from derive.storage.contents import ReadOptions, read_rows, reduce_in_memory
-from derive.storage.texts import parse_texts
+from derive.storage.segments.texts import parse_texts
 from derive.testing.driver import run_tests
 
 EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "15"))

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.engine.executor import InProcessExecutor
-from derive.engine.plan import Limits
 from derive.engine.run import Run, Silent
 from derive.engine.task import Committed
 from derive.errors import FrontierError
-from derive.storage.descriptions import TaskCommit
+from derive.storage.metadata.descriptions import TaskCommit
+from derive.time.limits import Limits
 
 CATALOG = """
 collections:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-_DAEMON = b"-m\0derive.engine.daemon\0"
+_DAEMON = b"-m\0derive.spark.daemon\0"
 
 
 def python_workers(session: int) -> list[int]:

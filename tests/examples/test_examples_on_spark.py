@@ -13,7 +13,7 @@ from conftest import World
 from example_script import EXAMPLES, import_script
 
 from derive.catalog import load
-from derive.engine.spark import SparkExecutor
+from derive.spark.executor import SparkExecutor
 from derive.storage.contents import reduce_in_memory
 
 pytestmark = [pytest.mark.spark, pytest.mark.deno]

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from derive.document.exact import dump_exact
 from derive.errors import DocumentError
-from derive.storage import texts
-from derive.storage.texts import parse_texts, write_texts
+from derive.storage.segments import texts
+from derive.storage.segments.texts import parse_texts, write_texts
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8)

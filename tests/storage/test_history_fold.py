@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.protocol.specs import Document, SelectorSpec
-from derive.storage import fold
 from derive.storage.compaction import compact
 from derive.storage.contents import ReadOptions, read_rows, reduce_in_memory
-from derive.storage.texts import parse_texts
+from derive.storage.segments import fold
+from derive.storage.segments.texts import parse_texts
 
 CATALOG = """
 collections:

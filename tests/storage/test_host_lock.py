@@ -15,7 +15,7 @@ from conftest import World
 
 from derive.errors import FencedError, StorageError
 from derive.protocol.specs import CatalogSpec
-from derive.storage.host import BEAT_SECONDS, SILENT_SECONDS, Host, HostLock, this_host
+from derive.storage.metadata.host import BEAT_SECONDS, SILENT_SECONDS, Host, HostLock, this_host
 from derive.storage.store import Store
 
 ALPHA, BETA = Host("alpha", "1"), Host("beta", "2")
@@ -147,8 +147,8 @@ def test_workers_on_other_machines_do_not_open_the_metadata(
 ) -> None:
     """A worker is a process that is handed a plan; it must do without the database, which is taken away meanwhile."""
     from derive.engine.executor import InProcessExecutor
-    from derive.engine.plan import Plan, Progress
-    from derive.engine.worker import Message
+    from derive.shard.plan import Plan, Progress
+    from derive.shard.worker import Message
 
     class ElsewhereExecutor(InProcessExecutor):
         def execute(self, plan: Plan, progress: Progress) -> list[Message]:

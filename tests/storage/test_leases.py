@@ -16,9 +16,9 @@ from conftest import World, write_catalog
 from derive.catalog import load
 from derive.errors import FencedError
 from derive.protocol.specs import CatalogSpec
-from derive.storage.capability import LEASE, WriteCapability
 from derive.storage.ingest import Ingestion
-from derive.storage.process import this_process
+from derive.storage.metadata.capability import LEASE, WriteCapability
+from derive.storage.metadata.process import this_process
 from derive.storage.store import Store
 from derive.storage.timeline import wall_clock
 

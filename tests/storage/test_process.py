@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from derive.storage.process import is_dead, is_here, show_process, this_process
+from derive.storage.metadata.process import is_dead, is_here, show_process, this_process
 
 SLEEP = [sys.executable, "-c", "import time; print(flush=True); time.sleep(60)"]
 

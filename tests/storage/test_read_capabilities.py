@@ -18,9 +18,9 @@ from derive.protocol.specs import CatalogSpec, CollectionSpec
 from derive.storage.compaction import compact
 from derive.storage.contents import ReadOptions, read_rows, reading
 from derive.storage.ingest import Ingestion
-from derive.storage.reader import read_sorted
 from derive.storage.reads import Frontiers
-from derive.storage.segment import INGESTED
+from derive.storage.segments.reader import read_sorted
+from derive.storage.segments.writer import INGESTED
 from derive.storage.subscription import subscribe_at
 
 CATALOG = """

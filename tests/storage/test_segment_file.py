@@ -18,7 +18,7 @@ from derive.errors import BusyError, FlowError, SegmentError, SegmentMissingErro
 from derive.protocol.specs import SelectorSpec
 from derive.storage.compaction import compact
 from derive.storage.contents import ReadOptions
-from derive.storage.metadata import Metadata
+from derive.storage.metadata.database import Metadata
 from derive.storage.store import Store
 from derive.storage.subscription import subscribe_at
 

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from derive.errors import DiskFullError
-from derive.storage.sorter import Sorter
-from derive.storage.spill import Spill
+from derive.storage.segments.sorter import Sorter
+from derive.storage.segments.spill import Spill
 
 ROWS = pa.schema([("time", pa.int64()), ("key", pa.binary()), ("text", pa.string())])
 # No two rows are equal, which the number in their text sees to.

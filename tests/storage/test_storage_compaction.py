@@ -15,13 +15,14 @@ from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.errors import StorageError
 from derive.protocol.specs import SelectorSpec
-from derive.storage import compaction, fold
+from derive.storage import compaction
 from derive.storage.compaction import Compaction, choose, compact
 from derive.storage.contents import ReadOptions, read_rows
-from derive.storage.files import Files
-from derive.storage.metadata import FORMAT
-from derive.storage.segment import Segment
+from derive.storage.garbage import Files
+from derive.storage.metadata.database import FORMAT
+from derive.storage.segments import fold
 from derive.storage.store import Store
+from derive.time.segment import Segment
 
 CATALOG = """
 collections:

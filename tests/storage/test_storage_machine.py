@@ -28,14 +28,15 @@ from derive.document.key import pack
 from derive.errors import FrontierError
 from derive.failpoint import FAILPOINTS
 from derive.protocol.specs import Document, SelectorSpec
-from derive.storage.capability import ReadCapability, WriteCapability
 from derive.storage.contents import ReadOptions, read_rows, reading, reduce_in_memory
 from derive.storage.ingest import Ingestion
-from derive.storage.reader import SourceRead, read_sorted
+from derive.storage.metadata.capability import ReadCapability, WriteCapability
 from derive.storage.reads import Right
-from derive.storage.segment import INGESTED, SegmentWriter
+from derive.storage.segments.reader import read_sorted
+from derive.storage.segments.texts import parse_texts
+from derive.storage.segments.writer import INGESTED, SegmentWriter
 from derive.storage.store import Store
-from derive.storage.texts import parse_texts
+from derive.time.source_read import SourceRead
 
 CATALOG = """
 collections:

@@ -13,16 +13,17 @@ from conftest import World
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from derive.engine.combine import rows_of
 from derive.errors import DocumentError, FencedError, FrontierError, StorageError
 from derive.protocol.specs import CatalogSpec, CollectionSpec
+from derive.shard.combine import rows_of
 from derive.storage.contents import ReadOptions, read_rows
 from derive.storage.ingest import Ingestion
 from derive.storage.inputs.csv_rows import csv_rows
 from derive.storage.inputs.json_lines import json_lines
-from derive.storage.label import compile_labels
-from derive.storage.reader import SourceRead, read_sorted
-from derive.storage.segment import SegmentWriter
+from derive.storage.segments.label import compile_labels
+from derive.storage.segments.reader import read_sorted
+from derive.storage.segments.writer import SegmentWriter
+from derive.time.source_read import SourceRead
 
 CATALOG = """
 collections:

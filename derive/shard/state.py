@@ -1,0 +1,347 @@
+"""A shard's state: one SQLite database, and write-ahead logs that are prepared transactions (law L2).
+
+Each attempt at a shard's part of a transaction has a folder of its own, in which the database is entered once more (a
+hard link) and SQLite keeps the log of what the attempt writes. The attempt ends as one SQLite commit, with its name in
+the same database, and lives only in that log. The metadata database commits the name of one attempt. When the shard is
+opened for another transaction, that attempt's log is folded into the database, and every other attempt's folder is
+removed, which leaves the state before exactly. Nothing is copied, and a late attempt has nothing in its hands but its
+own log.
+
+The folder of a shard is locked while it is opened. Under that lock the epoch in the task's `epoch` file is read, which
+refuses processes of a superseded run, and the newest attempt is noted, which refuses those that Spark has given up on
+(law L5).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import apsw
+import orjson
+
+from derive.errors import FencedError, OutdatedError, StorageError
+from derive.failpoint import reach
+from derive.shard.attempt import Attempt
+from derive.shard.lock import locked
+from derive.storage.durable import make_folders, sync
+from derive.storage.layout import own_path
+from derive.storage.metadata.database import translated
+
+_DATABASE, _LOCK = "state.db", "lock"
+_SHARD = re.compile("[0-9a-f]{8}-[0-9a-f]{8}")
+_NOTE_BYTES = 256
+_CACHE_KIB = 128 * 1024
+
+
+def task_folder(root: Path, task: str) -> Path:
+    """Folder of a task's shards."""
+    return root / own_path("state", task)
+
+
+def shard_folder(root: Path, task: str, number: int, shards: int) -> Path:
+    """Folder of a shard, named by the inclusive range of key hashes it owns."""
+    begin = -(-(number << 32) // shards)
+    end = -(-((number + 1) << 32) // shards) - 1
+    return task_folder(root, task) / f"{begin:08x}-{end:08x}"
+
+
+def epochs_lock(root: Path) -> AbstractContextManager[int]:
+    """Held while epochs are published, and while what belongs to older ones is removed."""
+    return locked(root / "epochs.lock")
+
+
+@contextmanager
+def publish_epoch(root: Path, task: str, epoch: int) -> Iterator[None]:
+    """Publish the current epoch of a task to its workers, durably; it never goes back.
+
+    While the block lasts no newer run publishes its own, so none has files yet that could be taken for garbage.
+
+    Raises:
+        FencedError: a newer run has published its epoch already.
+    """
+    folder = task_folder(root, task)
+    with translated(folder), epochs_lock(root):
+        make_folders(folder)
+        if (_epoch(folder) or 0) > epoch:
+            raise _superseded(folder)
+        temporary = folder / "epoch.new"
+        temporary.write_text(str(epoch))
+        sync(temporary)
+        reach("epoch.written")
+        temporary.replace(folder / "epoch")
+        reach("epoch.renamed")
+        sync(folder)
+        yield
+
+
+def remove_shards(root: Path, task: str, shards: int) -> None:
+    """Remove folders of shards that the task does not have: a crash in the middle of a split leaves them."""
+    known = {shard_folder(root, task, number, shards).name for number in range(shards)}
+    for folder in _shard_folders(task_folder(root, task)):
+        if folder.name not in known:
+            _remove_shard(folder)
+
+
+def remove_state(root: Path, task: str) -> None:
+    """Remove all state of a task whose epoch has been superseded in the metadata database."""
+    folder = task_folder(root, task)
+    (folder / "epoch").unlink(missing_ok=True)  # from here on no process of an older run opens a shard
+    for shard in _shard_folders(folder):
+        _remove_shard(shard)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _shard_folders(folder: Path) -> list[Path]:
+    try:
+        return [shard for shard in sorted(folder.iterdir()) if _SHARD.fullmatch(shard.name)]
+    except FileNotFoundError:
+        return []
+
+
+def _remove_shard(folder: Path) -> None:
+    """Remove the folder of a shard, which nobody opens any more, once nobody is in the middle of opening it."""
+    with translated(folder), locked(folder / _LOCK, lambda _: True):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _epoch(folder: Path) -> int | None:
+    """The current epoch of a task; None if it was reset."""
+    try:
+        return int((folder / "epoch").read_text())
+    except FileNotFoundError:
+        return None
+
+
+@contextmanager
+def open_state(folder: Path, *, attempt: Attempt, committed: str | None) -> Iterator[apsw.Connection]:
+    """A shard's database inside an open transaction, which commits as prepared when the block ends.
+
+    If the block raises, nothing of what it wrote is left.
+
+    Args:
+        folder: the shard's.
+        attempt: who opens it.
+        committed: name of the attempt that was committed last; None if none ever was.
+
+    Raises:
+        FencedError: a newer run has taken over.
+        OutdatedError: a newer attempt has begun.
+        HeldError: a process of another machine holds the shard's folder.
+        StorageError: the database is not where that attempt left it, or the block has ended its transaction.
+    """
+    with translated(folder):
+        with _owned(folder, attempt):
+            _settle(folder, committed, attempt)
+            db = _begin(folder, committed, attempt)
+        try:
+            yield db
+            if not db.in_transaction:
+                raise StorageError(f"the transaction over the state database in {folder} was ended from inside it")
+            db.execute("UPDATE flow_shard SET token = ?", (str(attempt),))
+            reach("state.committing")
+            db.execute("COMMIT")
+            reach("state.committed")
+        except BaseException:
+            db.close(True)
+            shutil.rmtree(folder / str(attempt), ignore_errors=True)
+            raise
+        db.close(True)
+        sync(folder)  # where the attempt's folder is entered; its own entries are synced with the log
+
+
+def fold(folder: Path, *, attempt: Attempt, committed: str) -> Path:
+    """Bring a shard's database file to the committed attempt, with no log beside it; returns its path.
+
+    Raises:
+        FencedError: a newer run has taken over.
+        OutdatedError: a newer attempt has begun.
+        HeldError: a process of another machine holds the shard's folder.
+        StorageError: the database is not where that attempt left it.
+    """
+    path = folder / _DATABASE
+    with translated(folder), _owned(folder, attempt):
+        _settle(folder, committed, attempt)
+        _require_token(path, committed)
+    return path
+
+
+def copy_state(database: Path, folder: Path, *, attempt: Attempt) -> None:
+    """Give a shard a copy of another's folded database, durably, in place of all that is in its folder.
+
+    Raises:
+        FencedError: a newer run has taken over.
+        OutdatedError: a newer attempt has begun.
+        HeldError: a process of another machine holds the shard's folder.
+    """
+    with translated(folder), _owned(folder, attempt):
+        for entry in folder.iterdir():
+            if entry.is_dir():
+                shutil.rmtree(entry)
+            elif entry.name != _LOCK:
+                entry.unlink()
+        copy = folder / _DATABASE
+        shutil.copyfile(database, copy)
+        for path in (copy, folder, folder.parent):
+            sync(path)
+
+
+@contextmanager
+def _owned(folder: Path, attempt: Attempt) -> Iterator[None]:
+    """Hold the lock of a shard's folder, for the newest attempt of the current run of its task."""
+    make_folders(folder)
+    with locked(folder / _LOCK, lambda descriptor: _newest(descriptor) <= attempt) as descriptor:
+        if _epoch(folder.parent) != attempt.epoch:
+            raise _superseded(folder.parent)
+        if _newest(descriptor) > attempt:
+            raise OutdatedError(f"a newer attempt at the state in {folder} has begun")
+        os.pwrite(descriptor, orjson.dumps(attempt.to_json()).ljust(_NOTE_BYTES), 0)
+        os.fsync(descriptor)
+        yield
+
+
+def _newest(descriptor: int) -> Attempt:
+    """The newest attempt that has opened a shard, from its open lock file.
+
+    A note that a loss of power has torn is none: none of the attempts before it has outlived that.
+    """
+    try:
+        return Attempt.from_json(orjson.loads(os.pread(descriptor, _NOTE_BYTES, 0)))
+    except ValueError:
+        return Attempt(0)
+
+
+def _superseded(folder: Path) -> FencedError:
+    return FencedError(f"another flowctl has taken over '{folder.name.removesuffix('@')}', or has reset it")
+
+
+def _settle(folder: Path, committed: str | None, attempt: Attempt) -> None:
+    """Bring a shard's database to the committed attempt: its log is folded in, and those of others are removed.
+
+    Other attempts at the same transaction stay: what they have prepared may be what is committed.
+    """
+    path = folder / _DATABASE
+    if committed is None:
+        # Nothing was ever committed, so whatever is here was left behind by attempts that failed.
+        for suffix in ("", "-wal"):
+            Path(f"{path}{suffix}").unlink(missing_ok=True)
+            reach("state.forgotten")
+    else:
+        prepared = folder / committed / _DATABASE
+        if prepared.exists():
+            _fold_log(prepared)
+            _enter(prepared, path)
+        elif Path(f"{path}-wal").exists():
+            _settle_log_beside(path, committed)
+    others = [entry for entry in folder.iterdir() if entry.is_dir() and not attempt.is_sibling(entry.name)]
+    if others:
+        reach("state.discarding")
+    for other in others:
+        shutil.rmtree(other, ignore_errors=True)
+        reach("state.discarded")
+
+
+def _enter(prepared: Path, path: Path) -> None:
+    """Make a folded database that of its shard, durably.
+
+    It is already, unless nothing was committed before, or the data folder was copied without its hard links.
+    """
+    if not (path.exists() and path.samefile(prepared)):
+        link = path.with_name(f"{path.name}.new")
+        link.unlink(missing_ok=True)
+        os.link(prepared, link)
+        link.replace(path)
+        sync(path.parent)
+
+
+def _settle_log_beside(path: Path, committed: str) -> None:
+    """Fold or remove a log beside the database itself, where shards kept it before attempts had folders."""
+    db = _open(path)
+    is_committed = _token(db) == committed
+    db.close(True)
+    if is_committed:
+        _fold_log(path)
+    Path(f"{path}-wal").unlink()
+
+
+def _fold_log(path: Path) -> None:
+    """Move what the log beside a database holds into the database, durably; to do it twice changes nothing."""
+    db = _open(path)
+    try:
+        reach("state.folding")
+        db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        reach("state.folded")
+    finally:
+        db.close(True)
+
+
+def _begin(folder: Path, committed: str | None, attempt: Attempt) -> apsw.Connection:
+    """Enter the settled database in a folder of the attempt's own, and begin its transaction."""
+    own = folder / str(attempt)
+    own.mkdir()
+    if committed is not None:
+        if not (folder / _DATABASE).exists():
+            raise _not_at(folder / _DATABASE, committed)
+        os.link(folder / _DATABASE, own / _DATABASE)
+        reach("state.linked")
+    db = _open(own / _DATABASE)
+    try:
+        db.execute("BEGIN IMMEDIATE")
+        if committed is not None and _token(db) != committed:
+            raise _not_at(folder / _DATABASE, committed)
+        _prepare_table(db)
+    except BaseException:
+        db.close(True)
+        raise
+    return db
+
+
+def _require_token(path: Path, committed: str) -> None:
+    if not path.exists():
+        raise _not_at(path, committed)
+    db = _open(path)
+    token = _token(db)
+    db.close(True)
+    Path(f"{path}-wal").unlink(missing_ok=True)
+    if token != committed:
+        raise _not_at(path, committed)
+
+
+def _not_at(path: Path, committed: str) -> StorageError:
+    return StorageError(f"the state database {path} is not at the committed transaction {committed}")
+
+
+def _open(path: Path) -> apsw.Connection:
+    # Attempts have the database file in common, which none of them writes, so SQLite needs no lock on it.
+    db = apsw.Connection(str(path), vfs="unix-none", statementcachesize=200)
+    db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    # All rows are fetched, because only then is the last of several statements run.
+    db.execute(
+        "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL; PRAGMA wal_autocheckpoint=0;"
+        f"PRAGMA synchronous=FULL; PRAGMA cache_size=-{_CACHE_KIB}; PRAGMA temp_store=MEMORY"
+    ).fetchall()
+    return db
+
+
+def _token(db: apsw.Connection) -> str | None:
+    if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'flow_shard'").get:
+        return None
+    token: str = db.execute("SELECT token FROM flow_shard").get
+    return token
+
+
+def _prepare_table(db: apsw.Connection) -> None:
+    db.execute("CREATE TABLE IF NOT EXISTS flow_shard (token TEXT)")
+    if db.execute("SELECT count(*) FROM flow_shard").get == 0:
+        db.execute("INSERT INTO flow_shard VALUES (NULL)")
+
+
+def open_scratch() -> apsw.Connection:
+    """A database in memory, inside an open transaction, for lambdas that keep no state."""
+    db = apsw.Connection(":memory:")
+    db.execute("BEGIN")
+    return db

@@ -1,0 +1,308 @@
+"""What runs on a worker: one slice, one whole shard, or a step of a transaction whose documents are shuffled.
+
+Each function takes a `Plan` and says what came of it as messages, which are plain data. An error is a message too: to
+run the task again would end in the same one. Each also takes the number that its executor gives this attempt, so that
+two attempts at one part share neither a file nor a state.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import apsw
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from derive.errors import LostError, OutdatedError
+from derive.protocol.derive import DeriveSession, find_connector
+from derive.shard.combine import combine_ticks
+from derive.shard.feedback import run_ticks
+from derive.shard.flush import places_of, with_ends
+from derive.shard.invoke import Invoker
+from derive.shard.plan import Plan
+from derive.shard.rows import LAMBDA_ROWS
+from derive.shard.shuffle import (
+    deliver,
+    merge_ticks,
+    owners_of_keys,
+    pack_message,
+    pack_rows,
+    source_owners,
+    unpack_rows,
+)
+from derive.shard.state import open_scratch, open_state, shard_folder
+from derive.shard.tick_combiner import TickCombiner
+from derive.storage.layout import own_path
+from derive.storage.metadata.database import translated
+from derive.storage.segments.label import compile_labels
+from derive.storage.segments.reader import SOURCE_ROWS, read_sorted
+from derive.storage.segments.spill import Spill
+from derive.storage.segments.texts import parse_texts, write_texts
+from derive.storage.segments.writer import SegmentWriter
+from derive.storage.task_log import TaskLog, internal
+from derive.time.positions import offset_of
+from derive.time.segment import Segment
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What a worker tells the driver.
+
+    Attributes:
+        segments: files it wrote.
+        shards: by number of each shard whose state is prepared, the name of the attempt that prepared it.
+        documents_in: source documents it processed.
+        documents_out: documents it wrote.
+        error: JSON of a `FlowError`, if it failed.
+    """
+
+    segments: tuple[Segment, ...] = ()
+    shards: Mapping[int, str] = field(default_factory=dict)
+    documents_in: int = 0
+    documents_out: int = 0
+    error: dict[str, Any] | None = None
+
+    def to_json(self) -> str:
+        """As JSON text."""
+        segments = [each.to_json() for each in self.segments]
+        fields = [segments, list(self.shards.items()), self.documents_in, self.documents_out, self.error]
+        return orjson.dumps(fields).decode()
+
+    @staticmethod
+    def from_json(text: str) -> Message:
+        """The message that `to_json` described."""
+        segments, shards, documents_in, documents_out, error = orjson.loads(text)
+        return Message(tuple(map(Segment.from_json, segments)), dict(shards), documents_in, documents_out, error)
+
+
+class Counter:
+    """Counts processed documents where the driver can see it while the worker is still at work."""
+
+    def __init__(self, plan: Plan, name: str) -> None:
+        self.total = 0
+        self._file = progress_folder(plan.root, plan.spec.name) / plan.token / name
+
+    def add(self, count: int) -> None:
+        """Count some more; the file is written about every 10,000 documents."""
+        before, self.total = self.total, self.total + count
+        if self.total // 10_000 != before // 10_000:
+            with suppress(OSError):  # progress is a courtesy
+                self._file.write_bytes(self.total.to_bytes(8, "little"))
+
+
+def progress_folder(root: Path, task: str) -> Path:
+    """Where workers of a task leave their counts, in a folder for each attempt."""
+    return root / own_path("tmp", task)
+
+
+def _open_session(plan: Plan, database: apsw.Connection) -> DeriveSession:
+    log = TaskLog(plan.root, plan.spec.name).relay
+    return find_connector(plan.spec.connector).open(plan.spec, database, log)
+
+
+def _invoker(plan: Plan, session: DeriveSession) -> Invoker:
+    return Invoker(plan.spec, session, [offset_of(plan.spec, each) for each in plan.spec.transforms])
+
+
+def _failed(plan: Plan, error: Exception) -> Message:
+    """The message that a part of a transaction has failed.
+
+    Running out of memory is told as the loss of a worker, which it would be a moment later.
+
+    Raises:
+        OutdatedError: a newer attempt has begun, and nothing of this one may take the place of what that one says.
+    """
+    if isinstance(error, OutdatedError):
+        raise error
+    if isinstance(error, MemoryError):
+        error = LostError(f"a worker of '{plan.spec.name}' ran out of memory")
+    return Message(error=internal(plan.root, plan.spec.name, error).to_json())
+
+
+def run_alone(plan: Plan, number: int, attempt: int) -> list[Message]:
+    """Run what needs nothing of other workers: a slice, or a whole transaction.
+
+    Args:
+        plan: the transaction.
+        number: below `plan.tasks`.
+        attempt: number of this attempt at it.
+    """
+    if plan.shape == "slices":
+        return [run_slice(plan, number, attempt)]
+    return [run_single(plan, attempt)] if plan.shape == "single" else run_whole(plan, attempt)
+
+
+def run_slice(plan: Plan, number: int, attempt: int) -> Message:
+    """Run one slice of a stateless transaction, from its segments to new segments."""
+    begin, end = plan.slices[number], plan.slices[number + 1]
+    return _run_alone(plan, f"slice-{number}", (begin, end), None, attempt)
+
+
+def run_single(plan: Plan, attempt: int) -> Message:
+    """Run the whole transaction of a task with one shard, from its segments to new segments."""
+    return _run_alone(plan, "single", (0, plan.end), 0, attempt)
+
+
+def _run_alone(plan: Plan, name: str, span: tuple[int, int], shard: int | None, attempt: int) -> Message:
+    """Read, invoke, combine and write in one place, where all documents of each tick come through."""
+    writer = SegmentWriter(plan.root, plan.spec.collection, f"{plan.attempt(attempt)}-{name}")
+    counter = Counter(plan, name)
+    try:
+        with _state(plan, shard, attempt) as database, translated(plan.root):
+            session = _open_session(plan, database)
+            try:
+                _run_batches(plan, span, _invoker(plan, session), writer, counter)
+                session.prepare_commit()
+            finally:
+                session.close()
+            segments = writer.close()
+    except Exception as error:  # whatever it is, it would come again
+        writer.abort()
+        return _failed(plan, error)
+    documents_out = sum(segment.documents for segment in segments)
+    shards = {} if shard is None else {shard: str(plan.attempt(attempt))}
+    return Message(tuple(segments), shards, counter.total, documents_out)
+
+
+def _state(plan: Plan, shard: int | None, attempt: int) -> AbstractContextManager[apsw.Connection]:
+    if shard is None:
+        return nullcontext(open_scratch())
+    folder = shard_folder(plan.root, plan.spec.name, shard, plan.shards)
+    return open_state(folder, attempt=plan.attempt(attempt), committed=plan.tokens.get(shard))
+
+
+def _run_batches(plan: Plan, span: tuple[int, int], invoker: Invoker, writer: SegmentWriter, counter: Counter) -> None:
+    batches = read_sorted(plan.root, [each.within(*span) for each in plan.reads])
+    with _spill(plan) as spill:
+        if any(each.feedback for each in plan.spec.transforms):
+            run_ticks(plan, batches, invoker, writer.write, counter.add, spill)
+            return
+        combiner = TickCombiner(plan.spec, spill)
+        for batch in with_ends(batches, plan.spec, invoker, counter.add):
+            adjusted = batch.column(0).to_numpy()
+            documents = parse_texts(batch.column(4))
+            for published in invoker.invoke(batch.column(1).to_pylist(), adjusted, batch.column(3), documents):
+                clocks = np.maximum(adjusted[published.causes], plan.clamp)
+                for rows in combiner.add(clocks, published.keys, published.documents):
+                    writer.write(rows)
+        for rows in combiner.close():
+            writer.write(rows)
+
+
+def _spill(plan: Plan) -> Spill:
+    """Where a task puts what outgrows memory: on a disk of its machine, if Spark says which."""
+    folders = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
+    return Spill(Path(folders[0]) if folders[0] else plan.root / "tmp", plan.memory)
+
+
+def run_whole(plan: Plan, attempt: int) -> list[Message]:
+    """Run a whole transaction of a task with several shards in this process, one shard after the other.
+
+    Packets are held in memory.
+    """
+    shards = range(plan.shards)
+    owned = [packets for number in range(len(plan.slices) - 1) for packets in run_shuffle(plan, number)]
+    published = [packets for number in shards for packets in run_lambdas(plan, number, deliver(owned, number), attempt)]
+    return [message for number in shards for message in run_combine(plan, number, deliver(published, number), attempt)]
+
+
+def run_shuffle(plan: Plan, number: int) -> Iterator[pa.RecordBatch]:
+    """Read one slice of a transaction, and send each document to the shard that owns it.
+
+    Yields:
+        Packets (`PACKETS`) of `SOURCE_ROWS`, whose places follow those of slices before.
+    """
+    places = itertools.count(number << 32)
+    span = plan.slices[number], plan.slices[number + 1]
+    try:
+        owners_of = source_owners(plan)
+        with translated(plan.root):
+            for batch in read_sorted(plan.root, [each.within(*span) for each in plan.reads]):
+                yield pack_rows(batch, owners_of(batch), lambda _: next(places))
+    except Exception as error:  # whatever it is, it would come again
+        for shard in range(plan.shards):
+            yield pack_message(shard, _failed(plan, error).to_json())
+
+
+def run_lambdas(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], attempt: int) -> Iterator[pa.RecordBatch]:
+    """Run one shard's lambdas over its packets, and send each published document to the owner of its key.
+
+    The shard's state is prepared by the time the last batch, a message, is yielded. A shard without documents is not
+    opened at all.
+
+    Yields:
+        Packets (`PACKETS`) of `LAMBDA_ROWS`, placed by their first clock, and messages, which go to owner 0.
+    """
+    messages: list[str] = []
+    batches = (rows for _, rows in unpack_rows(packets, SOURCE_ROWS, messages.append))
+    first = next(batches, None)
+    if first is not None and not messages:
+        counter = Counter(plan, f"shard-{number}")
+        try:
+            with _state(plan, number, attempt) as database:
+                session = _open_session(plan, database)
+                try:
+                    published = _published_rows(plan, _invoker(plan, session), chain([first], batches), counter)
+                    for rows in published:
+                        owners = owners_of_keys(rows.column(1).to_pylist(), plan.shards)
+                        yield pack_rows(rows, owners, lambda part: part.column(0)[0].as_py())
+                    session.prepare_commit()
+                finally:
+                    session.close()
+            message = Message(shards={number: str(plan.attempt(attempt))}, documents_in=counter.total)
+        except Exception as error:  # whatever it is, it would come again
+            message = _failed(plan, error)
+        messages.append(message.to_json())
+    for text in messages:
+        yield pack_message(0, text)
+
+
+def _published_rows(
+    plan: Plan, invoker: Invoker, batches: Iterator[pa.RecordBatch], counter: Counter
+) -> Iterator[pa.RecordBatch]:
+    labels = compile_labels(plan.spec.collection)
+    number = 0
+    for batch in with_ends(batches, plan.spec, invoker, counter.add):
+        adjusted = batch.column(0).to_numpy()
+        documents = parse_texts(batch.column(4))
+        for published in invoker.invoke(batch.column(1).to_pylist(), adjusted, batch.column(3), documents):
+            count = len(published.causes)
+            yield pa.RecordBatch.from_arrays(
+                [
+                    pa.array(np.maximum(adjusted[published.causes], plan.clamp)),
+                    pa.array(published.keys, pa.binary()),
+                    write_texts(published.documents),
+                    labels(published.documents),
+                    *places_of(batch, published, plan.spec),
+                    pa.array(np.arange(number, number + count, dtype=np.int64)),
+                ],
+                schema=LAMBDA_ROWS,
+            )
+            number += count
+
+
+def run_combine(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], attempt: int) -> Iterator[Message]:
+    """Combine and write a range of output keys (packets of `LAMBDA_ROWS`), and pass messages on."""
+    writer = SegmentWriter(plan.root, plan.spec.collection, f"{plan.attempt(attempt)}-{number}")
+    messages: list[str] = []
+    try:
+        with translated(plan.root), _spill(plan) as spill:
+            packets_of_rows = unpack_rows(packets, LAMBDA_ROWS, messages.append)
+            batches = merge_ticks(packets_of_rows, plan.spec.tick, plan.memory // 4)
+            for rows in combine_ticks(plan.spec, batches, spill):
+                writer.write(rows)
+            segments = writer.close()
+        written = Message(tuple(segments), documents_out=sum(each.documents for each in segments))
+    except Exception as error:  # whatever it is, it would come again
+        writer.abort()
+        written = _failed(plan, error)
+    yield from map(Message.from_json, messages)
+    yield written

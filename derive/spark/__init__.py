@@ -1,0 +1,1 @@
+"""Spark: carries out plans on many cores or machines."""

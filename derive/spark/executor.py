@@ -1,0 +1,306 @@
+"""The Spark executor: shuffles, sorts, scales out and retries.
+
+Only descriptors and messages pass through the driver. Where documents must meet by key, Spark shuffles packets of them:
+first to the shard that owns the shuffle key; then what the shards published to the owner of the output key, to be
+combined. What a shuffle delivers has no order, so it is always sorted again (law L4).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from derive.errors import DiskFullError, EngineLostError, InternalError, LostError, OutdatedError, TaskError
+from derive.shard.plan import Plan, Progress
+from derive.shard.worker import Message, progress_folder, run_alone, run_combine, run_lambdas, run_shuffle
+from derive.spark.java import archive_options, ensure_java, java_options
+
+if TYPE_CHECKING:
+    from pyspark import TaskContext
+    from pyspark.sql import DataFrame, SparkSession
+
+_PACKETS = "owner int, place long, content binary"
+_MESSAGES = "message string"
+_POLL_SECONDS = 0.2
+
+
+def start_session(master: str | None, log_file: Path, conf: Mapping[str, str]) -> SparkSession:
+    """Start Spark, quietly: its log goes to `log_file`.
+
+    Args:
+        master: Spark master URL; None for this machine's cores.
+        log_file: where the virtual machine logs.
+        conf: settings of Spark, which go before ours.
+
+    Raises:
+        TaskError: Spark does not start.
+    """
+    java_home = ensure_java()
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName("flowctl").master(master or f"local[{os.cpu_count()},4]")
+    for name, value in {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": java_options(log_file, *archive_options(java_home)),
+        "spark.driver.memory": os.environ.get("FLOW_DRIVER_MEMORY", "2g"),
+        "spark.sql.adaptive.enabled": "false",
+        "spark.speculation": "false",
+        "spark.scheduler.mode": "FAIR",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
+        "spark.sql.parquet.enableVectorizedReader": "true",
+        "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+        "spark.sql.files.openCostInBytes": "65536",
+        "spark.sql.files.maxPartitionBytes": str(32 << 20),
+        "spark.sql.ansi.enabled": "false",
+        "spark.shuffle.sort.bypassMergeThreshold": "1000",
+        "spark.python.daemon.module": "derive.spark.daemon",
+    }.items():
+        builder = builder.config(name, value)
+    if master is None:
+        builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+    for name, value in conf.items():
+        builder = builder.config(name, value)
+    try:
+        session: SparkSession = builder.getOrCreate()
+    except (PySparkException, RuntimeError, OSError) as exc:
+        raise TaskError(f"Spark does not start with Java at {java_home}: {exc}", hint=f"see {log_file}") from exc
+    session.sparkContext.setLogLevel("WARN")
+    _own_interrupts()
+    return session
+
+
+def _own_interrupts() -> None:
+    """Make Ctrl-C a plain `KeyboardInterrupt` again.
+
+    PySpark's handler calls Java from inside a call to Java, which fails with a page of tracebacks; stopping the session
+    ends its jobs just as well. What py4j logs of a call that was interrupted is of no use to anyone.
+    """
+    logging.getLogger().addHandler(logging.NullHandler())
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+class SparkExecutor:
+    """Runs transactions as Spark jobs.
+
+    Attributes:
+        master: Spark master URL; None for this machine's cores.
+        log_file: where Spark logs.
+        conf: settings of Spark, which go before ours.
+    """
+
+    def __init__(self, master: str | None, log_file: Path, conf: Mapping[str, str] | None = None) -> None:
+        self.master = master
+        self.log_file = log_file
+        self.conf = dict(conf or {})
+        self._session: SparkSession | None = None
+        self._is_cancelled = False
+        self._starting = threading.Lock()
+
+    @property
+    def session(self) -> SparkSession:
+        """The Spark session, started when first asked for."""
+        with self._starting:
+            if self._session is None:
+                self._session = start_session(self.master, self.log_file, self.conf)
+            return self._session
+
+    def start(self) -> None:
+        """Start Spark."""
+        assert self.session
+
+    def warm_up(self) -> None:
+        """Start Spark and its Python workers, so that what follows is not the first to pay for it."""
+        ticks = self.session.range(0, 64, 1, 2)
+        with self._alive():
+            sorted_ticks = ticks.repartition(2, "id").sortWithinPartitions("id")
+            sorted_ticks.mapInArrow(lambda batches: batches, "id long").collect()
+
+    @contextmanager
+    def _alive(self) -> Iterator[None]:
+        """Say clearly that the virtual machine is gone."""
+        from py4j.protocol import Py4JNetworkError
+
+        try:
+            yield
+        except (Py4JNetworkError, ConnectionError) as exc:
+            raise EngineLostError(
+                "Spark's Java virtual machine is gone: it was killed, or ran out of memory",
+                hint=f"nothing was committed; run the command again, and see {self.log_file}",
+            ) from exc
+
+    @contextmanager
+    def explained(self, job: str) -> Iterator[None]:
+        """Turn what Spark says of a job that failed into an error of ours.
+
+        Args:
+            job: which one, for messages.
+        """
+        from py4j.protocol import Py4JJavaError
+        from pyspark.errors import PySparkException, PythonException
+
+        with self._alive():
+            try:
+                yield
+            except (PySparkException, Py4JJavaError) as exc:
+                text = str(exc)
+                if "No space left on device" in text:
+                    raise DiskFullError(
+                        "no space left on the device while Spark shuffled documents",
+                        hint="nothing was committed; free some space and run the command again",
+                    ) from exc
+                if self._is_cancelled:
+                    raise TaskError(f"the Spark job {job} was cancelled") from exc
+                is_defect = isinstance(exc, PythonException) and OutdatedError.__name__ not in text
+                kind = InternalError if is_defect else LostError
+                raise kind(f"the Spark job {job} failed: {_cause(text)}", hint=f"see {self.log_file}") from exc
+
+    def execute(self, plan: Plan, progress: Progress) -> list[Message]:
+        """Carry out a plan as one Spark job; jobs of several threads share the cores fairly."""
+        session = self.session
+        with self.explained(f"of '{plan.spec.name}'"), _Watch(plan, progress):
+            session.sparkContext.setLocalProperty("spark.scheduler.pool", plan.spec.name)
+            return self._run(session, plan)
+
+    def _run(self, session: SparkSession, plan: Plan) -> list[Message]:
+        # A task's number is its partition's; only packets are shuffled.
+        if plan.shape == "sharded" and not plan.is_small:
+            packets = _numbers(session, len(plan.slices) - 1).mapInArrow(_shuffle(plan), _PACKETS)
+            published = _delivered(packets, plan).mapInArrow(_lambdas(plan), _PACKETS)
+            messages = _delivered(published, plan).mapInArrow(_combine(plan), _MESSAGES)
+        else:
+            messages = _numbers(session, plan.tasks).mapInArrow(_alone(plan), _MESSAGES)
+        return [Message.from_json(row.message) for row in messages.collect()]
+
+    def cancel(self) -> None:
+        """Cancel all jobs; the executor runs no more of them."""
+        self._is_cancelled = True
+        if self._session is not None:
+            with _where_java_lives():
+                self._session.sparkContext.cancelAllJobs()
+
+    def close(self) -> None:
+        """Stop Spark, if it was started."""
+        if self._session is not None:
+            with _where_java_lives():
+                self._session.stop()
+            self._session = None
+
+
+@contextmanager
+def _where_java_lives() -> Iterator[None]:
+    """Do what a virtual machine that is gone has no need of."""
+    from py4j.protocol import Py4JNetworkError
+
+    with suppress(Py4JNetworkError, ConnectionError):
+        yield
+
+
+def _cause(text: str) -> str:
+    """The line of a Spark error that says what went wrong."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    telling = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b.*:", line)]
+    return (telling[-1] if telling else lines[0] if lines else "no message")[:500]
+
+
+def _numbers(session: SparkSession, count: int) -> DataFrame:
+    """The numbers below `count`, one in each partition."""
+    return session.range(0, count, 1, max(count, 1))
+
+
+def _delivered(packets: DataFrame, plan: Plan) -> DataFrame:
+    """Packets with their owners, in order of place."""
+    owned = packets.repartitionById(plan.shards, "owner")
+    return owned.select("place", "content").sortWithinPartitions("place")
+
+
+def _alone(plan: Plan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                messages = run_alone(plan, number, _attempt())
+                yield pa.RecordBatch.from_pydict({"message": [message.to_json() for message in messages]})
+
+    return run
+
+
+def _shuffle(plan: Plan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from run_shuffle(plan, number)
+
+    return run
+
+
+def _lambdas(plan: Plan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return run_lambdas(plan, _context().partitionId(), batches, _attempt())
+
+    return run
+
+
+def _combine(plan: Plan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for message in run_combine(plan, _context().partitionId(), batches, _attempt()):
+            yield pa.RecordBatch.from_pydict({"message": [message.to_json()]})
+
+    return run
+
+
+def _context() -> TaskContext:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    return context
+
+
+def _attempt() -> int:
+    """The number of this attempt: greater than that of every one before it, also of another stage."""
+    return int(_context().taskAttemptId())
+
+
+class _Watch:
+    """Adds up, while a job runs, what its workers say they have processed."""
+
+    def __init__(self, plan: Plan, progress: Progress) -> None:
+        self._folder = progress_folder(plan.root, plan.spec.name) / plan.token
+        self._progress = progress
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._poll, daemon=True)
+
+    def __enter__(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+        shutil.rmtree(self._folder, ignore_errors=True)  # a newer run may have done so already
+
+    def _poll(self) -> None:
+        while not self._done.wait(_POLL_SECONDS):
+            total = 0
+            for file in self._folder.glob("*"):
+                with suppress(FileNotFoundError):
+                    total += int.from_bytes(file.read_bytes()[:8], "little")
+            self._progress(total)

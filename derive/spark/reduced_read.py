@@ -1,0 +1,113 @@
+"""Reading a collection reduced: one document per key, shuffled and folded on Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from derive.document.exact import dump_exact
+from derive.document.pointer import MISSING
+from derive.errors import FlowError, InternalError, LostError
+from derive.protocol.specs import CollectionSpec, Document
+from derive.reduce.combiner import Combiner
+from derive.spark.executor import SparkExecutor
+from derive.storage.contents import ReadOptions, reading
+from derive.storage.segments.segment_file import check_segments
+from derive.storage.segments.texts import parse_texts
+from derive.storage.store import Store
+from derive.time.source_read import SourceRead
+
+_SEGMENT = "clock long, seq int, key binary, doc string"
+_REDUCED = "clock long, seq int, key binary, doc string, error string"
+_CHECKED = "parquet.page.verify-checksum.enabled"
+
+
+def read_reduced(
+    executor: SparkExecutor, store: Store, spec: CollectionSpec, options: ReadOptions
+) -> Generator[tuple[int, int, bytes, str]]:
+    """Documents of a collection, fully reduced per key.
+
+    Yields:
+        `(clock, seq, key, doc)` in the order of packed keys: clock and seq of the key's last update, and JSON text.
+
+    Raises:
+        UsageError: nothing is stored under the collection's name.
+        FrontierError: the contents at that time are no longer, or not yet, known.
+        SegmentError: a file cannot be read.
+        ReductionError: documents of a key cannot be reduced.
+    """
+    with reading(store, spec, options) as read:
+        if not read.segments:
+            return
+        try:
+            with executor.explained(f"that reads '{spec.name}'"):
+                for row in _rows(executor, store, spec, read):
+                    if row.error is not None:
+                        raise FlowError.from_json(orjson.loads(row.error))
+                    yield row.clock, row.seq, bytes(row.key), row.doc
+        except (LostError, InternalError):
+            check_segments(store.root, read.segments)  # what Spark says of a file that is damaged is of no use
+            raise
+
+
+def _rows(executor: SparkExecutor, store: Store, spec: CollectionSpec, read: SourceRead) -> Iterator[Any]:
+    files = [str(store.root / each.path) for each in read.segments]
+    stored = executor.session.read.schema(_SEGMENT).option(_CHECKED, True).parquet(*files)
+    within = stored.where((stored.clock >= read.clock_begin) & (stored.clock < read.clock_end))
+    grouped = within.repartitionByRange("key").sortWithinPartitions("key", "clock", "seq")
+    return iter(grouped.mapInArrow(_fold(spec), _REDUCED).toLocalIterator(prefetchPartitions=True))
+
+
+def _fold(spec: CollectionSpec) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from _folded(spec, batches)
+        except FlowError as error:  # no reason for Spark to try again
+            yield _batch([], orjson.dumps(error.to_json()).decode())
+
+    return run
+
+
+def _folded(spec: CollectionSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    combiner = Combiner(spec.read_schema, name=spec.name)
+    held: tuple[int, int, bytes] | None = None
+    documents: list[Document] = []
+    for batch in batches:
+        done: list[tuple[int, int, bytes, bytes]] = []
+        places = zip(*(batch.column(place).to_pylist() for place in range(3)), strict=True)
+        for place, document in zip(places, parse_texts(batch.column(3)), strict=True):
+            if held is not None and place[2] != held[2]:
+                done += _reduced(combiner, held, documents)
+                documents = []
+            held = place
+            documents.append(document)
+        yield _batch(done)
+    if held is not None:
+        yield _batch(_reduced(combiner, held, documents))
+
+
+def _reduced(
+    combiner: Combiner, place: tuple[int, int, bytes], documents: list[Document]
+) -> list[tuple[int, int, bytes, bytes]]:
+    value = combiner.full(documents)
+    return [] if value is MISSING else [(*place, dump_exact(value))]
+
+
+def _batch(rows: list[tuple[int, int, bytes, bytes]], error: str | None = None) -> pa.RecordBatch:
+    """Rows as `_REDUCED` has them, or one row with an error."""
+    clocks, seqs, keys, documents = zip(*rows, strict=True) if rows else ((), (), (), ())
+    if error is not None:
+        clocks, seqs, keys, documents = (0,), (0,), (b"",), ("",)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(clocks, pa.int64()),
+            pa.array(seqs, pa.int32()),
+            pa.array(keys, pa.binary()),
+            pa.array(documents, pa.string()),
+            pa.array([error] * len(clocks), pa.string()),
+        ],
+        names=["clock", "seq", "key", "doc", "error"],
+    )

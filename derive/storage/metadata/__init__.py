@@ -1,0 +1,1 @@
+"""The metadata database: the single place where a commit happens."""

@@ -1,0 +1,72 @@
+"""Binding: the key and the logical partitions under which a collection's documents are stored.
+
+They are fixed from its first document on, because packed keys and folders follow from them. A collection that holds
+none, such as a derived one that was just reset, takes those of the catalog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import apsw
+import orjson
+
+from derive.errors import StorageError
+from derive.position import Position
+from derive.protocol.specs import CollectionSpec
+from derive.storage.metadata.lease import drop_ended
+from derive.time.frontier import BEGINNING
+
+
+def bind(db: apsw.Connection, spec: CollectionSpec) -> None:
+    """Bind a collection's name to its key and logical partitions, in a write transaction.
+
+    Raises:
+        StorageError: it holds documents, or someone is writing some, with others.
+    """
+    key = orjson.dumps(spec.key).decode()
+    partitions = orjson.dumps([[projection.field, projection.pointer] for projection in spec.partitions]).decode()
+    row = db.execute("SELECT key, partitions FROM collection WHERE name = ?", (spec.name,)).get
+    if row is None:
+        values = (spec.name, key, partitions, BEGINNING, BEGINNING)
+        db.execute("INSERT INTO collection VALUES (?, ?, ?, ?, ?, 0)", values)
+    elif row != (key, partitions):
+        drop_ended(db)
+        if not _is_empty(db, spec.name):
+            changes = [("key", key, row[0]), ("logical partitions", partitions, row[1])]
+            raise _bound(db, spec.name, changes, spec.position)
+        db.execute("UPDATE collection SET key = ?, partitions = ? WHERE name = ?", (key, partitions, spec.name))
+
+
+def check_partitions(db: apsw.Connection, name: str, fields: Sequence[str]) -> None:
+    """Make sure that a collection that holds documents has these logical partitions.
+
+    Raises:
+        StorageError: it has others.
+    """
+    stored = orjson.loads(db.execute("SELECT partitions FROM collection WHERE name = ?", (name,)).get)
+    before = [field for field, _ in stored]
+    if before != list(fields):
+        raise _bound(db, name, [("logical partitions", ", ".join(fields) or "none", ", ".join(before) or "none")])
+
+
+def _is_empty(db: apsw.Connection, name: str) -> bool:
+    """Whether a collection holds no document, and nobody is writing any."""
+    segments = db.execute("SELECT 1 FROM segment WHERE collection = ?", (name,)).get
+    writers = db.execute("SELECT 1 FROM capability WHERE collection = ? AND kind = 'write'", (name,)).get
+    return segments is None and writers is None
+
+
+def _bound(
+    db: apsw.Connection, name: str, changes: Sequence[tuple[str, str, str]], position: Position | None = None
+) -> StorageError:
+    """The error of a collection that is stored otherwise than the catalog says; a change is `(what, now, before)`."""
+    stored = " and ".join(f"with {what} {before}" for what, now, before in changes if now != before)
+    says = " and ".join(now for _, now, before in changes if now != before)
+    is_derived = db.execute("SELECT 1 FROM task WHERE name = ?", (name,)).get is not None
+    start_over = f"start over: flowctl reset --task {name}" if is_derived else "remove the data folder to start over"
+    return StorageError(
+        f"collection '{name}' was stored {stored}, and the catalog now says {says}",
+        position=position,
+        hint=f"use another name, or {start_over}",
+    )

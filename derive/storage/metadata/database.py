@@ -1,0 +1,288 @@
+"""The metadata database: the single place where a commit happens.
+
+One SQLite database in WAL mode with `synchronous=FULL`. A segment file is part of a collection if and only if a row
+here says so, and everything that must happen together happens in one transaction of this database.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import apsw
+
+from derive.errors import BusyError, DiskFullError, StorageError
+from derive.failpoint import reach
+from derive.storage.layout import move_former
+
+FORMAT = 5
+"""Version of the tables below."""
+
+_TABLES = """
+CREATE TABLE format (version INTEGER NOT NULL);
+CREATE TABLE timeline (
+    id INTEGER PRIMARY KEY CHECK (id = 0),
+    clock INTEGER NOT NULL              -- the last clock that was assigned, or below which something was read
+);
+INSERT INTO timeline VALUES (0, 0);
+CREATE TABLE collection (
+    name TEXT PRIMARY KEY,
+    key TEXT NOT NULL,                  -- JSON array of pointers
+    partitions TEXT NOT NULL,           -- JSON array of [field, pointer]
+    since INTEGER NOT NULL,
+    upper INTEGER NOT NULL,
+    epoch INTEGER NOT NULL              -- counts holders of the exclusive write capability
+) WITHOUT ROWID;
+CREATE TABLE segment (
+    id INTEGER PRIMARY KEY,
+    collection TEXT NOT NULL REFERENCES collection,
+    path TEXT NOT NULL UNIQUE,          -- relative to the data folder
+    partition TEXT NOT NULL,            -- JSON array of the logical partition's values, in field order
+    clock_min INTEGER NOT NULL,
+    clock_max INTEGER NOT NULL,
+    documents INTEGER NOT NULL,
+    bytes INTEGER NOT NULL
+);
+CREATE INDEX segment_by_clock ON segment (collection, clock_max);
+CREATE TABLE capability (
+    id TEXT PRIMARY KEY,
+    collection TEXT NOT NULL REFERENCES collection,
+    kind TEXT NOT NULL CHECK (kind IN ('read', 'write')),
+    epoch INTEGER NOT NULL,             -- 0: shared
+    frontier INTEGER NOT NULL,
+    expires INTEGER,                    -- microseconds since the Unix epoch; NULL: until it is dropped
+    holder TEXT NOT NULL                -- the process, as derive/storage/metadata/process.py names it
+) WITHOUT ROWID;
+CREATE TABLE task (
+    name TEXT PRIMARY KEY,
+    shards INTEGER NOT NULL,            -- fixed when the task first runs
+    positions TEXT NOT NULL,            -- JSON: transform to the adjusted clock below which it is processed
+    error TEXT,                         -- JSON of the FlowError that stopped it
+    documents_in INTEGER NOT NULL DEFAULT 0,
+    documents_out INTEGER NOT NULL DEFAULT 0,
+    transactions INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+CREATE TABLE shard (
+    task TEXT NOT NULL REFERENCES task,
+    number INTEGER NOT NULL,
+    token TEXT NOT NULL,                -- of the last committed transaction this shard took part in
+    PRIMARY KEY (task, number)
+) WITHOUT ROWID;
+"""
+
+_GARBAGE = """
+CREATE TABLE replaced (
+    path TEXT PRIMARY KEY,              -- of a segment that compaction replaced; relative to the data folder
+    collection TEXT NOT NULL REFERENCES collection,
+    at INTEGER NOT NULL                 -- when, microseconds since the Unix epoch
+) WITHOUT ROWID;
+"""
+
+_READS = """
+ALTER TABLE capability ADD COLUMN task TEXT;    -- whose durable right to read this is; NULL for leased ones and writers
+ALTER TABLE capability ADD COLUMN transform TEXT;   -- for which of its transforms (by state key)
+ALTER TABLE capability ADD COLUMN at INTEGER;   -- files replaced before are not read any more; NULL: none is being read
+CREATE TABLE abandoned (
+    id TEXT PRIMARY KEY,                -- of a leased write capability that its holder never gave back
+    collection TEXT NOT NULL REFERENCES collection
+) WITHOUT ROWID;
+"""
+
+_PLACES = """
+-- JSON: transform to the source its position is a place in, and microseconds from its clocks to adjusted ones
+ALTER TABLE task ADD COLUMN places TEXT NOT NULL DEFAULT '{}';
+"""
+
+_TIME = """
+ALTER TABLE timeline ADD COLUMN time INTEGER NOT NULL DEFAULT 0;    -- what time it was when it was told last
+ALTER TABLE timeline ADD COLUMN watch TEXT NOT NULL DEFAULT '';     -- a clock that nobody sets
+ALTER TABLE timeline ADD COLUMN elapsed INTEGER NOT NULL DEFAULT 0; -- microseconds that it showed then
+-- Rights to write that tasks held for ever are leases from here on; where holders are seen at work, they do not end.
+UPDATE capability SET expires = 0 WHERE kind = 'write' AND expires IS NULL;
+-- Rights of tasks to read begin where they need their source, also before its `since`; they had been cut there.
+UPDATE capability SET frontier = 0
+    WHERE task IS NOT NULL AND frontier <= (SELECT since FROM collection WHERE name = capability.collection);
+"""
+
+_EDITS = """
+ALTER TABLE task ADD COLUMN fingerprints TEXT NOT NULL DEFAULT '{}';    -- JSON: part to what it was last run as
+ALTER TABLE task ADD COLUMN edits TEXT NOT NULL DEFAULT '[]';   -- JSON array of [part, message, hint, at]
+"""
+
+_UPGRADES = {1: _GARBAGE, 2: _READS, 3: _PLACES, 4: _TIME + _EDITS}
+"""From each older version of the tables, what makes the next one of it."""
+
+_SHARED_FOLDERS = 4
+"""The last version under which a task's files lay among those of tasks whose names go on from its own."""
+
+
+Access: TypeAlias = Literal["write", "read", "none"]
+"""What can be done with a database."""
+
+_LOG_BYTES = 8 << 20
+"""To what the log is cut when it begins anew; when nobody uses the database any more it is empty."""
+
+
+@contextmanager
+def translated(path: Path | str) -> Iterator[None]:
+    """Turn SQLite's and the operating system's errors about a full or broken disk into ours."""
+    try:
+        yield
+    except apsw.FullError as exc:
+        raise disk_full(path) from exc
+    except OSError as exc:
+        if exc.errno == 28:
+            raise disk_full(path) from exc
+        raise StorageError(f"cannot write {path}: {exc.strerror or exc}") from exc
+    except (apsw.BusyError, apsw.LockedError) as exc:
+        raise BusyError(
+            f"another process keeps the database {path} to itself",
+            hint="nothing was committed; run the command again once that process, a backup perhaps, is done",
+        ) from exc
+    except (apsw.IOError, apsw.CantOpenError, apsw.ReadOnlyError, apsw.NotADBError, apsw.CorruptError) as exc:
+        raise StorageError(f"the database {path} cannot be used: {exc}") from exc
+
+
+@contextmanager
+def _of_flowctl(path: Path) -> Iterator[None]:
+    """As `translated`, and say so of a database that is not ours, or is not whole."""
+    try:
+        with translated(path):
+            yield
+    except apsw.SQLError as exc:
+        if not str(exc).startswith(("no such table", "no such column")):
+            raise
+        raise StorageError(
+            f"{path} is no metadata database of flowctl, or not a whole one: {exc}", hint="restore it from a backup"
+        ) from exc
+
+
+def disk_full(path: Path | str) -> DiskFullError:
+    """The error for a write that found no space."""
+    return DiskFullError(
+        f"no space left on the device while writing {path}",
+        hint="nothing was committed; free some space and run the command again",
+    )
+
+
+class Metadata:
+    """A connection to the metadata database of one data folder, which threads take turns to use.
+
+    Args:
+        path: of the database, which is created if it is missing.
+        durable: survive a loss of power.
+        patience: how long to wait for other processes that are at work with it, milliseconds.
+        access: `read` for one that cannot be written; `none` for one that is not there, which is empty.
+        guard: is called before each use, and raises an error where the database may not be used any more.
+
+    Attributes:
+        can_write: whether anything can be kept in it.
+        guard: as above.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        durable: bool = True,
+        patience: int = 60_000,
+        access: Access = "write",
+        guard: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.path = path
+        self.can_write = access == "write"
+        self.guard = guard
+        self._turn = threading.RLock()
+        with _of_flowctl(path):
+            self._db = (
+                _connect_to_read(path)
+                if access == "read"
+                else apsw.Connection(":memory:" if access == "none" else str(path))
+            )
+            self._db.set_busy_timeout(patience)
+            if access != "read":
+                self._prepare(durable)
+            version = self._db.execute("SELECT version FROM format").get
+        if version != FORMAT:
+            older = (
+                "run flowctl once as someone who may write it" if access == "read" and version in _UPGRADES else None
+            )
+            raise StorageError(f"{path} has format {version}, and this flowctl reads format {FORMAT}", hint=older)
+
+    def _prepare(self, durable: bool) -> None:
+        """Make the tables, or bring them to today's format."""
+        # Those who may only read could not make the files of the log, so they stay when nobody uses the database.
+        stay = ctypes.c_int(1)
+        self._db.file_control("main", apsw.SQLITE_FCNTL_PERSIST_WAL, ctypes.addressof(stay))
+        synchronous = "FULL" if durable else "OFF"
+        # All rows are fetched, because only then is the last of several statements run.
+        self._db.execute(
+            f"PRAGMA journal_mode=WAL; PRAGMA journal_size_limit={_LOG_BYTES}; PRAGMA synchronous={synchronous};"
+            " PRAGMA foreign_keys=ON"
+        ).fetchall()
+        with self.transaction() as db:
+            if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'format'").get:
+                db.execute(_TABLES)
+                db.execute("INSERT INTO format VALUES (1)")
+            while (version := db.execute("SELECT version FROM format").get) in _UPGRADES:
+                db.execute(_UPGRADES[version])
+                if version == _SHARED_FOLDERS:
+                    move_former(self.path.parent, [str(name) for (name,) in db.execute("SELECT name FROM task")])
+                db.execute("UPDATE format SET version = ?", (version + 1,))
+
+    @contextmanager
+    def transaction(self) -> Iterator[apsw.Connection]:
+        """A write transaction: what it holds commits as one when the block ends, or not at all."""
+        with self._turn, _of_flowctl(self.path):
+            self.guard()
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+            except BaseException:
+                if self._db.in_transaction:  # some errors of SQLite have ended it
+                    self._db.execute("ROLLBACK")
+                raise
+            reach("metadata.committing")
+            try:
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+            reach("metadata.committed")
+
+    @contextmanager
+    def snapshot(self) -> Iterator[apsw.Connection]:
+        """A read transaction: everything read in the block is of one moment."""
+        with self._turn, _of_flowctl(self.path):
+            self.guard()
+            self._db.execute("BEGIN")
+            try:
+                yield self._db
+            finally:
+                if self._db.in_transaction:
+                    self._db.execute("COMMIT")
+
+    def version(self) -> int:
+        """Differs from what it was before once another connection has committed something; costs microseconds."""
+        with self._turn, _of_flowctl(self.path):
+            version: int = self._db.execute("PRAGMA data_version").get
+        return version
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._db.close()
+
+
+def _connect_to_read(path: Path) -> apsw.Connection:
+    """A connection to a database in which nothing can be written, not even the files of its log."""
+    log = Path(f"{path}-wal")
+    if not log.exists():  # a copy, or a folder that nobody can write: nothing changes under us
+        return apsw.Connection(
+            f"{path.absolute().as_uri()}?immutable=1", apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        )
+    return apsw.Connection(str(path), apsw.SQLITE_OPEN_READONLY)

@@ -1,0 +1,1 @@
+"""Segments: the files that hold documents."""

@@ -1,0 +1,191 @@
+"""Segments: immutable Parquet files of updates, each sorted by (clock, seq, key)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from derive.failpoint import reach
+from derive.protocol.specs import CollectionSpec
+from derive.storage.durable import make_folders, sync
+from derive.storage.metadata.database import translated
+from derive.storage.segments.partition import collection_folder, partition_folder
+from derive.time.segment import Segment
+
+UPDATES = pa.schema(
+    [
+        pa.field("clock", pa.int64(), nullable=False),
+        pa.field("seq", pa.int32(), nullable=False),
+        pa.field("diff", pa.int8(), nullable=False),
+        pa.field("key", pa.binary(), nullable=False),
+        pa.field("doc", pa.string(), nullable=False),
+    ]
+)
+"""Columns of a segment: publication time, number among equal clocks and keys, +1 or -1, packed key, JSON text."""
+
+ROWS = pa.schema(
+    [
+        pa.field("clock", pa.int64(), nullable=False),
+        pa.field("seq", pa.int32(), nullable=False),
+        pa.field("key", pa.binary(), nullable=False),
+        pa.field("doc", pa.string(), nullable=False),
+        pa.field("partition", pa.string(), nullable=False),
+    ]
+)
+"""What a `SegmentWriter` takes; `partition` is the JSON array of the logical partition's values."""
+
+NO_PARTITION = "[]"
+"""The `partition` of every document of a collection without logical partitions."""
+
+COMPACTED, INGESTED = "compact-", "ingest-"
+"""Begin the names of files that compaction and ingestion wrote; what follows `ingest-` is the capability's id."""
+
+_ROW_GROUP = 16_384
+_BUFFER_BYTES = 16 << 20
+"""How many bytes of rows a writer holds at most, in all of its files together."""
+
+_FILE_ROWS = 2_000_000
+_OPEN_FILES = 64
+
+
+class _OpenFile:
+    """A segment being written."""
+
+    def __init__(self, root: Path, collection: str, path: str, partition: tuple[Any, ...]) -> None:
+        self.root = root
+        self.collection = collection
+        self.path = path
+        self.partition = partition
+        self.buffered: list[pa.RecordBatch] = []
+        self.buffered_rows = self.buffered_bytes = 0
+        self.rows = 0
+        self.clock_min = 0
+        self.last: tuple[int, int, bytes] | None = None
+        full = root / path
+        make_folders(full.parent)
+        self.writer = pq.ParquetWriter(
+            str(full), UPDATES, compression="zstd", use_dictionary=False, write_page_checksum=True
+        )
+
+    def append(self, batch: pa.RecordBatch) -> None:
+        if self.last is None:
+            self.clock_min = batch.column(0)[0].as_py()
+        self.last = _place(batch, batch.num_rows - 1)
+        self.buffered.append(batch)
+        self.buffered_rows += batch.num_rows
+        self.buffered_bytes += batch.nbytes
+        self.rows += batch.num_rows
+        if self.buffered_rows >= _ROW_GROUP:
+            self.flush()
+
+    def flush(self) -> None:
+        if self.buffered:
+            self.writer.write_table(pa.Table.from_batches(self.buffered), row_group_size=_ROW_GROUP)
+            self.buffered, self.buffered_rows, self.buffered_bytes = [], 0, 0
+
+    def close(self) -> Segment:
+        self.flush()
+        reach("segment.closing")
+        self.writer.close()
+        reach("segment.closed")
+        full = self.root / self.path
+        sync(full)
+        sync(full.parent)
+        reach("segment.synced")
+        assert self.last is not None
+        clocks = (self.clock_min, self.last[0])
+        return Segment(self.collection, self.path, self.partition, *clocks, self.rows, full.stat().st_size)
+
+
+class SegmentWriter:
+    """Writes sorted rows into segments, one open file per logical partition, with flat memory.
+
+    Files are durable when `close` returns, and belong to no collection until their descriptors are committed.
+
+    Args:
+        root: the data folder.
+        collection: what is written.
+        name: begins the file names; must be unique to this writer for all time.
+    """
+
+    def __init__(self, root: Path, collection: CollectionSpec, name: str) -> None:
+        self._root = root
+        self._collection = collection.name
+        self._folder = collection_folder(collection.name)
+        self._fields = [each.field for each in collection.partitions]
+        self._name = name
+        self._count = 0
+        self._open: OrderedDict[str, _OpenFile] = OrderedDict()
+        self._closed: list[Segment] = []
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Append rows (`ROWS`), sorted by (clock, seq, key) within the batch."""
+        if rows.num_rows == 0:
+            return
+        with translated(self._root / self._folder):
+            updates = pa.RecordBatch.from_arrays(
+                [rows.column(0), rows.column(1), pa.array(_ones(rows.num_rows)), rows.column(2), rows.column(3)],
+                schema=UPDATES,
+            )
+            if not self._fields:
+                self._append(NO_PARTITION, updates)
+                return
+            labels = rows.column(4)
+            for label in pc.unique(labels).to_pylist():
+                self._append(label, updates.filter(pc.equal(labels, label)))
+
+    def _append(self, label: str, updates: pa.RecordBatch) -> None:
+        file = self._open.get(label)
+        # Each file is sorted: rows that step back in time begin another one.
+        if file and (file.rows >= _FILE_ROWS or (file.last is not None and _place(updates, 0) < file.last)):
+            self._closed.append(self._open.pop(label).close())
+            file = None
+        if file is None:
+            if len(self._open) >= _OPEN_FILES:
+                _, oldest = self._open.popitem(last=False)
+                self._closed.append(oldest.close())
+            values = orjson.loads(label)
+            below = partition_folder(self._fields, values)
+            folder = f"{self._folder}/{below}" if below else self._folder
+            path = f"{folder}/{self._name}-{self._count}.parquet"
+            file = _OpenFile(self._root, self._collection, path, tuple(values))
+            self._count += 1
+            self._open[label] = file
+        self._open.move_to_end(label)
+        file.append(updates)
+        if sum(each.buffered_bytes for each in self._open.values()) > _BUFFER_BYTES:
+            max(self._open.values(), key=lambda each: each.buffered_bytes).flush()
+
+    def close(self) -> list[Segment]:
+        """Finish all files; they and their folders are synced when this returns."""
+        with translated(self._root / self._folder):
+            while self._open:
+                _, file = self._open.popitem()
+                self._closed.append(file.close())
+        return self._closed
+
+    def abort(self) -> None:
+        """Remove everything written."""
+        paths = [file.path for file in self._open.values()] + [segment.path for segment in self._closed]
+        for file in self._open.values():
+            with suppress(OSError):  # the disk may be full, and the file goes anyway
+                file.writer.close()
+        for path in paths:
+            (self._root / path).unlink(missing_ok=True)
+
+
+def _place(batch: pa.RecordBatch, row: int) -> tuple[int, int, bytes]:
+    return batch.column(0)[row].as_py(), batch.column(1)[row].as_py(), batch.column(3)[row].as_py()
+
+
+def _ones(count: int) -> Any:
+    import numpy as np
+
+    return np.ones(count, dtype=np.int8)

@@ -1,0 +1,40 @@
+"""Descriptors of segments: what is known of a file without a look into it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One immutable file of a collection.
+
+    Attributes:
+        collection: name of the collection.
+        path: relative to the data folder.
+        partition: values of its logical partition, in field order.
+        clock_min: least clock in it.
+        clock_max: greatest clock in it.
+        documents: how many updates.
+        bytes: size of the file.
+    """
+
+    collection: str
+    path: str
+    partition: tuple[Any, ...]
+    clock_min: int
+    clock_max: int
+    documents: int
+    bytes: int
+
+    def to_json(self) -> list[Any]:
+        """As JSON, for the way from a worker to the driver."""
+        values = (self.clock_min, self.clock_max, self.documents, self.bytes)
+        return [self.collection, self.path, list(self.partition), *values]
+
+    @staticmethod
+    def from_json(value: Sequence[Any]) -> Segment:
+        """The segment that `to_json` described."""
+        return Segment(value[0], value[1], tuple(value[2]), *value[3:])
