@@ -14,7 +14,7 @@ from derive.engine.plan import current_positions
 from derive.errors import TaskError
 from derive.protocol.specs import CatalogSpec, DerivationSpec, TransformSpec
 from derive.storage.metadata.capability import WriteCapability
-from derive.storage.reads import Right
+from derive.storage.rights import Right
 from derive.storage.store import Store
 from derive.time.frontier import BEGINNING
 from derive.time.positions import offset_of
@@ -40,7 +40,7 @@ def hold(
     """
     wanted = needs(spec, positions)
     sources = {each.state_key: (each.source, wanted[each.state_key]) for each in spec.transforms}
-    return store.reads.hold(spec.name, sources, capability)
+    return store.rights.hold(spec.name, sources, capability)
 
 
 def _need(spec: DerivationSpec, transform: TransformSpec, positions: Mapping[str, int]) -> int:
@@ -79,8 +79,8 @@ def lost(spec: DerivationSpec, positions: Mapping[str, int], rights: Mapping[str
 
 def gone(catalog: CatalogSpec, store: Store) -> list[str]:
     """Tasks that hold a right to read, are not at work, and are not in the catalog any more; `settle` drops them."""
-    others = sorted(store.reads.holders() - set(catalog.derivations))
-    return [name for name in others if not store.reads.is_at_work(name)]
+    others = sorted(store.rights.holders() - set(catalog.derivations))
+    return [name for name in others if not store.rights.is_at_work(name)]
 
 
 def settle(catalog: CatalogSpec, store: Store) -> list[str]:
@@ -89,9 +89,9 @@ def settle(catalog: CatalogSpec, store: Store) -> list[str]:
     Returns:
         Names of tasks that are gone from the catalog, and whose rights were dropped.
     """
-    holders = store.reads.holders()
+    holders = store.rights.holders()
     for name, spec in catalog.derivations.items():
         state = store.task(name)
         if state is not None and name not in holders:  # it has last run before there were rights to read
             hold(store, spec, current_positions(spec, state))
-    return [name for name in sorted(holders - set(catalog.derivations)) if store.reads.forget(name)]
+    return [name for name in sorted(holders - set(catalog.derivations)) if store.rights.forget(name)]

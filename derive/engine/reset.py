@@ -73,7 +73,7 @@ def reset(catalog: CatalogSpec, store: Store, names: Sequence[str], *, cascade: 
 def _refuse_others(catalog: CatalogSpec, store: Store, names: Sequence[str]) -> None:
     """Require that no derivation which only another catalog defines has processed what is about to be reset."""
     others = []
-    for name in sorted(store.reads.readers(names) - set(catalog.derivations)):
+    for name in sorted(store.rights.readers(names) - set(catalog.derivations)):
         state = store.task(name)
         if state is not None and state.positions:
             others.append(name)

@@ -18,7 +18,7 @@ from derive.protocol.specs import DerivationSpec, Document
 from derive.shard.key_fold import KeyFold
 from derive.shard.large_tick import LargeTick
 from derive.shard.rows import LAMBDA_ROWS, PROCESSED, STORED, as_they_are, ascending, rows_of
-from derive.storage.segments.label import MakeLabels, compile_labels
+from derive.storage.segments.partition import MakeLabels, compile_labels
 from derive.storage.segments.spill import Spill
 from derive.storage.segments.texts import parse_texts
 

@@ -23,7 +23,7 @@ from derive.shard.invoke import Invoker
 from derive.shard.plan import Plan
 from derive.shard.rows import rows_of
 from derive.shard.tick_combiner import TickCombiner, weigh
-from derive.storage.segments.label import compile_label
+from derive.storage.segments.partition import compile_label
 from derive.storage.segments.reader import SOURCE_ORDER, SOURCE_ROWS
 from derive.storage.segments.sorter import Sorter
 from derive.storage.segments.spill import Spill

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from derive.protocol.specs import Document
 from derive.shard.key_fold import KeyFold
 from derive.shard.rows import STORED, as_they_are, rows_of
-from derive.storage.segments.label import MakeLabels
+from derive.storage.segments.partition import MakeLabels
 from derive.storage.segments.sorter import Sorter
 from derive.storage.segments.spill import Spill
 from derive.storage.segments.texts import parse_texts

@@ -14,7 +14,7 @@ from derive.protocol.specs import DerivationSpec, Document
 from derive.shard.key_fold import KeyFold
 from derive.shard.large_tick import LargeTick
 from derive.shard.rows import LAMBDA_ROWS, rows_of
-from derive.storage.segments.label import compile_labels
+from derive.storage.segments.partition import compile_labels
 from derive.storage.segments.spill import Spill
 from derive.storage.segments.texts import write_texts
 

@@ -42,7 +42,7 @@ from derive.shard.state import open_scratch, open_state, shard_folder
 from derive.shard.tick_combiner import TickCombiner
 from derive.storage.layout import own_path
 from derive.storage.metadata.database import translated
-from derive.storage.segments.label import compile_labels
+from derive.storage.segments.partition import compile_labels
 from derive.storage.segments.reader import SOURCE_ROWS, read_sorted
 from derive.storage.segments.spill import Spill
 from derive.storage.segments.texts import parse_texts, write_texts

@@ -22,7 +22,7 @@ from derive.errors import FlowError
 from derive.failpoint import reach
 from derive.protocol.specs import CollectionSpec, SelectorSpec
 from derive.storage.metadata.database import translated
-from derive.storage.reads import Hold
+from derive.storage.rights import Hold
 from derive.storage.segments.fold import Fold, by_partition, copy_rows
 from derive.storage.segments.writer import COMPACTED, SegmentWriter
 from derive.storage.store import Store
@@ -101,7 +101,7 @@ def compact(
 
 def _outcome(store: Store, spec: CollectionSpec, before: Sequence[Segment], wanted: int | None) -> Compaction:
     after = _segments(store, spec)
-    known = store.reads.frontiers(spec.name)
+    known = store.rights.frontiers(spec.name)
     reached = known.since if known else BEGINNING
     held = tuple(each for each in known.holds if each.frontier <= reached) if known else ()
     return Compaction(
@@ -117,7 +117,7 @@ def _outcome(store: Store, spec: CollectionSpec, before: Sequence[Segment], want
 
 def _advance(store: Store, spec: CollectionSpec, wanted: int) -> None:
     """Move `since` as far up as it may go, and fold what is below."""
-    known = store.reads.frontiers(spec.name)
+    known = store.rights.frontiers(spec.name)
     since = min(wanted, known.bound) if known else BEGINNING
     if known is None or since <= known.since:
         return
@@ -132,7 +132,7 @@ def _advance(store: Store, spec: CollectionSpec, wanted: int) -> None:
                 copy_rows(store.root, writer, SourceRead(0, 0, since, END_OF_TIME, tuple(segments)), label)
             new += writer.close()
         reach("compaction.folded")
-        is_done = store.reads.advance_since(spec.name, since, old, new)
+        is_done = store.rights.advance_since(spec.name, since, old, new)
     except FlowError:
         store.files.collect_unknown(spec.name)
         raise

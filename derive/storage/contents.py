@@ -66,8 +66,8 @@ def reading(store: Store, spec: CollectionSpec, options: ReadOptions) -> Iterato
         SegmentError: a file of it cannot be read.
     """
     times = [each for each in (options.since, options.as_of) if each is not None]
-    capability = store.reads.lease(spec.name, max(BEGINNING, min(times)) if times else None)
-    with store.reads.kept(capability):
+    capability = store.rights.lease(spec.name, max(BEGINNING, min(times)) if times else None)
+    with store.rights.kept(capability):
         try:
             yield _source_read(store, spec, options)
         except SegmentMissingError as exc:

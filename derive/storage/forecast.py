@@ -9,7 +9,7 @@ import numpy as np
 
 from derive.protocol.specs import CollectionSpec, SelectorSpec
 from derive.storage.compaction import choose
-from derive.storage.reads import Hold
+from derive.storage.rights import Hold
 from derive.storage.segments.segment_file import read_clocks
 from derive.storage.store import Store
 from derive.time.segment import Segment
@@ -52,7 +52,7 @@ def forecast(
     Raises:
         SegmentError: a file cannot be read.
     """
-    known = store.reads.frontiers(spec.name)
+    known = store.rights.frontiers(spec.name)
     if known is None:
         return None
     known = replace(known, holds=tuple(each for each in known.holds if each.task not in gone))

@@ -26,7 +26,7 @@ from derive.schema.validator import compile_validator
 from derive.storage.inputs.line import NOTHING_INGESTED, Line
 from derive.storage.metadata.capability import RENEW_SECONDS, WriteCapability
 from derive.storage.metadata.database import translated
-from derive.storage.segments.label import compile_labels
+from derive.storage.segments.partition import compile_labels
 from derive.storage.segments.texts import write_texts
 from derive.storage.segments.writer import INGESTED, ROWS, SegmentWriter
 from derive.storage.store import Store

@@ -29,7 +29,7 @@ from derive.storage.metadata.opening import open_metadata
 from derive.storage.metadata.process import this_process
 from derive.storage.metadata.renewal import renewed
 from derive.storage.metadata.tasks import commit_task, read_task
-from derive.storage.reads import Reads, rewind_task
+from derive.storage.rights import Rights, rewind_task
 from derive.storage.timeline import Elapsed, Timeline, wall_clock
 from derive.time.frontier import BEGINNING
 from derive.time.segment import Segment
@@ -51,7 +51,7 @@ class Store:
 
     Attributes:
         timeline: assigns clocks.
-        reads: rights to read, and the `since` they hold back.
+        rights: rights to read, and the `since` they hold back.
         files: what lies in the folder beside what is part of a collection.
     """
 
@@ -68,7 +68,7 @@ class Store:
         self.root = root
         self._metadata, self._lock = open_metadata(root, host or this_host(), durable=durable, reading=reading)
         self.timeline = Timeline(self._metadata, wall, elapsed)
-        self.reads = Reads(self._metadata)
+        self.rights = Rights(self._metadata)
         self.files = Files(root, self._metadata)
 
     def version(self) -> int:

@@ -38,14 +38,14 @@ def subscribe_at(
     while store.collection(spec.name) is None:
         pause()
     frontier = max(BEGINNING, options.since or BEGINNING)
-    capability = store.reads.lease(spec.name, None if options.since is None else frontier)
+    capability = store.rights.lease(spec.name, None if options.since is None else frontier)
     renewed = time.monotonic()
-    with store.reads.kept(capability):
+    with store.rights.kept(capability):
         while True:
             if frontier > capability.frontier and time.monotonic() - renewed > RENEW_SECONDS:
-                capability = store.reads.downgrade(capability, frontier)
+                capability = store.rights.downgrade(capability, frontier)
                 renewed = time.monotonic()
-            upper = store.reads.upper(capability)
+            upper = store.rights.upper(capability)
             if upper <= frontier:
                 pause()
                 continue

@@ -99,7 +99,7 @@ def test_a_stopped_task_keeps_its_right(tmp_path: Path) -> None:
 
     assert since_of(world, 1_000_000_000) == 6_000_000
     assert settle(world.catalog, world.store) == []
-    assert world.store.reads.holders() == {"n/totals"}
+    assert world.store.rights.holders() == {"n/totals"}
 
 
 def test_a_new_transform_begins_with_what_was_compacted(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_a_run_that_was_superseded_does_not_say_what_its_task_needs(tmp_path: Pa
 def test_a_task_of_an_older_version_is_given_its_right(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     second(world, {"k": "a", "n": 1})
-    world.store.reads.forget("n/totals")
+    world.store.rights.forget("n/totals")
 
     assert settle(world.catalog, world.store) == []
     assert since_of(world, 1_000_000_000) == 6_000_000

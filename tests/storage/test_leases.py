@@ -102,10 +102,10 @@ def test_a_task_that_cannot_be_seen_from_here_holds_upper_for_as_long_as_its_lea
     capability = world.store.acquire_exclusive(NAME)
 
     set_lease(world, ELSEWHERE, wall_clock() + LEASE)
-    assert (sealed(world), world.store.reads.forget(NAME)) == (0, False)
+    assert (sealed(world), world.store.rights.forget(NAME)) == (0, False)
 
     set_lease(world, ELSEWHERE, wall_clock() - 1)
-    assert (sealed(world), world.store.reads.forget(NAME)) == (9_000_000, True)
+    assert (sealed(world), world.store.rights.forget(NAME)) == (9_000_000, True)
     with pytest.raises(FencedError, match="the lease to write 'l/events' ran out"):
         world.store.update_and_downgrade(capability, [], 10_000_000)
 
@@ -126,7 +126,7 @@ def test_whoever_seals_or_commits_renews_what_the_process_holds(world: World) ->
 def test_what_a_dead_task_was_reading_is_not_kept_any_more(world: World) -> None:
     world.store.acquire_exclusive(NAME)
     set_lease(world, ELSEWHERE, 0)
-    world.store.reads.hold(NAME, {"one": (NAME, 0)})
+    world.store.rights.hold(NAME, {"one": (NAME, 0)})
 
     sealed(world)
 

@@ -18,7 +18,7 @@ from derive.protocol.specs import CatalogSpec, CollectionSpec
 from derive.storage.compaction import compact
 from derive.storage.contents import ReadOptions, read_rows, reading
 from derive.storage.ingest import Ingestion
-from derive.storage.reads import Frontiers
+from derive.storage.rights import Frontiers
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.writer import INGESTED
 from derive.storage.subscription import subscribe_at
@@ -57,7 +57,7 @@ def files(world: World) -> list[str]:
 
 def test_since_goes_no_further_than_upper(world: World) -> None:
     assert since_of(world, 9_000_000) == 4_000_001
-    assert world.store.reads.frontiers(NAME) == Frontiers(4_000_001, 4_000_001, ())
+    assert world.store.rights.frontiers(NAME) == Frontiers(4_000_001, 4_000_001, ())
 
 
 def test_since_never_moves_back(world: World) -> None:
@@ -65,17 +65,17 @@ def test_since_never_moves_back(world: World) -> None:
 
 
 def test_a_lease_holds_since_back_until_it_moves_up_or_is_given_back(world: World) -> None:
-    lease = world.store.reads.lease(NAME, 2_000_000)
+    lease = world.store.rights.lease(NAME, 2_000_000)
 
     assert since_of(world, 9_000_000) == 2_000_000
-    lease = world.store.reads.downgrade(lease, 3_000_000)
+    lease = world.store.rights.downgrade(lease, 3_000_000)
     assert since_of(world, 9_000_000) == 3_000_000
-    world.store.reads.drop(lease)
+    world.store.rights.drop(lease)
     assert since_of(world, 9_000_000) == 4_000_001
 
 
 def test_who_holds_since_back_is_told(world: World) -> None:
-    world.store.reads.hold("c/task", {"one": (NAME, 3_500_000), "other": (NAME, 2_500_000)})
+    world.store.rights.hold("c/task", {"one": (NAME, 3_500_000), "other": (NAME, 2_500_000)})
 
     done = compact(world.store, spec_of(world), since=4_000_000)
 
@@ -98,7 +98,7 @@ def test_the_past_below_since_cannot_be_read(world: World) -> None:
 
 def test_what_was_never_stored_cannot_be_read(world: World) -> None:
     with pytest.raises(UsageError, match="nothing is stored in collection 'c/none' yet"):
-        world.store.reads.lease("c/none", 0)
+        world.store.rights.lease("c/none", 0)
 
 
 def test_files_stay_for_as_long_as_someone_reads_them(world: World) -> None:
@@ -114,7 +114,7 @@ def test_files_stay_for_as_long_as_someone_reads_them(world: World) -> None:
 def test_a_task_at_rest_keeps_no_files(world: World) -> None:
     world.store.create_task(NAME, 1)
     writer = world.store.acquire_exclusive(NAME)
-    world.store.reads.hold(NAME, {"one": (NAME, 1_000_000)})
+    world.store.rights.hold(NAME, {"one": (NAME, 1_000_000)})
 
     compact(world.store, spec_of(world), grace=0)
     assert len(files(world)) == 5
@@ -125,11 +125,11 @@ def test_a_task_at_rest_keeps_no_files(world: World) -> None:
 
 def test_a_task_at_work_is_not_forgotten(world: World) -> None:
     writer = world.store.acquire_exclusive(NAME)
-    world.store.reads.hold(NAME, {"one": (NAME, 1_000_000)})
+    world.store.rights.hold(NAME, {"one": (NAME, 1_000_000)})
 
-    assert not world.store.reads.forget(NAME)
+    assert not world.store.rights.forget(NAME)
     world.store.drop(writer)
-    assert world.store.reads.forget(NAME)
+    assert world.store.rights.forget(NAME)
 
 
 def test_a_subscription_goes_on_where_it_was_and_ends_with_a_reset(world: World) -> None:

@@ -31,7 +31,7 @@ from derive.protocol.specs import Document, SelectorSpec
 from derive.storage.contents import ReadOptions, read_rows, reading, reduce_in_memory
 from derive.storage.ingest import Ingestion
 from derive.storage.metadata.capability import ReadCapability, WriteCapability
-from derive.storage.reads import Right
+from derive.storage.rights import Right
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.texts import parse_texts
 from derive.storage.segments.writer import INGESTED, SegmentWriter
@@ -126,10 +126,10 @@ class Machine(RuleBasedStateMachine):
         for each in self.slow_ones:
             each.close()
         for identifier in list(self.model.readers):
-            self.store.reads.drop(ReadCapability(identifier, NAME, 0))
+            self.store.rights.drop(ReadCapability(identifier, NAME, 0))
         for identifier in list(self.model.writers):
             self.store.drop(WriteCapability(identifier, NAME, 0))
-        self.store.reads.forget("t")
+        self.store.rights.forget("t")
         work(self.store, self.spec, "forget", self.model.upper)
         paths = {str(each.relative_to(self.store.root)) for each in self.store.root.rglob("*.parquet")}
         assert paths == self.store.files.known(NAME)
@@ -218,33 +218,33 @@ class Machine(RuleBasedStateMachine):
         frontier = self.at(share)
         if frontier < self.model.since:
             with pytest.raises(FrontierError, match="was compacted"):
-                self.store.reads.lease(NAME, frontier)
+                self.store.rights.lease(NAME, frontier)
             return multiple()
-        capability = self.store.reads.lease(NAME, frontier)
+        capability = self.store.rights.lease(NAME, frontier)
         self.model.readers[capability.id] = frontier
         return capability
 
     @rule(target=leases, lease=consumes(leases), share=SHARES)
     def downgrade(self, lease: ReadCapability, share: float) -> ReadCapability:
-        moved = self.store.reads.downgrade(lease, self.at(share))
+        moved = self.store.rights.downgrade(lease, self.at(share))
         self.model.readers[lease.id] = moved.frontier
         assert moved.frontier == max(lease.frontier, self.at(share))
         return moved
 
     @rule(lease=consumes(leases))
     def stop_to_read(self, lease: ReadCapability) -> None:
-        self.store.reads.drop(lease)
+        self.store.rights.drop(lease)
         del self.model.readers[lease.id]
 
     @rule(share=SHARES)
     def hold_for_a_task(self, share: float) -> None:
         right = Right(self.model.since, "t" in self.model.readers and self.model.readers["t"] <= self.at(share))
-        assert self.store.reads.hold("t", {"x": (NAME, self.at(share))}) == {"x": right}
+        assert self.store.rights.hold("t", {"x": (NAME, self.at(share))}) == {"x": right}
         self.model.readers["t"] = self.at(share)
 
     @rule()
     def forget_the_task(self) -> None:
-        assert self.store.reads.forget("t")
+        assert self.store.rights.forget("t")
         self.model.readers.pop("t", None)
 
     # Crashes
@@ -313,7 +313,7 @@ class Machine(RuleBasedStateMachine):
         stack = ExitStack()
         self.slow_ones.append(stack)
         read = stack.enter_context(reading(self.store, self.spec, ReadOptions(selector=selector)))
-        frontiers = self.store.reads.frontiers(NAME)
+        frontiers = self.store.rights.frontiers(NAME)
         assert frontiers is not None
         self.model.readers[f"slow {id(stack)}"] = max(self.model.upper, self.model.since)
         return stack, read, self.reduced(self.model.between(0, self.model.upper, selector))

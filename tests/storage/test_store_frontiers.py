@@ -20,7 +20,7 @@ from derive.storage.contents import ReadOptions, read_rows
 from derive.storage.ingest import Ingestion
 from derive.storage.inputs.csv_rows import csv_rows
 from derive.storage.inputs.json_lines import json_lines
-from derive.storage.segments.label import compile_labels
+from derive.storage.segments.partition import compile_labels
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.writer import SegmentWriter
 from derive.time.source_read import SourceRead

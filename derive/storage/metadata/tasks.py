@@ -9,7 +9,7 @@ import orjson
 
 from derive.errors import FrontierError
 from derive.storage.metadata.descriptions import Edit, Place, TaskCommit, TaskState
-from derive.storage.reads import move_task
+from derive.storage.rights import move_task
 
 
 def read_task(db: apsw.Connection, name: str) -> TaskState | None:

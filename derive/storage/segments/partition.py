@@ -1,24 +1,69 @@
-"""Logical partitions as Hive-style folders, so that other tools can read a collection without us.
+"""Logical partitions: which one a document belongs to, and the Hive-style folder in which its segments lie.
 
-The metadata database keeps a partition's exact values; the folder name is for people and for DuckDB, pandas or Spark.
+A label, the JSON array of a partition's values in field order, names the partition exactly, and so does the metadata
+database; the folder name is for people and for DuckDB, pandas or Spark.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote
 
-from derive.protocol.specs import JSON
+import orjson
+
+from derive.document.pointer import MISSING, compile_pointer
+from derive.protocol.specs import JSON, CollectionSpec, Document
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MakeLabels: TypeAlias = "Callable[[Sequence[Document]], pa.StringArray]"
+"""From documents to a column of their labels."""
+
+NO_PARTITION = "[]"
+"""The label of every document of a collection without logical partitions."""
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 """What Hive and its successors write for a null partition value."""
 
 _NAME_MAX = 200
 
-
 _OWN = "@"
 """Ends the folder that is one collection's own: no name holds it, so no other collection's folder is below."""
+
+
+def compile_label(collection: CollectionSpec) -> Callable[[Document], str]:
+    """A function from a document to the label of its logical partition."""
+    if not collection.partitions:
+        return lambda _: NO_PARTITION
+    labels: dict[Any, str] = {}
+    getters = [
+        (compile_pointer(partition.pointer), partition.default[0] if partition.default else None)
+        for partition in collection.partitions
+    ]
+
+    def label(document: Document) -> str:
+        values = [default if (value := get(document)) is MISSING else value for get, default in getters]
+        # The type is part of the cache's key because Python takes True for 1.
+        typed_values = (*values, *map(type, values))
+        text = labels.get(typed_values)
+        if text is None:
+            text = labels[typed_values] = orjson.dumps(values).decode()
+        return text
+
+    return label
+
+
+def compile_labels(collection: CollectionSpec) -> MakeLabels:
+    """A function from documents to a column of their labels."""
+    import pyarrow as pa
+
+    if not collection.partitions:
+        return lambda documents: pa.repeat(pa.scalar(NO_PARTITION), len(documents))
+    label = compile_label(collection)
+    return lambda documents: pa.array(list(map(label, documents)), pa.string())
 
 
 def collection_folder(name: str) -> str:

@@ -16,7 +16,7 @@ from derive.failpoint import reach
 from derive.protocol.specs import CollectionSpec
 from derive.storage.durable import make_folders, sync
 from derive.storage.metadata.database import translated
-from derive.storage.segments.partition import collection_folder, partition_folder
+from derive.storage.segments.partition import NO_PARTITION, collection_folder, partition_folder
 from derive.time.segment import Segment
 
 UPDATES = pa.schema(
@@ -40,9 +40,6 @@ ROWS = pa.schema(
     ]
 )
 """What a `SegmentWriter` takes; `partition` is the JSON array of the logical partition's values."""
-
-NO_PARTITION = "[]"
-"""The `partition` of every document of a collection without logical partitions."""
 
 COMPACTED, INGESTED = "compact-", "ingest-"
 """Begin the names of files that compaction and ingestion wrote; what follows `ingest-` is the capability's id."""

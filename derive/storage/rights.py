@@ -76,7 +76,7 @@ class Frontiers:
         return max(self.since, min([self.upper, *(each.frontier for each in self.holds)]))
 
 
-class Reads:
+class Rights:
     """Read capabilities of one data folder, and the `since` they hold back."""
 
     def __init__(self, metadata: Metadata) -> None:
