@@ -19,12 +19,12 @@ from typing import Any
 
 import orjson
 
-from connectors.derive_typescript.command import deno, environment
-from connectors.derive_typescript.prepared import project_folder
-from connectors.derive_typescript.process import command_of
-from connectors.derive_typescript.project import digest_of
-from connectors.derive_typescript.session import FRAME_DOCUMENTS
-from connectors.derive_typescript.stuck import frame_of
+from connectors.derive_typescript.runtime.command import deno, environment
+from connectors.derive_typescript.runtime.prepared import project_folder
+from connectors.derive_typescript.runtime.process import command_of
+from connectors.derive_typescript.runtime.project import digest_of
+from connectors.derive_typescript.runtime.session import FRAME_DOCUMENTS
+from connectors.derive_typescript.runtime.stuck import frame_of
 from derive.catalog import load
 from derive.document.exact import dump_exact
 from derive.engine.executor import InProcessExecutor

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from connectors.derive_sqlite.shuffle import ComputedShuffle, check_shuffles
 from connectors.derive_sqlite.stub import shuffle_stubs
 from connectors.derive_typescript.check import check_modules, check_names
-from connectors.derive_typescript.deno_json import extend_settings
-from connectors.derive_typescript.prepared import cache_modules
-from connectors.derive_typescript.session import TypeScriptSession
-from connectors.derive_typescript.stub import module_stubs
-from connectors.derive_typescript.types import generate_interfaces
+from connectors.derive_typescript.runtime.prepared import cache_modules
+from connectors.derive_typescript.runtime.session import TypeScriptSession
+from connectors.derive_typescript.types.deno_json import extend_settings
+from connectors.derive_typescript.types.interfaces import generate_interfaces
+from connectors.derive_typescript.types.stub import module_stubs
 from derive.errors import Issue
 from derive.protocol.derive import GENERATED_FOLDER, GeneratedFile, Generation, Log
 from derive.protocol.specs import DerivationSpec, TransformSpec

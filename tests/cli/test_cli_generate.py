@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from connectors.derive_typescript.command import deno, environment
-from connectors.derive_typescript.types import generate_interfaces
+from connectors.derive_typescript.runtime.command import deno, environment
+from connectors.derive_typescript.types.interfaces import generate_interfaces
 from derive.catalog import load
 
 CATALOG = """\

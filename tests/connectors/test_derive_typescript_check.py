@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from connectors.derive_typescript import TypeScriptConnector
-from connectors.derive_typescript.command import cache_folder
+from connectors.derive_typescript.runtime.command import cache_folder
 from derive.errors import Issue
 from derive.position import Position, Script
 from derive.protocol.specs import JSON, CollectionSpec, DerivationSpec, SelectorSpec, ShuffleSpec, TransformSpec

@@ -6,7 +6,7 @@ from textwrap import dedent
 
 import pytest
 
-from connectors.derive_typescript.declaration import declare, described, type_of
+from connectors.derive_typescript.types.declaration import declare, described, type_of
 from derive.document.pointer import JSON
 from derive.schema.infer import infer
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.derive_typescript.deno_json import NAME, extend_settings
+from connectors.derive_typescript.types.deno_json import NAME, extend_settings
 
 ENTRY = '"flow/": "./flow_generated/typescript/"'
 # What the file holds, and what it holds then.

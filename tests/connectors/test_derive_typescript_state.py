@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from typescript_derivation import HEAD, derivation, invoke
 
 from connectors.derive_typescript import TypeScriptConnector
-from connectors.derive_typescript.pool import POOL
-from connectors.derive_typescript.session import TypeScriptSession
-from connectors.derive_typescript.state import State, merged
+from connectors.derive_typescript.runtime.pool import POOL
+from connectors.derive_typescript.runtime.session import TypeScriptSession
+from connectors.derive_typescript.runtime.state import State, merged
 from derive.errors import LambdaError
 from derive.protocol.specs import JSON, DerivationSpec
 from derive.shard.attempt import Attempt

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.derive_typescript.place import authored, member_position, position_in
-from connectors.derive_typescript.types import generate_interfaces, method_of
+from connectors.derive_typescript.runtime.place import authored, member_position, position_in
+from connectors.derive_typescript.types.interfaces import generate_interfaces, method_of
 from derive.position import Position, Script
 from derive.protocol.specs import JSON, CollectionSpec, DerivationSpec, SelectorSpec, ShuffleSpec, TransformSpec
 

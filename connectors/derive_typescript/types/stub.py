@@ -6,8 +6,8 @@ import os
 from collections.abc import Collection
 from pathlib import Path
 
-from connectors.derive_typescript.literals import member
-from connectors.derive_typescript.types import method_of, source_of
+from connectors.derive_typescript.types.interfaces import method_of, source_of
+from connectors.derive_typescript.types.literals import member
 from derive.protocol.derive import GeneratedFile
 from derive.protocol.specs import DerivationSpec
 

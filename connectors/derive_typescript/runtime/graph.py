@@ -16,10 +16,10 @@ from urllib.parse import unquote, urlsplit
 
 import orjson
 
-from connectors.derive_typescript.command import NO_NETWORK, deno, environment
-from connectors.derive_typescript.guards import FOLDER, UNGUARDED
-from connectors.derive_typescript.place import authored, place_in
-from connectors.derive_typescript.project import CHECK, INTERFACES, module_of, path_of
+from connectors.derive_typescript.runtime.command import NO_NETWORK, deno, environment
+from connectors.derive_typescript.runtime.guards import FOLDER, UNGUARDED
+from connectors.derive_typescript.runtime.place import authored, place_in
+from connectors.derive_typescript.runtime.project import CHECK, INTERFACES, module_of, path_of
 from derive.errors import Issue
 from derive.position import Position
 from derive.protocol.specs import DerivationSpec

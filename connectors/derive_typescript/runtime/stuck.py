@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from connectors.derive_typescript.process import DenoProcess, Late
+from connectors.derive_typescript.runtime.process import DenoProcess, Late
 from derive.protocol.derive import ReadBatch
 
 _SECONDS = 5.0

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import orjson
 
-from connectors.derive_typescript.command import command_line, uses_libraries
-from connectors.derive_typescript.guards import guard_files, guard_imports, guard_scopes
-from connectors.derive_typescript.place import AUTHOR, MODULE
-from connectors.derive_typescript.types import generate_interfaces
+from connectors.derive_typescript.runtime.command import command_line, uses_libraries
+from connectors.derive_typescript.runtime.guards import guard_files, guard_imports, guard_scopes
+from connectors.derive_typescript.runtime.place import AUTHOR, MODULE
+from connectors.derive_typescript.types.interfaces import generate_interfaces
 from derive.errors import TaskError
 from derive.position import Script
 from derive.protocol.specs import DerivationSpec, ImportedFile

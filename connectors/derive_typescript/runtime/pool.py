@@ -6,7 +6,7 @@ import atexit
 import os
 import threading
 
-from connectors.derive_typescript.process import DenoProcess
+from connectors.derive_typescript.runtime.process import DenoProcess
 
 _LIMIT = 8
 """Most processes that wait at a time."""

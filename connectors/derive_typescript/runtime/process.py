@@ -16,9 +16,9 @@ from typing import Any, get_args
 
 import orjson
 
-from connectors.derive_typescript.command import command_line, deno, environment
-from connectors.derive_typescript.prepared import project_folder
-from connectors.derive_typescript.types import method_of
+from connectors.derive_typescript.runtime.command import command_line, deno, environment
+from connectors.derive_typescript.runtime.prepared import project_folder
+from connectors.derive_typescript.types.interfaces import method_of
 from derive.document.exact import dump_exact
 from derive.protocol.derive import Level, Log
 from derive.protocol.specs import DerivationSpec

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from connectors.derive_typescript.place import authored, member_position, position_in
-from connectors.derive_typescript.pool import POOL
-from connectors.derive_typescript.process import DenoProcess, Late
-from connectors.derive_typescript.project import digest_of, module_of
-from connectors.derive_typescript.state import State
-from connectors.derive_typescript.stuck import find_stuck, frame_of
-from connectors.derive_typescript.types import method_of
+from connectors.derive_typescript.runtime.place import authored, member_position, position_in
+from connectors.derive_typescript.runtime.pool import POOL
+from connectors.derive_typescript.runtime.process import DenoProcess, Late
+from connectors.derive_typescript.runtime.project import digest_of, module_of
+from connectors.derive_typescript.runtime.state import State
+from connectors.derive_typescript.runtime.stuck import find_stuck, frame_of
+from connectors.derive_typescript.types.interfaces import method_of
 from derive.document.exact import dump_exact, parse_exact
 from derive.errors import FlowError, LambdaError, LostError
 from derive.position import Position

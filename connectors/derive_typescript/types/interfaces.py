@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from connectors.derive_typescript.declaration import declare
-from connectors.derive_typescript.literals import member
-from connectors.derive_typescript.named import camel, type_name
+from connectors.derive_typescript.types.declaration import declare
+from connectors.derive_typescript.types.literals import member
+from connectors.derive_typescript.types.named import camel, type_name
 from derive.protocol.derive import GENERATED
 from derive.protocol.specs import DerivationSpec
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import chain
 
-from connectors.derive_typescript.literals import literals, member
-from connectors.derive_typescript.named import named_schemas
+from connectors.derive_typescript.types.literals import literals, member
+from connectors.derive_typescript.types.named import named_schemas
 from derive.document.pointer import JSON
 from derive.schema.infer import Inference
 from derive.schema.shape import ALL, ANYTHING, Shape, intersect
