@@ -31,7 +31,7 @@ def check_columns(spec: DerivationSpec, program: Program) -> Iterator[Issue]:
         spec: the derivation.
         program: of one of its transforms.
     """
-    projections = spec.sources[program.transform.source].projections
+    projections = spec.sources[program.transform.input.source].projections
     schema = spec.collection.write_schema
     declared = schema.get("properties", {}) if isinstance(schema, dict) else {}
     for step in program.steps:

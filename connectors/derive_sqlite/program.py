@@ -63,7 +63,7 @@ def compile_program(guard: Guard, spec: DerivationSpec, transform: TransformSpec
     script = transform.script
     if script is None:
         return [Issue("E526", f"transform '{transform.name}' of '{spec.name}' needs a lambda", transform.position)]
-    projections = spec.sources[transform.source].projections
+    projections = spec.sources[transform.input.source].projections
     issues: list[Issue] = []
     steps: list[Step] = []
     for statement in read_block(guard, script, what):
@@ -119,7 +119,7 @@ def _unknown(
     place = written.start() if written else statement.begin
     return Issue(
         "E523",
-        f"{script.text[place] if written else '$'}{name} is no field of '{transform.source}',"
+        f"{script.text[place] if written else '$'}{name} is no field of '{transform.input.source}',"
         f" which transform '{transform.name}' reads",
         script.locate(place, len(name) + 1),
         f"did you mean {guess}?" if guess else f"there are {', '.join(known[:_SHOWN_PARAMETERS])}{more}",

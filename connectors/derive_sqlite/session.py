@@ -115,12 +115,12 @@ class SqliteSession:
 
     def _run_steps(self, program: Program, batch: ReadBatch, begin: int, end: int) -> Iterator[tuple[int, Document]]:
         """One document and one statement at a time, for a block of which several statements return rows."""
-        left = iter(range(begin, end))
+        left, index = iter(range(begin, end)), program.transform.index
         self._watch.begin(self._cursor, left)
         for place in left:
             document, published = batch.documents[place], batch.published[place]
             if self._chance is not None:
-                self._chance.begin(program.transform.index, batch.clocks[place], document)
+                self._chance.begin(index, batch.clocks[place], document)
             for step in program.steps:
                 try:
                     for row in self._cursor.execute(step.statement.text, step.binding.values(document, published)):

@@ -88,8 +88,9 @@ class ComputedShuffle:
         ]
 
     def _feed_in_time(self, chance: Chance, documents: Any, batch: ReadBatch) -> Any:
+        index = self._transform.index
         for place, document in enumerate(documents):
-            chance.begin(self._transform.index, batch.clocks[place], document)
+            chance.begin(index, batch.clocks[place], document)
             yield self._binding.values(document, batch.published[place])
 
     def _component(self, document: Document, name: str, kind: str, value: Any) -> JSON:
@@ -130,7 +131,7 @@ def _compile(guard: Guard, spec: DerivationSpec, transform: TransformSpec) -> An
     statement, kinds = statements[0], transform.shuffle.key_types
     if len(statement.columns) != len(kinds):
         return [_columns_differ(script, what, statement.columns, kinds)]
-    step = compile_statement(script, statement, transform, spec.sources[transform.source].projections)
+    step = compile_statement(script, statement, transform, spec.sources[transform.input.source].projections)
     return step if isinstance(step, list) else (statement.text, step.binding, statement.columns)
 
 

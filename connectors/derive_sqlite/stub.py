@@ -65,10 +65,10 @@ def migration_stub(spec: DerivationSpec, number: int) -> str:
 
 def lambda_stub(spec: DerivationSpec, transform: TransformSpec) -> str:
     """The beginning of a lambda: it selects every field at the top of the source's documents."""
-    projections = spec.sources[transform.source].projections
+    projections = spec.sources[transform.input.source].projections
     chosen = _chosen(projections)
     lines = [
-        f"-- Lambda of transform '{transform.name}' of {spec.name}: run for each document of {transform.source}.",
+        f"-- Lambda of transform '{transform.name}' of {spec.name}: run for each document of {transform.input.source}.",
         "-- A row that it selects, or returns, is published as a document whose properties are the row's columns.",
         "select",
     ]
@@ -81,13 +81,13 @@ def lambda_stub(spec: DerivationSpec, transform: TransformSpec) -> str:
 
 def shuffle_stub(spec: DerivationSpec, transform: TransformSpec) -> str:
     """The beginning of a computed shuffle: a column for each component of the key."""
-    types = transform.shuffle.key_types
+    types, source = transform.shuffle.key_types, transform.input.source
     lines = [
-        f"-- Shuffle of transform '{transform.name}' of {spec.name}: where a document of {transform.source} belongs.",
+        f"-- Shuffle of transform '{transform.name}' of {spec.name}: where a document of {source} belongs.",
         f"-- It selects one row, the shuffle key: [{', '.join(types)}].",
         f"select {', '.join('null' for _ in types) or 'null'};",
     ]
-    return "\n".join([*lines, *_list("There are:", spec.sources[transform.source].projections)]) + "\n"
+    return "\n".join([*lines, *_list("There are:", spec.sources[transform.input.source].projections)]) + "\n"
 
 
 def _list(title: str, projections: Collection[ProjectionSpec]) -> Iterator[str]:

@@ -70,7 +70,7 @@ def flow_graph(catalog: CatalogSpec) -> FlowGraph:
     nodes = [Node(each.name, "collection", _collection_notes(each)) for each in ingested]
     nodes += [Node(each.name, "derivation", _derivation_notes(each)) for each in catalog.derivations.values()]
     flows = tuple(
-        Flow(each.source, derivation.name, each.name, _transform_notes(each), each.feedback)
+        Flow(each.input.source, derivation.name, each.name, _transform_notes(each), each.input.feedback)
         for derivation in catalog.derivations.values()
         for each in derivation.transforms
     )
@@ -89,8 +89,9 @@ def _derivation_notes(spec: DerivationSpec) -> tuple[str, ...]:
     return (spec.connector, *_collection_notes(spec.collection), *disabled)
 
 
-def _transform_notes(spec: TransformSpec) -> tuple[str, ...]:
-    notes = [f"shuffle {_shuffle(spec.shuffle)}"]
+def _transform_notes(transform: TransformSpec) -> tuple[str, ...]:
+    notes = [f"shuffle {_shuffle(transform.shuffle)}"]
+    spec = transform.input
     if spec.read_delay:
         notes.append(f"delay {format_duration(spec.read_delay)}")
     if spec.priority:

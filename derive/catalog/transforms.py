@@ -13,7 +13,7 @@ from derive.catalog.selector import build_selector
 from derive.catalog.yaml import Located
 from derive.document.clock import parse_rfc3339
 from derive.document.pointer import parse_pointer
-from derive.protocol.specs import CollectionSpec, ShuffleSpec, TransformSpec
+from derive.protocol.specs import CollectionSpec, InputSpec, ShuffleSpec, TransformSpec
 from derive.schema.shape import Shape, locate
 
 _TOKEN_HINT = "letters, numbers, '-', '_' and '.'"
@@ -61,19 +61,21 @@ class TransformBuilder:
             assert definition.source.not_before is not None
             self._report.add("E501", "'notBefore' must come before 'notAfter'", definition.source.not_before)
         return TransformSpec(
-            name=definition.name.value,
-            index=index,
-            source=source.name,
-            selector=build_selector(definition.source.partitions, source, self._report),
-            not_before=not_before,
-            not_after=not_after,
+            input=InputSpec(
+                index=index,
+                name=definition.name.value,
+                source=source.name,
+                position=definition.name.position,
+                selector=build_selector(definition.source.partitions, source, self._report),
+                not_before=not_before,
+                not_after=not_after,
+                priority=definition.priority,
+                read_delay=definition.read_delay,
+                backfill=definition.backfill,
+                feedback=feedback,
+            ),
             shuffle=self._shuffle(definition, source),
             script=definition.script,
-            priority=definition.priority,
-            read_delay=definition.read_delay,
-            backfill=definition.backfill,
-            feedback=feedback,
-            position=definition.name.position,
         )
 
     def aligned(

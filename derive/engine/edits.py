@@ -20,10 +20,10 @@ _MODULE = "/module"
 
 def fingerprints_of(spec: DerivationSpec) -> dict[str, str]:
     """For each part of a derivation, by `state_key` or `_MODULE`, a text that changes when what it does is edited."""
-    parts = {
-        transform.state_key: f"{transform.source} {_hash(transform.script.text if transform.script else '')}"
-        for transform in spec.transforms
-    }
+    parts = {}
+    for transform in spec.transforms:
+        text = transform.script.text if transform.script else ""
+        parts[transform.input.state_key] = f"{transform.input.source} {_hash(text)}"
     if spec.module is not None:
         files = sorted(f"{file.path}\0{file.content!r}" for file in spec.imports if file.content is not None)
         parts[_MODULE] = _hash("\0".join([spec.module.text, *files]))

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from derive.document.clock import format_rfc3339
 from derive.engine.plan import current_positions
 from derive.errors import TaskError
-from derive.protocol.specs import CatalogSpec, DerivationSpec, TransformSpec
+from derive.protocol.specs import CatalogSpec, DerivationSpec, InputSpec
 from derive.storage.metadata.capability import WriteCapability
 from derive.storage.rights import Right
 from derive.storage.store import Store
@@ -27,7 +27,7 @@ def needs(spec: DerivationSpec, positions: Mapping[str, int]) -> dict[str, int]:
         spec: the derivation.
         positions: by `state_key`, the adjusted clock below which a transform has processed everything.
     """
-    return {each.state_key: _need(spec, each, positions) for each in spec.transforms}
+    return {each.state_key: _need(spec, each, positions) for each in spec.inputs}
 
 
 def hold(
@@ -39,22 +39,22 @@ def hold(
         FencedError: the capability, of the run that asks, is no longer valid.
     """
     wanted = needs(spec, positions)
-    sources = {each.state_key: (each.source, wanted[each.state_key]) for each in spec.transforms}
+    sources = {each.state_key: (each.source, wanted[each.state_key]) for each in spec.inputs}
     return store.rights.hold(spec.name, sources, capability)
 
 
-def _need(spec: DerivationSpec, transform: TransformSpec, positions: Mapping[str, int]) -> int:
+def _need(spec: DerivationSpec, transform: InputSpec, positions: Mapping[str, int]) -> int:
     position = positions.get(transform.state_key, BEGINNING)
-    return max(position - offset_of(spec, transform), transform.not_before or BEGINNING, BEGINNING)
+    return max(position - offset_of(transform, spec.tick), transform.not_before or BEGINNING, BEGINNING)
 
 
 def compacted(
     spec: DerivationSpec, positions: Mapping[str, int], rights: Mapping[str, Right]
-) -> list[tuple[TransformSpec, int]]:
+) -> list[tuple[InputSpec, int]]:
     """Transforms that begin with a history that was compacted, each with the `since` of its source."""
     return [
         (each, rights[each.state_key].since)
-        for each in spec.transforms
+        for each in spec.inputs
         if each.state_key not in positions and rights[each.state_key].since > (each.not_before or BEGINNING)
     ]
 
@@ -64,7 +64,7 @@ def lost(spec: DerivationSpec, positions: Mapping[str, int], rights: Mapping[str
 
     What is left of that history stands for documents it has processed and for others at once.
     """
-    for each in spec.transforms:
+    for each in spec.inputs:
         right = rights[each.state_key]
         if each.state_key in positions and not right.is_kept and _need(spec, each, positions) < right.since:
             return TaskError(

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from derive.errors import TaskError
-from derive.protocol.specs import DerivationSpec, TransformSpec
+from derive.protocol.specs import DerivationSpec, InputSpec, TransformSpec
 from derive.shard.plan import Shape
 from derive.storage.metadata.descriptions import Place, TaskState
 from derive.storage.segments.segment_file import read_clocks
@@ -32,11 +32,11 @@ def current_positions(spec: DerivationSpec, state: TaskState) -> dict[str, int]:
     source is read from its start, as by a transform that is new.
     """
     positions = dict(state.positions)
-    for each in spec.transforms:
+    for each in spec.inputs:
         key = each.state_key
         if key in positions and key in state.places:
             place = state.places[key]
-            positions[key] += offset_of(spec, each) - place.offset
+            positions[key] += offset_of(each, spec.tick) - place.offset
             if place.source != each.source:
                 del positions[key]
     return positions
@@ -46,13 +46,13 @@ def place_of(spec: DerivationSpec, transform: TransformSpec) -> Place:
     """What the position of a transform is a position in."""
     shuffle = transform.shuffle
     ways = {"any": "any", "key": f"key [{', '.join(shuffle.key)}]", "lambda": shuffle.script and shuffle.script.text}
-    return Place(transform.source, offset_of(spec, transform), ways[shuffle.kind] or "")
+    return Place(transform.input.source, offset_of(transform.input, spec.tick), ways[shuffle.kind] or "")
 
 
 def misplaced(spec: DerivationSpec, state: TaskState) -> TaskError | None:
     """The error of a task whose shards would look for state that others of them keep."""
     for each in spec.transforms:
-        before, now = state.places.get(each.state_key), place_of(spec, each)
+        before, now = state.places.get(each.input.state_key), place_of(spec, each)
         if state.shards > 1 and state.tokens and before and before.shuffle and before.shuffle != now.shuffle:
             return TaskError(
                 f"'{each.name}' of '{spec.name}' was shuffled by {before.shuffle}, and is now shuffled by"
@@ -65,13 +65,13 @@ def misplaced(spec: DerivationSpec, state: TaskState) -> TaskError | None:
 
 def default_shards(spec: DerivationSpec, cores: int) -> int:
     """Shards of a task that has never run: one if it reads itself, so that it can feed back in memory."""
-    return 1 if any(each.source == spec.name for each in spec.transforms) else cores
+    return 1 if any(each.source == spec.name for each in spec.inputs) else cores
 
 
 def keeps_state(spec: DerivationSpec) -> bool:
     """Whether documents can meet one another in the lambdas: through a key, through state, or through feedback."""
     state = bool(spec.migrations) or (spec.module is not None and "startCommit" in spec.module.text)
-    return state or any(each.shuffle.kind != "any" or each.feedback for each in spec.transforms)
+    return state or any(each.shuffle.kind != "any" or each.input.feedback for each in spec.transforms)
 
 
 def feeds_back_in_memory(spec: DerivationSpec, shards: int, cycle: Sequence[str]) -> bool:
@@ -79,8 +79,8 @@ def feeds_back_in_memory(spec: DerivationSpec, shards: int, cycle: Sequence[str]
 
     Differing priorities take turns after each tick.
     """
-    one_priority = len({each.priority for each in spec.transforms}) == 1
-    return shards == 1 and len(cycle) == 1 and one_priority and any(each.feedback for each in spec.transforms)
+    one_priority = len({each.priority for each in spec.inputs}) == 1
+    return shards == 1 and len(cycle) == 1 and one_priority and any(each.feedback for each in spec.inputs)
 
 
 def shape_of(spec: DerivationSpec, shards: int) -> Shape:
@@ -104,24 +104,24 @@ class Sources:
         self.spec = spec
         self.uppers: dict[str, int] = {}
         self._segments: dict[int, list[Segment]] = {}
-        for transform in spec.transforms:
+        for transform in spec.inputs:
             source = spec.sources[transform.source]
             if source.name not in self.uppers:
                 self.uppers[source.name] = store.upper(source.name)
             fields = [each.field for each in source.partitions]
-            begin = positions.get(transform.state_key, BEGINNING) - offset_of(spec, transform)
+            begin = positions.get(transform.state_key, BEGINNING) - offset_of(transform, spec.tick)
             self._segments[transform.index] = store.segments(source.name, fields, transform.selector, begin)
 
-    def read(self, transform: TransformSpec, begin: int, end: int) -> SourceRead:
+    def read(self, transform: InputSpec, begin: int, end: int) -> SourceRead:
         """The read of a transform for adjusted clocks in `[begin, end)`."""
-        offset = offset_of(self.spec, transform)
+        offset = offset_of(transform, self.spec.tick)
         clock_begin = max(begin - offset, transform.not_before or BEGINNING)
         clock_end = min(end - offset, END_OF_TIME if transform.not_after is None else transform.not_after)
         segments = self._segments[transform.index]
         whole = SourceRead(transform.index, offset, clock_begin, clock_end, tuple(segments))
         return whole.within(clock_begin + offset, clock_end + offset)
 
-    def earliest(self, transform: TransformSpec, begin: int) -> int | None:
+    def earliest(self, transform: InputSpec, begin: int) -> int | None:
         """The least adjusted clock at or above `begin` of a stored document this transform reads; None if none is."""
         read = self.read(transform, begin, END_OF_TIME)
         best: int | None = None
@@ -133,7 +133,7 @@ class Sources:
                 best = clock
         return None if best is None else best + read.offset
 
-    def pending(self, transform: TransformSpec, begin: int) -> int:
+    def pending(self, transform: InputSpec, begin: int) -> int:
         """How many stored documents wait for this transform at or above the adjusted clock `begin`."""
         read = self.read(transform, begin, END_OF_TIME)
         return sum(_count(self.root, segment, read.clock_begin, read.clock_end) for segment in read.segments)
@@ -165,7 +165,7 @@ def choose_end(sources: Sources, positions: Mapping[int, int], bound: int, limit
         bound: a tick boundary.
         limits: of the transaction.
     """
-    transforms = [transform for transform in sources.spec.transforms if transform.index in positions]
+    transforms = [transform for transform in sources.spec.inputs if transform.index in positions]
     reads = [sources.read(transform, positions[transform.index], bound) for transform in transforms]
     if limits.hold(size_of(reads)):
         return bound

@@ -21,7 +21,7 @@ def readers_of(catalog: CatalogSpec, store: Store, names: Sequence[str]) -> list
         reached |= {
             name
             for name, spec in catalog.derivations.items()
-            if not reached.isdisjoint(each.source for each in spec.transforms)
+            if not reached.isdisjoint(each.source for each in spec.inputs)
         }
         grown = len(reached) > before
     return [

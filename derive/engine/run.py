@@ -25,7 +25,7 @@ from derive.errors import (
     SegmentError,
     SegmentMissingError,
 )
-from derive.protocol.specs import CatalogSpec, TransformSpec
+from derive.protocol.specs import CatalogSpec, InputSpec
 from derive.storage.compaction import compact
 from derive.storage.store import Store
 from derive.storage.task_log import internal
@@ -165,7 +165,7 @@ class Run:
             return False
         whole = (*cycle, *self._absent[cycle])
         in_memory = feeds_back_in_memory(tasks[0].spec, tasks[0].shards, whole)
-        alone = len(whole) == 1 and not any(each.feedback for each in tasks[0].spec.transforms)
+        alone = len(whole) == 1 and not any(each.feedback for each in tasks[0].spec.inputs)
         looks: dict[str, Sources] = {}
         earliest = now
         for task in tasks:
@@ -182,12 +182,12 @@ class Run:
         for task in tasks:
             look = looks[task.spec.name]
 
-            def frontier(transform: TransformSpec, task: Task = task, look: Sources = look) -> int:
+            def frontier(transform: InputSpec, task: Task = task, look: Sources = look) -> int:
                 upper = look.uppers[transform.source]
                 if transform.feedback:
                     # Nothing on the cycle is published before the earliest document it has yet to process.
                     upper = now if in_memory else max(upper, earliest)
-                return min(upper + offset_of(task.spec, transform), now)
+                return min(upper + offset_of(transform, task.spec.tick), now)
 
             moved = self._transact(task, look, frontier) or moved
             if task.error:
@@ -216,7 +216,7 @@ class Run:
         task.error = None
         return True
 
-    def _transact(self, task: Task, sources: Sources, frontier: Callable[[TransformSpec], int]) -> bool:
+    def _transact(self, task: Task, sources: Sources, frontier: Callable[[InputSpec], int]) -> bool:
         name = task.spec.name
         done = None
         with self._stopping(task):
@@ -308,8 +308,8 @@ class Run:
     def _behind(self, waiting: Waiting, standing: Mapping[str, str]) -> Waiting:
         spec = self.tasks[waiting.task].spec
         end = tick_end(waiting.due, spec.tick)
-        for each in spec.transforms:
-            if each.source in standing and self._store.upper(each.source) + offset_of(spec, each) < end:
+        for each in spec.inputs:
+            if each.source in standing and self._store.upper(each.source) + offset_of(each, spec.tick) < end:
                 return replace(waiting, behind=standing[each.source])
         return waiting
 
@@ -317,7 +317,7 @@ class Run:
         """Whether these documents are part of the work: due by `start`, or derived from what was."""
         if waiting.due < start or waiting.delay:
             return waiting.due < start
-        transforms = self.tasks[waiting.task].spec.transforms
+        transforms = self.tasks[waiting.task].spec.inputs
         return any(each.name == waiting.transform and each.source in self._catalog.derivations for each in transforms)
 
     def tidy(self) -> None:
@@ -344,7 +344,7 @@ def _earliest_cause(task: Task, sources: Sources) -> int:
     What is still to come on the cycle itself is left out: it has a cause, which comes first.
     """
     to_come = [
-        sources.uppers[each.source] + offset_of(task.spec, each) for each in task.spec.transforms if not each.feedback
+        sources.uppers[each.source] + offset_of(each, task.spec.tick) for each in task.spec.inputs if not each.feedback
     ]
     stored = task.earliest(sources)
     return min([END_OF_TIME if stored is None else stored, *to_come])

@@ -33,7 +33,7 @@ from derive.engine.plan import (
     slice_borders,
 )
 from derive.errors import BusyError, DiskFullError, FlowError, LostError, SegmentMissingError
-from derive.protocol.specs import DerivationSpec, TransformSpec
+from derive.protocol.specs import DerivationSpec, InputSpec
 from derive.shard.plan import Plan, Shape
 from derive.shard.state import publish_epoch, remove_shards
 from derive.shard.worker import Message, progress_folder
@@ -103,7 +103,7 @@ def find_waiting(store: Store, spec: DerivationSpec, positions: Mapping[str, int
 
 def _find_waiting(sources: Sources, spec: DerivationSpec, positions: Mapping[str, int]) -> list[Waiting]:
     found = []
-    for each in spec.transforms:
+    for each in spec.inputs:
         position = positions.get(each.state_key, BEGINNING)
         due = sources.earliest(each, position)
         if due is not None:
@@ -148,12 +148,10 @@ class Task:
         self._positions = current_positions(spec, state)
         self._places = {
             **state.places,
-            **{each.state_key: place_of(spec, each) for each in spec.transforms},
+            **{each.input.state_key: place_of(spec, each) for each in spec.transforms},
         }
         self._tokens = dict(state.tokens)
-        self.begins = tuple(
-            each for each in spec.transforms if state.positions and each.state_key not in self._positions
-        )
+        self.begins = tuple(each for each in spec.inputs if state.positions and each.state_key not in self._positions)
         rights = hold(store, spec, self._positions, self._capability)
         self.compacted = tuple(compacted(spec, self._positions, rights))
         fingerprints, edits = fingerprints_of(spec), edits_of(spec, state, self.upper)
@@ -172,7 +170,7 @@ class Task:
         """How its transactions are cut."""
         return shape_of(self.spec, self.shards)
 
-    def position(self, transform: TransformSpec) -> int:
+    def position(self, transform: InputSpec) -> int:
         """The adjusted clock below which a transform has processed everything."""
         return self._positions.get(transform.state_key, BEGINNING)
 
@@ -182,7 +180,7 @@ class Task:
 
     def earliest(self, sources: Sources) -> int | None:
         """The least adjusted clock of a stored document that is not processed yet; None if there is none."""
-        found = [sources.earliest(each, self.position(each)) for each in self.spec.transforms]
+        found = [sources.earliest(each, self.position(each)) for each in self.spec.inputs]
         return min((each for each in found if each is not None), default=None)
 
     def waiting(self) -> list[Waiting]:
@@ -193,7 +191,7 @@ class Task:
         self,
         executor: Executor,
         sources: Sources,
-        frontier: Callable[[TransformSpec], int],
+        frontier: Callable[[InputSpec], int],
         progress: Callable[[int], None],
     ) -> Committed | None:
         """Run one transaction as far as frontiers allow.
@@ -218,17 +216,17 @@ class Task:
             raise self._unfit
         tick = self.spec.tick
         bounds: list[int] = []
-        for level in sorted({each.priority for each in self.spec.transforms}, reverse=True):
-            transforms = [each for each in self.spec.transforms if each.priority == level]
+        for level in sorted({each.priority for each in self.spec.inputs}, reverse=True):
+            transforms = [each for each in self.spec.inputs if each.priority == level]
             bound = tick_begin(min(frontier(each) for each in transforms), tick)
             positions = {each.index: self.position(each) for each in transforms if self.position(each) < bound}
-            found = [sources.earliest(self.spec.transforms[index], begin) for index, begin in positions.items()]
+            found = [sources.earliest(self.spec.inputs[index], begin) for index, begin in positions.items()]
             first = min((each for each in found if each is not None), default=END_OF_TIME)
             if first < bound:
                 return self._transact(executor, sources, positions, bound, first, progress)
             bounds.append(bound)
         bound = min(bounds)
-        positions = {each.index: self.position(each) for each in self.spec.transforms if self.position(each) < bound}
+        positions = {each.index: self.position(each) for each in self.spec.inputs if self.position(each) < bound}
         return self._transact(executor, sources, positions, bound, END_OF_TIME, progress) if positions else None
 
     def _transact(
@@ -280,7 +278,7 @@ class Task:
         return committed
 
     def _plan(self, sources: Sources, positions: Mapping[int, int], end: int) -> Plan:
-        reads = tuple(sources.read(self.spec.transforms[index], begin, end) for index, begin in positions.items())
+        reads = tuple(sources.read(self.spec.inputs[index], begin, end) for index, begin in positions.items())
         slices: tuple[int, ...] = ()
         limits = self._pace.limits
         if self.shape != "single":
@@ -310,7 +308,7 @@ class Task:
     def _commit(self, plan: Plan, messages: Sequence[Message]) -> TaskCommit:
         segments = [segment for each in messages for segment in each.segments]
         shards = {number: name for message in messages for number, name in message.shards.items()}
-        taking_part = [self.spec.transforms[read.transform] for read in plan.reads]
+        taking_part = [self.spec.inputs[read.transform] for read in plan.reads]
         positions = {**self._positions, **{transform.state_key: plan.end for transform in taking_part}}
         commit = TaskCommit(
             task=self.spec.name,

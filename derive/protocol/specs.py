@@ -103,43 +103,69 @@ class ShuffleSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class InputSpec:
+    """What a task reads of one collection, and when: the part of a transform that is about time.
+
+    Attributes:
+        index: its place among the inputs of the task, from 0.
+        name: unique within the task.
+        source: name of the collection it reads.
+        position: where it is written.
+        selector: which logical partitions of it.
+        not_before: clock of the first document to process, or None.
+        not_after: clock from which documents are no longer processed, or None.
+        priority: higher is read first.
+        read_delay: microseconds added to a document's clock before it may be processed.
+        backfill: raised by the author to read the source from its start again.
+        feedback: the source lies on a cycle with the task, so it is read one tick later.
+    """
+
+    index: int
+    name: str
+    source: str
+    position: Position
+    selector: SelectorSpec = field(default_factory=SelectorSpec)
+    not_before: int | None = None
+    not_after: int | None = None
+    priority: int = 0
+    read_delay: int = 0
+    backfill: int = 0
+    feedback: bool = False
+
+    @property
+    def state_key(self) -> str:
+        """Name of this input's progress: a raised `backfill` starts another."""
+        return f"{self.name}.v{self.backfill}" if self.backfill else self.name
+
+
+@dataclass(frozen=True, slots=True)
 class TransformSpec:
     """One transform of a derivation.
 
     Attributes:
-        name: unique within the derivation.
-        index: place in the catalog's list, from 0.
-        source: name of the collection it reads.
-        selector: which logical partitions of it.
-        not_before: clock of the first document to process, or None.
-        not_after: clock from which documents are no longer processed, or None.
+        input: what it reads, and when.
         shuffle: how documents find their shard.
         script: the lambda's code; None for TypeScript, whose module holds it.
-        priority: higher runs first.
-        read_delay: microseconds added to a document's clock before it may be processed.
-        backfill: raised by the author to read the source from its start again.
-        feedback: the source lies on a cycle with the derivation, so it is read one tick later.
-        position: where it is written.
     """
 
-    name: str
-    index: int
-    source: str
-    selector: SelectorSpec
-    not_before: int | None
-    not_after: int | None
+    input: InputSpec
     shuffle: ShuffleSpec
-    script: Script | None
-    priority: int
-    read_delay: int
-    backfill: int
-    feedback: bool
-    position: Position
+    script: Script | None = None
 
     @property
-    def state_key(self) -> str:
-        """Name of this transform's progress: a raised `backfill` starts another."""
-        return f"{self.name}.v{self.backfill}" if self.backfill else self.name
+    def name(self) -> str:
+        """Unique within the derivation."""
+        return self.input.name
+
+    @property
+    def index(self) -> int:
+        """Its place in the catalog's list, from 0."""
+        return self.input.index
+
+    @property
+    def position(self) -> Position:
+        """Where it is written."""
+        return self.input.position
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +225,11 @@ class DerivationSpec:
     def name(self) -> str:
         """The task's name, which is the derived collection's."""
         return self.collection.name
+
+    @property
+    def inputs(self) -> tuple[InputSpec, ...]:
+        """What it reads, in catalog order."""
+        return tuple(transform.input for transform in self.transforms)
 
     def refusal(self) -> Issue | None:
         """What is wrong if the module asks for permissions that the run does not give; None if nothing is."""

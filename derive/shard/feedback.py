@@ -17,7 +17,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from derive.protocol.specs import DerivationSpec, Document, TransformSpec
+from derive.protocol.specs import DerivationSpec, Document, InputSpec
 from derive.shard.flush import end_row
 from derive.shard.invoke import Invoker
 from derive.shard.plan import Plan
@@ -45,12 +45,11 @@ class _Queue:
     def __init__(self, plan: Plan, spill: Spill) -> None:
         self._tick = plan.spec.tick
         self._end = plan.end
-        self._transforms = [each for each in plan.spec.transforms if each.source == plan.spec.name]
-        taking_part = {read.transform for read in plan.reads}
-        self._transforms = [each for each in self._transforms if each.index in taking_part]
-        self._offsets = {each.index: offset_of(plan.spec, each) for each in self._transforms}
+        taking_part = [plan.spec.inputs[read.transform] for read in plan.reads]
+        self._inputs = [spec for spec in taking_part if spec.source == plan.spec.name]
+        self._offsets = {spec.index: offset_of(spec, plan.spec.tick) for spec in self._inputs}
         self._fields = [each.field for each in plan.spec.collection.partitions]
-        self._selected: dict[str, list[TransformSpec]] = {}
+        self._selected: dict[str, list[InputSpec]] = {}
         self._due: dict[int, list[Row]] = {}
         self._ticks: list[int] = []
         self._weight = self._count = 0  # of what is in memory
@@ -71,26 +70,26 @@ class _Queue:
             self._put_on_disk()
 
     def _put(self, clock: int, seq: int, key: bytes, document: Document, label: str) -> None:
-        for transform in self._readers(label):
-            if transform.not_before is not None and clock < transform.not_before:
+        for spec in self._readers(label):
+            if spec.not_before is not None and clock < spec.not_before:
                 continue
-            if transform.not_after is not None and clock >= transform.not_after:
+            if spec.not_after is not None and clock >= spec.not_after:
                 continue
-            adjusted = clock + self._offsets[transform.index]
+            adjusted = clock + self._offsets[spec.index]
             if adjusted >= self._end:
                 continue
             tick = adjusted // self._tick
             if tick not in self._due:
                 self._due[tick] = []
                 heapq.heappush(self._ticks, tick)
-            self._due[tick].append((adjusted, transform.index, seq, key, document))
+            self._due[tick].append((adjusted, spec.index, seq, key, document))
             self._count += 1
 
-    def _readers(self, label: str) -> list[TransformSpec]:
+    def _readers(self, label: str) -> list[InputSpec]:
         readers = self._selected.get(label)
         if readers is None:
             partition = dict(zip(self._fields, orjson.loads(label), strict=True))
-            readers = [each for each in self._transforms if each.selector.selects(partition)]
+            readers = [spec for spec in self._inputs if spec.selector.selects(partition)]
             self._selected[label] = readers
         return readers
 

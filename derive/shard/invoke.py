@@ -53,7 +53,7 @@ class Invoker:
         self._offsets = np.array([*offsets, 0], dtype=np.int64)  # the last one is for the ends of ticks
         self._flush = len(spec.transforms)
         by_source = {name: compile_validator(each.read_schema, name=name) for name, each in spec.sources.items()}
-        self._sources: list[Validator] = [by_source[each.source] for each in spec.transforms]
+        self._sources: list[Validator] = [by_source[each.source] for each in spec.inputs]
         self._one_source = self._sources[0] if len(by_source) == 1 else None
         self._sources.append(compile_validator(True, name=spec.name))
         self._output = compile_validator(spec.collection.write_schema, name=spec.name)
@@ -141,7 +141,7 @@ class Invoker:
                 packed = keys[place]
                 key = packed if isinstance(packed, bytes) else packed.as_py()
                 transform = self._spec.transforms[which]
-                positions = self._spec.sources[transform.source].read_positions
+                positions = self._spec.sources[transform.input.source].read_positions
                 raise _in_context(
                     validator.violation(document, key=show_key(key), positions=positions),
                     f"transform '{transform.name}' of '{self._spec.name}' reads",

@@ -53,7 +53,7 @@ def owners_of_keys(keys: Sequence[bytes], count: int) -> Any:
 
 def compile_shuffle_key(spec: DerivationSpec, transform: TransformSpec) -> Callable[[pa.RecordBatch], Sequence[bytes]]:
     """A function from source rows (`SOURCE_ROWS`) of one transform to the packed keys they are shuffled by."""
-    shuffle, source = transform.shuffle, spec.sources[transform.source]
+    shuffle, source = transform.shuffle, spec.sources[transform.input.source]
     by_key = (shuffle.key, shuffle.key_defaults) == (source.key, source.key_defaults)
     if shuffle.kind == "any" or (shuffle.kind == "key" and by_key):
         return lambda rows: rows.column(3).to_pylist()
@@ -61,7 +61,7 @@ def compile_shuffle_key(spec: DerivationSpec, transform: TransformSpec) -> Calla
         return _compile_located(spec, transform)
     session = find_connector(spec.connector).open_shuffle(spec, transform)
     is_valid = compile_validator(source.read_schema, name=source.name).is_valid
-    offset = offset_of(spec, transform)
+    offset = offset_of(transform.input, spec.tick)
 
     def computed(rows: pa.RecordBatch) -> Sequence[bytes]:
         adjusted = rows.column(0).to_numpy()

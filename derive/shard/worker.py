@@ -109,7 +109,7 @@ def _open_session(plan: Plan, database: apsw.Connection) -> DeriveSession:
 
 
 def _invoker(plan: Plan, session: DeriveSession) -> Invoker:
-    return Invoker(plan.spec, session, [offset_of(plan.spec, each) for each in plan.spec.transforms])
+    return Invoker(plan.spec, session, [offset_of(each, plan.spec.tick) for each in plan.spec.inputs])
 
 
 def _failed(plan: Plan, error: Exception) -> Message:
@@ -182,7 +182,7 @@ def _state(plan: Plan, shard: int | None, attempt: int) -> AbstractContextManage
 def _run_batches(plan: Plan, span: tuple[int, int], invoker: Invoker, writer: SegmentWriter, counter: Counter) -> None:
     batches = read_sorted(plan.root, [each.within(*span) for each in plan.reads])
     with _spill(plan) as spill:
-        if any(each.feedback for each in plan.spec.transforms):
+        if any(each.feedback for each in plan.spec.inputs):
             run_ticks(plan, batches, invoker, writer.write, counter.add, spill)
             return
         combiner = TickCombiner(plan.spec, spill)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from derive.protocol.specs import DerivationSpec, TransformSpec
+from derive.protocol.specs import InputSpec
 
 
-def offset_of(spec: DerivationSpec, transform: TransformSpec) -> int:
+def offset_of(spec: InputSpec, tick: int) -> int:
     """Microseconds from a source document's clock to its adjusted clock: the read delay and the feedback tick."""
-    return transform.read_delay + (spec.tick if transform.feedback else 0)
+    return spec.read_delay + (tick if spec.feedback else 0)

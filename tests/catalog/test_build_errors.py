@@ -123,5 +123,5 @@ def test_cycles_are_kept_together_and_sources_come_first(tmp_path: Path) -> None
     spec = load(write_catalog(tmp_path, text))
 
     assert spec.cycles == (("acme/derived",), ("d/x", "d/y"), ("d/z",), ("d/self",))
-    feedback = {name: each.transforms[0].feedback for name, each in spec.derivations.items()}
+    feedback = {name: each.transforms[0].input.feedback for name, each in spec.derivations.items()}
     assert feedback == {"acme/derived": False, "d/x": True, "d/y": True, "d/z": False, "d/self": True}

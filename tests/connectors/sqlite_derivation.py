@@ -15,8 +15,8 @@ from derive.protocol.specs import (
     CollectionSpec,
     DerivationSpec,
     Document,
+    InputSpec,
     ProjectionSpec,
-    SelectorSpec,
     ShuffleSpec,
     TransformSpec,
 )
@@ -61,19 +61,9 @@ def derivation(
     source = CollectionSpec("acme/in", ("/id",), (0,), True, True, tuple(fields), AT)
     transforms = tuple(
         TransformSpec(
-            name=f"from{index}",
-            index=index,
-            source="acme/in",
-            selector=SelectorSpec(),
-            not_before=None,
-            not_after=None,
+            input=InputSpec(index, f"from{index}", "acme/in", AT),
             shuffle=shuffle,
             script=None if text is None else script(text),
-            priority=0,
-            read_delay=0,
-            backfill=0,
-            feedback=False,
-            position=AT,
         )
         for index, (text, shuffle) in enumerate(zip(lambdas, [*shuffles, *[BY_ID] * len(lambdas)], strict=False))
     )

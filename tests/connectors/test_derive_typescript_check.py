@@ -10,7 +10,7 @@ from connectors.derive_typescript import TypeScriptConnector
 from connectors.derive_typescript.runtime.command import cache_folder
 from derive.errors import Issue
 from derive.position import Position, Script
-from derive.protocol.specs import JSON, CollectionSpec, DerivationSpec, SelectorSpec, ShuffleSpec, TransformSpec
+from derive.protocol.specs import JSON, CollectionSpec, DerivationSpec, InputSpec, ShuffleSpec, TransformSpec
 
 pytestmark = pytest.mark.deno
 
@@ -58,14 +58,12 @@ def collection(name: str, schema: JSON) -> CollectionSpec:
 
 
 def derivation(module: Script, *names: str) -> DerivationSpec:
-    shuffle = ShuffleSpec("any")
     transforms = tuple(
         TransformSpec(
-            name, index, "acmeBank/transfer-outcomes", SelectorSpec(), None, None, shuffle, None, 0, 0, 0, False,
-            Position("flow.yaml", 10 + index),
+            InputSpec(index, name, "acmeBank/transfer-outcomes", Position("flow.yaml", 10 + index)), ShuffleSpec("any")
         )
         for index, name in enumerate(names or ("fromOutcomes",))
-    )  # fmt: skip
+    )
     sources = {"acmeBank/transfer-outcomes": collection("acmeBank/transfer-outcomes", OUTCOMES)}
     target = collection("acmeBank/balances", BALANCES)
     return DerivationSpec(target, "typescript", (), module, transforms, sources, 1_000_000)

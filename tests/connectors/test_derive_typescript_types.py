@@ -7,7 +7,7 @@ import pytest
 from connectors.derive_typescript.runtime.place import authored, member_position, position_in
 from connectors.derive_typescript.types.interfaces import generate_interfaces, method_of
 from derive.position import Position, Script
-from derive.protocol.specs import JSON, CollectionSpec, DerivationSpec, SelectorSpec, ShuffleSpec, TransformSpec
+from derive.protocol.specs import JSON, CollectionSpec, DerivationSpec, InputSpec, ShuffleSpec, TransformSpec
 
 AT = Position("flow.yaml", 3, 5)
 
@@ -32,9 +32,8 @@ def test_interfaces_have_a_type_and_a_method_for_each_transform() -> None:
     write: JSON = {"type": "object", "required": ["user"], "properties": {"user": {"type": "string"}}}
     source = CollectionSpec("acme/in", ("/sender",), ("",), True, read, (), AT)
     target = CollectionSpec("acme/out", ("/user",), ("",), write, True, (), AT)
-    shuffle = ShuffleSpec("any")
     transforms = tuple(
-        TransformSpec(name, index, "acme/in", SelectorSpec(), None, None, shuffle, None, 0, 0, 0, False, AT)
+        TransformSpec(InputSpec(index, name, "acme/in", AT), ShuffleSpec("any"))
         for index, name in enumerate(("from-in", "2nd"))
     )
     module = Script("", "", Position("out.ts"))

@@ -15,7 +15,7 @@ from derive.protocol.specs import (
     CollectionSpec,
     DerivationSpec,
     Document,
-    SelectorSpec,
+    InputSpec,
     ShuffleSpec,
     TransformSpec,
 )
@@ -31,8 +31,7 @@ def collection(name: str, schema: JSON) -> CollectionSpec:
 
 
 def transform(name: str, index: int, source: str) -> TransformSpec:
-    shuffle = ShuffleSpec("any")
-    return TransformSpec(name, index, source, SelectorSpec(), None, None, shuffle, None, 0, 0, 0, False, AT)
+    return TransformSpec(InputSpec(index, name, source, AT), ShuffleSpec("any"))
 
 
 def derivation(text: str, *transforms: str, schema: JSON = True) -> DerivationSpec:

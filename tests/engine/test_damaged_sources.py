@@ -109,7 +109,7 @@ def test_a_damaged_source_is_found_by_looking_at_what_waits(tmp_path: Path) -> N
     [middle] = files_of(world, "d/middle")
     middle.write_bytes(b"garbage")
     run = world.run()
-    run.tasks["d/late"]._positions = {run.tasks["d/late"].spec.transforms[0].state_key: world.wall + HOUR - 5_000_000}
+    run.tasks["d/late"]._positions = {run.tasks["d/late"].spec.inputs[0].state_key: world.wall + HOUR - 5_000_000}
 
     assert run.waiting() == []
     assert isinstance(run.tasks["d/late"].error, SegmentError)
@@ -119,7 +119,7 @@ def test_a_source_that_is_reset_before_it_is_counted_is_looked_at_again(tmp_path
     world = world_of(tmp_path)
     world.step()
     spec = world.catalog.derivations["d/late"]
-    positions = {spec.transforms[0].state_key: world.wall + HOUR - 5_000_000}
+    positions = {spec.inputs[0].state_key: world.wall + HOUR - 5_000_000}
     looks = 0
 
     class Outdated(Store):

@@ -50,7 +50,7 @@ def generate_interfaces(spec: DerivationSpec) -> str:
     methods = [_MEMBERS]
     for each in spec.transforms:
         source = source_of(each.name)
-        parts += declare(spec.sources[each.source].read_schema, source, taken)
+        parts += declare(spec.sources[each.input.source].read_schema, source, taken)
         read = f"{{ doc: {source}; publishedAt: string }}"
         methods.append(f"    abstract {member(method_of(each.name))}(read: {read}): Document[] | Promise<Document[]>;")
     body = "\n".join(methods)
