@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from derive.catalog.lineage import cycles, upstream
-from derive.catalog.loader import Loader
-from derive.catalog.locations import CollectionLocations, defaults
-from derive.catalog.model import AdvanceDef, CatalogDef, CollectionDef, TestDef
-from derive.catalog.names import collisions, is_line, is_name
+from derive.catalog.definitions import AdvanceDef, CatalogDef, CollectionDef, TestDef
+from derive.catalog.language.names import collisions, is_line, is_name
+from derive.catalog.language.yaml import Located
+from derive.catalog.loading.loader import Loader
+from derive.catalog.loading.resources import Resources
 from derive.catalog.report import Report
-from derive.catalog.resource import Resources
-from derive.catalog.schedule import Schedule
-from derive.catalog.schemas import Schemas
-from derive.catalog.steps import StepBuilder
-from derive.catalog.transforms import TransformBuilder, check_transform_names
-from derive.catalog.yaml import Located
+from derive.catalog.rules.lineage import cycles, upstream
+from derive.catalog.rules.locations import CollectionLocations, defaults
+from derive.catalog.rules.schedule import Schedule
+from derive.catalog.rules.steps import StepBuilder
+from derive.catalog.rules.transforms import TransformBuilder, check_transform_names
+from derive.catalog.schemas.examination import Schemas
 from derive.errors import CatalogError, Issue
 from derive.protocol.specs import (
     CatalogSpec,

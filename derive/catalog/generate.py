@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Literal
 
 from derive.catalog.build import Build, build
-from derive.catalog.resource import Resources
-from derive.catalog.root import project_root
+from derive.catalog.loading.project import project_root
+from derive.catalog.loading.resources import Resources
 from derive.errors import FlowError, Issue
 from derive.protocol.derive import GENERATED, GENERATED_FOLDER, Generation, find_connector
 from derive.protocol.specs import DerivationSpec

@@ -5,7 +5,7 @@ A schema file that many collections share is inspected for each of them; what is
 
 from __future__ import annotations
 
-from derive.catalog.yaml import Located
+from derive.catalog.language.yaml import Located
 from derive.errors import Issue
 from derive.position import Position
 

@@ -38,7 +38,7 @@ def command(source: Path, output: str | None, *, check: bool, cache: bool) -> No
       flowctl generate --source examples/acmebank/flow.yaml --check
     """
     from derive.catalog.generate import cache_libraries, plan_changes, write_changes
-    from derive.catalog.resource import Resources
+    from derive.catalog.loading.resources import Resources
     from derive.cli.console import note, print_rows
     from derive.errors import CatalogError, UsageError
 

@@ -17,6 +17,6 @@ def command() -> None:
     """
     import json
 
-    from derive.catalog.json_schema import catalog_schema
+    from derive.catalog.language.json_schema import catalog_schema
 
     click.echo(json.dumps(catalog_schema(), indent=2, ensure_ascii=False))

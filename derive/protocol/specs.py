@@ -1,8 +1,8 @@
 """Validated values a catalog builds to.
 
-What a person wrote (`…Def`, in `derive.catalog.model`) is checked and becomes these `…Spec` values. The runtime sees
-nothing else: names are resolved, schemas are bundled, durations are integers, and an illegal state cannot be built.
-All are immutable and can be pickled to a Spark worker.
+What a person wrote (`…Def`, in `derive.catalog.definitions`) is checked and becomes these `…Spec` values. The runtime
+sees nothing else: names are resolved, schemas are bundled, durations are integers, and an illegal state cannot be
+built. All are immutable and can be pickled to a Spark worker.
 """
 
 from __future__ import annotations

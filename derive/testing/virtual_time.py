@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from derive.catalog.lineage import upstream
+from derive.catalog.rules.lineage import upstream
 from derive.engine.executor import InProcessExecutor
 from derive.engine.run import Run
 from derive.engine.task import Waiting

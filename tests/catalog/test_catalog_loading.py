@@ -9,8 +9,8 @@ import pytest
 from conftest import write_catalog
 
 from derive.catalog import load
-from derive.catalog.loader import Loader
-from derive.catalog.model import CatalogDef
+from derive.catalog.definitions import CatalogDef
+from derive.catalog.loading.loader import Loader
 from derive.errors import CatalogError, Issue
 from derive.schema.validator import compile_part
 

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from derive.catalog import load
-from derive.catalog.json_schema import catalog_schema
-from derive.catalog.loader import Loader
-from derive.catalog.schema_parts import DURATION, MOMENT, POINTER, TICK, TIME, TOKEN
+from derive.catalog.language.json_schema import catalog_schema
+from derive.catalog.language.vocabulary import DURATION, MOMENT, POINTER, TICK, TIME, TOKEN
+from derive.catalog.loading.loader import Loader
 from derive.document.clock import parse_duration
 from derive.errors import CatalogError
 

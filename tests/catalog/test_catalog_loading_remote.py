@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from derive.catalog.loader import Loader
-from derive.catalog.resource import Resources
+from derive.catalog.loading.loader import Loader
+from derive.catalog.loading.resources import Resources
 from derive.errors import Issue
 
 PAGES = {

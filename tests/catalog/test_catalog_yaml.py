@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from derive.catalog.yaml import Located, parse_yaml
+from derive.catalog.language.yaml import Located, parse_yaml
 from derive.errors import CatalogError
 
 TEXT = """\

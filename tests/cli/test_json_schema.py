@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from jsonschema import Draft202012Validator
 
-from derive.catalog.yaml import parse_yaml
+from derive.catalog.language.yaml import parse_yaml
 from derive.cli.main import flowctl
 
 ROOT = Path(__file__).parents[2]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from derive.catalog import load
-from derive.catalog.names import is_name
+from derive.catalog.language.names import is_name
 from derive.engine.reset import reset
 from derive.shard.state import task_folder
 from derive.shard.worker import progress_folder

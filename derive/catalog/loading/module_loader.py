@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 
-from derive.catalog.model import CodeDef
-from derive.catalog.modules import import_map, imported_files, is_code, is_settings, named_libraries
-from derive.catalog.resource import Resources, why
-from derive.catalog.root import is_within
-from derive.catalog.yaml import Located
+from derive.catalog.definitions import CodeDef
+from derive.catalog.language.yaml import Located
+from derive.catalog.loading.modules import import_map, imported_files, is_code, is_settings, named_libraries
+from derive.catalog.loading.project import is_within
+from derive.catalog.loading.resources import Resources, why
 from derive.errors import Issue
 from derive.position import Script
 from derive.protocol.specs import ImportMap

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from derive.catalog.json_schema import catalog_schema
-from derive.catalog.schema_parts import Schema
-from derive.catalog.yaml import Located, Path, YamlFile
+from derive.catalog.language.json_schema import catalog_schema
+from derive.catalog.language.vocabulary import Schema
+from derive.catalog.language.yaml import Located, Path, YamlFile
 from derive.errors import Issue
 from derive.suggest import suggest
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from derive.catalog.parts import Location, Part, show_location, url_of
-from derive.catalog.reduction import inspect_reductions
+from derive.catalog.language.yaml import Located
+from derive.catalog.loading.resources import Resources
 from derive.catalog.report import Report
-from derive.catalog.resource import Resources
-from derive.catalog.yaml import Located
+from derive.catalog.schemas.reduction_rules import inspect_reductions
+from derive.catalog.schemas.subschemas import Location, Part, show_location, url_of
 from derive.document.pointer import JSON, escape
 from derive.errors import FlowError
 from derive.schema.dialect import KEYWORDS

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from derive.catalog.names import is_pointer
-from derive.catalog.parts import ITEMS, MATCHING, Location, Part, show_location
+from derive.catalog.language.names import is_pointer
+from derive.catalog.language.yaml import Located
 from derive.catalog.report import Report
-from derive.catalog.yaml import Located
+from derive.catalog.schemas.subschemas import ITEMS, MATCHING, Location, Part, show_location
 from derive.document.pointer import parse_pointer
 from derive.errors import SchemaError
 from derive.reduce.annotation import STRATEGIES, Annotation, parse_annotation

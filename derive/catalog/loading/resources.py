@@ -11,7 +11,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import unquote, urljoin, urlsplit
 from urllib.request import urlopen
 
-from derive.catalog.yaml import YamlFile, parse_yaml
+from derive.catalog.language.yaml import YamlFile, parse_yaml
 from derive.errors import CatalogError
 from derive.protocol.specs import JSON
 

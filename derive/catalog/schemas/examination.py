@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from derive.catalog.inspection import inspect, inspect_keywords
-from derive.catalog.parts import Location, parts_of, url_of
-from derive.catalog.reduction import reductions
+from derive.catalog.language.yaml import Located
+from derive.catalog.loading.resources import Resources
 from derive.catalog.report import Report
-from derive.catalog.resource import Resources
-from derive.catalog.yaml import Located
+from derive.catalog.schemas.plausibility import inspect, inspect_keywords
+from derive.catalog.schemas.reduction_rules import reductions
+from derive.catalog.schemas.subschemas import Location, parts_of, url_of
 from derive.document.pointer import JSON
 from derive.errors import FlowError
 from derive.reduce.combiner import Combiner

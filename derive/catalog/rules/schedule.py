@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from derive.catalog.model import AdvanceDef, StepDef
+from derive.catalog.definitions import AdvanceDef, StepDef
+from derive.catalog.language.yaml import Located
 from derive.catalog.report import Report
-from derive.catalog.yaml import Located
 from derive.document.clock import format_rfc3339, parse_duration, parse_rfc3339
 from derive.protocol.specs import AdvanceStep, Moment, show_offset
 

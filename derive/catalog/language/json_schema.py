@@ -15,8 +15,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from derive.catalog.endpoint_schema import CAPTURE, MATERIALIZATION
-from derive.catalog.schema_parts import (
+from derive.catalog.language.endpoint_schema import CAPTURE, MATERIALIZATION
+from derive.catalog.language.vocabulary import (
     BOOLEAN,
     DELETE,
     DURATION,

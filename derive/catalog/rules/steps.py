@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from itertools import pairwise
 from urllib.parse import urlsplit
 
-from derive.catalog.model import StepDef
+from derive.catalog.definitions import StepDef
+from derive.catalog.language.yaml import Located
+from derive.catalog.loading.resources import Resources
 from derive.catalog.report import Report
-from derive.catalog.resource import Resources
-from derive.catalog.selector import build_selector
-from derive.catalog.yaml import Located
+from derive.catalog.rules.selector import build_selector
 from derive.document.key import compile_key
 from derive.document.pointer import MISSING, compile_pointer
 from derive.errors import CatalogError, DocumentError

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from derive.catalog.collection_schema import SchemaLoader
-from derive.catalog.model import (
+from derive.catalog.definitions import (
     AdvanceDef,
     CatalogDef,
     CodeDef,
@@ -23,12 +22,13 @@ from derive.catalog.model import (
     TestDef,
     TransformDef,
 )
-from derive.catalog.module_loader import ModuleLoader
-from derive.catalog.resource import Resources, why
-from derive.catalog.root import project_root
-from derive.catalog.structure import check_structure
-from derive.catalog.yaml import Located
-from derive.catalog.yaml import Path as Place
+from derive.catalog.language.structure import check_structure
+from derive.catalog.language.yaml import Located
+from derive.catalog.language.yaml import Path as Place
+from derive.catalog.loading.module_loader import ModuleLoader
+from derive.catalog.loading.project import project_root
+from derive.catalog.loading.resources import Resources, why
+from derive.catalog.loading.schema_loader import SchemaLoader
 from derive.document.clock import parse_duration
 from derive.errors import CatalogError, Issue
 from derive.position import Position, Script

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from derive.catalog.model import CollectionDef
-from derive.catalog.names import collisions, is_field, is_pointer, is_token
+from derive.catalog.definitions import CollectionDef
+from derive.catalog.language.names import collisions, is_field, is_pointer, is_token
+from derive.catalog.language.yaml import Located
 from derive.catalog.report import Report
-from derive.catalog.schemas import Examined
-from derive.catalog.yaml import Located
+from derive.catalog.schemas.examination import Examined
 from derive.document.pointer import parse_pointer
 from derive.schema.projection import Declared, project
 from derive.schema.shape import Shape, locate

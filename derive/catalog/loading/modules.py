@@ -12,9 +12,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from derive.catalog.json_schema import MODULE_PATTERN
-from derive.catalog.resource import Resources
-from derive.catalog.root import is_within
+from derive.catalog.language.json_schema import MODULE_PATTERN
+from derive.catalog.loading.project import is_within
+from derive.catalog.loading.resources import Resources
 from derive.document.jsonc import parse_jsonc
 from derive.document.pointer import JSON
 from derive.position import Script

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from derive.catalog.locations import SCALARS, defaults, scalar_type
-from derive.catalog.model import CollectionDef, TransformDef
-from derive.catalog.names import collisions, is_token
+from derive.catalog.definitions import CollectionDef, TransformDef
+from derive.catalog.language.names import collisions, is_token
+from derive.catalog.language.yaml import Located
 from derive.catalog.report import Report
-from derive.catalog.selector import build_selector
-from derive.catalog.yaml import Located
+from derive.catalog.rules.locations import SCALARS, defaults, scalar_type
+from derive.catalog.rules.selector import build_selector
 from derive.document.clock import parse_rfc3339
 from derive.document.pointer import parse_pointer
 from derive.protocol.specs import CollectionSpec, InputSpec, ShuffleSpec, TransformSpec

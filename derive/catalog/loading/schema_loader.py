@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from urllib.parse import urljoin
 
-from derive.catalog.model import LoadedSchema
-from derive.catalog.resource import Resources, why
-from derive.catalog.yaml import Located
+from derive.catalog.definitions import LoadedSchema
+from derive.catalog.language.yaml import Located
+from derive.catalog.loading.resources import Resources, why
 from derive.document.pointer import parse_pointer
 from derive.errors import CatalogError, Issue, SchemaError
 from derive.position import Position

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from derive.catalog.schema_parts import (
+from derive.catalog.language.vocabulary import (
     BOOLEAN,
     DELETE,
     DURATION,

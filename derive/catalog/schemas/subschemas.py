@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
+from derive.catalog.language.yaml import Located
+from derive.catalog.loading.resources import Resources
 from derive.catalog.report import Report
-from derive.catalog.resource import Resources
-from derive.catalog.yaml import Located
 from derive.document.pointer import escape, unescape
 from derive.errors import CatalogError
 from derive.suggest import suggest

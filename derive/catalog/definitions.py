@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from derive.catalog.yaml import Located
+from derive.catalog.language.yaml import Located
 from derive.position import Position, Script
 from derive.protocol.sandbox import Permissions
 from derive.protocol.specs import JSON, ImportedFile, ImportMap
