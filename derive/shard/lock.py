@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from derive.errors import HeldError
+from derive.storage.metadata.process import lock_holder
 
 _PATIENCE_SECONDS = 60.0
 _EVICTION_SECONDS = 5.0
@@ -45,7 +46,7 @@ def _acquire(file: Path, descriptor: int, may_evict: Callable[[int], bool]) -> N
             return
         except BlockingIOError:
             waited = time.monotonic() - begun
-        holder = _holder(descriptor) if waited > _EVICTION_SECONDS else None
+        holder = lock_holder(os.fstat(descriptor), "FLOCK") if waited > _EVICTION_SECONDS else None
         if holder not in (None, os.getpid()) and may_evict(descriptor):
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(holder, signal.SIGKILL)
@@ -56,15 +57,3 @@ def _acquire(file: Path, descriptor: int, may_evict: Callable[[int], bool]) -> N
                 hint="it works for a transaction that was given up; it goes on by itself once that process has ended",
             )
         time.sleep(_POLL_SECONDS)
-
-
-def _holder(descriptor: int) -> int | None:
-    """The process that holds the lock of an open file, if it is one that can be seen from here."""
-    status = os.fstat(descriptor)
-    wanted = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
-    with suppress(OSError):
-        for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
-            fields = line.split()
-            if fields[1] == "FLOCK" and fields[5] == wanted and int(fields[4]) > 0:
-                return int(fields[4])
-    return None

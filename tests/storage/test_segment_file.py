@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -185,6 +188,39 @@ def test_a_database_that_others_keep_busy_is_an_error_that_heals(tmp_path: Path)
         assert db.execute("SELECT count(*) FROM timeline").get == 1
     metadata.close()
     other.close()
+
+
+_STOPS = """
+import os, signal, sys
+import apsw
+db = apsw.Connection(sys.argv[1])
+db.execute("BEGIN IMMEDIATE")
+print("locked", flush=True)
+os.kill(os.getpid(), signal.SIGSTOP)
+db.execute("COMMIT")
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="the system does not tell who holds a lock")
+def test_a_stopped_process_that_keeps_a_database_busy_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "metadata.db"
+    metadata = Metadata(path, patience=1)
+    with subprocess.Popen([sys.executable, "-c", _STOPS, str(path)], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"locked\n"
+        os.waitpid(holder.pid, os.WUNTRACED)
+
+        named = f"process {holder.pid}, which is stopped, keeps the database"
+        with pytest.raises(BusyError, match=named) as caught, metadata.transaction():
+            pass
+        assert caught.value.hint is not None
+        assert f"kill -CONT {holder.pid}" in caught.value.hint
+
+        os.kill(holder.pid, signal.SIGCONT)
+        assert holder.wait() == 0
+    with metadata.transaction() as db:
+        assert db.execute("SELECT count(*) FROM timeline").get == 1
+    metadata.close()
 
 
 @pytest.mark.parametrize("damage", ["CREATE TABLE format (x)", "DROP TABLE segment"])

@@ -7,9 +7,10 @@ here says so, and everything that must happen together happens in one transactio
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -18,6 +19,7 @@ import apsw
 from derive.errors import BusyError, DiskFullError, StorageError
 from derive.failpoint import reach
 from derive.storage.layout import move_former
+from derive.storage.metadata.process import is_stopped, lock_holder
 
 FORMAT = 5
 """Version of the tables below."""
@@ -139,10 +141,7 @@ def translated(path: Path | str) -> Iterator[None]:
             raise disk_full(path) from exc
         raise StorageError(f"cannot write {path}: {exc.strerror or exc}") from exc
     except (apsw.BusyError, apsw.LockedError) as exc:
-        raise BusyError(
-            f"another process keeps the database {path} to itself",
-            hint="nothing was committed; run the command again once that process, a backup perhaps, is done",
-        ) from exc
+        raise _busy(path) from exc
     except (apsw.IOError, apsw.CantOpenError, apsw.ReadOnlyError, apsw.NotADBError, apsw.CorruptError) as exc:
         raise StorageError(f"the database {path} cannot be used: {exc}") from exc
 
@@ -159,6 +158,20 @@ def _of_flowctl(path: Path) -> Iterator[None]:
         raise StorageError(
             f"{path} is no metadata database of flowctl, or not a whole one: {exc}", hint="restore it from a backup"
         ) from exc
+
+
+def _busy(path: Path | str) -> BusyError:
+    """The error for a database that another process has locked for longer than anyone waits."""
+    holder = None
+    with suppress(FileNotFoundError):  # the lock on a database is one on its shared memory
+        holder = lock_holder(os.stat(f"{path}-shm"), "POSIX")
+    who, way_out = "another process", "run the command again once that process, a backup perhaps, is done"
+    if holder is not None and holder != os.getpid():
+        who = f"process {holder}"
+        if is_stopped(holder):
+            who = f"process {holder}, which is stopped,"
+            way_out = f"let it go on (kill -CONT {holder}) or end it (kill -KILL {holder}), and run the command again"
+    return BusyError(f"{who} keeps the database {path} to itself", hint=f"nothing was committed; {way_out}")
 
 
 def disk_full(path: Path | str) -> DiskFullError:

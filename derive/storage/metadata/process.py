@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
+from typing import Literal
 
 
 def this_process() -> str:
@@ -43,6 +45,22 @@ def is_dead(name: str) -> bool:
         pass
     state, *_ = _status(int(pid)) or [""]
     return state in ("Z", "X") or (bool(began) and _began(int(pid)) not in ("", began))
+
+
+def lock_holder(status: os.stat_result, kind: Literal["FLOCK", "POSIX"]) -> int | None:
+    """The process that holds an exclusive lock of this kind on a file, if it can be seen from here."""
+    wanted = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    with suppress(OSError):
+        for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
+            fields = line.split()
+            if (fields[1], fields[3], fields[5]) == (kind, "WRITE", wanted) and int(fields[4]) > 0:
+                return int(fields[4])
+    return None
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process was stopped by a signal, such as Ctrl-Z gives, and does nothing until another one comes."""
+    return _status(pid)[:1] == ["T"]
 
 
 def _parts(name: str) -> tuple[str, str, str, str]:
