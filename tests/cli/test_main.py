@@ -74,7 +74,7 @@ def test_help_loads_nothing_heavy() -> None:
         "import sys, derive.cli.main as main\n"
         "try: main.flowctl.main(['--help'])\n"
         "except SystemExit: pass\n"
-        "heavy = {'pyspark', 'pyarrow', 'pandas', 'rich', 'jsonschema', 'yaml', 'apsw', 'grpc', 'orjson'}\n"
+        "heavy = {'pyspark', 'pyarrow', 'pandas', 'rich', 'jsonschema_rs', 'yaml', 'apsw', 'grpc', 'orjson'}\n"
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)\n"
     )
 
