@@ -77,11 +77,11 @@ class FlowError(Exception):
 
 
 def _descendants(kind: type[FlowError]) -> list[type[FlowError]]:
-    found = [kind]
+    kinds = [kind]
     for child in kind.__subclasses__():
         if child is not CatalogError:
-            found += _descendants(child)
-    return found
+            kinds += _descendants(child)
+    return kinds
 
 
 class UsageError(FlowError):

@@ -22,11 +22,11 @@ def distance(left: str, right: str, limit: int | None = None) -> int:
             return limit + 1
     before: list[int] = []
     row = list(range(len(right) + 1))
-    for place, letter in enumerate(left, start=1):
-        earlier, before, row = before, row, [place]
+    for index, letter in enumerate(left, start=1):
+        earlier, before, row = before, row, [index]
         for other, candidate in enumerate(right, start=1):
             best = min(before[other] + 1, row[other - 1] + 1, before[other - 1] + (letter != candidate))
-            if place > 1 and other > 1 and letter == right[other - 2] and left[place - 2] == candidate:
+            if index > 1 and other > 1 and letter == right[other - 2] and left[index - 2] == candidate:
                 best = min(best, earlier[other - 2] + 1)
             row.append(best)
         if limit is not None and min(row) > limit and min(before) > limit:
@@ -37,12 +37,12 @@ def distance(left: str, right: str, limit: int | None = None) -> int:
 def suggest(name: str, known: Iterable[str]) -> str | None:
     """The known name closest to `name`, if the distance is at most 4 and half the name."""
     limit = min(_FAR, (len(name) + 1) // 2)
-    found: str | None = None
-    for each in sorted(known, key=lambda each: (-len(commonprefix((name, each))), each)):  # noqa: RUF071 (characters are meant)
-        far = distance(name, each, limit)
-        if far < limit or (far == limit and (found is None or each < found)):
-            found, limit = each, far
-    return found
+    closest: str | None = None
+    for candidate in sorted(known, key=lambda candidate: (-len(commonprefix((name, candidate))), candidate)):  # noqa: RUF071 (characters are meant)
+        far = distance(name, candidate, limit)
+        if far < limit or (far == limit and (closest is None or candidate < closest)):
+            closest, limit = candidate, far
+    return closest
 
 
 def _differing(left: str, right: str) -> tuple[str, str]:

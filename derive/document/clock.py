@@ -63,13 +63,13 @@ def parse_duration(text: str) -> int:
         ValueError: it is not one.
     """
     total = 0
-    place = 0
-    while place < len(text) or not text:
-        found = _PART.match(text, place)
-        if not found or found[2] not in _BY_SPELLING:
+    offset = 0
+    while offset < len(text) or not text:
+        part = _PART.match(text, offset)
+        if not part or part[2] not in _BY_SPELLING:
             raise ValueError(f"not a duration such as '15m', '24h' or '1h 30s': {text!r}")
-        total += int(found[1]) * _BY_SPELLING[found[2]]
-        place = found.end()
+        total += int(part[1]) * _BY_SPELLING[part[2]]
+        offset = part.end()
     return total
 
 

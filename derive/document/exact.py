@@ -79,9 +79,9 @@ def is_too_deep(value: JSON) -> bool:
     for _ in range(MOST_LEVELS):
         level = [
             inner
-            for each in level
-            if type(each) is dict or type(each) is list
-            for inner in (each.values() if isinstance(each, dict) else each)
+            for value in level
+            if type(value) is dict or type(value) is list
+            for inner in (value.values() if isinstance(value, dict) else value)
             if type(inner) is dict or type(inner) is list
         ]
         if not level:
@@ -96,7 +96,7 @@ def has_wide_integer(text: bytes) -> bool:
     """
     if not _has_long_run(text):
         return False
-    return any(not _LEAST <= _number(found[1]) <= _MOST for found in _INTEGER.finditer(b" " + text))
+    return any(not _LEAST <= _number(match[1]) <= _MOST for match in _INTEGER.finditer(b" " + text))
 
 
 def _number(digits: bytes) -> int:
@@ -120,10 +120,10 @@ def _has_long_run_in_many(text: bytes) -> bool:
     characters = np.frombuffer(text, np.uint8)
     quarter = characters[::_STRIDE] - np.uint8(48) < 10
     pairs = quarter[:-1] & quarter[1:]
-    places = np.flatnonzero(pairs[:-2] & pairs[2:]) * _STRIDE
+    starts = np.flatnonzero(pairs[:-2] & pairs[2:]) * _STRIDE
     # Where four are digits (in UUIDs, now and then), the characters between are looked at; where long numbers are
     # usual, the first places show it.
-    for some in (places[:_FEW], places[_FEW:]):
+    for some in (starts[:_FEW], starts[_FEW:]):
         for between in (1, 2, 3, 5, 6, 7, 9, 10, 11):
             some = some[characters[some + between] - np.uint8(48) < 10]  # noqa: PLW2901 (ever fewer of them)
         if some.size:
@@ -150,5 +150,5 @@ def _writable(value: JSON) -> JSON:
     if kind is int and not _LEAST <= value <= _MOST:
         return orjson.Fragment(str(value).encode())
     if kind is dict:
-        return {name: _writable(each) for name, each in value.items()}
+        return {name: _writable(child) for name, child in value.items()}
     return list(map(_writable, value)) if kind is list else value

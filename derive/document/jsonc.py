@@ -15,8 +15,8 @@ _TRAILING_COMMA = re.compile(rf"({_STRING})|,(?=\s*[}}\]])")
 def plain_json(text: str) -> str:
     """The text as JSON: comments and trailing commas become spaces, and everything stays in its place."""
 
-    def blank(found: re.Match[str]) -> str:
-        return found[0] if found[1] else re.sub(r"[^\r\n]", " ", found[0])
+    def blank(match: re.Match[str]) -> str:
+        return match[0] if match[1] else re.sub(r"[^\r\n]", " ", match[0])
 
     return _TRAILING_COMMA.sub(blank, _COMMENT.sub(blank, text))
 

@@ -73,58 +73,58 @@ def _pack_int(value: int) -> bytes:
 
 def _pack_float(value: float) -> bytes:
     bits = struct.pack(">d", value)
-    flipped = bytes(each ^ 0xFF for each in bits) if bits[0] & 0x80 else bytes((bits[0] ^ 0x80,)) + bits[1:]
+    flipped = bytes(byte ^ 0xFF for byte in bits) if bits[0] & 0x80 else bytes((bits[0] ^ 0x80,)) + bits[1:]
     return b"\x21" + flipped
 
 
 def unpack(packed: bytes) -> tuple[JSON, ...]:
     """The values of a packed key; arrays and objects come back as the bytes of their JSON text."""
     values: list[JSON] = []
-    place = 0
-    while place < len(packed):
-        value, place = _unpack(packed, place)
+    offset = 0
+    while offset < len(packed):
+        value, offset = _unpack(packed, offset)
         values.append(value)
     return tuple(values)
 
 
-def _unpack(packed: bytes, place: int) -> tuple[JSON, int]:
-    code = packed[place]
-    place += 1
+def _unpack(packed: bytes, offset: int) -> tuple[JSON, int]:
+    code = packed[offset]
+    offset += 1
     if code == _NULL:
-        return None, place
+        return None, offset
     if code in (_FALSE, _TRUE):
-        return code == _TRUE, place
+        return code == _TRUE, offset
     if code in (_BYTES, _STRING):
-        end = packed.index(b"\0", place)
+        end = packed.index(b"\0", offset)
         while packed[end + 1 : end + 2] == b"\xff":
             end = packed.index(b"\0", end + 2)
-        text = packed[place:end].replace(b"\0\xff", b"\0")
+        text = packed[offset:end].replace(b"\0\xff", b"\0")
         return text.decode() if code == _STRING else text, end + 1
     if code == _DOUBLE:
-        bits = packed[place : place + 8]
-        raw = bytes((bits[0] ^ 0x80,)) + bits[1:] if bits[0] & 0x80 else bytes(each ^ 0xFF for each in bits)
-        return struct.unpack(">d", raw)[0], place + 8
-    return _unpack_int(packed, code, place)
+        bits = packed[offset : offset + 8]
+        raw = bytes((bits[0] ^ 0x80,)) + bits[1:] if bits[0] & 0x80 else bytes(byte ^ 0xFF for byte in bits)
+        return struct.unpack(">d", raw)[0], offset + 8
+    return _unpack_int(packed, code, offset)
 
 
-def _unpack_int(packed: bytes, code: int, place: int) -> tuple[int, int]:
+def _unpack_int(packed: bytes, code: int, offset: int) -> tuple[int, int]:
     if code == 0x1D:
-        size, place = packed[place], place + 1
+        size, offset = packed[offset], offset + 1
     elif code == 0x0B:
-        size, place = packed[place] ^ 0xFF, place + 1
+        size, offset = packed[offset] ^ 0xFF, offset + 1
     elif 0x0C <= code <= 0x1C:
         size = abs(code - _INT_ZERO)
     else:
-        raise ValueError(f"not a packed key: code {code:#x} at byte {place - 1}")
-    number = int.from_bytes(packed[place : place + size], "big")
+        raise ValueError(f"not a packed key: code {code:#x} at byte {offset - 1}")
+    number = int.from_bytes(packed[offset : offset + size], "big")
     if code < _INT_ZERO:
         number -= (1 << (8 * size)) - 1
-    return number, place + size
+    return number, offset + size
 
 
 def show_key(packed: bytes) -> str:
     """A packed key as JSON, for messages; of a long one, its beginning."""
-    values = [orjson.Fragment(each) if isinstance(each, bytes) else each for each in unpack(packed)]
+    values = [orjson.Fragment(component) if isinstance(component, bytes) else component for component in unpack(packed)]
     text = dump_exact(values).decode()
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
 
@@ -165,11 +165,11 @@ def key_errors(
         pack_all: of `compile_keys`.
         documents: any.
     """
-    for place, document in enumerate(documents):
+    for index, document in enumerate(documents):
         try:
             pack_all([document])
         except DocumentError as exc:
-            yield place, exc
+            yield index, exc
 
 
 def _compile_column(pointer: str, default: JSON) -> Callable[[Sequence[JSON]], list[JSON]]:

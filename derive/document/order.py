@@ -46,9 +46,9 @@ def _pairs(value: JSON) -> list[list[JSON]]:
 
 def _compare_all(left: list[JSON], right: list[JSON]) -> int:
     for each_left, each_right in zip(left, right, strict=False):
-        found = compare(each_left, each_right)
-        if found:
-            return found
+        ordering = compare(each_left, each_right)
+        if ordering:
+            return ordering
     return (len(left) > len(right)) - (len(left) < len(right))
 
 

@@ -71,4 +71,4 @@ def parse_annotation(value: JSON, where: str) -> Annotation:
 
 
 def _is_key(value: JSON) -> bool:
-    return isinstance(value, list) and all(isinstance(each, str) and each[:1] in ("", "/") for each in value)
+    return isinstance(value, list) and all(isinstance(pointer, str) and pointer[:1] in ("", "/") for pointer in value)

@@ -69,7 +69,7 @@ class SchemaParts:
     def __init__(self, schema: JSON, name: str) -> None:
         self.root = schema
         self.name = name
-        self._places: dict[int, str] = {}
+        self._pointers: dict[int, str] = {}
         self._annotations: dict[int, Annotation] = {}
         self._names: dict[str, Part] = {}
         self._tests: dict[int, Callable[[JSON], bool]] = {}
@@ -78,7 +78,7 @@ class SchemaParts:
 
     def where(self, part: Part) -> str:
         """The JSON pointer of a part."""
-        return self._places[id(part)]
+        return self._pointers[id(part)]
 
     def annotation(self, part: Part) -> Annotation | None:
         """The part's own annotation."""
@@ -87,18 +87,18 @@ class SchemaParts:
     @property
     def full_differs(self) -> bool:
         """Whether some value means something else in a whole history than in a part of one: tombstones, sets."""
-        return any(each.delete or each.strategy == "set" for each in self._annotations.values())
+        return any(annotation.delete or annotation.strategy == "set" for annotation in self._annotations.values())
 
     def apply(self, schemas: Iterable[JSON]) -> Applied:
         """What applies where all of these schemas of this one do."""
-        return _joined([self._apply(each, frozenset()) for each in schemas])
+        return _joined([self._apply(schema, frozenset()) for schema in schemas])
 
-    def _index(self, schema: JSON, place: str, useless: str | None) -> None:
-        if not isinstance(schema, dict) or id(schema) in self._places:
+    def _index(self, schema: JSON, pointer: str, useless: str | None) -> None:
+        if not isinstance(schema, dict) or id(schema) in self._pointers:
             return
-        self._places[id(schema)] = place
+        self._pointers[id(schema)] = pointer
         if "reduce" in schema:
-            where = f"the annotation at '{place}/reduce' of the schema of '{self.name}'"
+            where = f"the annotation at '{pointer}/reduce' of the schema of '{self.name}'"
             if useless:
                 raise SchemaError(f"{where} has no effect under '{useless}'")
             self._annotations[id(schema)] = parse_annotation(schema["reduce"], where)
@@ -107,7 +107,7 @@ class SchemaParts:
         if isinstance(schema.get("$id"), str):
             self._names[schema["$id"].removesuffix("#")] = schema
         for keyword, below, child in _children(schema):
-            self._index(child, f"{place}{below}", useless or (keyword if keyword in _WITHOUT_EFFECT else None))
+            self._index(child, f"{pointer}{below}", useless or (keyword if keyword in _WITHOUT_EFFECT else None))
 
     def _apply(self, schema: JSON, path: frozenset[int]) -> Applied:
         if not isinstance(schema, dict) or id(schema) in path:
@@ -120,7 +120,7 @@ class SchemaParts:
                     f" '{self.where(schema)}', which is not supported",
                     hint="put them under 'additionalProperties' or 'items'",
                 )
-        inner = [self._apply(each, path) for each in schema.get("allOf", ())]
+        inner = [self._apply(child, path) for child in schema.get("allOf", ())]
         if "$ref" in schema:
             target = self._apply(self._resolve(schema["$ref"]), path)
             inner.append(self._silenced(target) if "reduce" in schema else target)
@@ -142,18 +142,21 @@ class SchemaParts:
 
     def _silenced(self, applied: Applied) -> Applied:
         """The same parts without annotations of their own; what they say of properties and items stays."""
-        parts = tuple([self._without_annotation(each) for each in applied.parts])
+        parts = tuple([self._without_annotation(part) for part in applied.parts])
         conditions = [
-            Condition(each.holds, self._silenced(each.then), self._silenced(each.otherwise))
-            for each in applied.conditions
+            Condition(condition.holds, self._silenced(condition.then), self._silenced(condition.otherwise))
+            for condition in applied.conditions
         ]
-        return Applied(parts, tuple([each for each in conditions if self._matters(each.then, each.otherwise)]))
+        return Applied(
+            parts, tuple([condition for condition in conditions if self._matters(condition.then, condition.otherwise)])
+        )
 
     def _matters(self, *several: Applied) -> bool:
         """Whether an annotation can be reached from what applies in one of several ways."""
         return any(
-            any(map(self._is_annotated, each.parts)) or any(self._matters(c.then, c.otherwise) for c in each.conditions)
-            for each in several
+            any(map(self._is_annotated, applied.parts))
+            or any(self._matters(condition.then, condition.otherwise) for condition in applied.conditions)
+            for applied in several
         )
 
     def _without_annotation(self, part: Part) -> Part:
@@ -161,7 +164,7 @@ class SchemaParts:
             return part
         if id(part) not in self._silent:
             silent = self._silent[id(part)] = {name: value for name, value in part.items() if name != "reduce"}
-            self._places[id(silent)] = self.where(part)
+            self._pointers[id(silent)] = self.where(part)
         return self._silent[id(part)]
 
     def _test(self, schema: JSON) -> Callable[[JSON], bool]:
@@ -175,15 +178,15 @@ class SchemaParts:
         """Whether an annotation can be reached from here, by references too."""
         pending, seen = [schema], set()
         while pending:
-            each = pending.pop()
-            if not isinstance(each, dict) or id(each) in seen:
+            schema = pending.pop()
+            if not isinstance(schema, dict) or id(schema) in seen:
                 continue
-            seen.add(id(each))
-            if id(each) in self._annotations:
+            seen.add(id(schema))
+            if id(schema) in self._annotations:
                 return True
-            pending += [child for keyword, _, child in _children(each) if keyword not in ("$defs", "definitions")]
-            if "$ref" in each:
-                pending.append(self._resolve(each["$ref"]))
+            pending += [child for keyword, _, child in _children(schema) if keyword not in ("$defs", "definitions")]
+            if "$ref" in schema:
+                pending.append(self._resolve(schema["$ref"]))
         return False
 
     def _resolve(self, reference: str) -> JSON:
@@ -204,8 +207,8 @@ class SchemaParts:
 
 def _joined(several: list[Applied]) -> Applied:
     return Applied(
-        tuple(part for each in several for part in each.parts),
-        tuple(condition for each in several for condition in each.conditions),
+        tuple(part for applied in several for part in applied.parts),
+        tuple(condition for applied in several for condition in applied.conditions),
     )
 
 
@@ -215,11 +218,11 @@ def _children(schema: Part) -> Iterator[tuple[str, str, JSON]]:
         if keyword in schema:
             yield keyword, f"/{keyword}", schema[keyword]
     for keyword in _MANY:
-        for place, each in enumerate(schema.get(keyword, ())):
-            yield keyword, f"/{keyword}/{place}", each
+        for index, child in enumerate(schema.get(keyword, ())):
+            yield keyword, f"/{keyword}/{index}", child
     for keyword in _NAMED:
-        for name, each in schema.get(keyword, {}).items():
-            yield keyword, f"/{keyword}/{escape(name)}", each
+        for name, child in schema.get(keyword, {}).items():
+            yield keyword, f"/{keyword}/{escape(name)}", child
 
 
 def _always(_: JSON) -> bool:

@@ -53,10 +53,10 @@ def compile_choice(
 
     def chosen_for(value: JSON) -> Chosen:
         outcome = decide(value)
-        found = known.get(outcome)
-        if found is None:
-            found = known[outcome] = choose(_applying(conditions, iter(outcome)))
-        return found
+        chosen = known.get(outcome)
+        if chosen is None:
+            chosen = known[outcome] = choose(_applying(conditions, iter(outcome)))
+        return chosen
 
     def reduce(left: JSON, right: JSON, full: bool) -> JSON:
         chosen = chosen_for(right)
@@ -82,8 +82,8 @@ def compile_choice(
 
 def _compile_decision(conditions: tuple[Condition, ...]) -> Callable[[JSON], tuple[bool, ...]]:
     """Which conditions a value meets; of those below another, only where they are reached."""
-    if all(not each.then.conditions and not each.otherwise.conditions for each in conditions):
-        tests = [each.holds for each in conditions]
+    if all(not condition.then.conditions and not condition.otherwise.conditions for condition in conditions):
+        tests = [condition.holds for condition in conditions]
         if len(tests) == 1:
             (test,) = tests
             return lambda value: (test(value),)

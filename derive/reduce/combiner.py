@@ -10,8 +10,8 @@ from functools import lru_cache
 
 from derive.document.exact import dump_exact, parse_exact
 from derive.document.pointer import JSON, MISSING
-from derive.reduce.merge import compile_schema
 from derive.reduce.reducer import NotAssociative, Reduce
+from derive.reduce.strategies import compile_schema
 
 __all__ = ["Combiner", "NotAssociative"]
 

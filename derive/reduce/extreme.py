@@ -34,12 +34,12 @@ def compile_keyed_extreme(sign: int, order: KeyOrder, merge: Reduce) -> Reduce:
     """
 
     def reduce(left: JSON, right: JSON, full: bool) -> JSON:
-        found = -1 if left is MISSING else order(left, right) * sign
-        if found > 0:
+        ordering = -1 if left is MISSING else order(left, right) * sign
+        if ordering > 0:
             return left
         if type(right) is not dict and type(right) is not list:
             return right
-        if found < 0:
+        if ordering < 0:
             return merge(MISSING, right, True) if full else right
         reduced = merge(left, right, full)
         if not full and order(reduced, right):  # a strategy below has changed the key itself

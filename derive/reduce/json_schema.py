@@ -17,8 +17,8 @@ def merge_json_schemas(left: JSON, right: JSON, full: bool) -> JSON:
     Raises:
         ReductionFailed: a value is not a JSON Schema that is an object.
     """
-    for each in (left, right):
-        if each is not MISSING and not _is_schema(each):
+    for schema in (left, right):
+        if schema is not MISSING and not _is_schema(schema):
             raise ReductionFailed("'jsonSchemaMerge' strategy expects objects that are JSON Schemas", left, right)
     return right if left is MISSING else serialize(union(infer(left), infer(right)))
 

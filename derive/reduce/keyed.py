@@ -17,16 +17,16 @@ KeyOrder: TypeAlias = Callable[[JSON, JSON], int]
 
 def order_by(pointers: tuple[str, ...]) -> KeyOrder:
     """The order by what is at these pointers; a missing key comes before null."""
-    getters = [compile_pointer(each) for each in pointers]
+    getters = [compile_pointer(pointer) for pointer in pointers]
     if len(getters) == 1:
         (get,) = getters
         return lambda left, right: compare(get(left), get(right))
 
     def order(left: JSON, right: JSON) -> int:
-        for each in getters:
-            found = compare(each(left), each(right))
-            if found:
-                return found
+        for get in getters:
+            ordering = compare(get(left), get(right))
+            if ordering:
+                return ordering
         return 0
 
     return order
@@ -44,7 +44,7 @@ def sorted_by(pointers: tuple[str, ...]) -> Callable[[list[JSON]], bool]:
     get = compile_pointer(pointers[0])
 
     def is_sorted_by_one(values: list[JSON]) -> bool:
-        keys = [get(each) for each in values]
+        keys = [get(value) for value in values]
         kinds = set(map(type, keys))
         if kinds in ({int}, {str}):  # whose own order is document order
             return all(map(operator.lt, keys, keys[1:]))
@@ -66,13 +66,13 @@ def join(
         full: as for a reducer.
     """
     at_left = 0
-    for place, value in enumerate(right):
-        found = -1
-        while at_left < len(left) and (found := order(left[at_left], value)) < 0:
+    for index, value in enumerate(right):
+        ordering = -1
+        while at_left < len(left) and (ordering := order(left[at_left], value)) < 0:
             yield left[at_left]
             at_left += 1
-        same = at_left < len(left) and found == 0
-        reduced = reduce_at(place, item(place), left[at_left] if same else MISSING, value, full)
+        same = at_left < len(left) and ordering == 0
+        reduced = reduce_at(index, item(index), left[at_left] if same else MISSING, value, full)
         if reduced is not MISSING:
             yield reduced
         at_left += same
@@ -89,11 +89,11 @@ def select(values: list[JSON], others: list[JSON], order: KeyOrder, *, inside: b
         inside: whether to take those that are.
     """
     selected = []
-    place = 0
+    index = 0
     for value in values:
-        found = 1
-        while place < len(others) and (found := order(others[place], value)) < 0:
-            place += 1
-        if (place < len(others) and found == 0) is inside:
+        ordering = 1
+        while index < len(others) and (ordering := order(others[index], value)) < 0:
+            index += 1
+        if (index < len(others) and ordering == 0) is inside:
             selected.append(value)
     return selected

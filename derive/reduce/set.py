@@ -47,7 +47,7 @@ def compile_set(key: tuple[str, ...], union: Reduce) -> Reduce:
         kinds = {type(value) for side in (before, right) if type(side) is dict for value in side.values()}
         if not (_has_terms(before) and _has_terms(right)) or len(kinds) > 1 or not kinds <= {list, dict}:
             raise ReductionFailed(_EXPECTED, left, right)
-        if kinds == {list} and not all(is_sorted(each) for side in (before, right) for each in side.values()):
+        if kinds == {list} and not all(is_sorted(array) for side in (before, right) for array in side.values()):
             raise ReductionFailed(_EXPECTED, left, right)
         reduced = {}
         kept = terms_of.kept(before, right)

@@ -51,11 +51,11 @@ def reduce_sum(left: JSON, right: JSON, full: bool) -> JSON:
 
 
 def _exact_sum(left: JSON, right: JSON) -> str:
-    for each in (left, right):
-        if type(each) is str and not _DECIMAL.fullmatch(each):
+    for value in (left, right):
+        if type(value) is str and not _DECIMAL.fullmatch(value):
             raise ReductionFailed(_EXPECTED, left, right)
     try:
-        terms = [decimal.Decimal(each) for each in (left, right)]
+        terms = [decimal.Decimal(value) for value in (left, right)]
         for term in terms:
             if abs(term.adjusted()) > _GREATEST_EXPONENT or abs(int(term.as_tuple().exponent)) > _GREATEST_EXPONENT:
                 raise ReductionFailed(_OVERFLOW, left, right)

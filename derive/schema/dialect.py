@@ -58,10 +58,10 @@ def subschemas(schema: JSON, pointer: str = "") -> Iterator[tuple[str, dict[str,
     for keyword, value in schema.items():
         below = f"{pointer}/{escape(keyword)}"
         if keyword in NAMED and isinstance(value, dict):
-            for name, each in value.items():
-                yield from subschemas(each, f"{below}/{escape(name)}")
+            for name, child in value.items():
+                yield from subschemas(child, f"{below}/{escape(name)}")
         elif keyword in LISTED | {"items"} and isinstance(value, list):
-            for place, each in enumerate(value):
-                yield from subschemas(each, f"{below}/{place}")
+            for index, child in enumerate(value):
+                yield from subschemas(child, f"{below}/{index}")
         elif keyword in SINGLE:
             yield from subschemas(value, below)

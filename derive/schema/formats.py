@@ -95,15 +95,15 @@ KEYWORD_OF = {_FRACTIONAL: "type"}
 
 def standard(schema: JSON) -> JSON:
     """The schema without `type: fractional`, which no meta-schema knows; the schema itself if it has none."""
-    if not any("fractional" in _types(each) for _, each in subschemas(schema)):
+    if not any("fractional" in _types(subschema) for _, subschema in subschemas(schema)):
         return schema
     copied = deepcopy(schema)
-    for _, each in list(subschemas(copied)):
-        types = _types(each)
+    for _, subschema in list(subschemas(copied)):
+        types = _types(subschema)
         if "fractional" in types:
-            each["type"] = [*(kind for kind in types if kind not in ("fractional", "integer", "number")), "number"]
+            subschema["type"] = [*(kind for kind in types if kind not in ("fractional", "integer", "number")), "number"]
             if "integer" not in types and "number" not in types:
-                each[_FRACTIONAL] = True
+                subschema[_FRACTIONAL] = True
     return copied
 
 

@@ -48,10 +48,10 @@ class Bundle:
 
     def origin(self, pointer: str) -> tuple[str, str]:
         """Where a location of the schema was written: the URL of a document, and the JSON pointer inside it."""
-        prefix = max((each for each in self.documents if f"{pointer}/".startswith(f"{each}/")), key=len)
+        prefix = max((document for document in self.documents if f"{pointer}/".startswith(f"{document}/")), key=len)
         url, content = self.documents[prefix]
         tokens = parse_pointer(pointer[len(prefix) :])
-        return url, "".join(f"/{escape(each)}" for each in _respell(content, tokens, _FORMER))
+        return url, "".join(f"/{escape(token)}" for token in _respell(content, tokens, _FORMER))
 
     def positions(self, locate: Locate) -> dict[str, Position]:
         """Where each schema and keyword is written, by its JSON pointer, as `Validator.violation` takes it.
@@ -59,13 +59,13 @@ class Bundle:
         Args:
             locate: finds a location in the text of a document.
         """
-        found = {}
-        for pointer, each in subschemas(self.schema):
-            for place in (pointer, *(f"{pointer}/{escape(keyword)}" for keyword in each)):
-                position = locate(*self.origin(place))
+        positions = {}
+        for pointer, subschema in subschemas(self.schema):
+            for location in (pointer, *(f"{pointer}/{escape(keyword)}" for keyword in subschema)):
+                position = locate(*self.origin(location))
                 if position is not None:
-                    found[place] = position
-        return found
+                    positions[location] = position
+        return positions
 
 
 def bundle(schema: JSON, base: str, load: Load) -> JSON:
@@ -153,24 +153,24 @@ class _Bundling:
         self._documents[prefix] = (url, content)
         self._resources[url] = (prefix, "")
         bases = [("", url)]
-        for pointer, each in subschemas(content):
+        for pointer, subschema in subschemas(content):
             while not f"{pointer}/".startswith(f"{bases[-1][0]}/"):
                 bases.pop()
-            if isinstance(each.get("$id"), str):
-                bases.append((pointer, _join(bases[-1][1], each["$id"])))
+            if isinstance(subschema.get("$id"), str):
+                bases.append((pointer, _join(bases[-1][1], subschema["$id"])))
                 self._resources.setdefault(bases[-1][1], (prefix, pointer))
             base = bases[-1][1]
-            place = self._place(prefix, pointer)
+            location = self._pointer(prefix, pointer)
             for keyword in ("$anchor", "$dynamicAnchor"):
-                if isinstance(each.get(keyword), str):
-                    self._anchors[base, each[keyword]] = place
-            dynamic = "#" if each.get("$recursiveAnchor") is True else each.get("$dynamicAnchor")
+                if isinstance(subschema.get(keyword), str):
+                    self._anchors[base, subschema[keyword]] = location
+            dynamic = "#" if subschema.get("$recursiveAnchor") is True else subschema.get("$dynamicAnchor")
             if isinstance(dynamic, str):
-                self._dynamic.setdefault(dynamic, set()).add(place)
+                self._dynamic.setdefault(dynamic, set()).add(location)
 
-    def _place(self, prefix: str, pointer: str) -> str:
+    def _pointer(self, prefix: str, pointer: str) -> str:
         tokens = _respell(self._documents[prefix][1], parse_pointer(pointer), _NOW)
-        return prefix + "".join(f"/{escape(each)}" for each in tokens)
+        return prefix + "".join(f"/{escape(token)}" for token in tokens)
 
     def _rewrite(self, value: JSON, base: str, url: str, *, named: bool = True) -> JSON:
         """A copy of a schema (or array of them) whose references are pointers.
@@ -182,26 +182,28 @@ class _Bundling:
             named: whether an `$id` in it names it: not behind an unknown keyword.
         """
         if isinstance(value, list):
-            return [self._rewrite(each, base, url, named=named) for each in value]
+            return [self._rewrite(child, base, url, named=named) for child in value]
         if not isinstance(value, dict):
             return value
         if named and isinstance(value.get("$id"), str):
             base = _join(base, value["$id"])
         is_tuple = isinstance(value.get("items"), list)
         copied: dict[str, Any] = {}
-        for name, each in value.items():
-            if name in _REFERENCES and isinstance(each, str):
-                self._refer(copied, name, each, self._target(each, base, url))
+        for name, child in value.items():
+            if name in _REFERENCES and isinstance(child, str):
+                self._refer(copied, name, child, self._target(child, base, url))
             elif name in _NAMES:
-                if name == "$anchor" and named and self._is_type_name(each):
-                    copied[name] = each
+                if name == "$anchor" and named and self._is_type_name(child):
+                    copied[name] = child
             elif name in VALUES:
-                copied[name] = each
-            elif name in NAMED and isinstance(each, dict):  # its property names are not keywords
-                copied[name] = {key: self._rewrite(child, base, url, named=named) for key, child in each.items()}
+                copied[name] = child
+            elif name in NAMED and isinstance(child, dict):  # its property names are not keywords
+                copied[name] = {
+                    key: self._rewrite(subschema, base, url, named=named) for key, subschema in child.items()
+                }
             else:
                 spelt = _NOW[name] if is_tuple and name in _NOW else name
-                copied[spelt] = self._rewrite(each, base, url, named=named and name in KEYWORDS)
+                copied[spelt] = self._rewrite(child, base, url, named=named and name in KEYWORDS)
         return copied
 
     def _is_type_name(self, anchor: JSON) -> bool:
@@ -225,17 +227,17 @@ class _Bundling:
     def _target(self, reference: str, base: str, url: str) -> str:
         """The reference, inside the bundle, to what a reference leads to."""
         target, _, fragment = reference.partition("#")
-        whole = _join(base, target) if target else base
-        if whole.startswith(_META_SCHEMAS) and whole not in self._resources:
-            return f"{whole}#{fragment}" if fragment else whole
-        if whole not in self._resources:
-            self._fetch(whole, _join(url, target))
-        prefix, inside = self._resources[whole]
+        resource = _join(base, target) if target else base
+        if resource.startswith(_META_SCHEMAS) and resource not in self._resources:
+            return f"{resource}#{fragment}" if fragment else resource
+        if resource not in self._resources:
+            self._fetch(resource, _join(url, target))
+        prefix, inside = self._resources[resource]
         if fragment and not fragment.startswith("/"):
             # An unknown anchor stays, for the validator to name it.
-            found = self._anchors.get((whole, unquote(fragment)))
-            return f"#{fragment}" if found is None else _fragment(found)
-        return _fragment(self._place(prefix, inside + unquote(fragment)))
+            anchor = self._anchors.get((resource, unquote(fragment)))
+            return f"#{fragment}" if anchor is None else _fragment(anchor)
+        return _fragment(self._pointer(prefix, inside + unquote(fragment)))
 
     def _fetch(self, url: str, beside: str) -> None:
         """Embed a document: by its URL, or else, where an `$id` only names its place, by the file's."""
@@ -257,7 +259,7 @@ class _Bundling:
         # Of letters that no pointer, and no URL, escapes.
         stem = re.sub(r"[^\w.-]", "_", url.rstrip("/").rsplit("/", 1)[-1], flags=re.ASCII)
         root = self._documents[""][1]
-        taken = {each.removeprefix("/$defs/") for each in self._documents} | set(root.get("$defs", ()))
+        taken = {document.removeprefix("/$defs/") for document in self._documents} | set(root.get("$defs", ()))
         name, number = stem, 2
         while name in taken:
             name, number = f"{stem}-{number}", number + 1

@@ -51,17 +51,17 @@ class Inference:
     def _find_anchors(self, root: JSON) -> None:
         pending = [root]
         while pending:
-            each = pending.pop()
-            if isinstance(each, dict):
-                name = each.get("$anchor")
+            value = pending.pop()
+            if isinstance(value, dict):
+                name = value.get("$anchor")
                 if isinstance(name, str):
                     # Two of one name belong to different documents: which is meant is not known here.
-                    self._anchors[name] = True if name in self._anchors else each
-                if each is not root and isinstance(each.get("$id"), str):
+                    self._anchors[name] = True if name in self._anchors else value
+                if value is not root and isinstance(value.get("$id"), str):
                     self._is_one_resource = False
-                pending += each.values()
-            elif isinstance(each, list):
-                pending += each
+                pending += value.values()
+            elif isinstance(value, list):
+                pending += value
 
     def define(self, schema: JSON) -> Shape:
         """The shape of a schema of the document: for one that has a name, what the name stands for."""
@@ -102,10 +102,10 @@ class Inference:
             shape = intersect(shape, self._shape(part, references, inline=inline or len(parts) > 1))
         for keyword in ("oneOf", "anyOf"):
             if schema.get(keyword):
-                branches = [self._shape(each, references, inline=inline) for each in schema[keyword]]
+                branches = [self._shape(branch, references, inline=inline) for branch in schema[keyword]]
                 shape = intersect(shape, self._union(branches))
         if "if" in schema and "then" in schema and "else" in schema:
-            branches = [self._shape(schema[each], references, inline=inline) for each in ("then", "else")]
+            branches = [self._shape(schema[keyword], references, inline=inline) for keyword in ("then", "else")]
             shape = intersect(shape, self._union(branches))
         reference = schema.get("$ref")
         if isinstance(reference, str) and reference not in references:
@@ -120,11 +120,11 @@ class Inference:
         bound = reduce(union, branches)
         if self._names is None:
             return bound
-        shapes = [shape for each in branches if each.types for shape in each.alternatives or (each,)]
-        apart = [each for each in shapes if each.name or "object" in each.types]
-        if len(shapes) < 2 or not (len(apart) > 1 or any(each.name for each in apart)):
+        shapes = [shape for branch in branches if branch.types for shape in branch.alternatives or (branch,)]
+        apart = [shape for shape in shapes if shape.name or "object" in shape.types]
+        if len(shapes) < 2 or not (len(apart) > 1 or any(shape.name for shape in apart)):
             return bound
-        others = [each for each in shapes if not each.name and "object" not in each.types]
+        others = [shape for shape in shapes if not shape.name and "object" not in shape.types]
         return replace(bound, alternatives=(*apart, *([reduce(union, others)] if others else ())))
 
     def _own(self, schema: dict[str, Any], references: tuple[str, ...]) -> Shape:
@@ -150,11 +150,15 @@ class Inference:
         )
 
     def _properties(self, schema: dict[str, Any], references: tuple[str, ...]) -> dict[str, Any]:
-        named = {name: self._shape(each, references) for name, each in schema.get("properties", {}).items()}
-        patterns = {name: self._shape(each, references) for name, each in schema.get("patternProperties", {}).items()}
+        named = {name: self._shape(subschema, references) for name, subschema in schema.get("properties", {}).items()}
+        patterns = {
+            name: self._shape(subschema, references) for name, subschema in schema.get("patternProperties", {}).items()
+        }
         rest = self._shape(schema["additionalProperties"], references) if "additionalProperties" in schema else None
-        for pattern, each in patterns.items():
-            named = {name: intersect(own, each) if matches(pattern, name) else own for name, own in named.items()}
+        for pattern, pattern_shape in patterns.items():
+            named = {
+                name: intersect(own, pattern_shape) if matches(pattern, name) else own for name, own in named.items()
+            }
         required = frozenset(schema.get("required", ()))
         unnamed = Shape(patterns=patterns, rest=rest)
         named.update({name: unnamed.member(name) or ANYTHING for name in sorted(required - set(named))})
@@ -165,7 +169,7 @@ class Inference:
         first, rest = schema.get("prefixItems", []), items
         if isinstance(items, list):  # as draft 2019-09 spells it
             first, rest = items, schema.get("additionalItems")
-        prefix = tuple(self._shape(each, references) for each in first)
+        prefix = tuple(self._shape(subschema, references) for subschema in first)
         return prefix, None if rest is None else self._shape(rest, references)
 
 
@@ -173,12 +177,12 @@ def _types(schema: dict[str, Any]) -> tuple[Types, Values | None]:
     types = ALL
     if "type" in schema:
         named = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
-        types = frozenset().union(*(NUMBER if each == "number" else {each} for each in named))
+        types = frozenset().union(*(NUMBER if type_name == "number" else {type_name} for type_name in named))
     values = None
     for listed in ([schema["const"]] if "const" in schema else None, schema.get("enum")):
         if listed is not None:
-            found = distinct(listed)
-            values = found if values is None else common(values, found)
+            listed_values = distinct(listed)
+            values = listed_values if values is None else common(values, listed_values)
     return types, values
 
 

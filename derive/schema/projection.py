@@ -76,13 +76,15 @@ def project(shape: Shape, key: Sequence[str], declared: Mapping[str, Declared]) 
     Of several for one field the first counts: declared ones, then `flow_document` and `flow_published_at`, then the
     key's, then what is inferred.
     """
-    found: dict[str, ProjectionSpec] = {}
-    for field, each in declared.items():
-        found[field] = _projection(shape, field, each.pointer, key, explicit=True, partition=each.partition)
-    if not any(each.pointer == "" for each in declared.values()):
-        found.setdefault(DOCUMENT, _projection(shape, DOCUMENT, "", key))
-    if PUBLISHED_AT not in found:
-        found[PUBLISHED_AT] = ProjectionSpec(
+    projections: dict[str, ProjectionSpec] = {}
+    for field, projection in declared.items():
+        projections[field] = _projection(
+            shape, field, projection.pointer, key, explicit=True, partition=projection.partition
+        )
+    if not any(projection.pointer == "" for projection in declared.values()):
+        projections.setdefault(DOCUMENT, _projection(shape, DOCUMENT, "", key))
+    if PUBLISHED_AT not in projections:
+        projections[PUBLISHED_AT] = ProjectionSpec(
             field=PUBLISHED_AT,
             pointer=UUID_POINTER,
             types=frozenset({"string"}),
@@ -92,8 +94,8 @@ def project(shape: Shape, key: Sequence[str], declared: Mapping[str, Declared]) 
             title="Flow Publication Time",
         )
     for pointer in (*key, *_locations(shape)):
-        found.setdefault(pointer[1:], _projection(shape, pointer[1:], pointer, key))
-    return tuple(found[field] for field in sorted(found))
+        projections.setdefault(pointer[1:], _projection(shape, pointer[1:], pointer, key))
+    return tuple(projections[field] for field in sorted(projections))
 
 
 def _projection(
@@ -128,16 +130,16 @@ def _item_types(shape: Shape) -> frozenset[str]:
     if "array" not in shape.types:
         return frozenset()
     rest = ALL if shape.items is None else shape.items.types
-    return rest.union(*(each.types for each in shape.prefix))
+    return rest.union(*(item.types for item in shape.prefix))
 
 
 def _locations(shape: Shape, pointer: str = "") -> Iterator[str]:
     """Pointers of everything the schema names, parents before children."""
     children = []
     if "object" in shape.types:
-        children += [(escape(name), each) for name, each in shape.properties.items() if name]
+        children += [(escape(name), member) for name, member in shape.properties.items() if name]
     if "array" in shape.types:
-        children += [(str(place), each) for place, each in enumerate(shape.prefix)]
+        children += [(str(index), item) for index, item in enumerate(shape.prefix)]
     for token, child in children:
         if not pointer and token == DOCUMENT:
             continue

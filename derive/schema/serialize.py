@@ -48,7 +48,7 @@ def _object_keywords(shape: Shape) -> dict[str, Any]:
     if shape.required:
         keywords["required"] = sorted(shape.required)
     if shape.properties:
-        keywords["properties"] = {name: _below(each) for name, each in sorted(shape.properties.items())}
+        keywords["properties"] = {name: _below(member) for name, member in sorted(shape.properties.items())}
     if shape.additional is not None:
         keywords["additionalProperties"] = _below(shape.additional)
     return keywords
@@ -61,7 +61,7 @@ def _array_keywords(shape: Shape) -> dict[str, Any]:
     if shape.max_items is not None:
         keywords["maxItems"] = shape.max_items
     if shape.prefix:
-        keywords["prefixItems"] = [_below(each) for each in shape.prefix]
+        keywords["prefixItems"] = [_below(item) for item in shape.prefix]
     if shape.items is not None:
         keywords["items"] = _below(shape.items)
     return keywords

@@ -98,12 +98,12 @@ class Shape:
         """The shape of a property: as it is named, else as patterns say, else as any other; None if nothing is said."""
         if name in self.properties:
             return self.properties[name]
-        found = [each for pattern, each in self.patterns.items() if matches(pattern, name)]
-        return reduce(intersect, found) if found else self.rest
+        matching = [pattern_shape for pattern, pattern_shape in self.patterns.items() if matches(pattern, name)]
+        return reduce(intersect, matching) if matching else self.rest
 
-    def item(self, place: int) -> Shape | None:
+    def item(self, index: int) -> Shape | None:
         """The shape of an item; None if nothing is said."""
-        return self.prefix[place] if place < len(self.prefix) else self.items
+        return self.prefix[index] if index < len(self.prefix) else self.items
 
 
 ANYTHING = Shape()
@@ -130,7 +130,7 @@ def settle(shape: Shape) -> Shape:
     """The same shape without what cannot matter, so that equal knowledge is equal."""
     types, values = shape.types, shape.values
     if values is not None:
-        values = tuple(each for each in values if type_of(each) in types)
+        values = tuple(value for value in values if type_of(value) in types)
         types &= frozenset(map(type_of, values))
     if not types:
         return NOTHING
@@ -247,8 +247,8 @@ def _bound(shape: Shape, pattern: str) -> Shape | None:
 def _unite_arrays(left: Shape, right: Shape) -> dict[str, Any]:
     length = max(len(left.prefix), len(right.prefix))
     prefix = []
-    for place in range(length):
-        both = _loosest(union, left.item(place), right.item(place))
+    for index in range(length):
+        both = _loosest(union, left.item(index), right.item(index))
         if both is None:
             break
         prefix.append(both)
@@ -293,7 +293,8 @@ def intersect(left: Shape, right: Shape) -> Shape:
             title=left.title or right.title,
             description=left.description or right.description,
             patterns={
-                each: _tightest(intersect, _bound(left, each), _bound(right, each)) or ANYTHING for each in patterns
+                pattern: _tightest(intersect, _bound(left, pattern), _bound(right, pattern)) or ANYTHING
+                for pattern in patterns
             },
             values=both,
             content_type=left.content_type or right.content_type,
@@ -311,11 +312,11 @@ def intersect(left: Shape, right: Shape) -> Shape:
 
 def _distribute(left: Shape, right: Shape) -> tuple[Shape, ...] | None:
     """The alternatives of an intersection; None if it has none that a value could have."""
-    sides = [each.alternatives or (replace(each, title=None, description=None),) for each in (left, right)]
+    sides = [side.alternatives or (replace(side, title=None, description=None),) for side in (left, right)]
     if len(sides[0]) * len(sides[1]) > _MOST_ALTERNATIVES:
         return ()
-    found = (intersect(one, other) for one in sides[0] for other in sides[1])
-    return tuple(each for each in found if each.types) or None
+    products = (intersect(one, other) for one in sides[0] for other in sides[1])
+    return tuple(product for product in products if product.types) or None
 
 
 def locate(shape: Shape, tokens: tuple[str, ...]) -> tuple[Shape, Exists]:
@@ -334,19 +335,19 @@ def _step(shape: Shape, token: str) -> tuple[Shape, Exists]:
         must = token in shape.required and shape.types == _OBJECT
         candidates.append(_known(shape.member(token), must))
     if "array" in shape.types and token.isascii() and token.isdigit() and (token == "0" or token[0] != "0"):
-        place = int(token[:19])  # no array is that long, and `int` refuses thousands of digits
-        beyond = shape.max_items is not None and place >= shape.max_items
-        must = place < shape.min_items and shape.types == _ARRAY
-        candidates.append(_known(NOTHING if beyond else shape.item(place), must))
-    candidates = [each for each in candidates if each[1] != "cannot"]
+        index = int(token[:19])  # no array is that long, and `int` refuses thousands of digits
+        beyond = shape.max_items is not None and index >= shape.max_items
+        must = index < shape.min_items and shape.types == _ARRAY
+        candidates.append(_known(NOTHING if beyond else shape.item(index), must))
+    candidates = [candidate for candidate in candidates if candidate[1] != "cannot"]
     if len(candidates) == 2:
         return union(candidates[0][0], candidates[1][0]), "may"
     return candidates[0] if candidates else (NOTHING, "cannot")
 
 
-def _known(found: Shape | None, must: bool) -> tuple[Shape, Exists]:
-    if found is None:
+def _known(shape: Shape | None, must: bool) -> tuple[Shape, Exists]:
+    if shape is None:
         return ANYTHING, "must" if must else "implicit"
-    if not found.types:
+    if not shape.types:
         return NOTHING, "cannot"
-    return found, "must" if must else "may"
+    return shape, "must" if must else "may"

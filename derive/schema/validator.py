@@ -64,17 +64,17 @@ class Validator:
 
 
 def _first(errors: list[jsonschema_rs.ValidationError]) -> jsonschema_rs.ValidationError:
-    return min(errors, key=lambda each: len(each.instance_path))
+    return min(errors, key=lambda error: len(error.instance_path))
 
 
 def _cause(error: jsonschema_rs.ValidationError) -> jsonschema_rs.ValidationError:
     """Why the alternative that was meant failed: where but one of several is of the value's type, it is that one."""
     while isinstance(error.kind, _AnyOf | _OneOf):
-        place = error.instance_path
+        location = error.instance_path
         fitting = [
             errors
             for errors in error.kind.context
-            if not any(isinstance(each.kind, _Type) and each.instance_path == place for each in errors)
+            if not any(isinstance(other.kind, _Type) and other.instance_path == location for other in errors)
         ]
         if len(fitting) != 1:
             break
@@ -141,10 +141,10 @@ def compile_validator(schema: JSON, *, name: str) -> Validator:
         SchemaError: it is not a JSON Schema.
     """
     identity = (name, dump_exact(schema))
-    found = _compiled.get(identity)
-    if found is None:
-        found = _compiled[identity] = Validator(schema, name)
-    return found
+    validator = _compiled.get(identity)
+    if validator is None:
+        validator = _compiled[identity] = Validator(schema, name)
+    return validator
 
 
 def compile_part(schema: JSON, pointer: str, *, name: str) -> Callable[[JSON], bool]:

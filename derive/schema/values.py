@@ -27,16 +27,16 @@ def type_of(value: JSON) -> str:
 
 def distinct(values: Iterable[JSON]) -> Values:
     """Values in document order, each once."""
-    found: list[JSON] = []
-    for each in sorted(values, key=order_key):
-        if not found or compare(found[-1], each):
-            found.append(each)
-    return tuple(found)
+    unique: list[JSON] = []
+    for value in sorted(values, key=order_key):
+        if not unique or compare(unique[-1], value):
+            unique.append(value)
+    return tuple(unique)
 
 
 def common(left: Values, right: Values) -> Values:
     """The values on both sides."""
-    return tuple(each for each in left if any(compare(each, other) == 0 for other in right))
+    return tuple(value for value in left if any(compare(value, other) == 0 for other in right))
 
 
 def equal(left: Values, right: Values) -> bool:

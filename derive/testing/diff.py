@@ -34,18 +34,18 @@ def differences(expected: JSON, actual: JSON, *, strict: bool = False, pointer: 
         pairs = [(escape(name), expected.get(name, MISSING), actual.get(name, MISSING)) for name in names]
     elif isinstance(expected, list) and isinstance(actual, list):
         length = max(len(expected), len(actual)) if strict else len(expected)
-        pairs = [(str(place), _item(expected, place), _item(actual, place)) for place in range(length)]
+        pairs = [(str(index), _item(expected, index), _item(actual, index)) for index in range(length)]
     else:
         return [] if _equal(expected, actual) else [Difference(pointer, expected, actual)]
     return [
-        each
+        difference
         for name, left, right in pairs
-        for each in differences(left, right, strict=strict, pointer=f"{pointer}/{name}")
+        for difference in differences(left, right, strict=strict, pointer=f"{pointer}/{name}")
     ]
 
 
-def _item(values: list[JSON], place: int) -> JSON:
-    return values[place] if place < len(values) else MISSING
+def _item(values: list[JSON], index: int) -> JSON:
+    return values[index] if index < len(values) else MISSING
 
 
 def _equal(expected: JSON, actual: JSON) -> bool:

@@ -100,7 +100,7 @@ def run_tests(
         strict: refuse properties and items that a verify step does not mention.
     """
     chosen = [test for name, test in catalog.tests.items() if names is None or name in names]
-    for test in sorted(chosen, key=lambda each: each.position):
+    for test in sorted(chosen, key=lambda test: test.position):
         begun = time.perf_counter()
         with tempfile.TemporaryDirectory(prefix="flowctl-test-") as folder:
             failure = _Driver(catalog, Path(folder), test, strict=strict).run()
@@ -177,7 +177,7 @@ class _Driver:
         groups: dict[bytes, list[Document]] = {}
         for document in step.documents:
             groups.setdefault(pack(document), []).append(document)
-        documents = [each for key in sorted(groups) for each in combiner.partial(groups[key])]
+        documents = [document for key in sorted(groups) for document in combiner.partial(groups[key])]
         Ingestion(self._time.store, spec).load(f"documents for {spec.name}", enumerate(documents, start=1))
         if not step.moment:
             self._time.settle()
@@ -198,7 +198,7 @@ class _Driver:
             for batch in rows
             for pair in zip(batch.column(3).to_pylist(), parse_texts(batch.column(4)), strict=True)
         )
-        for each in pair_documents(spec, step.documents, dict(reduce_in_memory(spec, pairs))):
-            found = differences(each.expected, each.actual, strict=self._strict)
-            if found:
-                yield Mismatch(each.name, tuple(found))
+        for comparison in pair_documents(spec, step.documents, dict(reduce_in_memory(spec, pairs))):
+            faults = differences(comparison.expected, comparison.actual, strict=self._strict)
+            if faults:
+                yield Mismatch(comparison.name, tuple(faults))

@@ -40,7 +40,7 @@ def pair_documents(
         actual: documents of the collection by packed key; a key has one, so a second expected one finds none.
     """
     pack = compile_key(spec.key, spec.key_defaults)
-    pointers = [compile_pointer(each) for each in spec.key]
+    pointers = [compile_pointer(pointer) for pointer in spec.key]
     by_key: dict[bytes, list[JSON]] = {}
     keyless: list[tuple[int, Document]] = []
     for number, document in enumerate(expected, start=1):

@@ -26,7 +26,6 @@ from derive.catalog.language.vocabulary import (
     NAME,
     POINTER,
     RESET,
-    STRATEGIES,
     TICK,
     TIME,
     TOKEN,
@@ -40,6 +39,7 @@ from derive.catalog.language.vocabulary import (
     shards,
     text,
 )
+from derive.reduce.annotation import STRATEGIES
 
 _FILE = (
     "A text without any space is the name of a file (relative to this one) or an http(s) URL; any other is the code."
@@ -341,7 +341,7 @@ _SCHEMA: Schema = {
         "properties": {"description": "The schema of each property."},
         "reduce": {
             "description": "How two values at this location become one: `{strategy: sum}`.",
-            "examples": [{"strategy": each} for each in STRATEGIES],
+            "examples": [{"strategy": strategy} for strategy in STRATEGIES],
         },
     },
 }

@@ -29,19 +29,6 @@ _RFC3339 = (
     r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt](?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?"
     r"(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])$"
 )
-STRATEGIES = (
-    "append",
-    "firstWriteWins",
-    "jsonSchemaMerge",
-    "lastWriteWins",
-    "maximize",
-    "merge",
-    "minimize",
-    "set",
-    "sum",
-)
-"""Names of the reduction strategies, as editors offer them."""
-
 BOOLEAN: Schema = {"type": "boolean"}
 U32: Schema = {"type": "integer", "minimum": 0, "maximum": 2**32 - 1}
 POINTER: Schema = {

@@ -15,8 +15,8 @@ from derive.reduce.extreme import compile_extreme, compile_keyed_extreme
 from derive.reduce.json_schema import merge_json_schemas
 from derive.reduce.keyed import join, order_by, sorted_by
 from derive.reduce.reducer import NotAssociative, Reduce, ReductionFailed, reduce_at, take_right
+from derive.reduce.reduction import Choice, Location, Reduction, ReductionBuilder
 from derive.reduce.set import compile_set
-from derive.reduce.strategy import Choice, Location, Plan, PlanBuilder
 from derive.reduce.sum import reduce_sum
 
 _NAMES = 4096
@@ -38,7 +38,7 @@ def compile_schema(schema: JSON, name: str) -> Reduce:
     Raises:
         SchemaError: the annotations make no sense.
     """
-    builder = PlanBuilder(schema, name)
+    builder = ReductionBuilder(schema, name)
     root = builder.build()
     inner = _Compiler(full_differs=builder.full_differs).compile(root)
 
@@ -60,7 +60,7 @@ def _show(value: JSON) -> str:
 
 
 class _Compiler:
-    """Compiles each plan once; a recursive one refers to itself through a cell.
+    """Compiles each reduction once; a recursive one refers to itself through a cell.
 
     Args:
         full_differs: whether some value means something else in a whole history than in a part of one.
@@ -86,39 +86,41 @@ class _Compiler:
             cell[0] = _conflict(location.conflict) if location.conflict else self._make(location, annotation)
         return cell[0]
 
-    def _chosen(self, plan: Plan, instead: Annotation | None) -> Chosen:
-        annotation = instead or plan.annotation or _LAST
+    def _chosen(self, reduction: Reduction, instead: Annotation | None) -> Chosen:
+        annotation = instead or reduction.annotation or _LAST
         return Chosen(
-            reduce=self.compile(plan, instead),
-            nature=(annotation, plan if plan.conflict or annotation.strategy in _CONTAINERS else None),
-            takes_right=annotation.strategy == "lastWriteWins" and not plan.conflict,
+            reduce=self.compile(reduction, instead),
+            nature=(annotation, reduction if reduction.conflict or annotation.strategy in _CONTAINERS else None),
+            takes_right=annotation.strategy == "lastWriteWins" and not reduction.conflict,
             deletes=annotation.delete,
         )
 
-    def _make(self, plan: Plan, annotation: Annotation) -> Reduce:
+    def _make(self, reduction: Reduction, annotation: Annotation) -> Reduce:
         simple = _SIMPLE.get(annotation.strategy)
         if simple is not None:
             return simple
         if annotation.strategy == "merge":
-            return self._merge(plan, annotation)
+            return self._merge(reduction, annotation)
         if annotation.strategy == "set":
-            return self._set(plan, annotation)
+            return self._set(reduction, annotation)
         if annotation.strategy == "lastWriteWins":
             return _last_write_wins(annotation)
-        return self._extreme(plan, annotation, 1 if annotation.strategy == "maximize" else -1)
+        return self._extreme(reduction, annotation, 1 if annotation.strategy == "maximize" else -1)
 
-    def _set(self, plan: Plan, annotation: Annotation) -> Reduce:
-        member = plan.properties.get("add") or plan.others(tuple([match("add") for match in plan.patterns]))
+    def _set(self, reduction: Reduction, annotation: Annotation) -> Reduce:
+        member = reduction.properties.get("add") or reduction.others(
+            tuple([match("add") for match in reduction.patterns])
+        )
         return compile_set(annotation.key, self.compile(member, Annotation("merge", annotation.key)))
 
-    def _extreme(self, plan: Plan, annotation: Annotation, sign: int) -> Reduce:
+    def _extreme(self, reduction: Reduction, annotation: Annotation, sign: int) -> Reduce:
         if not annotation.key:
             return compile_extreme(sign)
-        return compile_keyed_extreme(sign, order_by(annotation.key), self.compile(plan, _MERGE))
+        return compile_keyed_extreme(sign, order_by(annotation.key), self.compile(reduction, _MERGE))
 
-    def _merge(self, plan: Plan, annotation: Annotation) -> Reduce:
-        merge_objects = self._objects(plan)
-        merge_arrays = self._keyed(plan, annotation.key) if annotation.key else self._indexed(plan)
+    def _merge(self, reduction: Reduction, annotation: Annotation) -> Reduce:
+        merge_objects = self._objects(reduction)
+        merge_arrays = self._keyed(reduction, annotation.key) if annotation.key else self._indexed(reduction)
         delete = annotation.delete
 
         def merge(left: JSON, right: JSON, full: bool) -> JSON:
@@ -135,9 +137,9 @@ class _Compiler:
 
         return merge
 
-    def _objects(self, plan: Plan) -> Reduce:
-        children = {name: self.compile(each) for name, each in plan.properties.items()}
-        other = self._others(plan)
+    def _objects(self, reduction: Reduction) -> Reduce:
+        children = {name: self.compile(location) for name, location in reduction.properties.items()}
+        other = self._others(reduction)
 
         def merge(left: JSON, right: JSON, full: bool) -> JSON:
             reduced = {} if left is MISSING else dict(left)
@@ -159,45 +161,51 @@ class _Compiler:
 
         return merge
 
-    def _others(self, plan: Plan) -> Callable[[str], Reduce]:
+    def _others(self, reduction: Reduction) -> Callable[[str], Reduce]:
         """The reducers of properties by their name, if the schema does not name them."""
-        patterns = plan.patterns
+        patterns = reduction.patterns
         if not patterns:
-            rest = self.compile(plan.others(()))
+            rest = self.compile(reduction.others(()))
             return lambda _: rest
-        return lru_cache(_NAMES)(lambda name: self.compile(plan.others(tuple([match(name) for match in patterns]))))
+        return lru_cache(_NAMES)(
+            lambda name: self.compile(reduction.others(tuple([match(name) for match in patterns])))
+        )
 
-    def _item(self, plan: Plan) -> Callable[[int], Reduce]:
-        prefix = [self.compile(each) for each in plan.prefix]
-        rest = self.compile(plan.items)
-        return lambda place: prefix[place] if place < len(prefix) else rest
+    def _item(self, reduction: Reduction) -> Callable[[int], Reduce]:
+        prefix = [self.compile(location) for location in reduction.prefix]
+        rest = self.compile(reduction.items)
+        return lambda index: prefix[index] if index < len(prefix) else rest
 
-    def _indexed(self, plan: Plan) -> Reduce:
-        item = self._item(plan)
+    def _indexed(self, reduction: Reduction) -> Reduce:
+        item = self._item(reduction)
         full_differs = self._full_differs
 
         def merge(left: JSON, right: JSON, full: bool) -> JSON:
             before = [] if left is MISSING else left
-            if full_differs and not full and any(_is_tombstone(item(place), each) for place, each in enumerate(before)):
+            if (
+                full_differs
+                and not full
+                and any(_is_tombstone(item(index), item_value) for index, item_value in enumerate(before))
+            ):
                 raise NotAssociative  # where it is taken out, all that follows gets another index
             reduced = [
-                reduce_at(place, item(place), before[place] if place < len(before) else MISSING, value, full)
-                for place, value in enumerate(right)
+                reduce_at(index, item(index), before[index] if index < len(before) else MISSING, value, full)
+                for index, value in enumerate(right)
             ]
-            return [each for each in reduced if each is not MISSING] + before[len(right) :]
+            return [item_value for item_value in reduced if item_value is not MISSING] + before[len(right) :]
 
         return merge
 
-    def _keyed(self, plan: Plan, key: tuple[str, ...]) -> Reduce:
-        item = self._item(plan)
+    def _keyed(self, reduction: Reduction, key: tuple[str, ...]) -> Reduce:
+        item = self._item(reduction)
         order, is_sorted = order_by(key), sorted_by(key)
-        by_place = bool(plan.prefix)
+        by_index = bool(reduction.prefix)
 
         def merge(left: JSON, right: JSON, full: bool) -> JSON:
             before = [] if left is MISSING else left
             if not is_sorted(before) or not is_sorted(right):
                 raise ReductionFailed("'merge' strategy with a key expects arrays sorted and unique by it", left, right)
-            if by_place and before and not full:
+            if by_index and before and not full:
                 raise NotAssociative  # items change their places
             return list(join(before, right, order, item, full))
 

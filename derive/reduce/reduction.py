@@ -1,4 +1,4 @@
-"""The reduction plan of a schema: at each location what to do, found out once and not once per document.
+"""The reduction of each location of a schema: what to do there, found out once and not once per document.
 
 A location without an annotation is replaced by the later document's value, with everything below it.
 """
@@ -17,7 +17,7 @@ from derive.schema.validator import compile_validator
 
 
 @dataclass(slots=True, eq=False)
-class Plan:
+class Reduction:
     """What to do at one location, and below it.
 
     Built once and then only read. It may refer to itself, as a recursive schema does.
@@ -25,11 +25,11 @@ class Plan:
     Attributes:
         annotation: of the location; None for none.
         conflict: what is wrong, if annotations that differ apply.
-        properties: plans of named properties.
+        properties: reductions of named properties.
         patterns: for each pattern of `patternProperties`, whether a name matches it.
-        others: the plan of all other properties, by which of `patterns` their name matches.
-        prefix: plans of an array's first items.
-        items: the plan of all other items.
+        others: the reduction of all other properties, by which of `patterns` their name matches.
+        prefix: reductions of an array's first items.
+        items: the reduction of all other items.
     """
 
     annotation: Annotation | None = None
@@ -43,23 +43,23 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """A location whose plan depends on the value.
+    """A location whose reduction depends on the value.
 
     Attributes:
         conditions: what it depends on.
-        decide: the plan where these parts apply by the conditions, besides those that always do.
+        decide: the reduction where these parts apply by the conditions, besides those that always do.
     """
 
     conditions: tuple[Condition, ...]
-    decide: Callable[[Iterable[Part]], Plan]
+    decide: Callable[[Iterable[Part]], Reduction]
 
 
-Location: TypeAlias = Plan | Choice
+Location: TypeAlias = Reduction | Choice
 """What is known of a location from its schemas alone."""
 
 
-class PlanBuilder:
-    """Reads the plan out of a self-contained schema.
+class ReductionBuilder:
+    """Reads the reduction out of a self-contained schema.
 
     Args:
         schema: JSON Schema whose `$ref`s resolve inside it.
@@ -72,7 +72,7 @@ class PlanBuilder:
     def __init__(self, schema: JSON, name: str) -> None:
         self._parts = SchemaParts(schema, name)
         self._choices: dict[frozenset[int], Choice] = {}
-        self._plans: dict[frozenset[int], Plan] = {}
+        self._reductions: dict[frozenset[int], Reduction] = {}
         self._built = False
 
     @property
@@ -98,79 +98,81 @@ class PlanBuilder:
             return self._choices[identity]
         applied = self._parts.apply(schemas)
         if not applied.conditions:
-            return self._plan(applied.parts)
-        choice = Choice(applied.conditions, lambda more: self._plan((*applied.parts, *more)))
+            return self._reduction(applied.parts)
+        choice = Choice(applied.conditions, lambda more: self._reduction((*applied.parts, *more)))
         self._choices[identity] = choice
         for condition in applied.conditions:  # what cannot go together is known before there are documents
             for outcome in (condition.then, condition.otherwise):
                 choice.decide(outcome.parts)
         return choice
 
-    def _plan(self, parts: Iterable[Part]) -> Plan:
-        """The plan of a location to which exactly these parts apply."""
+    def _reduction(self, parts: Iterable[Part]) -> Reduction:
+        """The reduction of a location to which exactly these parts apply."""
         unique = list({id(part): part for part in parts}.values())
         identity = frozenset(map(id, unique))
-        if identity in self._plans:
-            return self._plans[identity]
-        plan = self._plans[identity] = Plan()
-        self._annotate(plan, unique)
-        self._add_properties(plan, unique)
-        self._add_items(plan, unique)
-        return plan
+        if identity in self._reductions:
+            return self._reductions[identity]
+        reduction = self._reductions[identity] = Reduction()
+        self._annotate(reduction, unique)
+        self._add_properties(reduction, unique)
+        self._add_items(reduction, unique)
+        return reduction
 
-    def _annotate(self, plan: Plan, parts: list[Part]) -> None:
+    def _annotate(self, reduction: Reduction, parts: list[Part]) -> None:
         first: Part | None = None
         for part in parts:
             annotation = self._parts.annotation(part)
             if annotation is None:
                 continue
-            if first and plan.annotation and annotation != plan.annotation:
-                plan.conflict = (
+            if first and reduction.annotation and annotation != reduction.annotation:
+                reduction.conflict = (
                     f"the schema of '{self._parts.name}' has conflicting reductions at one location:"
-                    f" '{plan.annotation.strategy}' at '{self._parts.where(first)}' and"
+                    f" '{reduction.annotation.strategy}' at '{self._parts.where(first)}' and"
                     f" '{annotation.strategy}' at '{self._parts.where(part)}'"
                 )
                 if not self._built:
-                    raise SchemaError(plan.conflict)
-            first, plan.annotation = part, annotation
+                    raise SchemaError(reduction.conflict)
+            first, reduction.annotation = part, annotation
 
-    def _add_properties(self, plan: Plan, parts: list[Part]) -> None:
+    def _add_properties(self, reduction: Reduction, parts: list[Part]) -> None:
         patterns = sorted({pattern for part in parts for pattern in part.get("patternProperties", {})})
         # Rust's own, so that a pattern means here what it means where documents are validated.
-        plan.patterns = tuple(compile_validator({"pattern": each}, name=self._parts.name).is_valid for each in patterns)
+        reduction.patterns = tuple(
+            compile_validator({"pattern": regex}, name=self._parts.name).is_valid for regex in patterns
+        )
 
         def other(matches: tuple[bool, ...], name: str | None = None) -> Location:
             matched = {pattern for pattern, match in zip(patterns, matches, strict=True) if match}
             return self._location([schema for part in parts for schema in _property_schemas(part, name, matched)])
 
-        plan.others = other
+        reduction.others = other
         for name in sorted({name for part in parts for name in part.get("properties", {})}):
-            plan.properties[name] = other(tuple([match(name) for match in plan.patterns]), name)
-        for place in range(len(patterns)):
-            other(tuple([place == each for each in range(len(patterns))]))
+            reduction.properties[name] = other(tuple([match(name) for match in reduction.patterns]), name)
+        for index in range(len(patterns)):
+            other(tuple([index == other_index for other_index in range(len(patterns))]))
         other((False,) * len(patterns))
 
-    def _add_items(self, plan: Plan, parts: list[Part]) -> None:
+    def _add_items(self, reduction: Reduction, parts: list[Part]) -> None:
         longest = max((len(part.get("prefixItems", ())) for part in parts), default=0)
-        plan.prefix = [self._location(_item_schemas(parts, place)) for place in range(longest)]
-        plan.items = self._location(_item_schemas(parts, longest))
+        reduction.prefix = [self._location(_item_schemas(parts, index)) for index in range(longest)]
+        reduction.items = self._location(_item_schemas(parts, longest))
 
 
 def _property_schemas(part: Part, name: str | None, matched: set[str]) -> list[JSON]:
     """What a part says of a property, by its name and the patterns that match it."""
     properties = part.get("properties", {})
-    found = [properties[name]] if name in properties else []
-    found += [schema for pattern, schema in part.get("patternProperties", {}).items() if pattern in matched]
-    return found or ([part["additionalProperties"]] if "additionalProperties" in part else [])
+    schemas = [properties[name]] if name in properties else []
+    schemas += [schema for pattern, schema in part.get("patternProperties", {}).items() if pattern in matched]
+    return schemas or ([part["additionalProperties"]] if "additionalProperties" in part else [])
 
 
-def _item_schemas(parts: list[Part], place: int) -> list[JSON]:
+def _item_schemas(parts: list[Part], index: int) -> list[JSON]:
     """What the parts say of the item at a place."""
-    found = []
+    schemas = []
     for part in parts:
         prefix = part.get("prefixItems", ())
-        if place < len(prefix):
-            found.append(prefix[place])
+        if index < len(prefix):
+            schemas.append(prefix[index])
         elif "items" in part:
-            found.append(part["items"])
-    return found
+            schemas.append(part["items"])
+    return schemas
