@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from connectors.derive_sqlite.block import Statement
-from connectors.derive_sqlite.parameter import find_projection
 from connectors.derive_sqlite.program import Program
 from derive.errors import Issue
 from derive.position import Position, Script
 from derive.protocol.specs import DerivationSpec, ProjectionSpec
 from derive.schema.infer import infer
 from derive.schema.shape import Shape, locate
+from derive.sql.block import Statement
+from derive.sql.parameter import find_projection
 from derive.suggest import distance, suggest
 
 _SHOWN = 12

@@ -9,17 +9,16 @@ from pathlib import Path
 import apsw
 
 from connectors.derive_sqlite.column import check_columns
-from connectors.derive_sqlite.guard import Guard
 from connectors.derive_sqlite.migration import apply_migrations
 from connectors.derive_sqlite.program import Program, compile_program
 from connectors.derive_sqlite.session import SqliteSession
-from connectors.derive_sqlite.shuffle import ComputedShuffle, check_shuffles
 from connectors.derive_sqlite.stub import sql_stubs
 from connectors.derive_sqlite.table import check_tables
-from connectors.derive_sqlite.watch import Watch
 from derive.errors import Issue, LambdaError
 from derive.protocol.derive import STATE_TABLES, Generation, Log
-from derive.protocol.specs import DerivationSpec, TransformSpec
+from derive.protocol.specs import DerivationSpec
+from derive.sql.guard import Guard
+from derive.sql.watch import Watch
 
 
 class SqliteConnector:
@@ -40,16 +39,8 @@ class SqliteConnector:
         """
         return SqliteSession(spec, database)
 
-    def open_shuffle(self, spec: DerivationSpec, transform: TransformSpec) -> ComputedShuffle:
-        """The computed shuffle of a transform.
-
-        Raises:
-            LambdaError: its statement is wrong.
-        """
-        return ComputedShuffle(spec, transform)
-
     def generate(self, spec: DerivationSpec, root: Path, missing: Collection[str]) -> Generation:
-        """Stubs of lambdas, migrations and shuffles."""
+        """Stubs of lambdas and migrations."""
         return Generation(tuple(sql_stubs(spec, missing)))
 
     def cache(self, spec: DerivationSpec) -> list[str]:
@@ -63,8 +54,7 @@ def _check(spec: DerivationSpec) -> list[Issue]:
         try:
             apply_migrations(guard, watch, spec.migrations, spec.name, spec.collection.position)
         except LambdaError as error:
-            issue = Issue("E521", error.message, error.position or spec.collection.position, error.hint)
-            return [issue, *check_shuffles(spec)]
+            return [Issue("E521", error.message, error.position or spec.collection.position, error.hint)]
         with guard:
             programs = [compile_program(guard, spec, each) for each in spec.transforms]
     issues = [
@@ -72,7 +62,7 @@ def _check(spec: DerivationSpec) -> list[Issue]:
         for program in programs
         for issue in (program if isinstance(program, list) else check_columns(spec, program))
     ]
-    return check_shuffles(spec) + issues + check_tables([each for each in programs if isinstance(each, Program)])
+    return issues + check_tables([each for each in programs if isinstance(each, Program)])
 
 
 def _empty_state() -> apsw.Connection:

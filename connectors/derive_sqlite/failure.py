@@ -11,22 +11,15 @@ from typing import Any
 
 import apsw
 
-from connectors.derive_sqlite.guard import Guard
 from connectors.derive_sqlite.program import Program, Step
-from connectors.derive_sqlite.watch import TIMEOUT_HINT, Watch
-from derive.document.exact import dump_exact
 from derive.errors import LambdaError
 from derive.protocol.specs import Document
-
-ENVIRONMENT = (apsw.FullError, apsw.IOError, apsw.CorruptError, apsw.NotADBError, apsw.ReadOnlyError, apsw.NoMemError)
-"""What goes wrong with the machine; the runtime, which opened the database, knows what to say about it."""
-
-FAILURES = (apsw.Error, OverflowError, UnicodeDecodeError)
-"""What SQL raises: beyond SQLite's own errors, integers and texts that one of the two languages does not have."""
+from derive.sql.failure import FAILURES, hint_of, reason_of, show_document
+from derive.sql.guard import Guard
+from derive.sql.watch import Watch
 
 _I64 = 1 << 63
 _SHOWN_CHARACTERS = 1000
-_SHOWN_BYTES = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,30 +57,6 @@ def explain(failure: Failure, guard: Guard, watch: Watch) -> LambdaError:
         position=script.locate(begin) if script else program.transform.position,
         hint=hint_of(exc),
     )
-
-
-def reason_of(exc: Exception, guard: Guard, watch: Watch) -> str:
-    """What went wrong, to follow the name of what failed."""
-    if isinstance(exc, LambdaError):
-        return exc.message
-    if isinstance(exc, apsw.InterruptError):
-        return f"it took longer than {watch.seconds:g} s"
-    if isinstance(exc, apsw.AuthError) and guard.refusal:
-        return f"it {guard.refusal}"
-    if isinstance(exc, UnicodeDecodeError):
-        return f"it made text that is not valid UTF-8: {exc.object[:_SHOWN_BYTES]!r}"
-    return str(exc)
-
-
-def hint_of(exc: Exception) -> str | None:
-    """What to do about it."""
-    return TIMEOUT_HINT if isinstance(exc, apsw.InterruptError) else None
-
-
-def show_document(document: Document, most: int) -> str:
-    """A document's JSON, cut if it is long."""
-    shown = dump_exact(document).decode()
-    return shown if len(shown) <= most else f"{shown[:most]}…"
 
 
 def _find_oversized(failure: Failure) -> tuple[Step, str] | None:

@@ -6,12 +6,12 @@ migration is compared with the text that was applied.
 
 from __future__ import annotations
 
-from connectors.derive_sqlite.block import first_issue, read_block
-from connectors.derive_sqlite.failure import ENVIRONMENT, FAILURES, hint_of, reason_of
-from connectors.derive_sqlite.guard import MIGRATIONS, Guard
-from connectors.derive_sqlite.watch import Watch
 from derive.errors import Issue, LambdaError
 from derive.position import Position, Script
+from derive.sql.block import first_issue, read_block
+from derive.sql.failure import ENVIRONMENT, FAILURES, hint_of, reason_of
+from derive.sql.guard import MIGRATIONS, Guard
+from derive.sql.watch import Watch
 
 _TABLE = f"CREATE TABLE IF NOT EXISTS {MIGRATIONS} (script_index INTEGER PRIMARY KEY NOT NULL, script TEXT NOT NULL)"
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from connectors.derive_sqlite.binding import Binding, compile_binding
-from connectors.derive_sqlite.block import Statement, read_block
-from connectors.derive_sqlite.guard import Guard
-from connectors.derive_sqlite.parameter import find_projection, parameter_of
 from connectors.derive_sqlite.row import MakeDocument, compile_row
 from derive.errors import Issue
-from derive.position import Script
 from derive.protocol.specs import DerivationSpec, ProjectionSpec, TransformSpec
-from derive.suggest import suggest
-
-_SHOWN_PARAMETERS = 12
+from derive.sql.binding import Binding, compile_binding
+from derive.sql.block import Statement, read_block
+from derive.sql.field import named_fields
+from derive.sql.guard import Guard
+from derive.sql.parameter import find_projection
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +66,12 @@ def compile_program(guard: Guard, spec: DerivationSpec, transform: TransformSpec
         if isinstance(statement, Issue):
             issues.append(statement)
             continue
-        step = compile_statement(script, statement, transform, projections)
-        if isinstance(step, Step):
-            steps.append(step)
+        fields = named_fields(script, statement, transform, projections)
+        if isinstance(fields, list):
+            issues += fields
         else:
-            issues += step
+            binding = compile_binding([fields[name] for name in statement.parameters])
+            steps.append(Step(statement, binding, _compile_make(statement, fields)))
     if issues:
         return issues
     used = [find_projection(name, projections) for each in steps for name in each.statement.parameters]
@@ -90,37 +87,7 @@ def compile_program(guard: Guard, spec: DerivationSpec, transform: TransformSpec
     )
 
 
-def compile_statement(
-    script: Script, statement: Statement, transform: TransformSpec, projections: Sequence[ProjectionSpec]
-) -> Step | list[Issue]:
-    """A statement with its parameters bound to fields of the source; or an issue for each that is no field."""
-    named = {name: find_projection(name, projections) for name in statement.parameters}
-    unknown = [name for name, each in named.items() if each is None]
-    if unknown:
-        return [_unknown(script, statement, name, transform, projections) for name in unknown]
-    found = {name: each for name, each in named.items() if each is not None}
-    binding = compile_binding([found[name] for name in statement.parameters])
-    return Step(statement, binding, _compile_make(statement, found))
-
-
-def _compile_make(statement: Statement, found: Mapping[str, ProjectionSpec]) -> MakeDocument | None:
+def _compile_make(statement: Statement, fields: Mapping[str, ProjectionSpec]) -> MakeDocument | None:
     if not statement.columns:
         return None
-    return compile_row(statement.columns, {f"${name}": each for name, each in found.items()})
-
-
-def _unknown(
-    script: Script, statement: Statement, name: str, transform: TransformSpec, projections: Sequence[ProjectionSpec]
-) -> Issue:
-    known = sorted(parameter_of(each.field) for each in projections)
-    guess = suggest(f"${name}", known)
-    more = ", …" if len(known) > _SHOWN_PARAMETERS else ""
-    written = re.compile(rf"[$:@?]{re.escape(name)}(?![\w$])").search(script.text, statement.begin)
-    place = written.start() if written else statement.begin
-    return Issue(
-        "E523",
-        f"{script.text[place] if written else '$'}{name} is no field of '{transform.input.source}',"
-        f" which transform '{transform.name}' reads",
-        script.locate(place, len(name) + 1),
-        f"did you mean {guess}?" if guess else f"there are {', '.join(known[:_SHOWN_PARAMETERS])}{more}",
-    )
+    return compile_row(statement.columns, {f"${name}": each for name, each in fields.items()})

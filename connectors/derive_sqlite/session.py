@@ -14,16 +14,17 @@ from typing import Any
 
 import apsw
 
-from connectors.derive_sqlite.block import first_issue
-from connectors.derive_sqlite.chance import Chance, calls_chance
-from connectors.derive_sqlite.failure import ENVIRONMENT, FAILURES, Failure, explain
-from connectors.derive_sqlite.guard import Guard
+from connectors.derive_sqlite.failure import Failure, explain
 from connectors.derive_sqlite.migration import apply_migrations
 from connectors.derive_sqlite.program import Program, compile_program
-from connectors.derive_sqlite.watch import Watch
 from derive.errors import LambdaError
 from derive.protocol.derive import ReadBatch
 from derive.protocol.specs import DerivationSpec, Document
+from derive.sql.block import first_issue
+from derive.sql.chance import Chance, calls_chance
+from derive.sql.failure import ENVIRONMENT, FAILURES
+from derive.sql.guard import Guard
+from derive.sql.watch import Watch
 
 
 class SqliteSession:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from connectors.derive_sqlite.block import Statement
 from connectors.derive_sqlite.program import Program
 from derive.errors import Issue
+from derive.sql.block import Statement
 
 _HINT = "shuffle by the fields that its rows belong to: shuffle: {key: [/field]}"
 _SCHEMA = "sqlite_master"

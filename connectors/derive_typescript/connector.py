@@ -7,8 +7,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from connectors.derive_sqlite.shuffle import ComputedShuffle, check_shuffles
-from connectors.derive_sqlite.stub import shuffle_stubs
 from connectors.derive_typescript.check import check_modules, check_names
 from connectors.derive_typescript.runtime.prepared import cache_modules
 from connectors.derive_typescript.runtime.session import TypeScriptSession
@@ -17,7 +15,7 @@ from connectors.derive_typescript.types.interfaces import generate_interfaces
 from connectors.derive_typescript.types.stub import module_stubs
 from derive.errors import Issue
 from derive.protocol.derive import GENERATED_FOLDER, GeneratedFile, Generation, Log
-from derive.protocol.specs import DerivationSpec, TransformSpec
+from derive.protocol.specs import DerivationSpec
 
 if TYPE_CHECKING:
     import apsw
@@ -31,20 +29,16 @@ class TypeScriptConnector:
 
         Issues are E531 (what `deno check` reports) and E532 (a transform that no method can implement).
         """
-        wrong_names = [check_names(each) for each in specs]
-        issues = [issue for each in specs for issue in check_shuffles(each)] + [*chain(*wrong_names)]
-        return issues + check_modules([each for each, wrong in zip(specs, wrong_names, strict=True) if not wrong])
+        wrong_names = [check_names(spec) for spec in specs]
+        sound = [spec for spec, wrong in zip(specs, wrong_names, strict=True) if not wrong]
+        return [*chain(*wrong_names), *check_modules(sound)]
 
     def open(self, spec: DerivationSpec, database: apsw.Connection, log: Log) -> TypeScriptSession:
         """A session; Deno starts with the first batch."""
         return TypeScriptSession(spec, database, log)
 
-    def open_shuffle(self, spec: DerivationSpec, transform: TransformSpec) -> ComputedShuffle:
-        """The computed shuffle of a transform, which is SQL here too."""
-        return ComputedShuffle(spec, transform)
-
     def generate(self, spec: DerivationSpec, root: Path, missing: Collection[str]) -> Generation:
-        """The interfaces module, the project's `deno.json`, and stubs of the module and of shuffles.
+        """The interfaces module, the project's `deno.json`, and a stub of the module.
 
         Raises:
             FlowError: a `deno.json` is there and cannot be read.
@@ -59,7 +53,7 @@ class TypeScriptConnector:
             files.append(GeneratedFile(interfaces, generate_interfaces(spec)))
         if settings.text is not None:
             files.append(GeneratedFile(settings.path, settings.text))
-        files += [*module_stubs(spec, missing), *shuffle_stubs(spec, missing)]
+        files += module_stubs(spec, missing)
         return Generation(tuple(files), tuple(notes))
 
     def cache(self, spec: DerivationSpec) -> list[str]:

@@ -10,6 +10,7 @@ from derive.catalog.build import Build, build
 from derive.errors import Issue
 from derive.protocol.derive import find_connector
 from derive.protocol.specs import CatalogSpec, DerivationSpec
+from derive.sql.shuffle import check_shuffles
 
 
 def check(spec: CatalogSpec) -> list[Issue]:
@@ -20,10 +21,14 @@ def check(spec: CatalogSpec) -> list[Issue]:
 def _look_at_code(spec: CatalogSpec) -> list[Issue]:
     """What is wrong with the code of a catalog, and notes on it."""
     by_connector: dict[str, list[DerivationSpec]] = {}
-    for each in spec.derivations.values():
-        if not each.disabled:
-            by_connector.setdefault(each.connector, []).append(each)
-    return [issue for name, specs in by_connector.items() for issue in find_connector(name).check(specs)]
+    issues: list[Issue] = []
+    for derivation in spec.derivations.values():
+        if not derivation.disabled:
+            by_connector.setdefault(derivation.connector, []).append(derivation)
+            issues += check_shuffles(derivation)
+    for name, derivations in by_connector.items():
+        issues += find_connector(name).check(derivations)
+    return issues
 
 
 def check_catalog(source: str | Path) -> Build:

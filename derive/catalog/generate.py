@@ -16,8 +16,9 @@ from derive.catalog.build import Build, build
 from derive.catalog.loading.project import project_root
 from derive.catalog.loading.resources import Resources
 from derive.errors import FlowError, Issue
-from derive.protocol.derive import GENERATED, GENERATED_FOLDER, Generation, find_connector
+from derive.protocol.derive import GENERATED, GENERATED_FOLDER, GeneratedFile, Generation, find_connector
 from derive.protocol.specs import DerivationSpec
+from derive.sql.stub import shuffle_stubs
 
 _FILE_NAME = re.compile(r"[^\s;:*?\"<>|]+\.\w+")
 
@@ -68,12 +69,13 @@ def plan_changes(source: Path) -> Changes:
     root = project_root(source)
     built, missing = _build(source, root)
     derivations = tuple(built.spec.derivations[name] for name in sorted(built.spec.derivations))
-    found = [find_connector(each.connector).generate(each, root, missing) for each in derivations]
-    files = _files(found)
+    generations = [find_connector(each.connector).generate(each, root, missing) for each in derivations]
+    stubs = [shuffle_stubs(each, missing) for each in derivations]
+    files = _files(generations, stubs)
     changes = [_change(path, text, is_stub=is_stub) for path, (text, is_stub) in files.items()]
     if not built.issues:
         changes += [Change(each, "removed") for each in _stale(root / GENERATED_FOLDER) if each not in files]
-    notes = dict.fromkeys(note for each in found for note in each.notes)
+    notes = dict.fromkeys(note for each in generations for note in each.notes)
     return Changes(root, tuple(changes), built.issues, tuple(notes), derivations)
 
 
@@ -123,12 +125,12 @@ def _is_writable(url: str, root: Path) -> bool:
     return path.is_absolute() and path.is_relative_to(root) and _FILE_NAME.fullmatch(path.name) is not None
 
 
-def _files(generations: list[Generation]) -> dict[Path, tuple[str, bool]]:
+def _files(generations: list[Generation], shuffles: list[list[GeneratedFile]]) -> dict[Path, tuple[str, bool]]:
     """Text of each file, and whether it is a stub; what several derivations share is generated once."""
     files: dict[Path, tuple[str, bool]] = {}
-    for generation in generations:
-        for each in generation.files:
-            files.setdefault(each.path, (each.text, each.is_stub))
+    for generation, stubs in zip(generations, shuffles, strict=True):
+        for file in (*generation.files, *stubs):
+            files.setdefault(file.path, (file.text, file.is_stub))
     return files
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from derive.errors import Issue, TaskError
-from derive.protocol.specs import JSON, DerivationSpec, Document, TransformSpec
+from derive.protocol.specs import DerivationSpec, Document
 
 if TYPE_CHECKING:
     import apsw
@@ -107,17 +107,6 @@ class DeriveSession(Protocol):
         """Release everything. Called once, also after an error."""
 
 
-class ShuffleSession(Protocol):
-    """A computed shuffle, which sees documents and no state."""
-
-    def keys(self, batch: ReadBatch) -> list[tuple[JSON, ...]]:
-        """The components of each document's shuffle key, of the types that the transform's shuffle says, or null.
-
-        Raises:
-            LambdaError: a document has no such key.
-        """
-
-
 class DeriveConnector(Protocol):
     """A language that lambdas are written in."""
 
@@ -130,9 +119,6 @@ class DeriveConnector(Protocol):
         `database` is inside an open transaction, which the runtime commits or rolls back; the session applies
         migrations in it and must not end it.
         """
-
-    def open_shuffle(self, spec: DerivationSpec, transform: TransformSpec) -> ShuffleSession:
-        """The computed shuffle of a transform whose `shuffle.kind` is `lambda`."""
 
     def generate(self, spec: DerivationSpec, root: Path, missing: Collection[str]) -> Generation:
         """Types for the author of the derivation's code, and stubs of code that is still to be written.

@@ -20,10 +20,11 @@ import pyarrow.compute as pc
 from derive.document.exact import dump_exact
 from derive.document.key import compile_keys, key_errors, pack
 from derive.errors import DocumentError
-from derive.protocol.derive import ReadBatch, find_connector
+from derive.protocol.derive import ReadBatch
 from derive.protocol.specs import DerivationSpec, TransformSpec
 from derive.schema.validator import compile_validator
 from derive.shard.plan import Plan
+from derive.sql.shuffle import ComputedShuffle
 from derive.storage.segments.texts import parse_texts
 from derive.time.frontier import tick_begin
 from derive.time.positions import offset_of
@@ -59,7 +60,7 @@ def compile_shuffle_key(spec: DerivationSpec, transform: TransformSpec) -> Calla
         return lambda rows: rows.column(3).to_pylist()
     if shuffle.kind == "key":
         return _compile_located(spec, transform)
-    session = find_connector(spec.connector).open_shuffle(spec, transform)
+    statement = ComputedShuffle(spec, transform)
     is_valid = compile_validator(source.read_schema, name=source.name).is_valid
     offset = offset_of(transform.input, spec.tick)
 
@@ -71,7 +72,7 @@ def compile_shuffle_key(spec: DerivationSpec, transform: TransformSpec) -> Calla
             keys: list[bytes] = rows.column(3).to_pylist()  # wherever the invalid one arrives, it is reported
             return keys
         batch = ReadBatch([transform.index] * len(documents), clocks, published, documents)
-        return list(map(pack, session.keys(batch)))
+        return list(map(pack, statement.keys(batch)))
 
     return computed
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlite_derivation import CLOCK, field
 
-from connectors.derive_sqlite.binding import compile_binding, compile_getter
 from derive.protocol.specs import ProjectionSpec
+from derive.sql.binding import compile_binding, compile_getter
 
 S = "string"
 

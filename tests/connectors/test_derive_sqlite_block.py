@@ -6,10 +6,10 @@ import apsw
 import pytest
 from sqlite_derivation import script
 
-from connectors.derive_sqlite.block import Statement, read_block
-from connectors.derive_sqlite.guard import Guard
 from derive.errors import Issue
 from derive.position import Position
+from derive.sql.block import Statement, read_block
+from derive.sql.guard import Guard
 
 
 def read(text: str) -> list[Statement | Issue]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sqlite_derivation import derivation, field, publish, run
 
-from connectors.derive_sqlite.chance import calls_chance
+from derive.sql.chance import calls_chance
 
 DOCUMENT = {"id": 3, "sender": "now", "amount": 1}
 

@@ -7,10 +7,10 @@ import pytest
 from sqlite_derivation import BY_ID, database, derivation, run, say_nothing
 
 from connectors.derive_sqlite import SqliteConnector
-from connectors.derive_sqlite.guard import Guard
 from derive.errors import Issue
 from derive.position import Position
 from derive.protocol.specs import ShuffleSpec
+from derive.sql.guard import Guard
 
 ANY = ShuffleSpec("any")
 TABLES = "CREATE TABLE t (id PRIMARY KEY, a); CREATE TABLE u (id); CREATE TABLE rates (id, rate);"

@@ -6,11 +6,11 @@ import apsw
 import pytest
 from sqlite_derivation import AT, database, script
 
-from connectors.derive_sqlite.guard import Guard
 from connectors.derive_sqlite.migration import apply_migrations
-from connectors.derive_sqlite.watch import Watch
 from derive.errors import LambdaError
 from derive.position import Position
+from derive.sql.guard import Guard
+from derive.sql.watch import Watch
 
 
 def migrate(db: apsw.Connection, *texts: str) -> None:

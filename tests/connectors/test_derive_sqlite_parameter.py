@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sqlite_derivation import field
 
-from connectors.derive_sqlite.parameter import find_projection, parameter_of
+from derive.sql.parameter import find_projection, parameter_of
 
 FIELDS = [field(name, "string") for name in ("a b", "a-b", "a_b", "a/b", "c d", "with$Dollar", "x-y", "hello, world!")]
 

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from sqlite_derivation import FIELDS, batch, database, derivation, field, publish, run, say_nothing
 
 from connectors.derive_sqlite import SqliteConnector
-from connectors.derive_sqlite.binding import compile_getter
-from connectors.derive_sqlite.block import Statement, read_block
-from connectors.derive_sqlite.guard import Guard
-from connectors.derive_sqlite.parameter import find_projection
 from connectors.derive_sqlite.row import compile_row
 from derive.errors import LambdaError
 from derive.position import Position
 from derive.protocol.derive import ReadBatch
 from derive.protocol.specs import DerivationSpec, Document
+from derive.sql.binding import compile_getter
+from derive.sql.block import Statement, read_block
+from derive.sql.guard import Guard
+from derive.sql.parameter import find_projection
 
 TRANSFERS = [
     {"id": 1, "sender": "alice", "amount": 5},

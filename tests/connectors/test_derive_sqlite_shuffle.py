@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from sqlite_derivation import CLOCK, derivation, script
 
-from connectors.derive_sqlite.shuffle import ComputedShuffle, check_shuffles
 from derive.errors import LambdaError
 from derive.protocol.derive import ReadBatch
 from derive.protocol.specs import DerivationSpec, ShuffleSpec
+from derive.sql.shuffle import ComputedShuffle, check_shuffles
 
 
 def shuffled(sql: str, *types: str) -> DerivationSpec:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.derive_sqlite.token import find_rollback
+from derive.sql.token import find_rollback
 
 
 @pytest.mark.parametrize(

@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from operator import length_hint
 from typing import Any
 
 import apsw
 
-from connectors.derive_sqlite.block import first_issue, read_block
-from connectors.derive_sqlite.chance import Chance, calls_chance
-from connectors.derive_sqlite.failure import FAILURES, hint_of, reason_of, show_document
-from connectors.derive_sqlite.guard import Guard
-from connectors.derive_sqlite.program import compile_statement
-from connectors.derive_sqlite.watch import Watch
 from derive.errors import Issue, LambdaError
 from derive.position import Position, Script
 from derive.protocol.derive import ReadBatch
 from derive.protocol.specs import JSON, DerivationSpec, Document, TransformSpec
+from derive.sql.binding import Binding, compile_binding
+from derive.sql.block import Statement, first_issue, read_block
+from derive.sql.chance import Chance, calls_chance
+from derive.sql.failure import FAILURES, hint_of, reason_of, show_document
+from derive.sql.field import named_fields
+from derive.sql.guard import Guard
+from derive.sql.watch import Watch
 
 _SHOWN_CHARACTERS = 500
 
 
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    statement: Statement
+    binding: Binding
+
+
 def check_shuffles(spec: DerivationSpec) -> list[Issue]:
     """Everything wrong with the computed shuffles of a derivation that can be known without documents."""
-    found = [_compile(_open(), spec, each) for each in spec.transforms if each.shuffle.script]
-    return [issue for each in found if isinstance(each, list) for issue in each]
+    compiled = [_compile(_open(), spec, transform) for transform in spec.transforms if transform.shuffle.script]
+    return [issue for issues in compiled if isinstance(issues, list) for issue in issues]
 
 
 class ComputedShuffle:
@@ -48,7 +56,8 @@ class ComputedShuffle:
         compiled = _compile(self._guard, spec, transform)
         if isinstance(compiled, list):
             raise first_issue(compiled[0])
-        self._sql, self._binding, self._columns = compiled
+        self._sql, self._columns = compiled.statement.text, compiled.statement.columns
+        self._binding = compiled.binding
         self._cursor = database.cursor()
         self._watch = Watch(database, spec.limits.sqlite_seconds)
 
@@ -68,10 +77,10 @@ class ComputedShuffle:
         try:
             with self._guard, self._watch:
                 for row in self._cursor.executemany(self._sql, feed):
-                    place = last - length_hint(left)
-                    if place != len(rows):
-                        what = "returned no row" if place > len(rows) else "returned more than one row"
-                        raise self._failed(batch.documents[min(place, len(rows))], what)
+                    index = last - length_hint(left)
+                    if index != len(rows):
+                        what = "returned no row" if index > len(rows) else "returned more than one row"
+                        raise self._failed(batch.documents[min(index, len(rows))], what)
                     rows.append(row)
         except FAILURES as exc:
             reason = f"failed: {reason_of(exc, self._guard, self._watch)}"
@@ -88,10 +97,10 @@ class ComputedShuffle:
         ]
 
     def _feed_in_time(self, chance: Chance, documents: Any, batch: ReadBatch) -> Any:
-        index = self._transform.index
-        for place, document in enumerate(documents):
-            chance.begin(index, batch.clocks[place], document)
-            yield self._binding.values(document, batch.published[place])
+        transform = self._transform.index
+        for index, document in enumerate(documents):
+            chance.begin(transform, batch.clocks[index], document)
+            yield self._binding.values(document, batch.published[index])
 
     def _component(self, document: Document, name: str, kind: str, value: Any) -> JSON:
         if value is None:
@@ -115,24 +124,26 @@ def _open() -> Guard:
     return Guard(apsw.Connection(":memory:"))
 
 
-def _compile(guard: Guard, spec: DerivationSpec, transform: TransformSpec) -> Any:
-    """The statement, its binding and its columns; or everything that is wrong with it."""
+def _compile(guard: Guard, spec: DerivationSpec, transform: TransformSpec) -> _Compiled | list[Issue]:
+    """The statement of a computed shuffle, or everything that is wrong with it."""
     script = transform.shuffle.script
     assert script is not None
     what = f"the shuffle of transform '{transform.name}'"
     with guard:
-        found = list(read_block(guard, script, what))
-    issues = [each for each in found if isinstance(each, Issue)]
+        block = list(read_block(guard, script, what))
+    issues = [item for item in block if isinstance(item, Issue)]
     if issues:
         return issues
-    statements = [each for each in found if not isinstance(each, Issue)]
+    statements = [item for item in block if not isinstance(item, Issue)]
     if len(statements) != 1 or not statements[0].columns:
         return [Issue("E527", f"{what} must be one statement that returns a row", script.locate(0))]
     statement, kinds = statements[0], transform.shuffle.key_types
     if len(statement.columns) != len(kinds):
         return [_columns_differ(script, what, statement.columns, kinds)]
-    step = compile_statement(script, statement, transform, spec.sources[transform.input.source].projections)
-    return step if isinstance(step, list) else (statement.text, step.binding, statement.columns)
+    fields = named_fields(script, statement, transform, spec.sources[transform.input.source].projections)
+    if isinstance(fields, list):
+        return fields
+    return _Compiled(statement, compile_binding([fields[name] for name in statement.parameters]))
 
 
 def _columns_differ(script: Script, what: str, columns: Sequence[str], kinds: Sequence[str]) -> Issue:

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import apsw
 import apsw.ext
 
-from connectors.derive_sqlite.guard import Guard
-from connectors.derive_sqlite.token import find_rollback
 from derive.errors import Issue, LambdaError
 from derive.position import Position, Script
+from derive.sql.guard import Guard
+from derive.sql.token import find_rollback
 
 _NOTHING = re.compile(r"(?:[\s;\ufeff]|--[^\n]*|/\*.*?(?:\*/|\Z))*", re.DOTALL)
 _TRAILING_COMMENT = re.compile(r"\s*(?:--[^\n]*|/\*.*?\*/)\s*\Z", re.DOTALL)

@@ -1,0 +1,43 @@
+"""Failures of SQL: what may be raised, and why it was, in words."""
+
+from __future__ import annotations
+
+import apsw
+
+from derive.document.exact import dump_exact
+from derive.errors import LambdaError
+from derive.protocol.specs import Document
+from derive.sql.guard import Guard
+from derive.sql.watch import TIMEOUT_HINT, Watch
+
+ENVIRONMENT = (apsw.FullError, apsw.IOError, apsw.CorruptError, apsw.NotADBError, apsw.ReadOnlyError, apsw.NoMemError)
+"""What goes wrong with the machine; the runtime, which opened the database, knows what to say about it."""
+
+FAILURES = (apsw.Error, OverflowError, UnicodeDecodeError)
+"""What SQL raises: beyond SQLite's own errors, integers and texts that one of the two languages does not have."""
+
+_SHOWN_BYTES = 40
+
+
+def reason_of(exc: Exception, guard: Guard, watch: Watch) -> str:
+    """What went wrong, to follow the name of what failed."""
+    if isinstance(exc, LambdaError):
+        return exc.message
+    if isinstance(exc, apsw.InterruptError):
+        return f"it took longer than {watch.seconds:g} s"
+    if isinstance(exc, apsw.AuthError) and guard.refusal:
+        return f"it {guard.refusal}"
+    if isinstance(exc, UnicodeDecodeError):
+        return f"it made text that is not valid UTF-8: {exc.object[:_SHOWN_BYTES]!r}"
+    return str(exc)
+
+
+def hint_of(exc: Exception) -> str | None:
+    """What to do about it."""
+    return TIMEOUT_HINT if isinstance(exc, apsw.InterruptError) else None
+
+
+def show_document(document: Document, most: int) -> str:
+    """A document's JSON, cut if it is longer than `most` characters."""
+    shown = dump_exact(document).decode()
+    return shown if len(shown) <= most else f"{shown[:most]}…"

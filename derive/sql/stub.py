@@ -1,0 +1,70 @@
+"""Stubs: the beginnings of SQL files that a catalog names and that are still to be written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from derive.position import Script
+from derive.protocol.derive import GeneratedFile
+from derive.protocol.specs import DerivationSpec, ProjectionSpec, TransformSpec
+from derive.schema.shape import ALL
+from derive.sql.parameter import parameter_of
+
+_TYPES = ("object", "array", "boolean", "integer", "number", "string")
+
+
+def shuffle_stubs(spec: DerivationSpec, missing: Collection[str]) -> list[GeneratedFile]:
+    """A stub for each missing file of a computed shuffle."""
+    stubs = []
+    for transform in spec.transforms:
+        if transform.shuffle.script is not None:
+            stubs += stub_file(transform.shuffle.script, missing, shuffle_stub(spec, transform))
+    return stubs
+
+
+def shuffle_stub(spec: DerivationSpec, transform: TransformSpec) -> str:
+    """The beginning of a computed shuffle: a column for each component of the key."""
+    types, source = transform.shuffle.key_types, transform.input.source
+    lines = [
+        f"-- Shuffle of transform '{transform.name}' of {spec.name}: where a document of {source} belongs.",
+        f"-- It selects one row, the shuffle key: [{', '.join(types)}].",
+        f"select {', '.join('null' for _ in types) or 'null'};",
+    ]
+    return "\n".join([*lines, *listed_fields("There are:", spec.sources[source].projections)]) + "\n"
+
+
+def listed_fields(title: str, projections: Collection[ProjectionSpec]) -> Iterator[str]:
+    """Comment lines that list fields below a title; none if there are no fields."""
+    if projections:
+        yield f"\n-- {title}"
+    for projection in projections:
+        yield f"-- {parameter_of(projection.field)}"
+        yield f"--     {describe(projection)}"
+
+
+def stub_file(script: Script, missing: Collection[str], text: str) -> list[GeneratedFile]:
+    """The file of a script, begun with this text; none if it is not among the missing files (absolute paths)."""
+    path = os.path.abspath(script.position.file)
+    return [GeneratedFile(Path(path), text, is_stub=True)] if path in missing else []
+
+
+def describe(projection: ProjectionSpec) -> str:
+    """A field on one line: what it is, where, of which types, and what its schema says of it."""
+    kind = "Key" if projection.is_key else "Partitioned field" if projection.is_partition else "Field"
+    where = projection.pointer or "the root"
+    said = [each for text in (projection.title, projection.description) if text and (each := " ".join(text.split()))]
+    return "; ".join([f"{kind} {projection.field} at {where}: {_types(projection)}", *said])
+
+
+def _types(projection: ProjectionSpec) -> str:
+    types = {"number" if each == "fractional" else each for each in projection.types}
+    if "number" in types:
+        types.discard("integer")
+    names = [each for each in _TYPES if each in types]
+    text = "anything" if projection.types == ALL else " or ".join(names) or "nothing"
+    if projection.format:
+        text += f" ({projection.format})"
+    absent = projection.exists != "must" and not projection.default
+    return f"{text}, may be null" if absent or "null" in projection.types else text
