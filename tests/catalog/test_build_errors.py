@@ -9,6 +9,7 @@ from conftest import write_catalog
 
 from derive.catalog import load
 from derive.errors import CatalogError
+from derive.protocol.specs import AdvanceStep
 
 BASE = """\
 collections:
@@ -100,8 +101,8 @@ def test_yaml_1_2_anchors_merge_keys_and_words(tmp_path: Path) -> None:
 
     spec = load(tmp_path / "tests.yaml")
 
-    documents = [step.documents for step in spec.tests["t/one"].steps]
-    assert documents == [
+    steps = spec.tests["t/one"].steps
+    assert [step.documents for step in steps if not isinstance(step, AdvanceStep)] == [
         ({"id": 1, "who": "yes"},),
         ({"id": 2, "who": "2024-01-01"},),
         ({"id": 2, "who": "2024-01-01"},),

@@ -78,7 +78,7 @@ CATALOG: dict[str, Any] = {
         "t/steps": {"description": "d", "steps": [{"verify": {"collection": "a/source", "documents": []}}]},
     },
 }
-GARBAGE = [None, True, 5, -1, 1.5, "", "x", "x y", [], {}, [5], [None], {"k": 1}, [{}], ["/id"], [["/id"]]]
+GARBAGE: list[Any] = [None, True, 5, -1, 1.5, "", "x", "x y", [], {}, [5], [None], {"k": 1}, [{}], ["/id"], [["/id"]]]
 
 
 def paths(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:

@@ -35,7 +35,7 @@ TEXTS = {
 }
 JUDGE = Draft202012Validator(SCHEMA)
 # None of these strings names a file: each has a space in it.
-GARBAGE = [None, True, 5, -1, 1.5, 2**40, "x y", " ", "a b/c", [], {}, [5], [None], {"k": 1}, [{}], ["/id"], [["x y"]], "any ",
+GARBAGE: list[Any] = [None, True, 5, -1, 1.5, 2**40, "x y", " ", "a b/c", [], {}, [5], [None], {"k": 1}, [{}], ["/id"], [["x y"]], "any ",
            "15 m", {"x-note": 1}, {"name": "a b"}, {"schema": {}}, [{"ingest": {}, "verify": {}}], {"sqlite": {}, "typescript": {}}]  # fmt: skip
 
 

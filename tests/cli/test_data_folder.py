@@ -158,8 +158,7 @@ def as_another_user(folder: Path, data: Path, commands: list[list[str]]) -> list
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    found: list[tuple[int, str, str]] = [tuple(each) for each in json.loads(done.stdout)]  # type: ignore[misc]
-    return found
+    return [(status, out, err) for status, out, err in json.loads(done.stdout)]
 
 
 @pytest.fixture

@@ -125,7 +125,9 @@ def test_a_method_that_never_ends_is_ended_and_its_document_named(body: str, lin
         "transform 'fromIn' of 'acme/out' gave no answer within 0.7 s, and its process was ended;"
         ' the document was {"id":7}'
     )
-    assert (caught.value.position.file, caught.value.position.line) == ("acme.ts", line)
+    position = caught.value.position
+    assert position is not None
+    assert (position.file, position.line) == ("acme.ts", line)
     assert caught.value.hint == "if it needs longer: --deno-timeout SECONDS"
 
 

@@ -144,12 +144,14 @@ def test_the_next_transaction_begins_with_the_state_of_the_last(tmp_path: Path) 
     for expected in ([(1, 1), (2, 1)], [(3, 2), (4, 2)], [(5, 3), (6, 3)]):
         with shard.transaction(spec) as session:
             assert counted(session, "a", "a") == expected
+            assert session._process is not None
             pids.append(session._process.pid)
     assert len(set(pids)) == 1  # the process is the same, and the instance another
     with shard.transaction(spec) as session:
         assert invoke(session, [{"k": "a", "forget": True}]) == [(0, {"k": "a", "n": 0, "instance": 4})]
     with shard.transaction(spec) as session:
         assert counted(session, "a") == [(1, 5)]
+    assert shard.committed is not None
     database = apsw.Connection(str(fold(shard.folder, attempt=Attempt(1, 100), committed=shard.committed)))
     assert database.execute("SELECT state FROM flow_typescript").get == '{"counts":{"a":1}}'
     database.close()
@@ -163,6 +165,7 @@ def test_a_transaction_that_is_not_committed_leaves_neither_state_nor_process(tm
     with shard.transaction(spec, commits=False) as session:
         assert counted(session, "a", "b") == [(2, 2), (1, 2)]
         lost = session._process
+    assert lost is not None
     assert lost.alive
     with shard.transaction(spec) as session:
         assert counted(session, "a", "b") == [(2, 1), (1, 1)]  # of a new process: it is its first instance
@@ -190,6 +193,7 @@ def test_a_process_killed_between_transactions_is_replaced_with_the_state(tmp_pa
     shard, spec = Shard(tmp_path), derivation(PLAIN)
     with shard.transaction(spec) as session:
         counted(session, "a")
+        assert session._process is not None
         pid = session._process.pid
     os.kill(pid, signal.SIGKILL)
     with shard.transaction(spec) as session:

@@ -53,7 +53,7 @@ class Recorder:
 
     def install(self) -> None:
         """Be told of every sync from now on."""
-        os.fsync = os.fdatasync = self._synced
+        os.fsync = os.fdatasync = self._synced  # type: ignore[assignment]  # we sync descriptors only
         self._vfs = [_Vfs(self, "unix"), _Vfs(self, "unix-none")]
 
     def note(self, what: Any) -> None:

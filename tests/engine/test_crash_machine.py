@@ -209,7 +209,7 @@ class CrashMachine(RuleBasedStateMachine):
         values=st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 5)), min_size=1, max_size=6), crashes=CRASHES
     )
     def ingest(self, values: list[tuple[str, int]], crashes: list[str]) -> None:
-        added = []
+        added: list[dict[str, Any]] = []
         for k, v in values:
             number = len(self.documents) + len(added)
             added.append({"id": number, "k": k, "v": v, "at": format_rfc3339(self.clock)})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import LATER, World, write_catalog
@@ -92,7 +93,7 @@ export class Derivation extends IDerivation {
 
 
 @st.composite
-def inputs(draw: st.DrawFn) -> list[dict[str, object]]:
+def inputs(draw: st.DrawFn) -> list[dict[str, Any]]:
     clock = BASE
     documents = []
     for number in range(draw(st.integers(1, 25))):
@@ -111,7 +112,7 @@ def world_of(folder: str, name: str, text: str = CATALOG, module: str = MODULE) 
 @settings(max_examples=10)
 @given(inputs(), st.data())
 def test_l1_shards_batching_and_splits_give_the_same_bytes(
-    documents: list[dict[str, object]], data: st.DataObject
+    documents: list[dict[str, Any]], data: st.DataObject
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         whole = world_of(folder, "one")
@@ -128,12 +129,11 @@ def test_l1_shards_batching_and_splits_give_the_same_bytes(
             end = data.draw(st.integers(begin + 1, len(documents)))
             live.ingest("t/source", documents[begin:end])
             following = parse_rfc3339(documents[end]["at"]) if end < len(documents) else LATER
-            live.wall = min(
-                following, live.store.collection("t/source").upper + data.draw(st.sampled_from([0, SECOND]))
-            )
+            live.wall = min(following, live.store.upper("t/source") + data.draw(st.sampled_from([0, SECOND])))
             live.step(shards=2)
             begin = end
-            if data.draw(st.booleans()) and live.store.task("t/out").shards < 8:
+            state = live.store.task("t/out")
+            if data.draw(st.booleans()) and state is not None and state.shards < 8:
                 split(live.store, "t/out")
         live.wall = LATER
         live.step()
@@ -199,7 +199,7 @@ WAYS = [
 @settings(max_examples=5)
 @given(documents=inputs(), cut=st.integers(1, 24))
 def test_l1_holds_in_slices_and_for_what_is_fed_back(
-    text: str, module: str, documents: list[dict[str, object]], cut: int
+    text: str, module: str, documents: list[dict[str, Any]], cut: int
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         digests = []

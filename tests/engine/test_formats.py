@@ -40,7 +40,7 @@ def from_scratch(like: World, batches: int) -> World:
     return world
 
 
-def tables(world: World) -> dict[str, list[tuple[str, str, int]]]:
+def tables(world: World) -> dict[object, list[tuple[object, ...]]]:
     """Columns of each table of the metadata, and their types."""
     db = apsw.Connection(str(world.root / "metadata.db"))
     found = {

@@ -125,6 +125,7 @@ def test_a_defect_fails_its_task_and_says_where_its_traceback_is(tmp_path: Path,
         "flowctl has a defect that 'p/copies' meets: KeyError: 'unforeseen'"
         " (nothing is lost; please report it with what 'flowctl logs --task p/copies' says)"
     )
+    assert error is not None
     assert not error.heals
     (entry, told) = recent_entries(world.root, "p/copies")
     assert "Traceback (most recent call last)" in entry["message"]

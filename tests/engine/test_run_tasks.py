@@ -10,7 +10,6 @@ from conftest import World, write_catalog
 from failing_executor import FailsFirst
 
 from derive.catalog import load
-from derive.engine import run as run_module
 from derive.engine.reset import reset
 from derive.engine.run import Run
 from derive.engine.split import split
@@ -76,7 +75,7 @@ def test_what_heals_is_tried_again_after_a_pause_that_grows(tmp_path: Path, monk
     world = world_of(tmp_path)
     numbers(world, 1, 12)
     now = 0.0
-    monkeypatch.setattr(run_module.time, "monotonic", lambda: now)
+    monkeypatch.setattr("derive.engine.run.time.monotonic", lambda: now)
     executor = FailsFirst(times=3)
     run = Run(world.catalog, world.store, executor)
     failures = []

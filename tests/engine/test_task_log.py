@@ -60,12 +60,12 @@ def test_a_log_keeps_the_last_two_files(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_writers_do_not_tear_each_other_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_module, "_MOST_BYTES", 300_000)
-    threads = [
-        threading.Thread(
-            target=lambda name=name: [TaskLog(tmp_path, TASK).write("info", name * 500) for _ in range(200)]
-        )  # type: ignore[misc]
-        for name in "abcd"
-    ]
+
+    def write(name: str) -> None:
+        for _ in range(200):
+            TaskLog(tmp_path, TASK).write("info", name * 500)
+
+    threads = [threading.Thread(target=write, args=[name]) for name in "abcd"]
     for each in threads:
         each.start()
     for each in threads:

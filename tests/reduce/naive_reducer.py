@@ -13,7 +13,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-GONE = object()
+GONE: Any = object()
 """What is not there: before the first document, or where the last one deleted."""
 
 
@@ -90,11 +90,11 @@ class Naive:
 
     def reduce(self, schemas: list[Any], left: Any, right: Any) -> Any:
         parts = [part for schema in schemas for part in self.applying(schema, right)]
-        options = {"key": [], "delete": False, "associative": True}
+        options: dict[str, Any] = {"key": [], "delete": False, "associative": True}
         annotations = [options | part["reduce"] for part in parts if "reduce" in part]
         if any(each != annotations[0] for each in annotations):
             raise Misfit
-        annotation = annotations[0] if annotations else {"strategy": "lastWriteWins", "delete": False}
+        annotation: dict[str, Any] = annotations[0] if annotations else {"strategy": "lastWriteWins", "delete": False}
         if annotation["strategy"] == "lastWriteWins":
             return GONE if annotation["delete"] else right
         return getattr(self, annotation["strategy"])(parts, annotation, left, right)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from derive.document.pointer import JSON
@@ -117,7 +119,7 @@ def test_schemas_that_refer_to_one_another_in_many_ways_have_a_shape() -> None:
     assert locate(shape, ("n1", "n2", "n3"))[0].types == {"object"}
 
 
-OBJECT = {
+OBJECT: dict[str, Any] = {
     "type": "object",
     "required": ["must", "both", "unknown"],
     "properties": {"must": {"type": "string"}, "may": {"type": "null"}, "never": False, "list": {"$ref": "#/$defs/list"}},

@@ -355,7 +355,8 @@ def test_another_validator_agrees(schema: JSON, documents: list[JSON]) -> None:
 
 @given(SCHEMAS, st.lists(DOCUMENTS, min_size=1, max_size=4))
 def test_a_bundle_means_the_same(schema: JSON, documents: list[JSON]) -> None:
-    bundled = bundle(schema, "/flow.yaml", {}.__getitem__)
+    others: dict[str, JSON] = {}
+    bundled = bundle(schema, "/flow.yaml", others.__getitem__)
 
     assert infer(bundled) == infer(schema)
     for document in documents:

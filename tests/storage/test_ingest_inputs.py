@@ -44,7 +44,7 @@ def world(catalog_of: Callable[..., CatalogSpec], tmp_path: Path) -> World:
 
 
 def stream(content: bytes) -> io.BufferedReader:
-    return io.BufferedReader(io.BytesIO(content))  # type: ignore[arg-type]
+    return io.BufferedReader(io.BytesIO(content))
 
 
 def gz(content: bytes) -> bytes:

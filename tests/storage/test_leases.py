@@ -77,7 +77,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 def test_l3_a_killed_run_does_not_hold_what_is_not_derived_any_more(tmp_path: Path) -> None:
     source = write_catalog(tmp_path, CATALOG + DERIVED)
-    command = [sys.executable, "-c", KILLED, source, tmp_path / "data"]
+    command = [sys.executable, "-c", KILLED, str(source), str(tmp_path / "data")]
     assert subprocess.run(command, cwd=Path(__file__).parents[2], check=False).returncode == -signal.SIGKILL
     world = World(tmp_path / "data", load(write_catalog(tmp_path, CATALOG)), wall=2_000_000)
 

@@ -100,7 +100,7 @@ def looped(file: Path) -> None:
     file.symlink_to(file)
 
 
-DAMAGES = {
+DAMAGES: dict[Callable[[Path], None], str] = {
     emptied: "is damaged: {path}: Parquet file size is 0 bytes",
     garbage: "is damaged: {path}: Parquet magic bytes not found in footer",
     truncated: "is damaged: {path}: Parquet magic bytes not found in footer",

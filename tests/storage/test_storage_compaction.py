@@ -21,6 +21,7 @@ from derive.storage.contents import ReadOptions, read_rows
 from derive.storage.garbage import Files
 from derive.storage.metadata.database import FORMAT
 from derive.storage.segments import fold
+from derive.storage.segments.reader import read_sorted
 from derive.storage.store import Store
 from derive.time.segment import Segment
 
@@ -119,11 +120,10 @@ def test_a_collection_that_was_reset_meanwhile_stays_empty(tmp_path: Path, monke
     spec = world.catalog.collections["c/events"]
     ingest(world, 0, 2)
     ingest(world, 2, 2)
-    read = fold.read_sorted
 
     def reset_first(*arguments: object) -> object:
         world.store.reset(["c/events"])
-        return read(*arguments)  # type: ignore[arg-type]
+        return read_sorted(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(fold, "read_sorted", reset_first)
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from derive.errors import DocumentError, FencedError, FrontierError, StorageError
 from derive.protocol.specs import CatalogSpec, CollectionSpec
-from derive.shard.combine import rows_of
+from derive.shard.rows import rows_of
 from derive.storage.contents import ReadOptions, read_rows
 from derive.storage.ingest import Ingestion
 from derive.storage.inputs.csv_rows import csv_rows

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryFile
 from types import TracebackType
-from typing import IO
+from typing import IO, Self
 
 from derive.storage.metadata.database import translated
 
@@ -28,7 +28,7 @@ class Spill:
         self.memory = memory
         self._files = ExitStack()
 
-    def __enter__(self) -> Spill:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

@@ -26,7 +26,7 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
-from engine.victims import deno_processes, python_workers
+from victims import deno_processes, python_workers
 
 from derive.catalog import load
 from derive.failpoint import FAILPOINTS
@@ -35,7 +35,7 @@ from derive.storage.ingest import Ingestion
 from derive.storage.inputs.json_lines import json_lines
 from derive.storage.store import Store
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 FLOWCTL = """
 import sys
 from derive.cli.main import main
