@@ -25,8 +25,9 @@ from derive.protocol.specs import CollectionSpec, SelectorSpec
 from derive.storage.compaction import compact
 from derive.storage.contents import ReadOptions, read_rows
 from derive.storage.ingest import Ingestion
+from derive.storage.segments.partition import NO_PARTITION
 from derive.storage.segments.texts import write_texts
-from derive.storage.segments.writer import NO_PARTITION, ROWS, SegmentWriter
+from derive.storage.segments.writer import ROWS, SegmentWriter
 from derive.storage.store import Store
 
 CATALOG = """
