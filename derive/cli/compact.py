@@ -76,7 +76,7 @@ def _forecast(
     catalog: CatalogSpec, collections: Sequence[CollectionSpec], store: Store, since: int | None
 ) -> list[Forecast]:
     from derive.cli.console import note
-    from derive.engine.needs import gone
+    from derive.engine.rights import gone
     from derive.storage.forecast import forecast
 
     absent = gone(catalog, store) if since is not None else []
@@ -108,7 +108,7 @@ def _compact(
     catalog: CatalogSpec, collections: Sequence[CollectionSpec], store: Store, since: int | None, grace: int
 ) -> list[Compaction]:
     from derive.cli.console import note
-    from derive.engine.needs import settle
+    from derive.engine.rights import settle
     from derive.storage.compaction import compact
 
     if since is not None:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from derive.cli.console import Progress
     from derive.engine.run import Run
     from derive.engine.scheduler import Scheduler
-    from derive.engine.task import Committed, Waiting
+    from derive.engine.task import Committed
+    from derive.engine.waiting import Waiting
     from derive.errors import FlowError
 
 _POLL_SECONDS = 0.1

@@ -10,7 +10,7 @@ import click
 from derive.cli.options import catalog_options, output_option, stored_folder
 
 if TYPE_CHECKING:
-    from derive.engine.task import Waiting
+    from derive.engine.waiting import Waiting
     from derive.errors import FlowError
     from derive.protocol.specs import DerivationSpec
     from derive.storage.store import Store
@@ -88,17 +88,19 @@ def _row(store: Store, spec: DerivationSpec) -> tuple[dict[str, Any], FlowError 
 
     from derive.document.clock import format_duration, format_rfc3339
     from derive.engine.edits import edits_of
-    from derive.engine.plan import current_positions
-    from derive.engine.task import find_waiting
+    from derive.engine.waiting import find_waiting
     from derive.errors import FlowError, StorageError
     from derive.time.frontier import BEGINNING
+    from derive.time.positions import current_positions
 
     task, known = store.task(spec.name), store.collection(spec.name)
     error = FlowError.from_json(orjson.loads(task.error)) if task and task.error else None
     waiting: list[Waiting] = []
     unreadable = None
     try:
-        waiting = find_waiting(store, spec, current_positions(spec, task) if task else {})
+        inputs, tick = spec.inputs, spec.tick
+        positions = current_positions(inputs, tick, task.positions, task.places) if task else {}
+        waiting = find_waiting(store, spec, positions)
     except StorageError as exc:
         unreadable = exc
         error = error or exc

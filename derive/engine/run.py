@@ -13,9 +13,11 @@ from dataclasses import replace
 from typing import Protocol
 
 from derive.engine.executor import Executor
+from derive.engine.inputs import Inputs
 from derive.engine.news import News
-from derive.engine.plan import Sources, default_shards, feeds_back_in_memory
-from derive.engine.task import Committed, Task, Waiting
+from derive.engine.plan import default_shards
+from derive.engine.task import Committed, Task
+from derive.engine.waiting import Waiting
 from derive.errors import (
     BusyError,
     DiskFullError,
@@ -29,7 +31,8 @@ from derive.protocol.specs import CatalogSpec, InputSpec
 from derive.storage.compaction import compact
 from derive.storage.store import Store
 from derive.storage.task_log import internal
-from derive.time.frontier import END_OF_TIME, tick_end
+from derive.time.cycle import feeds_back_in_memory, frontier_of
+from derive.time.frontier import tick_end
 from derive.time.limits import Limits
 from derive.time.positions import offset_of
 
@@ -161,48 +164,45 @@ class Run:
         """
         tasks = [self.tasks[name] for name in cycle]
         self._news.rest(cycle, None)
-        if not all(self._may_run(each) for each in tasks):
+        if not all(self._may_run(task) for task in tasks):
             return False
-        whole = (*cycle, *self._absent[cycle])
-        in_memory = feeds_back_in_memory(tasks[0].spec, tasks[0].shards, whole)
-        alone = len(whole) == 1 and not any(each.feedback for each in tasks[0].spec.inputs)
-        looks: dict[str, Sources] = {}
+        is_bounded = self._is_bounded(cycle)
+        looks: dict[str, Inputs] = {}
         earliest = now
         for task in tasks:
             with self._stopping(task):
-                sources = task.look()
-                if not (in_memory or alone):
-                    # Those on the cycle that do not run now may publish later whatever is not below their `upper`.
-                    uppers = [self._store.upper(name) for name in self._absent[cycle]]
-                    earliest = min(earliest, _earliest_cause(task, sources), *uppers)
-                looks[task.spec.name] = sources
+                # Those on the cycle that do not run now may publish later whatever is not below their `upper`.
+                uppers = [self._store.upper(name) for name in self._absent[cycle]]
+                inputs = task.look()
+                if is_bounded:
+                    earliest = min(earliest, task.earliest_cause(inputs), *uppers)
+                looks[task.spec.name] = inputs
         if len(looks) < len(tasks):
             return False
         moved = False
         for task in tasks:
-            look = looks[task.spec.name]
-
-            def frontier(transform: InputSpec, task: Task = task, look: Sources = look) -> int:
-                upper = look.uppers[transform.source]
-                if transform.feedback:
-                    # Nothing on the cycle is published before the earliest document it has yet to process.
-                    upper = now if in_memory else max(upper, earliest)
-                return min(upper + offset_of(transform, task.spec.tick), now)
-
-            moved = self._transact(task, look, frontier) or moved
+            moved = self._transact(task, looks[task.spec.name], earliest, now) or moved
             if task.error:
                 return False
         if not moved:
             self._news.rest(cycle, self._next_due(looks))
         return moved
 
-    def _next_due(self, looks: Mapping[str, Sources]) -> int | None:
+    def _is_bounded(self, cycle: tuple[str, ...]) -> bool:
+        """Whether what a cycle has yet to process bounds how far its tasks may go."""
+        members = (*cycle, *self._absent[cycle])
+        first = self.tasks[cycle[0]]
+        if feeds_back_in_memory(first.spec.inputs, first.shards, members):
+            return False
+        return len(members) > 1 or any(spec.feedback for spec in first.spec.inputs)
+
+    def _next_due(self, looks: Mapping[str, Inputs]) -> int | None:
         """The end of the first tick in which a document waits for any of these tasks; None if none waits."""
         ends = []
-        for name, sources in looks.items():
+        for name, inputs in looks.items():
             task = self.tasks[name]
             with self._stopping(task):
-                earliest = task.earliest(sources)
+                earliest = task.earliest(inputs)
                 if earliest is not None:
                     ends.append(tick_end(earliest, task.spec.tick))
         return min(ends, default=None)
@@ -216,11 +216,15 @@ class Run:
         task.error = None
         return True
 
-    def _transact(self, task: Task, sources: Sources, frontier: Callable[[InputSpec], int]) -> bool:
-        name = task.spec.name
+    def _transact(self, task: Task, inputs: Inputs, earliest: int, now: int) -> bool:
+        name, tick = task.spec.name, task.spec.tick
+
+        def frontier(spec: InputSpec) -> int:
+            return frontier_of(spec, tick, inputs.uppers[spec.source], earliest, now)
+
         done = None
         with self._stopping(task):
-            done = task.advance(self._executor, sources, frontier, lambda count: self._observer.working(name, count))
+            done = task.advance(self._executor, inputs, frontier, lambda count: self._observer.working(name, count))
         if done is None:
             return False
         self._retries.pop(name, None)
@@ -336,15 +340,3 @@ class Run:
         """Give up the right to write."""
         for task in self.tasks.values():
             task.release()
-
-
-def _earliest_cause(task: Task, sources: Sources) -> int:
-    """The least adjusted clock of a document, stored or still to come, that a task on a cycle has yet to process.
-
-    What is still to come on the cycle itself is left out: it has a cause, which comes first.
-    """
-    to_come = [
-        sources.uppers[each.source] + offset_of(each, task.spec.tick) for each in task.spec.inputs if not each.feedback
-    ]
-    stored = task.earliest(sources)
-    return min([END_OF_TIME if stored is None else stored, *to_come])

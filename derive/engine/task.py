@@ -19,20 +19,11 @@ import orjson
 from derive.document.clock import format_rfc3339
 from derive.engine.edits import edits_of, fingerprints_of
 from derive.engine.executor import Executor
-from derive.engine.needs import compacted, hold, lost, needs
-from derive.engine.pace import Pace
-from derive.engine.plan import (
-    Sources,
-    choose_end,
-    current_positions,
-    is_one_tick,
-    misplaced,
-    place_of,
-    shape_of,
-    size_of,
-    slice_borders,
-)
-from derive.errors import BusyError, DiskFullError, FlowError, LostError, SegmentMissingError
+from derive.engine.inputs import Inputs, look
+from derive.engine.plan import misplaced, place_of, shape_of
+from derive.engine.rights import hold
+from derive.engine.waiting import Waiting, find_waiting
+from derive.errors import BusyError, DiskFullError, FlowError, LostError
 from derive.protocol.specs import DerivationSpec, InputSpec
 from derive.shard.plan import Plan, Shape
 from derive.shard.state import publish_epoch, remove_shards
@@ -41,8 +32,13 @@ from derive.storage.metadata.capability import WriteCapability
 from derive.storage.metadata.descriptions import TaskCommit
 from derive.storage.store import Store
 from derive.storage.task_log import TaskLog
+from derive.time.cycle import earliest_cause
+from derive.time.extent import choose_end, is_one_tick, size_of, slice_borders
 from derive.time.frontier import BEGINNING, END_OF_TIME, tick_begin
 from derive.time.limits import Limits
+from derive.time.needs import compacted, lost, needs
+from derive.time.pace import Pace
+from derive.time.positions import current_positions
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,57 +54,6 @@ class Committed:
     documents_in: int
     documents_out: int
     seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """Documents that one transform cannot process yet.
-
-    Attributes:
-        task: the derivation.
-        transform: its transform.
-        delay: the transform's read delay, microseconds.
-        documents: how many.
-        due: least adjusted clock among them.
-        behind: the derivation they wait for, if that is one which has failed or is not at work.
-    """
-
-    task: str
-    transform: str
-    delay: int
-    documents: int
-    due: int
-    behind: str | None = None
-
-
-def find_waiting(store: Store, spec: DerivationSpec, positions: Mapping[str, int]) -> list[Waiting]:
-    """What each transform of a task still has to process.
-
-    Args:
-        store: the data folder.
-        spec: the derivation.
-        positions: by `state_key`, the adjusted clock below which a transform has processed everything.
-
-    Raises:
-        SegmentError: a source's file cannot be read.
-    """
-    while True:
-        try:
-            return _find_waiting(Sources(store, spec, positions), spec, positions)
-        except SegmentMissingError:
-            if store.files.missing(spec.sources):
-                raise
-            # A source was reset since it was looked at: look again.
-
-
-def _find_waiting(sources: Sources, spec: DerivationSpec, positions: Mapping[str, int]) -> list[Waiting]:
-    found = []
-    for each in spec.inputs:
-        position = positions.get(each.state_key, BEGINNING)
-        due = sources.earliest(each, position)
-        if due is not None:
-            found.append(Waiting(spec.name, each.name, each.read_delay, sources.pending(each, position), due))
-    return found
 
 
 class Task:
@@ -145,7 +90,7 @@ class Task:
             store.files.collect(spec.name)
             remove_shards(store.root, spec.name, self.shards)
             shutil.rmtree(progress_folder(store.root, spec.name), ignore_errors=True)
-        self._positions = current_positions(spec, state)
+        self._positions = current_positions(spec.inputs, spec.tick, state.positions, state.places)
         self._places = {
             **state.places,
             **{each.input.state_key: place_of(spec, each) for each in spec.transforms},
@@ -153,12 +98,12 @@ class Task:
         self._tokens = dict(state.tokens)
         self.begins = tuple(each for each in spec.inputs if state.positions and each.state_key not in self._positions)
         rights = hold(store, spec, self._positions, self._capability)
-        self.compacted = tuple(compacted(spec, self._positions, rights))
+        self.compacted = tuple(compacted(spec.inputs, self._positions, rights))
         fingerprints, edits = fingerprints_of(spec), edits_of(spec, state, self.upper)
         if (fingerprints, edits) != (state.fingerprints, state.edits):
             store.set_edits(self._capability, fingerprints, edits)
         self.edits = tuple(edit for edit in edits if edit not in state.edits)
-        self._unfit = misplaced(spec, state) or lost(spec, self._positions, rights)
+        self._unfit = misplaced(spec, state) or lost(spec.name, spec.inputs, spec.tick, self._positions, rights)
 
     @property
     def upper(self) -> int:
@@ -174,14 +119,18 @@ class Task:
         """The adjusted clock below which a transform has processed everything."""
         return self._positions.get(transform.state_key, BEGINNING)
 
-    def look(self) -> Sources:
+    def look(self) -> Inputs:
         """What there is to read now."""
-        return Sources(self._store, self.spec, self._positions)
+        return look(self._store, self.spec, self._positions)
 
-    def earliest(self, sources: Sources) -> int | None:
+    def earliest(self, inputs: Inputs) -> int | None:
         """The least adjusted clock of a stored document that is not processed yet; None if there is none."""
-        found = [sources.earliest(each, self.position(each)) for each in self.spec.inputs]
+        found = [inputs.earliest(each, self.position(each)) for each in self.spec.inputs]
         return min((each for each in found if each is not None), default=None)
+
+    def earliest_cause(self, inputs: Inputs) -> int:
+        """The least adjusted clock of a document, stored or still to come, that it has yet to process on its cycle."""
+        return earliest_cause(self.spec.inputs, self.spec.tick, inputs.uppers, self.earliest(inputs))
 
     def waiting(self) -> list[Waiting]:
         """What each transform still has to process."""
@@ -190,7 +139,7 @@ class Task:
     def advance(
         self,
         executor: Executor,
-        sources: Sources,
+        inputs: Inputs,
         frontier: Callable[[InputSpec], int],
         progress: Callable[[int], None],
     ) -> Committed | None:
@@ -201,7 +150,7 @@ class Task:
 
         Args:
             executor: carries it out.
-            sources: what `look` has seen.
+            inputs: what `look` has seen.
             frontier: for a transform, the adjusted clock below which its source is final.
             progress: told how many documents have been processed, with 0 to begin with; not called where there are
                 none, and only time moves.
@@ -220,35 +169,37 @@ class Task:
             transforms = [each for each in self.spec.inputs if each.priority == level]
             bound = tick_begin(min(frontier(each) for each in transforms), tick)
             positions = {each.index: self.position(each) for each in transforms if self.position(each) < bound}
-            found = [sources.earliest(self.spec.inputs[index], begin) for index, begin in positions.items()]
+            found = [inputs.earliest(self.spec.inputs[index], begin) for index, begin in positions.items()]
             first = min((each for each in found if each is not None), default=END_OF_TIME)
             if first < bound:
-                return self._transact(executor, sources, positions, bound, first, progress)
+                return self._transact(executor, inputs, positions, bound, first, progress)
             bounds.append(bound)
         bound = min(bounds)
         positions = {each.index: self.position(each) for each in self.spec.inputs if self.position(each) < bound}
-        return self._transact(executor, sources, positions, bound, END_OF_TIME, progress) if positions else None
+        return self._transact(executor, inputs, positions, bound, END_OF_TIME, progress) if positions else None
 
     def _transact(
         self,
         executor: Executor,
-        sources: Sources,
+        inputs: Inputs,
         positions: Mapping[int, int],
         bound: int,
         first: int,
         progress: Callable[[int], None],
     ) -> Committed:
+        tick, begin = self.spec.tick, min(positions.values())
+        reads = [inputs.read(self.spec.inputs[index], position, bound) for index, position in positions.items()]
         while True:
-            end = choose_end(sources, positions, bound, self._pace.limits)
+            end = choose_end(reads, begin, bound, tick, self._pace.limits)
             begins = {index: position for index, position in positions.items() if position < end}
-            plan = self._plan(sources, begins, end)
+            plan = self._plan(inputs, begins, end)
             try:
                 committed = self._carry_out(executor, plan, progress, is_empty=first >= end)
             except LostError as error:
                 size = size_of(plan.reads)
                 self._pace.slow_down(size)
-                smaller = choose_end(sources, positions, bound, self._pace.limits)
-                if smaller >= end or is_one_tick(plan.reads, self.spec.tick):
+                smaller = choose_end(reads, begin, bound, tick, self._pace.limits)
+                if smaller >= end or is_one_tick(plan.reads, tick):
                     raise LostError(
                         f"{error.message}; the transaction was as small as one can be, about {size.documents:,}"
                         f" documents of {size.bytes:,} bytes as stored",
@@ -277,8 +228,8 @@ class Task:
             self._log.write("info", "committed", **asdict(committed), upper=format_rfc3339(self.upper))
         return committed
 
-    def _plan(self, sources: Sources, positions: Mapping[int, int], end: int) -> Plan:
-        reads = tuple(sources.read(self.spec.inputs[index], begin, end) for index, begin in positions.items())
+    def _plan(self, inputs: Inputs, positions: Mapping[int, int], end: int) -> Plan:
+        reads = tuple(inputs.read(self.spec.inputs[index], begin, end) for index, begin in positions.items())
         slices: tuple[int, ...] = ()
         limits = self._pace.limits
         if self.shape != "single":
@@ -308,7 +259,7 @@ class Task:
     def _commit(self, plan: Plan, messages: Sequence[Message]) -> TaskCommit:
         segments = [segment for each in messages for segment in each.segments]
         shards = {number: name for message in messages for number, name in message.shards.items()}
-        taking_part = [self.spec.inputs[read.transform] for read in plan.reads]
+        taking_part = [self.spec.inputs[read.index] for read in plan.reads]
         positions = {**self._positions, **{transform.state_key: plan.end for transform in taking_part}}
         commit = TaskCommit(
             task=self.spec.name,
@@ -317,7 +268,7 @@ class Task:
             shards=shards,
             documents_in=sum(each.documents_in for each in messages),
             documents_out=sum(each.documents for each in segments),
-            needs=needs(self.spec, positions),
+            needs=needs(self.spec.inputs, self.spec.tick, positions),
         )
         last = max((each.clock_max for each in segments), default=BEGINNING)
         upper = max(self.upper, plan.end, last + 1)

@@ -45,7 +45,7 @@ class _Queue:
     def __init__(self, plan: Plan, spill: Spill) -> None:
         self._tick = plan.spec.tick
         self._end = plan.end
-        taking_part = [plan.spec.inputs[read.transform] for read in plan.reads]
+        taking_part = [plan.spec.inputs[read.index] for read in plan.reads]
         self._inputs = [spec for spec in taking_part if spec.source == plan.spec.name]
         self._offsets = {spec.index: offset_of(spec, plan.spec.tick) for spec in self._inputs}
         self._fields = [each.field for each in plan.spec.collection.partitions]

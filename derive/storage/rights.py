@@ -24,6 +24,7 @@ from derive.storage.metadata.process import show_process, this_process
 from derive.storage.metadata.renewal import renewed
 from derive.storage.timeline import wall_clock
 from derive.time.frontier import BEGINNING, END_OF_TIME
+from derive.time.needs import Right
 from derive.time.segment import Segment
 
 
@@ -40,20 +41,6 @@ class Hold:
     frontier: int
     task: str | None
     holder: str
-
-
-@dataclass(frozen=True, slots=True)
-class Right:
-    """What a transform finds of its source.
-
-    Attributes:
-        since: below it, the source is not known as it was.
-        is_kept: the transform has held this right, or one to more, until now, so nothing it has yet to process went
-            meanwhile.
-    """
-
-    since: int
-    is_kept: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from conftest import World, write_catalog
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
 from derive.engine.reset import reset
-from derive.engine.task import find_waiting
+from derive.engine.waiting import find_waiting
 from derive.errors import FencedError, FlowError, ReductionError, SegmentError, SegmentMissingError
 from derive.protocol.specs import SelectorSpec
 from derive.shard.plan import Plan, Progress

@@ -10,8 +10,8 @@ import pytest
 from conftest import World, write_catalog
 
 from derive.catalog import load
-from derive.engine.needs import hold, needs, settle
 from derive.engine.reset import reset
+from derive.engine.rights import hold, settle
 from derive.errors import FencedError, TaskError
 from derive.storage.compaction import compact
 
@@ -65,14 +65,6 @@ def totals(world: World) -> dict[str, int]:
         document = orjson.loads(text)
         found[document["k"]] = found.get(document["k"], 0) + document["n"]
     return found
-
-
-def test_a_transform_needs_what_it_has_yet_to_process(tmp_path: Path) -> None:
-    spec = world_of(tmp_path).catalog.derivations["n/totals"]
-
-    assert needs(spec, {}) == {"now": 0, "later": 0}
-    assert needs(spec, {"now": 9_000_000}) == {"now": 9_000_000, "later": 0}
-    assert needs(spec, {"now": 9_000_000, "later": 9_000_000}) == {"now": 9_000_000, "later": 4_000_000}
 
 
 def test_history_goes_once_it_is_processed_and_what_is_derived_stays_the_same(tmp_path: Path) -> None:

@@ -31,11 +31,11 @@ from derive.protocol.specs import Document, SelectorSpec
 from derive.storage.contents import ReadOptions, read_rows, reading, reduce_in_memory
 from derive.storage.ingest import Ingestion
 from derive.storage.metadata.capability import ReadCapability, WriteCapability
-from derive.storage.rights import Right
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.texts import parse_texts
 from derive.storage.segments.writer import INGESTED, SegmentWriter
 from derive.storage.store import Store
+from derive.time.needs import Right
 from derive.time.source_read import SourceRead
 
 CATALOG = """

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+
+from derive.time.positions import Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,20 +27,6 @@ class Collection:
     documents: int
     segments: int
     bytes: int
-
-
-class Place(NamedTuple):
-    """What a transform's position is a position in, and how it came to the state that is kept.
-
-    Attributes:
-        source: the collection.
-        offset: microseconds from its clocks to adjusted ones.
-        shuffle: how its documents found their shard, for people; empty if it is not known.
-    """
-
-    source: str
-    offset: int
-    shuffle: str = ""
 
 
 @dataclass(frozen=True, slots=True)

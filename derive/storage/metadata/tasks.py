@@ -8,8 +8,9 @@ import apsw
 import orjson
 
 from derive.errors import FrontierError
-from derive.storage.metadata.descriptions import Edit, Place, TaskCommit, TaskState
+from derive.storage.metadata.descriptions import Edit, TaskCommit, TaskState
 from derive.storage.rights import move_task
+from derive.time.positions import Place
 
 
 def read_task(db: apsw.Connection, name: str) -> TaskState | None:

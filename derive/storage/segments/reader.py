@@ -54,7 +54,7 @@ def _stored(root: Path, read: SourceRead, segment: Segment) -> Iterator[pa.Recor
 
 
 def _rows(read: SourceRead, group: pa.Table, clocks: Any) -> pa.Table:
-    transforms = np.full(len(clocks), read.transform, dtype=np.int16)
+    transforms = np.full(len(clocks), read.index, dtype=np.int16)
     columns = [pa.array(clocks + read.offset), pa.array(transforms)]
     return pa.table([*columns, *(group.column(name) for name in _COLUMNS[1:])], schema=SOURCE_ROWS)
 

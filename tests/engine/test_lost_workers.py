@@ -11,13 +11,11 @@ from conftest import World, write_catalog
 from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.engine.executor import InProcessExecutor
-from derive.engine.pace import Pace
-from derive.engine.plan import size_of
 from derive.errors import InternalError, LostError
 from derive.shard.plan import Plan, Progress
 from derive.shard.worker import Message, run_alone
 from derive.storage.task_log import recent_entries
-from derive.time.limits import Limits, Size
+from derive.time.extent import size_of
 
 CATALOG = """
 collections:
@@ -83,31 +81,6 @@ def test_a_tick_that_does_not_fit_ends_in_an_error_that_says_so(tmp_path: Path) 
     )
     assert error.hint == "give workers more memory, or ticks less time; see the log"
     assert executor.sizes == [100]
-
-
-def test_what_is_lost_time_and_again_at_one_size_is_tried_there_ever_less_often() -> None:
-    pace = Pace(Limits(documents=800))
-    lost = 0
-    for _ in range(200):
-        if pace.limits.documents > 500:
-            pace.slow_down(Size(pace.limits.documents, 1))
-            lost += 1
-        else:
-            pace.speed_up()
-
-    assert lost == 9
-
-
-def test_what_succeeds_lets_a_task_take_on_more_again() -> None:
-    pace = Pace(Limits(documents=1000, bytes=5000))
-    pace.slow_down(Size(documents=100, bytes=3))
-    seen = [pace.limits]
-    for _ in range(6):
-        pace.speed_up()
-        seen.append(pace.limits)
-
-    assert [limits.documents for limits in seen] == [50, 100, 200, 400, 800, 1000, 1000]
-    assert [limits.bytes for limits in seen] == [1, 2, 4, 8, 16, 32, 64]
 
 
 @pytest.mark.parametrize("shards", [1, 2])

@@ -1,0 +1,45 @@
+"""Rights of tasks: each task of a catalog holds a right to read what it still needs of its sources; no others do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from derive.engine.transactor import TaskSpec
+from derive.protocol.specs import CatalogSpec
+from derive.storage.metadata.capability import WriteCapability
+from derive.storage.store import Store
+from derive.time.needs import Right, needs
+from derive.time.positions import current_positions
+
+
+def hold(
+    store: Store, task: TaskSpec, positions: Mapping[str, int], capability: WriteCapability | None = None
+) -> dict[str, Right]:
+    """Make a task hold what it needs; returns, for each input (by `state_key`), what it finds.
+
+    Raises:
+        FencedError: the capability, of the run that asks, is no longer valid.
+    """
+    wanted = needs(task.inputs, task.tick, positions)
+    sources = {spec.state_key: (spec.source, wanted[spec.state_key]) for spec in task.inputs}
+    return store.rights.hold(task.name, sources, capability)
+
+
+def gone(catalog: CatalogSpec, store: Store) -> list[str]:
+    """Tasks that hold a right to read, are not at work, and are not in the catalog any more; `settle` drops them."""
+    others = sorted(store.rights.holders() - set(catalog.derivations))
+    return [name for name in others if not store.rights.is_at_work(name)]
+
+
+def settle(catalog: CatalogSpec, store: Store) -> list[str]:
+    """Make sure that every task of a catalog holds what it needs, and that no others hold anything.
+
+    Returns:
+        Names of tasks that are gone from the catalog, and whose rights were dropped.
+    """
+    holders = store.rights.holders()
+    for name, task in catalog.derivations.items():
+        state = store.task(name)
+        if state is not None and name not in holders:  # it has last run before there were rights to read
+            hold(store, task, current_positions(task.inputs, task.tick, state.positions, state.places))
+    return [name for name in sorted(holders - set(catalog.derivations)) if store.rights.forget(name)]

@@ -1,0 +1,63 @@
+"""What waits: documents that are stored, and that a task cannot process yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from derive.engine.inputs import Inputs, look
+from derive.engine.transactor import TaskSpec
+from derive.errors import SegmentMissingError
+from derive.storage.store import Store
+from derive.time.frontier import BEGINNING
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Documents that one input of a task cannot process yet.
+
+    Attributes:
+        task: its name.
+        transform: name of the input.
+        delay: the input's read delay, microseconds.
+        documents: how many.
+        due: least adjusted clock among them.
+        behind: the task they wait for, if that is one which has failed or is not at work.
+    """
+
+    task: str
+    transform: str
+    delay: int
+    documents: int
+    due: int
+    behind: str | None = None
+
+
+def find_waiting(store: Store, task: TaskSpec, positions: Mapping[str, int]) -> list[Waiting]:
+    """What each input of a task still has to process.
+
+    Args:
+        store: the data folder.
+        task: whose inputs.
+        positions: by `state_key`, the adjusted clock below which an input has processed everything.
+
+    Raises:
+        SegmentError: a source's file cannot be read.
+    """
+    while True:
+        try:
+            return _waiting_in(look(store, task, positions), task, positions)
+        except SegmentMissingError:
+            if store.files.missing(task.sources):
+                raise
+            # A source was reset since it was looked at: look again.
+
+
+def _waiting_in(inputs: Inputs, task: TaskSpec, positions: Mapping[str, int]) -> list[Waiting]:
+    waiting = []
+    for spec in task.inputs:
+        position = positions.get(spec.state_key, BEGINNING)
+        due = inputs.earliest(spec, position)
+        if due is not None:
+            waiting.append(Waiting(task.name, spec.name, spec.read_delay, inputs.pending(spec, position), due))
+    return waiting

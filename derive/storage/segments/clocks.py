@@ -1,0 +1,51 @@
+"""Clocks of stored documents: the first one in a range of time, and how many there are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from derive.storage.segments.segment_file import read_clocks
+from derive.time.segment import Segment
+from derive.time.source_read import SourceRead
+
+
+def first_clock(root: Path, read: SourceRead) -> int | None:
+    """The least clock of a document in a range of time; None if there is none.
+
+    Raises:
+        SegmentError: a file cannot be read.
+    """
+    first: int | None = None
+    for segment in read.segments:
+        if first is not None and segment.clock_min >= first:
+            continue
+        clock = _first_from(root, segment, read.clock_begin)
+        if clock is not None and clock < read.clock_end and (first is None or clock < first):
+            first = clock
+    return first
+
+
+def count_documents(root: Path, read: SourceRead) -> int:
+    """How many documents there are in a range of time.
+
+    Raises:
+        SegmentError: a file cannot be read.
+    """
+    return sum(_count(root, segment, read.clock_begin, read.clock_end) for segment in read.segments)
+
+
+def _first_from(root: Path, segment: Segment, begin: int) -> int | None:
+    if segment.clock_min >= begin:
+        return segment.clock_min
+    clocks = read_clocks(root, segment)
+    row = int(np.searchsorted(clocks, begin))
+    return int(clocks[row]) if row < len(clocks) else None
+
+
+def _count(root: Path, segment: Segment, begin: int, end: int) -> int:
+    if segment.clock_min >= begin and segment.clock_max < end:
+        return segment.documents
+    low, high = np.searchsorted(read_clocks(root, segment), [begin, end])
+    return max(0, int(high - low))

@@ -1,0 +1,114 @@
+"""How far a transaction goes, and how it is cut into slices."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from time_specs import input_of, limits, reads, segment
+
+from derive.time.extent import choose_end, is_one_tick, size_of, slice_borders
+from derive.time.limits import Limits, Size
+from derive.time.source_read import SourceRead, read_input
+
+ticks = st.sampled_from([1, 10, 64, 1_000])
+
+
+def read_of(*stored: tuple[int, int, int], begin: int = 0, end: int = 10_000, offset: int = 0) -> SourceRead:
+    return read_input(input_of("all", read_delay=offset), 10, [segment(*values) for values in stored], begin, end)
+
+
+def hold(cut: list[SourceRead], begin: int, end: int) -> Size:
+    return size_of([read.within(begin, end) for read in cut])
+
+
+@given(st.data(), ticks, st.integers(0, 30), limits)
+def test_an_end_is_a_tick_boundary_and_progress_is_made(
+    data: st.DataObject, tick: int, before: int, limits: Limits
+) -> None:
+    bound = tick * data.draw(st.integers(before + 1, before + 200))
+    begin = data.draw(st.integers(max(0, tick * before - tick), tick * before))
+    cut = data.draw(reads(tick, begin, bound))
+
+    end = choose_end(cut, begin, bound, tick, limits)
+
+    assert end % tick == 0
+    assert begin < end <= bound
+
+
+@given(st.data(), ticks, limits)
+def test_an_end_holds_what_its_limits_allow_or_one_tick_more(data: st.DataObject, tick: int, limits: Limits) -> None:
+    bound = tick * data.draw(st.integers(1, 200))
+    cut = data.draw(reads(tick, 0, bound))
+
+    end = choose_end(cut, 0, bound, tick, limits)
+
+    # It ends with the tick in which it outgrew its limits, and goes on for as long as it has not.
+    assert limits.hold(hold(cut, 0, end)) or limits.hold(hold(cut, 0, end - tick)) or end == tick
+    assert end == bound or not limits.hold(hold(cut, 0, end + tick))
+
+
+@pytest.mark.parametrize(
+    ("most", "expected"),
+    [
+        (1_000, 1_000),  # all of it fits
+        (500, 510),  # five documents to a tick of 10: the tick in which the 500th lies is part of it
+        (1, 10),  # a tick is never cut
+    ],
+)
+def test_an_end_lies_where_the_limit_is_reached(most: int, expected: int) -> None:
+    cut = [read_of((0, 999, 1_000), end=1_000)]
+    assert choose_end(cut, 0, 1_000, 10, Limits(documents=most)) == expected
+
+
+@given(st.data(), ticks, st.integers(1, 8), st.integers(0, 3_000), limits)
+def test_slices_ascend_on_tick_boundaries_and_hold_everything_once(
+    data: st.DataObject, tick: int, abreast: int, clamp: int, limits: Limits
+) -> None:
+    end = tick * data.draw(st.integers(1, 200))
+    cut = data.draw(reads(tick, 0, end))
+    assume(any(read.segments for read in cut))
+
+    borders = slice_borders(cut, end, tick, clamp, abreast, limits)
+
+    assert len(borders) >= 2
+    assert all(border % tick == 0 for border in borders)
+    assert all(first < second for first, second in itertools.pairwise(borders))
+    assert borders[-1] <= end
+    # What is clamped to the output's upper is of one tick, so no border lies at or below it but the first and the last.
+    assert all(border > clamp for border in borders[1:-1])
+    covered = [read.within(borders[0], borders[-1]) for read in cut]
+    assert [read.segments for read in covered] == [read.segments for read in cut]
+    assert size_of(covered) == size_of(cut)
+
+
+def test_slices_hold_equal_shares() -> None:
+    cut = [read_of((0, 799, 800)), read_of((800, 999, 800))]
+    limits = Limits(slice_documents=400, small_documents=10, small_bytes=10)
+    assert slice_borders(cut, 1_000, 10, 0, 4, limits) == (0, 400, 800, 900, 1_000)
+
+
+def test_what_is_little_is_one_slice_and_what_is_nothing_is_none() -> None:
+    limits = Limits(slice_documents=1, small_documents=100, small_bytes=1_000)
+    assert slice_borders([read_of((25, 74, 50))], 1_000, 10, 0, 4, limits) == (20, 80)
+    assert slice_borders([read_of()], 1_000, 10, 0, 4, limits) == ()
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "offset", "expected"),
+    [
+        (0, 1_000, 0, Size(100, 1_000)),
+        (0, 150, 0, Size(50, 500)),  # half of the segment's clocks
+        (0, 150, 25, Size(25, 250)),  # the same adjusted clocks are earlier ones of the source
+        (500, 1_000, 0, Size(0, 0)),
+    ],
+)
+def test_a_size_counts_the_share_of_a_segment(begin: int, end: int, offset: int, expected: Size) -> None:
+    assert size_of([read_of((100, 199, 100), begin=begin, end=end, offset=offset)]) == expected
+
+
+def test_one_tick_is_told_from_several() -> None:
+    assert is_one_tick([read_of((10, 19, 5)), read_of((13, 13, 1))], 10)
+    assert not is_one_tick([read_of((10, 19, 5)), read_of((13, 13, 1), offset=10)], 10)

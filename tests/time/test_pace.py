@@ -1,0 +1,31 @@
+"""Pace: less after a loss, and more again after successes."""
+
+from __future__ import annotations
+
+from derive.time.limits import Limits, Size
+from derive.time.pace import Pace
+
+
+def test_what_is_lost_time_and_again_at_one_size_is_tried_there_ever_less_often() -> None:
+    pace = Pace(Limits(documents=800))
+    lost = 0
+    for _ in range(200):
+        if pace.limits.documents > 500:
+            pace.slow_down(Size(pace.limits.documents, 1))
+            lost += 1
+        else:
+            pace.speed_up()
+
+    assert lost == 9
+
+
+def test_what_succeeds_lets_a_task_take_on_more_again() -> None:
+    pace = Pace(Limits(documents=1000, bytes=5000))
+    pace.slow_down(Size(documents=100, bytes=3))
+    seen = [pace.limits]
+    for _ in range(6):
+        pace.speed_up()
+        seen.append(pace.limits)
+
+    assert [limits.documents for limits in seen] == [50, 100, 200, 400, 800, 1000, 1000]
+    assert [limits.bytes for limits in seen] == [1, 2, 4, 8, 16, 32, 64]

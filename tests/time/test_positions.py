@@ -1,0 +1,87 @@
+"""Where the inputs of a task go on, and what they read from there."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from time_specs import input_of, segment
+
+from derive.protocol.specs import InputSpec
+from derive.time.needs import Right, compacted, lost, needs
+from derive.time.positions import Place, current_positions, offset_of
+from derive.time.source_read import read_input
+
+TICK = 10
+delays = st.integers(0, 100)
+
+
+def place_of(spec: InputSpec) -> Place:
+    return Place(spec.source, offset_of(spec, TICK))
+
+
+@pytest.mark.parametrize(
+    ("delay", "feedback", "expected"), [(0, False, 0), (25, False, 25), (0, True, TICK), (25, True, 25 + TICK)]
+)
+def test_an_offset_is_the_delay_and_the_feedback_tick(delay: int, feedback: bool, expected: int) -> None:
+    assert offset_of(input_of("a", read_delay=delay, feedback=feedback), TICK) == expected
+
+
+@given(delays, delays, st.booleans(), st.booleans(), st.integers(0, 1_000), st.integers(0, 1_000))
+def test_another_delay_moves_a_position_and_processes_the_same_documents(
+    before: int, after: int, fed_back_before: bool, fed_back_after: bool, position: int, clock: int
+) -> None:
+    old = input_of("a", read_delay=before, feedback=fed_back_before)
+    new = input_of("a", read_delay=after, feedback=fed_back_after)
+    current = current_positions([new], TICK, {"a": position}, {"a": place_of(old)})
+
+    was_processed = clock + offset_of(old, TICK) < position
+    assert (clock + offset_of(new, TICK) < current["a"]) == was_processed
+    assert current_positions([old], TICK, current, {"a": place_of(new)}) == {"a": position}
+
+
+def test_another_source_and_a_raised_backfill_begin_again() -> None:
+    known = {"a": 700, "b": 700, "c": 700}
+    specs = [input_of("a"), input_of("b", source="t/other", index=1), input_of("c", index=2, backfill=1)]
+    places = {name: Place("t/source", 0) for name in known}
+
+    current = current_positions(specs, TICK, known, places)
+
+    assert [current.get(spec.state_key) for spec in specs] == [700, None, None]
+    assert current["c"] == 700  # of the backfill before, which is remembered
+
+
+def test_a_position_of_a_version_that_kept_no_places_stays() -> None:
+    assert current_positions([input_of("a", read_delay=5)], TICK, {"a": 700}, {}) == {"a": 700}
+
+
+@given(delays, st.integers(0, 500), st.integers(0, 500), st.integers(0, 600))
+def test_what_is_read_lies_between_positions_and_bounds(delay: int, begin: int, length: int, clock: int) -> None:
+    spec = input_of("a", read_delay=delay, not_before=100, not_after=400)
+    end = begin + length
+
+    read = read_input(spec, TICK, [segment(clock, clock)], begin, end)
+
+    is_wanted = begin <= clock + delay < end and 100 <= clock < 400
+    assert (read.clock_begin <= clock < read.clock_end) == is_wanted
+    assert bool(read.segments) >= is_wanted
+
+
+def test_an_input_needs_what_it_has_yet_to_process() -> None:
+    specs = [input_of("now"), input_of("later", index=1, read_delay=40), input_of("late", index=2, not_before=60)]
+
+    assert needs(specs, TICK, {}) == {"now": 0, "later": 0, "late": 60}
+    assert needs(specs, TICK, {"now": 90}) == {"now": 90, "later": 0, "late": 60}
+    assert needs(specs, TICK, {"now": 90, "later": 90, "late": 90}) == {"now": 90, "later": 50, "late": 90}
+
+
+def test_a_history_that_was_compacted_is_a_beginning_or_a_loss() -> None:
+    specs = [input_of("old"), input_of("new", index=1)]
+    rights = {"old": Right(since=50, is_kept=True), "new": Right(since=50, is_kept=False)}
+
+    assert compacted(specs, {"old": 40}, rights) == [(specs[1], 50)]
+    assert lost("t/task", specs, TICK, {"old": 40}, rights) is None
+    error = lost("t/task", specs, TICK, {"old": 40, "new": 40}, rights)
+    assert error is not None
+    assert error.message.startswith("'new' of 't/task' was not in the catalog, or left it out by 'notBefore', when")
+    assert lost("t/task", specs, TICK, {"old": 40, "new": 50}, rights) is None
