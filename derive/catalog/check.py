@@ -43,11 +43,11 @@ def check_catalog(source: str | Path) -> Build:
     gc.disable()  # what is built stays: looking for garbage in it takes a sixth of the time, and finds none
     try:
         built = build(source)
-        found = _look_at_code(built.spec)
+        issues = _look_at_code(built.spec)
         return replace(
             built,
-            issues=(*built.issues, *(issue for issue in found if not issue.is_note)),
-            notes=(*built.notes, *(issue for issue in found if issue.is_note)),
+            issues=(*built.issues, *(issue for issue in issues if not issue.is_note)),
+            notes=(*built.notes, *(issue for issue in issues if issue.is_note)),
         )
     finally:
         if collects:

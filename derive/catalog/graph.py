@@ -67,12 +67,18 @@ class FlowGraph:
 def flow_graph(catalog: CatalogSpec) -> FlowGraph:
     """The data flow of a catalog: ingested collections by name, then derivations as the catalog orders them."""
     ingested = [catalog.collections[name] for name in sorted(set(catalog.collections) - set(catalog.derivations))]
-    nodes = [Node(each.name, "collection", _collection_notes(each)) for each in ingested]
-    nodes += [Node(each.name, "derivation", _derivation_notes(each)) for each in catalog.derivations.values()]
+    nodes = [Node(collection.name, "collection", _collection_notes(collection)) for collection in ingested]
+    nodes += [Node(spec.name, "derivation", _derivation_notes(spec)) for spec in catalog.derivations.values()]
     flows = tuple(
-        Flow(each.input.source, derivation.name, each.name, _transform_notes(each), each.input.feedback)
+        Flow(
+            transform.input.source,
+            derivation.name,
+            transform.name,
+            _transform_notes(transform),
+            transform.input.feedback,
+        )
         for derivation in catalog.derivations.values()
-        for each in derivation.transforms
+        for transform in derivation.transforms
     )
     return FlowGraph(tuple(nodes), flows)
 
@@ -80,7 +86,7 @@ def flow_graph(catalog: CatalogSpec) -> FlowGraph:
 def _collection_notes(spec: CollectionSpec) -> tuple[str, ...]:
     notes = [f"key {' '.join(pointer or '(root)' for pointer in spec.key)}"]
     if spec.partitions:
-        notes.append(f"partitioned by {', '.join(each.field for each in spec.partitions)}")
+        notes.append(f"partitioned by {', '.join(partition.field for partition in spec.partitions)}")
     return tuple(notes)
 
 

@@ -23,17 +23,17 @@ class Report:
         self.count = 0
         self._seen: set[Issue] = set()
 
-    def add(self, code: str, message: str, place: Located | Position, hint: str | None = None) -> None:
+    def add(self, code: str, message: str, at: Located | Position, hint: str | None = None) -> None:
         """Note something wrong.
 
         Args:
             code: of the rule.
             message: what is wrong, naming the thing.
-            place: where it is written.
+            at: where it is written.
             hint: what was probably meant.
         """
         self.count += 1
-        issue = Issue(code, message, place.position if isinstance(place, Located) else place, hint)
+        issue = Issue(code, message, at.position if isinstance(at, Located) else at, hint)
         if issue not in self._seen:
             self._seen.add(issue)
             self.issues.append(issue)

@@ -39,8 +39,8 @@ def command(source: Path, output: str | None) -> None:
     if error.issues:
         raise error if output != "json" else click.exceptions.Exit(1)
     spec = built.spec
-    for each in built.notes:
-        note(f"{each.position}: {each.message}{f' ({each.hint})' if each.hint else ''}")
+    for catalog_note in built.notes:
+        note(f"{catalog_note.position}: {catalog_note.message}{f' ({catalog_note.hint})' if catalog_note.hint else ''}")
     counts = {"collection": len(spec.collections), "derivation": len(spec.derivations)}
     said = ", ".join(f"{count} {what}{'' if count == 1 else 's'}" for what, count in counts.items())
     note(f"{source}: {said}, no errors")

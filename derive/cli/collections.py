@@ -151,7 +151,7 @@ def _history(store: Store, spec: CollectionSpec, options: ReadOptions) -> Genera
 
 
 def _rows_of(batch: RecordBatch) -> Iterator[Row]:
-    columns = [batch.column(place).to_pylist() for place in (0, 2, 3, 4)]
+    columns = [batch.column(index).to_pylist() for index in (0, 2, 3, 4)]
     return zip(*columns, strict=True)
 
 

@@ -82,24 +82,24 @@ def _forecast(
     absent = gone(catalog, store) if since is not None else []
     for name in absent:
         note(f"{name} is not in the catalog any more, and would hold no history back")
-    return [each for spec in collections if (each := forecast(store, spec, since=since, gone=absent))]
+    return [entry for spec in collections if (entry := forecast(store, spec, since=since, gone=absent))]
 
 
-def _show_forecast(found: Sequence[Forecast], output: str | None) -> None:
+def _show_forecast(forecasts: Sequence[Forecast], output: str | None) -> None:
     from derive.cli.console import print_rows
     from derive.document.clock import format_rfc3339
 
-    _tell_held(found)
+    _tell_held(forecasts)
     rows = [
         {
-            "collection": each.collection,
-            "segments": each.segments,
-            "to rewrite": each.rewritten,
-            "documents": each.documents,
-            "to reduce": each.reduced,
-            "since": format_rfc3339(each.since),
+            "collection": forecast.collection,
+            "segments": forecast.segments,
+            "to rewrite": forecast.rewritten,
+            "documents": forecast.documents,
+            "to reduce": forecast.reduced,
+            "since": format_rfc3339(forecast.since),
         }
-        for each in found
+        for forecast in forecasts
     ]
     print_rows(["collection", "segments", "to rewrite", "documents", "to reduce", "since"], rows, output)
 
@@ -114,36 +114,36 @@ def _compact(
     if since is not None:
         for name in settle(catalog, store):
             note(f"{name} is not in the catalog any more, and holds no history back")
-    stored = [each for each in collections if store.collection(each.name) is not None]
-    return [done for each in stored if (done := compact(store, each, since=since, grace=grace))]
+    stored = [spec for spec in collections if store.collection(spec.name) is not None]
+    return [done for spec in stored if (done := compact(store, spec, since=since, grace=grace))]
 
 
-def _show(found: Sequence[Compaction], output: str | None) -> None:
+def _show(compactions: Sequence[Compaction], output: str | None) -> None:
     from derive.cli.console import print_rows
     from derive.document.clock import format_rfc3339
 
-    _tell_held(found)
+    _tell_held(compactions)
     rows = [
         {
-            "collection": each.collection,
-            "segments before": each.before,
-            "segments after": each.after,
-            "documents before": each.documents_before,
-            "documents after": each.documents_after,
-            "since": format_rfc3339(each.since),
+            "collection": compaction.collection,
+            "segments before": compaction.before,
+            "segments after": compaction.after,
+            "documents before": compaction.documents_before,
+            "documents after": compaction.documents_after,
+            "since": format_rfc3339(compaction.since),
         }
-        for each in found
+        for compaction in compactions
     ]
     columns = ("segments before", "segments after", "documents before", "documents after", "since")
     print_rows(["collection", *columns], rows, output)
 
 
-def _tell_held(found: Sequence[Compaction | Forecast]) -> None:
+def _tell_held(outcomes: Sequence[Compaction | Forecast]) -> None:
     """Say who keeps the history of a collection."""
     from derive.cli.console import note
     from derive.document.clock import format_rfc3339
 
-    for each in found:
-        for hold in each.held_by:
+    for outcome in outcomes:
+        for hold in outcome.held_by:
             who = f"'{hold.task}' has yet to process it" if hold.task else f"process {hold.holder} is reading it"
-            note(f"{each.collection}: history from {format_rfc3339(each.since)} on stays, as {who}")
+            note(f"{outcome.collection}: history from {format_rfc3339(outcome.since)} on stays, as {who}")

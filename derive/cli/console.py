@@ -38,8 +38,8 @@ def use_json() -> None:
 def print_error(error: FlowError) -> None:
     """Print an error on standard error."""
     if _form.is_json:
-        for each in describe_error(error):
-            _print_entry("error", **each)
+        for description in describe_error(error):
+            _print_entry("error", **description)
         return
     for line in render_error(error).split("\n"):
         style = "bold red" if line.startswith("error") else "dim" if line.startswith("  -->") else ""

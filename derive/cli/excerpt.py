@@ -13,7 +13,7 @@ def render_error(error: FlowError) -> str:
     """An error as lines of text."""
     if isinstance(error, CatalogError):
         count = len(error.issues)
-        issues = [_render(f"error[{each.code}]", each.message, each.position, each.hint) for each in error.issues]
+        issues = [_render(f"error[{issue.code}]", issue.message, issue.position, issue.hint) for issue in error.issues]
         return "\n\n".join([*issues, f"{count} error{'' if count == 1 else 's'}"])
     return _render("error", error.message, error.position, error.hint)
 
@@ -21,7 +21,7 @@ def render_error(error: FlowError) -> str:
 def describe_error(error: FlowError) -> list[dict[str, Any]]:
     """An error as JSON objects, one for each issue of a catalog, with `code`; what is not known is null."""
     if isinstance(error, CatalogError):
-        return [{"code": each.code, **_describe(each.message, each.position, each.hint)} for each in error.issues]
+        return [{"code": issue.code, **_describe(issue.message, issue.position, issue.hint)} for issue in error.issues]
     return [_describe(error.message, error.position, error.hint)]
 
 

@@ -47,15 +47,15 @@ def command(source: Path, output: str | None, *, check: bool, cache: bool) -> No
     changes = plan_changes(source)
     if not check:
         write_changes(changes)
-    rows = [{"what": each.what, "file": Resources.show(str(each.path))} for each in changes.files]
+    rows = [{"what": change.what, "file": Resources.show(str(change.path))} for change in changes.files]
     print_rows(("what", "file"), rows, output)
-    for each in changes.notes:
-        note(each, style="yellow")
-    for each in cache_libraries(changes.derivations) if cache else ():
-        note(each)
+    for generation_note in changes.notes:
+        note(generation_note, style="yellow")
+    for line in cache_libraries(changes.derivations) if cache else ():
+        note(line)
     if changes.issues:
         note("the catalog has errors, so not everything may have been generated, and nothing was removed")
         raise CatalogError(changes.issues)
-    if check and any(each.what != "unchanged" for each in changes.files):
+    if check and any(change.what != "unchanged" for change in changes.files):
         note("not up to date; 'flowctl generate' writes what is listed as created, updated or removed")
         raise click.exceptions.Exit(1)

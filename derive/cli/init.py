@@ -37,7 +37,7 @@ def command(folder: Path) -> None:
     ]
     if folder.resolve() != Path.cwd():
         steps.insert(0, f"cd {shlex.quote(str(folder))}")
-    note("Next:\n" + "\n".join(f"  {each}" for each in steps))
+    note("Next:\n" + "\n".join(f"  {step}" for step in steps))
 
 
 def write_files(folder: Path, files: Mapping[str, str]) -> list[Path]:

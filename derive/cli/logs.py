@@ -55,14 +55,14 @@ def command(
     from derive.storage.task_log import LEVELS, LogReader
 
     catalog = load(source)
-    names = [catalog.find_derivation(each).name for each in tasks] or list(catalog.derivations)
+    names = [catalog.find_derivation(task).name for task in tasks] or list(catalog.derivations)
     begin = clock_of("--since", since)
     earliest = "" if begin is None else format_rfc3339(begin)
     shown = LEVELS[LEVELS.index(level) :]
     as_json = (output or ("table" if sys.stdout.isatty() else "json")) == "json"
     folder = stored_folder(source, data)
     with ExitStack() as stack:
-        readers = [stack.enter_context(closing(LogReader(folder, each))) for each in names]
+        readers = [stack.enter_context(closing(LogReader(folder, name))) for name in names]
         entries = _read(readers, shown, earliest)
         _show(entries[-tail:] if tail else [] if tail == 0 else entries, as_json=as_json)
         while follow:
@@ -72,7 +72,9 @@ def command(
 
 def _read(readers: list[LogReader], levels: tuple[str, ...], begin: str) -> list[Entry]:
     """What the readers have not read yet, by time."""
-    entries = [entry for each in readers for entry in each.read() if entry["level"] in levels and entry["at"] >= begin]
+    entries = [
+        entry for reader in readers for entry in reader.read() if entry["level"] in levels and entry["at"] >= begin
+    ]
     return sorted(entries, key=lambda entry: entry["at"])
 
 

@@ -83,8 +83,8 @@ def within_limits(
     from derive.protocol.sandbox import Limits
 
     limited = catalog.within(Limits(deno_timeout, deno_heap, allow_permissions, sqlite_timeout))
-    refusals = [each.refusal() for each in limited.derivations.values() if not each.disabled]
-    issues = [each for each in refusals if each]
+    refusals = [derivation.refusal() for derivation in limited.derivations.values() if not derivation.disabled]
+    issues = [refusal for refusal in refusals if refusal]
     if issues:
         raise CatalogError(issues)
     return limited

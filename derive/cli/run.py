@@ -122,10 +122,10 @@ def command(
 def _settings(conf: tuple[str, ...]) -> dict[str, str]:
     from derive.errors import UsageError
 
-    for each in conf:
-        if "=" not in each:
-            raise UsageError(f"--conf takes a setting such as spark.executor.memory=2g, and not {each}")
-    return dict(each.split("=", 1) for each in conf)
+    for setting in conf:
+        if "=" not in setting:
+            raise UsageError(f"--conf takes a setting such as spark.executor.memory=2g, and not {setting}")
+    return dict(setting.split("=", 1) for setting in conf)
 
 
 def _forever(run: Run, scheduler: Scheduler) -> None:
@@ -171,13 +171,13 @@ def _tell_waiting(waiting: list[Waiting]) -> None:
     from derive.cli.console import note
     from derive.document.clock import format_duration, format_rfc3339
 
-    for each in waiting:
-        what = f"wait for its read delay of {format_duration(each.delay)}, the first until {format_rfc3339(each.due)}"
-        if each.behind is not None:
-            what = f"wait for '{each.behind}', which does not go on"
-        elif not each.delay:
-            what = f"have times yet to come, from {format_rfc3339(each.due)}"
-        note(f"{each.task}: {each.documents:,} documents for '{each.transform}' {what}", task=each.task)
+    for wait in waiting:
+        what = f"wait for its read delay of {format_duration(wait.delay)}, the first until {format_rfc3339(wait.due)}"
+        if wait.behind is not None:
+            what = f"wait for '{wait.behind}', which does not go on"
+        elif not wait.delay:
+            what = f"have times yet to come, from {format_rfc3339(wait.due)}"
+        note(f"{wait.task}: {wait.documents:,} documents for '{wait.transform}' {what}", task=wait.task)
 
 
 class _Reporter:

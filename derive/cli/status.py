@@ -60,18 +60,18 @@ def command(source: Path, data: Path | None, output: str | None) -> None:
     catalog = load(source)
     store = Store(stored_folder(source, data), reading=True)
     try:
-        found = [_row(store, spec) for spec in catalog.derivations.values()]
+        rows = [_row(store, spec) for spec in catalog.derivations.values()]
         ahead, present = store.timeline.ahead(), store.timeline.present()
     finally:
         store.close()
-    print_rows(_COLUMNS, [row for row, _ in found], output)
+    print_rows(_COLUMNS, [row for row, _ in rows], output)
     if ahead >= _WORTH_TELLING:
         note(
             f"in the data folder it is {format_rfc3339(present)}, {format_duration(_whole_seconds(ahead))} ahead of"
             " this machine's clock, which was set back; time goes on from there",
             level="warn",
         )
-    for row, error in found:
+    for row, error in rows:
         for edit in row["edits"]:
             note(f"{row['task']}: {edit['message']}, {_since(edit['at'])} ({edit['hint']})", task=row["task"])
         if error:
@@ -113,17 +113,17 @@ def _row(store: Store, spec: DerivationSpec) -> tuple[dict[str, Any], FlowError 
         "documents in": task.documents_in if task else 0,
         "documents out": task.documents_out if task else 0,
         "rate": _rate(store, spec.name),
-        "waiting": None if unreadable else sum(each.documents for each in waiting),
+        "waiting": None if unreadable else sum(wait.documents for wait in waiting),
         "lag": None if upper is None else format_duration(_whole_seconds(store.timeline.present() - upper)),
         "upper": None if upper is None else format_rfc3339(upper),
         "waiting for": [
             {
-                "transform": each.transform,
-                "documents": each.documents,
-                "read delay": format_duration(each.delay),
-                "due": format_rfc3339(each.due),
+                "transform": wait.transform,
+                "documents": wait.documents,
+                "read delay": format_duration(wait.delay),
+                "due": format_rfc3339(wait.due),
             }
-            for each in waiting
+            for wait in waiting
         ],
         "edits": [
             {"message": edit.message, "hint": edit.hint, "at": None if edit.at is None else format_rfc3339(edit.at)}
@@ -146,12 +146,12 @@ def _rate(store: Store, task: str) -> float | None:
     from derive.storage.task_log import recent_entries
 
     entries = list(recent_entries(store.root, task))
-    begin = max((number for number, each in enumerate(entries, start=1) if each.get("reset")), default=0)
-    done = [each for each in entries[begin:] if each.get("documents_in")][-_RECENT:]
-    seconds = sum(each["seconds"] for each in done)
+    begin = max((number for number, entry in enumerate(entries, start=1) if entry.get("reset")), default=0)
+    done = [entry for entry in entries[begin:] if entry.get("documents_in")][-_RECENT:]
+    seconds = sum(entry["seconds"] for entry in done)
     if not seconds:
         return None
-    rate: float = sum(each["documents_in"] for each in done) / seconds
+    rate: float = sum(entry["documents_in"] for entry in done) / seconds
     return round(rate) if rate >= 100 else round(rate, 1)
 
 
@@ -164,4 +164,4 @@ def _state(store: Store, waiting: list[Waiting], *, has_run: bool, failed: bool,
         return "never run"
     if not waiting:
         return "idle"
-    return "behind" if any(each.due <= store.timeline.present() for each in waiting) else "delayed"
+    return "behind" if any(wait.due <= store.timeline.present() for wait in waiting) else "delayed"

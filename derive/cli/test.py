@@ -95,7 +95,7 @@ def render_failure(failure: Failure) -> str:
         lines += [f"  {line}" for line in render_error(failure.error).split("\n")]
     for mismatch in failure.mismatches:
         lines += _render_mismatch(mismatch)
-    lines += [f"  still to come: {each}" for each in failure.to_come]
+    lines += [f"  still to come: {step}" for step in failure.to_come]
     return "\n".join(lines)
 
 
@@ -105,15 +105,16 @@ def _render_mismatch(mismatch: Mismatch) -> list[str]:
 
     key = mismatch.key
     lines = []
-    for each in mismatch.differences:
-        if each.pointer == "" and MISSING in (each.expected, each.actual):
-            missing = each.actual is MISSING
-            document = dump_exact(each.expected if missing else each.actual).decode()
+    for difference in mismatch.differences:
+        if difference.pointer == "" and MISSING in (difference.expected, difference.actual):
+            missing = difference.actual is MISSING
+            document = dump_exact(difference.expected if missing else difference.actual).decode()
             lines.append(f"  {key}  {'is missing; expected' if missing else 'is not expected; there is'} {document}")
             continue
         shown = [
-            "nothing" if value is MISSING else dump_exact(value).decode() for value in (each.expected, each.actual)
+            "nothing" if value is MISSING else dump_exact(value).decode()
+            for value in (difference.expected, difference.actual)
         ]
-        lines.append(f"  {key}  {each.pointer}   expected  {shown[0]}")
-        lines.append(f"  {' ' * len(key)}  {' ' * len(each.pointer)}   actual    {shown[1]}")
+        lines.append(f"  {key}  {difference.pointer}   expected  {shown[0]}")
+        lines.append(f"  {' ' * len(key)}  {' ' * len(difference.pointer)}   actual    {shown[1]}")
     return lines

@@ -52,13 +52,13 @@ def collisions(names: Sequence[str]) -> Iterator[tuple[int, int, str]]:
     """
     folded: dict[str, int] = {}
     forms = [fold(name) for name in names]
-    for place, form in enumerate(forms):
+    for index, form in enumerate(forms):
         if form in folded:
-            yield place, folded[form], "collides with"
-        folded.setdefault(form, place)
-    for place, form in sorted(zip(folded.values(), folded, strict=True)):
+            yield index, folded[form], "collides with"
+        folded.setdefault(form, index)
+    for index, form in sorted(zip(folded.values(), folded, strict=True)):
         parts = form.split("/")
         for length in range(1, len(parts)):
             prefix = folded.get("/".join(parts[:length]))
             if prefix is not None:
-                yield prefix, place, "is a prohibited prefix of"
+                yield prefix, index, "is a prohibited prefix of"

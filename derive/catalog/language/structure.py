@@ -46,7 +46,7 @@ def check_structure(file: YamlFile) -> tuple[list[Issue], frozenset[Path]]:
     if not faults:
         return [], frozenset()
     checker = _Checker(file)
-    for fault in sorted(faults, key=lambda each: each.kind.name != "additionalProperties"):
+    for fault in sorted(faults, key=lambda fault: fault.kind.name != "additionalProperties"):
         checker.take(fault)
     return checker.issues, frozenset(checker.bad)
 
@@ -104,12 +104,12 @@ class _Checker:
         if fault.kind.name == "required":
             return fault.kind.property in guesses
         choices = [*schema.get("oneOf", ()), *schema.get("anyOf", ())]
-        return any(name in guesses for each in choices for name in each["required"])
+        return any(name in guesses for choice in choices for name in choice["required"])
 
 
 def _part(schema_path: list[Any]) -> tuple[list[str], Schema]:
     """The steps to the part of the schema that a fault broke, and that part."""
-    steps = [str(each) for each in schema_path]
+    steps = [str(step) for step in schema_path]
     schema: Any = catalog_schema()
     for step in schema_path:
         schema = schema[step]
@@ -127,7 +127,7 @@ def _unit(path: Path) -> Path:
     """What is passed over for a fault at a path: the smallest thing that loading can do without."""
     if path[:1] == ("import",) or len(path) <= 2:
         return path[:2]
-    names = tuple(str(each) for place, each in enumerate(path) if place != 1 and isinstance(each, str))
+    names = tuple(str(step) for index, step in enumerate(path) if index != 1 and isinstance(step, str))
     if path[0] == "tests" and isinstance(path[2], int):
         return path[:3]
     for length in range(len(names), 1, -1):
@@ -169,6 +169,6 @@ def _wanted(schema: Schema) -> str:
 
 
 def _told(types: str | list[str]) -> Iterator[str]:
-    for each in [types] if isinstance(types, str) else types:
-        if each != "null":
-            yield _KINDS[each]
+    for type_name in [types] if isinstance(types, str) else types:
+        if type_name != "null":
+            yield _KINDS[type_name]

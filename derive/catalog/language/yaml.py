@@ -98,8 +98,8 @@ class Located:
 
     def elements(self) -> Iterator[Located]:
         """Items of an array."""
-        for place in range(len(self.value)):
-            yield self[place]
+        for index in range(len(self.value)):
+            yield self[index]
 
     def script(self) -> Script:
         """A string as code, which can tell the position of each of its characters."""
@@ -135,7 +135,7 @@ def parse_yaml(text: str, name: str) -> YamlFile:
 
 def _as_yaml(text: str) -> str:
     """JSON as YAML has it: without tabs, and with a character beyond the first 65,536 as itself, not as two halves."""
-    return _HALVES.sub(lambda found: json.loads(f'"{found[0]}"'), text.replace("\t", " "))
+    return _HALVES.sub(lambda match: json.loads(f'"{match[0]}"'), text.replace("\t", " "))
 
 
 class _Composer:
@@ -186,8 +186,8 @@ class _Composer:
             self.spans[path] = Span(start.line, start.column, start.index, start.index)
         if event.anchor:
             depth = len(path)
-            spans = {each[depth:]: span for each, span in self.spans.items() if each[:depth] == path}
-            keys = {each[depth:]: span for each, span in self.keys.items() if each[:depth] == path and each != path}
+            spans = {inner[depth:]: span for inner, span in self.spans.items() if inner[:depth] == path}
+            keys = {inner[depth:]: span for inner, span in self.keys.items() if inner[:depth] == path and inner != path}
             self._anchors[event.anchor] = (value, spans, keys)
         return value
 
@@ -195,8 +195,8 @@ class _Composer:
         if event.anchor not in self._anchors:
             self._fail("E001", f"there is no anchor '&{event.anchor}' before this alias", event)
         value, spans, keys = self._anchors[event.anchor]
-        self.spans.update({(*path, *each): span for each, span in spans.items()})
-        self.keys.update({(*path, *each): span for each, span in keys.items()})
+        self.spans.update({(*path, *inner): span for inner, span in spans.items()})
+        self.keys.update({(*path, *inner): span for inner, span in keys.items()})
         return value
 
     def _sequence(self, path: Path) -> list[JSON]:
@@ -213,12 +213,12 @@ class _Composer:
                 self._fail("E001", "a property name must be a string", event)
             name: str = event.value
             if name == "<<" and event.implicit[0]:
-                found = self._value(next(self._events), (*path, "<<"))
-                if isinstance(found, list):
-                    merged += [((*path, "<<", place), each) for place, each in enumerate(found)]
+                value = self._value(next(self._events), (*path, "<<"))
+                if isinstance(value, list):
+                    merged += [((*path, "<<", index), source) for index, source in enumerate(value)]
                 else:
-                    merged.append(((*path, "<<"), found))
-                if not all(isinstance(each, dict) for _, each in merged):
+                    merged.append(((*path, "<<"), value))
+                if not all(isinstance(source, dict) for _, source in merged):
                     self._fail("E001", "what is merged by '<<' must be an object, or an array of objects", event)
                 continue
             if name in values:
@@ -226,18 +226,18 @@ class _Composer:
             start, end = event.start_mark, event.end_mark
             self.keys[(*path, name)] = Span(start.line, start.column, start.index, end.index)
             values[name] = self._value(next(self._events), (*path, name))
-        for origin, each in merged:
-            for name, value in each.items():
+        for origin, source in merged:
+            for name, value in source.items():
                 if name not in values:
                     values[name] = value
-                    self._copy_places((*origin, name), (*path, name))
+                    self._copy_spans((*origin, name), (*path, name))
         return values
 
-    def _copy_places(self, origin: Path, path: Path) -> None:
+    def _copy_spans(self, origin: Path, path: Path) -> None:
         """What is merged is written where its anchor is."""
         depth = len(origin)
-        for places in (self.spans, self.keys):
-            places.update({(*path, *each[depth:]): at for each, at in places.items() if each[:depth] == origin})
+        for spans in (self.spans, self.keys):
+            spans.update({(*path, *inner[depth:]): at for inner, at in spans.items() if inner[:depth] == origin})
 
 
 def _scalar(event: Any) -> JSON:

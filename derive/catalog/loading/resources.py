@@ -67,10 +67,10 @@ class Resources:
                 self._texts[url] = self._load(url)
             except OSError as exc:
                 self._texts[url] = exc
-        found = self._texts[url]
-        if isinstance(found, OSError):
-            raise found
-        return found
+        content = self._texts[url]
+        if isinstance(content, OSError):
+            raise content
+        return content
 
     def document(self, url: str) -> YamlFile:
         """A YAML or JSON resource, parsed.
@@ -84,10 +84,10 @@ class Resources:
                 self._parsed[url] = parse_yaml(self.text(url), self.show(url))
             except CatalogError as exc:
                 self._parsed[url] = exc
-        found = self._parsed[url]
-        if isinstance(found, CatalogError):
-            raise found
-        return found
+        document = self._parsed[url]
+        if isinstance(document, CatalogError):
+            raise document
+        return document
 
     def value(self, url: str) -> JSON:
         """What a YAML or JSON resource holds."""

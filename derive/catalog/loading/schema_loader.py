@@ -47,15 +47,15 @@ def relax(schema: JSON) -> JSON:
     if not isinstance(schema, dict):
         return schema
     relaxed: dict[str, JSON] = {}
-    for name, each in schema.items():
-        if name in ("$defs", "definitions", "properties") and isinstance(each, dict):
-            relaxed[name] = {key: relax(child) for key, child in each.items()}
-        elif name in ("allOf", "items", "prefixItems") and isinstance(each, list):
-            relaxed[name] = [relax(child) for child in each]
+    for name, child in schema.items():
+        if name in ("$defs", "definitions", "properties") and isinstance(child, dict):
+            relaxed[name] = {key: relax(subschema) for key, subschema in child.items()}
+        elif name in ("allOf", "items", "prefixItems") and isinstance(child, list):
+            relaxed[name] = [relax(subschema) for subschema in child]
         elif name in ("items", "additionalItems", "additionalProperties"):
-            relaxed[name] = relax(each)
+            relaxed[name] = relax(child)
         elif name not in _RELAXED:
-            relaxed[name] = each
+            relaxed[name] = child
     return relaxed
 
 
@@ -110,9 +110,9 @@ class SchemaLoader:
         schema = {"$ref": at.value} if isinstance(at.value, str) else at.value
         try:
             loaded = bundle_documents(
-                schema, url, lambda each: flow[each] if each in flow else self._resources.value(each)
+                schema, url, lambda name: flow[name] if name in flow else self._resources.value(name)
             )
-            positions = _Positions(lambda: loaded.positions(lambda *place: self._locate(at, url, flow, *place)))
+            positions = _Positions(lambda: loaded.positions(lambda *origin: self._locate(at, url, flow, *origin)))
             return LoadedSchema(loaded.schema, positions)
         except OSError as exc:
             self._issue("E003", f"cannot load a schema it refers to: {why(exc)}", at)
@@ -127,13 +127,13 @@ class SchemaLoader:
         if url in flow:
             return None
         inline = url == base and not isinstance(at.value, str)
-        place = at if inline else Located(self._resources.document(url), (), self._resources.document(url).value)
+        located = at if inline else Located(self._resources.document(url), (), self._resources.document(url).value)
         for token in parse_pointer(pointer):
             try:
-                place = place[int(token) if isinstance(place.value, list) else token]
+                located = located[int(token) if isinstance(located.value, list) else token]
             except (KeyError, IndexError, TypeError, ValueError):
                 return None
-        return place.key_position
+        return located.key_position
 
     def _issue(self, code: str, message: str, at: Located, hint: str | None = None) -> None:
         self.issues.append(Issue(code, message, at.position, hint))
@@ -142,25 +142,25 @@ class SchemaLoader:
         """Whether all files can be loaded that a schema refers to, and all its types are some."""
         good = True
         parts = list(_subschemas(at))
-        named = any("$id" in each.value for each in parts)
-        for each in parts:
-            if "type" in each.value:
-                good = self._are_types(each["type"]) and good
-            reference = each.value.get("$ref")
+        named = any("$id" in part.value for part in parts)
+        for part in parts:
+            if "type" in part.value:
+                good = self._are_types(part["type"]) and good
+            reference = part.value.get("$ref")
             if isinstance(reference, str) and reference[:1] != "#" and not named:
-                good = self._follow(each["$ref"], url, reference, flow) and good
+                good = self._follow(part["$ref"], url, reference, flow) and good
         return good
 
     def _are_types(self, at: Located) -> bool:
         """Whether the value of `type` is a type or several."""
         before = len(self.issues)
-        for each in at.elements() if isinstance(at.value, list) else (at,):
-            if each.value is None:
-                self._issue("E403", "a bare null is no type: write it in quotes", each, 'write "null"')
-            elif not isinstance(each.value, str) or each.value not in (*_TYPES, "fractional"):
-                guess = suggest(str(each.value), _TYPES)
+        for type_at in at.elements() if isinstance(at.value, list) else (at,):
+            if type_at.value is None:
+                self._issue("E403", "a bare null is no type: write it in quotes", type_at, 'write "null"')
+            elif not isinstance(type_at.value, str) or type_at.value not in (*_TYPES, "fractional"):
+                guess = suggest(str(type_at.value), _TYPES)
                 hint = f"did you mean '{guess}'?" if guess else f"types: {', '.join(_TYPES)}"
-                self._issue("E403", f"JSON has no type {each.value!r}", each, hint)
+                self._issue("E403", f"JSON has no type {type_at.value!r}", type_at, hint)
         return len(self.issues) == before
 
     def _follow(self, at: Located, base: str, reference: str, flow: Mapping[str, JSON]) -> bool:
@@ -196,8 +196,8 @@ class SchemaLoader:
 def _subschemas(at: Located) -> Iterator[Located]:
     """A schema and all schemas it is made of, as far as they are objects."""
     if isinstance(at.value, list):
-        for each in at.elements():
-            yield from _subschemas(each)
+        for element in at.elements():
+            yield from _subschemas(element)
         return
     if not isinstance(at.value, dict):
         return

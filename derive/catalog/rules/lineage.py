@@ -12,14 +12,14 @@ def upstream(names: Iterable[str], reads: Mapping[str, Iterable[str]]) -> frozen
         names: of collections.
         reads: for each derivation, the collections it reads.
     """
-    found: set[str] = set()
+    reached: set[str] = set()
     pending = [*names]
     while pending:
         name = pending.pop()
-        if name in reads and name not in found:
-            found.add(name)
+        if name in reads and name not in reached:
+            reached.add(name)
             pending += reads[name]
-    return frozenset(found)
+    return frozenset(reached)
 
 
 def cycles(reads: Mapping[str, Sequence[str]]) -> tuple[tuple[str, ...], ...]:
@@ -35,7 +35,7 @@ def cycles(reads: Mapping[str, Sequence[str]]) -> tuple[tuple[str, ...], ...]:
     stack: list[str] = []
     stacked: set[str] = set()
     groups: list[tuple[str, ...]] = []
-    order = {name: place for place, name in enumerate(reads)}
+    order = {name: index for index, name in enumerate(reads)}
     for root in reads:
         if root in index:
             continue
@@ -45,7 +45,7 @@ def cycles(reads: Mapping[str, Sequence[str]]) -> tuple[tuple[str, ...], ...]:
         stacked.add(root)
         while work:
             name, sources = work[-1]
-            following = next((each for each in sources if each in reads), None)
+            following = next((source for source in sources if source in reads), None)
             if following is not None:
                 if following not in index:
                     index[following] = low[following] = len(index)
@@ -59,9 +59,9 @@ def cycles(reads: Mapping[str, Sequence[str]]) -> tuple[tuple[str, ...], ...]:
             if work:
                 low[work[-1][0]] = min(low[work[-1][0]], low[name])
             if low[name] == index[name]:
-                place = stack.index(name)
-                group = stack[place:]
-                del stack[place:]
+                start = stack.index(name)
+                group = stack[start:]
+                del stack[start:]
                 stacked.difference_update(group)
                 groups.append(tuple(sorted(group, key=order.__getitem__)))
     return tuple(groups)

@@ -34,7 +34,7 @@ def check_known(at: Located, shape: Shape, what: str, report: Report, schema: st
     if exists not in ("cannot", "implicit"):
         return located
     fault = "cannot exist" if exists == "cannot" else "is not mentioned"
-    known = [each.pointer for each in project(shape, (), {}) if each.pointer]
+    known = [projection.pointer for projection in project(shape, (), {}) if projection.pointer]
     guess = suggest(at.value, known)
     report.add("E303", f"{what} '{at.value}' {fault} in {schema}", at, f"did you mean '{guess}'?" if guess else None)
     return None
@@ -50,9 +50,9 @@ def scalar_type(at: Located, shape: Shape, what: str, report: Report, schema: st
     types = sorted(located.types - {"null"})
     if len(types) == 1 and types[0] in SCALARS:
         return types[0]
-    found = ", ".join(sorted(located.types)) if len(located.types) < 7 else "anything"
+    allowed = ", ".join(sorted(located.types)) if len(located.types) < 7 else "anything"
     where = "" if schema == "the schema" else f" in {schema}"
-    message = f"{what} '{at.value}' must be a boolean, integer or string, and may be {found}{where}"
+    message = f"{what} '{at.value}' must be a boolean, integer or string, and may be {allowed}{where}"
     report.add("E304", message, at)
     return None
 
@@ -82,9 +82,9 @@ class CollectionLocations:
             return ()
         if not at.value:
             self._report.add("E301", f"the key of '{self._definition.name}' is empty", at)
-        for each in at.elements():
-            if self._keyed(each, "a key"):
-                self._check_reduction(each)
+        for pointer_at in at.elements():
+            if self._keyed(pointer_at, "a key"):
+                self._check_reduction(pointer_at)
         return tuple(map(str, at.value))
 
     def projections(self) -> dict[str, Declared]:
@@ -93,13 +93,13 @@ class CollectionLocations:
         declared: dict[str, Declared] = {}
         if at is None or not at.value:
             return declared
-        for field, each in at.items():
-            location = each if isinstance(each.value, str) else each["location"] if "location" in each.value else None
+        for field, projection_at in at.items():
+            location = _location(projection_at)
             if location is None or not isinstance(location.value, str) or not is_pointer(location.value):
-                self._report.add("E302", f"projection '{field}' needs a JSON pointer as its location", each)
+                self._report.add("E302", f"projection '{field}' needs a JSON pointer as its location", projection_at)
                 continue
-            partition = isinstance(each.value, dict) and each.value.get("partition") is True
-            self._check_field(field, each, partition=partition)
+            partition = isinstance(projection_at.value, dict) and projection_at.value.get("partition") is True
+            self._check_field(field, projection_at, partition=partition)
             if partition:
                 self._keyed(location, f"the logical partition '{field}' at")
             elif not location.value.startswith("/_meta/"):
@@ -131,11 +131,12 @@ class CollectionLocations:
 
     def _check_reduction(self, at: Located) -> None:
         location = parse_pointer(at.value)
-        for each in (found for schema in self._schemas for found in schema.strategies.get(location, ())):
-            strategy = each.value.get("strategy") if isinstance(each.value, dict) else None
+        annotations = [at for schema in self._schemas for at in schema.strategies.get(location, ())]
+        for annotation in annotations:
+            strategy = annotation.value.get("strategy") if isinstance(annotation.value, dict) else None
             if strategy not in (None, "lastWriteWins"):
                 message = f"a key '{at.value}' has the strategy '{strategy}', and a key stays as it is"
-                self._report.add("E308", message, at, f"the strategy is at {each.position}")
+                self._report.add("E308", message, at, f"the strategy is at {annotation.position}")
 
     def _check_field(self, field: str, at: Located, *, partition: bool) -> None:
         if partition and not is_token(field):
@@ -147,9 +148,16 @@ class CollectionLocations:
 
     def _check_collisions(self, at: Located) -> None:
         fields = list(at.value)
-        for place, other, how in collisions(fields):
-            message = f"projection '{fields[place]}' {how} projection '{fields[other]}'"
-            self._report.add("E104", message, at[fields[place]].key_position)
+        for index, other, how in collisions(fields):
+            message = f"projection '{fields[index]}' {how} projection '{fields[other]}'"
+            self._report.add("E104", message, at[fields[index]].key_position)
+
+
+def _location(projection: Located) -> Located | None:
+    """The location of a projection, which may be written by itself or among other properties."""
+    if isinstance(projection.value, str):
+        return projection
+    return projection["location"] if "location" in projection.value else None
 
 
 def _a(kind: str) -> str:
@@ -162,6 +170,6 @@ def defaults(shape: Shape, key: Sequence[str]) -> tuple[object, ...]:
 
 
 def _default(shape: Shape, key: Sequence[str]) -> Iterator[object]:
-    for each in key:
-        found = locate(shape, parse_pointer(each))[0].default if is_pointer(each) else ()
-        yield found[0] if found else None
+    for pointer in key:
+        default = locate(shape, parse_pointer(pointer))[0].default if is_pointer(pointer) else ()
+        yield default[0] if default else None

@@ -19,22 +19,22 @@ def build_selector(at: Located | None, source: CollectionSpec, report: Report) -
     """
     if at is None or not at.value:
         return SelectorSpec()
-    projections = {each.field: each for each in source.projections}
+    projections = {projection.field: projection for projection in source.projections}
     sides: dict[str, dict[str, tuple[JSON, ...]]] = {"include": {}, "exclude": {}}
     for side, fields in at.items():
         for field, values in fields.items():
             listed = list(values.elements()) if isinstance(values.value, list) else [values]
             if _is_partition(source, projections, field, values, report):
-                for each in listed:
-                    _check_value(projections[field], each, report)
-            sides[side][field] = tuple(each.value for each in listed)
+                for value_at in listed:
+                    _check_value(projections[field], value_at, report)
+            sides[side][field] = tuple(value_at.value for value_at in listed)
     return SelectorSpec(sides["include"], sides["exclude"])
 
 
 def _is_partition(
     source: CollectionSpec, projections: dict[str, ProjectionSpec], field: str, values: Located, report: Report
 ) -> bool:
-    known = [each.field for each in source.partitions]
+    known = [partition.field for partition in source.partitions]
     if field in known:
         return True
     guess = suggest(field, known)

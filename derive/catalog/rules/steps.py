@@ -45,7 +45,7 @@ class StepBuilder:
         schemas = {"write schema": collection.write_schema, "read schema": collection.read_schema}
         if collection.write_schema is collection.read_schema:
             schemas = {"schema": collection.read_schema}
-        validators = {which: compile_validator(each, name=collection.name) for which, each in schemas.items()}
+        validators = {which: compile_validator(schema, name=collection.name) for which, schema in schemas.items()}
         for at in self._documents(definition):
             for which, validator in validators.items():
                 if not validator.is_valid(at.value):
@@ -55,7 +55,7 @@ class StepBuilder:
     def _check_order(self, definition: StepDef, collection: CollectionSpec) -> None:
         # Documents that leave out key properties take the places that the others leave them.
         pack = compile_key(collection.key, collection.key_defaults)
-        pointers = [compile_pointer(each) for each in collection.key]
+        pointers = [compile_pointer(pointer) for pointer in collection.key]
         keyed: list[tuple[bytes, Located]] = []
         for at in self._documents(definition):
             if all(get(at.value) is not MISSING for get in pointers):

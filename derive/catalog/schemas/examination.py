@@ -36,7 +36,7 @@ class Examined:
     @cached_property
     def fields(self) -> Mapping[str, str]:
         """The pointer of each field that is inferred from the schema."""
-        return {each.field: each.pointer for each in project(self.shape, (), {})}
+        return {projection.field: projection.pointer for projection in project(self.shape, (), {})}
 
 
 class Schemas:
@@ -79,8 +79,8 @@ class Schemas:
             return None
         shape = infer(schema)
         if shape.types != {"object"}:
-            found = ", ".join(sorted(shape.types)) if len(shape.types) < 7 else "anything"
-            message = f"the schema of '{name}' must be of type object, and allows {found or 'nothing'}"
+            allowed = ", ".join(sorted(shape.types)) if len(shape.types) < 7 else "anything"
+            message = f"the schema of '{name}' must be of type object, and allows {allowed or 'nothing'}"
             self._report.add("E402", message, at, "add 'type: object'")
         inspect(parts, shape, self._resources, self._report)
         if not self._compiles(lambda: Combiner(schema, name=name), at, before):

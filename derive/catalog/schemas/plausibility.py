@@ -62,16 +62,16 @@ def _validity(part: Part, resources: Resources) -> Callable[[JSON], bool]:
     """Whether a value is valid under one part of a schema."""
     root = part.root
     schema = bundle(root.value, url_of(root), resources.value)
-    pointer = "".join(f"/{escape(str(each))}" for each in part.at.path[len(root.path) :])
+    pointer = "".join(f"/{escape(str(step))}" for step in part.at.path[len(root.path) :])
     return compile_part(schema, pointer, name=root.file.name)
 
 
 def _inspect_existence(parts: Sequence[Part], shape: Shape, report: Report) -> None:
-    places: dict[Location, Located] = {}
+    written_at: dict[Location, Located] = {}
     for part in parts:
-        places[part.location] = part.at
+        written_at[part.location] = part.at
     for location in _impossible(shape, ()):
-        at = next(places[location[:end]] for end in range(len(location), -1, -1) if location[:end] in places)
+        at = next(written_at[location[:end]] for end in range(len(location), -1, -1) if location[:end] in written_at)
         where = show_location(location)
         report.add("E417", f"'{where}' must exist, and its schema allows no value there", at)
 
@@ -82,7 +82,7 @@ def _impossible(shape: Shape, location: Location) -> Iterable[Location]:
     if shape.types == {"object"}:
         children += [(name, shape.properties[name]) for name in sorted(shape.required) if name in shape.properties]
     if shape.types == {"array"}:
-        children += [(str(place), each) for place, each in enumerate(shape.prefix[: shape.min_items])]
+        children += [(str(index), item) for index, item in enumerate(shape.prefix[: shape.min_items])]
     for token, child in children:
         if not child.types:
             yield (*location, token)

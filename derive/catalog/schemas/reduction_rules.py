@@ -34,11 +34,11 @@ _NEEDED = {
 
 def reductions(parts: Iterable[Part]) -> Mapping[Location, list[Located]]:
     """The `reduce` annotations of each location."""
-    found: dict[Location, list[Located]] = {}
+    by_location: dict[Location, list[Located]] = {}
     for part in parts:
         if part.reduction is not None:
-            found.setdefault(part.location, []).append(part.reduction)
-    return found
+            by_location.setdefault(part.location, []).append(part.reduction)
+    return by_location
 
 
 def inspect_reductions(parts: Sequence[Part], shape: Shape, report: Report) -> None:
@@ -151,7 +151,7 @@ class _Inspection:
     def _inspect_key(self, at: Located, strategy: str, values: Shape) -> None:
         if locate(values, parse_pointer(at.value))[1] != "cannot":
             return
-        guess = suggest(at.value, [each.pointer for each in project(values, (), {}) if each.pointer])
+        guess = suggest(at.value, [projection.pointer for projection in project(values, (), {}) if projection.pointer])
         hint = f"did you mean '{guess}'?" if guess else None if values.types & _CONTAINERS else _ITSELF
         what = f"the key '{at.value}' of '{strategy}' at '{self._where}'"
         self._report.add("E419", f"{what} cannot exist there: the schema allows {_told(values)}", at, hint)
@@ -173,8 +173,8 @@ def _allowed(part: Part, shape: Shape) -> tuple[Shape, bool]:
     if any(token.startswith(MATCHING) for token in part.location):
         return infer(part.at.value), typed
     tokens = tuple(_FAR_ITEM if token == ITEMS else token for token in part.location)
-    found = locate(shape, tokens)[0]
-    return (intersect(infer(part.at.value), found), typed) if part.conditional else (found, True)
+    located = locate(shape, tokens)[0]
+    return (intersect(infer(part.at.value), located), typed) if part.conditional else (located, True)
 
 
 def _told(shape: Shape) -> str:

@@ -125,31 +125,31 @@ class _Walk:
             except (OSError, CatalogError):
                 return None  # the loader has said so
             root = Located(file, (), file.value)
-        found = _anchor(root, fragment) if fragment and fragment[0] != "/" else _step(root, fragment)
-        if found is None:
+        target = _anchor(root, fragment) if fragment and fragment[0] != "/" else _step(root, fragment)
+        if target is None:
             self._report.add("E404", f"'$ref: {reference}' names nothing", at, _guess(root, fragment))
             return None
-        return found, root
+        return target, root
 
 
 def _children(at: Located, location: Location) -> Iterator[tuple[Located, Location, bool]]:
     """Subschemas directly below one: each with the location it describes, and whether it applies at times only."""
     schema = at.value
     if isinstance(schema.get("allOf"), list):
-        yield from ((each, location, False) for each in at["allOf"].elements())
+        yield from ((child, location, False) for child in at["allOf"].elements())
     for keyword in _IN_PLACE:
         if isinstance(schema.get(keyword), list):
-            yield from ((each, location, True) for each in at[keyword].elements())
+            yield from ((child, location, True) for child in at[keyword].elements())
     yield from ((at[keyword], location, True) for keyword in _BRANCHES if keyword in schema)
     if isinstance(schema.get("dependentSchemas"), dict):
-        yield from ((each, location, True) for _, each in at["dependentSchemas"].items())
+        yield from ((child, location, True) for _, child in at["dependentSchemas"].items())
     if isinstance(schema.get("properties"), dict):
-        yield from ((each, (*location, name), False) for name, each in at["properties"].items())
+        yield from ((child, (*location, name), False) for name, child in at["properties"].items())
     if isinstance(schema.get("patternProperties"), dict):
-        yield from ((each, (*location, f"{MATCHING}{name}"), False) for name, each in at["patternProperties"].items())
+        yield from ((child, (*location, f"{MATCHING}{name}"), False) for name, child in at["patternProperties"].items())
     for keyword in ("prefixItems", "items"):
         if isinstance(schema.get(keyword), list):
-            yield from ((each, (*location, str(place)), False) for place, each in enumerate(at[keyword].elements()))
+            yield from ((child, (*location, str(index)), False) for index, child in enumerate(at[keyword].elements()))
         elif keyword == "items" and keyword in schema:
             yield at[keyword], (*location, ITEMS), False
     if "additionalItems" in schema and isinstance(schema.get("items"), list):
@@ -168,28 +168,28 @@ def url_of(at: Located) -> str:
 
 
 def _step(root: Located, fragment: str) -> Located | None:
-    found = root
+    located = root
     for token in map(unescape, fragment.split("/")[1:]):
-        value = found.value
+        value = located.value
         if isinstance(value, dict) and token in value:
-            found = found[token]
+            located = located[token]
         elif isinstance(value, list) and token.isascii() and token.isdigit() and int(token) < len(value):
-            found = found[int(token)]
+            located = located[int(token)]
         else:
             return None
-    return found
+    return located
 
 
 def _anchor(root: Located, name: str) -> Located | None:
     pending = [root]
     while pending:
-        each = pending.pop()
-        if isinstance(each.value, dict):
-            if each.value.get("$anchor") == name:
-                return each
-            pending += [child for _, child in each.items()]
-        elif isinstance(each.value, list):
-            pending += each.elements()
+        value_at = pending.pop()
+        if isinstance(value_at.value, dict):
+            if value_at.value.get("$anchor") == name:
+                return value_at
+            pending += [child for _, child in value_at.items()]
+        elif isinstance(value_at.value, list):
+            pending += value_at.elements()
     return None
 
 

@@ -58,13 +58,13 @@ def _flow_lines(flow: Flow) -> list[str]:
 
 def _dot(lines: list[str]) -> str:
     # Graphviz reads both backslash escapes and HTML entities in a quoted label.
-    escaped = [visible(each).replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;") for each in lines]
+    escaped = [visible(line).replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;") for line in lines]
     return '"' + "\\n".join(escaped) + '"'
 
 
 def _mermaid(lines: list[str]) -> str:
     # Mermaid reads HTML, Markdown and entities of its own in a quoted label; a number stands for any character.
-    escaped = ["".join(_mermaid_character(each) for each in visible(line)) for line in lines]
+    escaped = ["".join(_mermaid_character(character) for character in visible(line)) for line in lines]
     return '"' + "<br>".join(escaped) + '"'
 
 

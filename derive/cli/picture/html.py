@@ -39,4 +39,4 @@ def render_html(graph: FlowGraph, title: str) -> str:
 def _row(flow: Flow) -> str:
     notes = [*flow.notes, *(["feedback"] if flow.feedback else [])]
     cells = (flow.target, flow.label, flow.source, "; ".join(notes))
-    return "<tr>" + "".join(f"<td>{text_of(each)}</td>" for each in cells) + "</tr>\n"
+    return "<tr>" + "".join(f"<td>{text_of(cell)}</td>" for cell in cells) + "</tr>\n"

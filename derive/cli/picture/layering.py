@@ -72,13 +72,13 @@ def columns(graph: FlowGraph) -> dict[str, int]:
     """
     if not graph.flows:
         return {node.name: number % _LONE_COLUMNS for number, node in enumerate(graph.nodes)}
-    place = {node.name: number for number, node in enumerate(graph.nodes)}
-    column = dict.fromkeys(place, 0)
-    forward = [flow for flow in graph.flows if place[flow.source] < place[flow.target]]
-    for flow in sorted(forward, key=lambda each: place[each.target]):
+    rank = {node.name: number for number, node in enumerate(graph.nodes)}
+    column = dict.fromkeys(rank, 0)
+    forward = [flow for flow in graph.flows if rank[flow.source] < rank[flow.target]]
+    for flow in sorted(forward, key=lambda flow: rank[flow.target]):
         column[flow.target] = max(column[flow.target], column[flow.source] + 1)
     reading = {flow.target for flow in forward}
-    for name in place:
+    for name in rank:
         readers = [column[flow.target] for flow in forward if flow.source == name]
         if name not in reading and readers:
             column[name] = min(readers) - 1
@@ -102,7 +102,7 @@ def links_of(graph: FlowGraph, column: Mapping[str, int]) -> list[Link]:
         if is_back(flow, column):
             continue
         between = range(column[flow.source] + 1, column[flow.target])
-        stops: list[Item] = [flow.source, *((index, each) for each in between), flow.target]
+        stops: list[Item] = [flow.source, *((index, number) for number in between), flow.target]
         links += [Link(left, right) for left, right in pairwise(stops[:-1])]
         links.append(Link(stops[-2], flow.target, row / (total[flow.target] + 1)))
     return links
@@ -128,20 +128,20 @@ def arrange(graph: FlowGraph, column: Mapping[str, int], links: Sequence[Link]) 
 
 
 def _swept(order: Sequence[Sequence[Item]], links: Sequence[Link], *, rightward: bool) -> list[list[Item]]:
-    place: dict[Item, float] = {item: index for items in order for index, item in enumerate(items)}
+    position: dict[Item, float] = {item: index for items in order for index, item in enumerate(items)}
     near: dict[Item, list[Link]] = {}
     for link in links:
         near.setdefault(link.right if rightward else link.left, []).append(link)
     result = [list(items) for items in order]
     for items in result if rightward else reversed(result):
         mean = {
-            item: fmean(place[link.left] if rightward else place[link.right] + link.entry for link in near[item])
+            item: fmean(position[link.left] if rightward else position[link.right] + link.entry for link in near[item])
             if item in near
-            else place[item]
+            else position[item]
             for item in items
         }
         items.sort(key=mean.__getitem__)
-        place.update({item: index for index, item in enumerate(items)})
+        position.update({item: index for index, item in enumerate(items)})
     return result
 
 

@@ -85,7 +85,7 @@ class Layout:
 
 def cells(text: str) -> int:
     """Columns a text takes in a monospaced font: wide characters take two, combining ones none."""
-    return sum(0 if combining(each) else 2 if east_asian_width(each) in "WF" else 1 for each in text)
+    return sum(0 if combining(character) else 2 if east_asian_width(character) in "WF" else 1 for character in text)
 
 
 def text_width(text: str, size: float) -> float:
@@ -127,7 +127,7 @@ class _Part:
         self._order = arrange(graph, self.column, self._links)
         self._back = [flow for flow in graph.flows if is_back(flow, self.column)]
         drafts = {
-            node.name: _draft(node, [each for each in graph.flows if each.target == node.name]) for node in graph.nodes
+            node.name: _draft(node, [flow for flow in graph.flows if flow.target == node.name]) for node in graph.nodes
         }
         self._tops = self._place(drafts, top)
         self.boxes = self._boxes(graph, drafts)
@@ -163,8 +163,8 @@ class _Part:
             pulls[link.left].append((link.right, enter - leave))
         for sweep in range(_SWEEPS):
             for items in self._order if sweep % 2 == 0 else reversed(self._order):
-                wanted = [fmean([tops[near] + by for near, by in pulls[each]] or [tops[each]]) for each in items]
-                tops.update(zip(items, spread(wanted, [height[each] for each in items]), strict=True))
+                wanted = [fmean([tops[near] + by for near, by in pulls[item]] or [tops[item]]) for item in items]
+                tops.update(zip(items, spread(wanted, [height[item] for item in items]), strict=True))
         least = min(tops.values())
         return {item: y - least + top for item, y in tops.items()}
 
@@ -174,7 +174,7 @@ class _Part:
         self._width: list[float] = []
         x = _MARGIN + outset
         for number in range(len(self._order)):
-            width = max(drafts[name].width for name, each in self.column.items() if each == number)
+            width = max(drafts[name].width for name, node_column in self.column.items() if node_column == number)
             self._x.append(x)
             self._width.append(width)
             x += width + _GAP + 2 * outset
@@ -201,7 +201,7 @@ class _Part:
         source, (x, y) = self.boxes[flow.source], self._entry(flow)
         outset = _OUTSET + _LANE * number
         if flow.source == flow.target:
-            loop = [each for each in self._back if each.source == each.target == flow.source].index(flow)
+            loop = [other for other in self._back if other.source == other.target == flow.source].index(flow)
             lane = source.y + source.height + _LANE * (loop + 1)
         else:
             self.bottom += _LANE
@@ -254,15 +254,15 @@ def _draft(node: Node, flows: Sequence[Flow]) -> Box:
         height = PAD / 2 + _LINE * (1 + len(lines)) + PAD / 2
         rows.append(Row(flow, label, lines, y, y + PAD / 2 + _LINE / 2))
         y += height
-    needed = [text_width(name, NAME_SIZE), *(text_width(each, NOTE_SIZE) for each in notes)]
+    needed = [text_width(name, NAME_SIZE), *(text_width(note, NOTE_SIZE) for note in notes)]
     for row in rows:
-        needed += [text_width(row.label, LABEL_SIZE), *(text_width(each, NOTE_SIZE) for each in row.notes)]
+        needed += [text_width(row.label, LABEL_SIZE), *(text_width(note, NOTE_SIZE) for note in row.notes)]
     return Box(node, name, notes, tuple(rows), 0.0, 0.0, max(needed) + 2 * PAD, y, head)
 
 
 def _note_lines(notes: Sequence[str]) -> tuple[str, ...]:
     lines: list[str] = []
-    for note in (shortened(each, _NOTE_CELLS) for each in notes):
+    for note in (shortened(text, _NOTE_CELLS) for text in notes):
         if lines and cells(lines[-1]) + 3 + cells(note) <= _NOTE_CELLS:
             lines[-1] += f" · {note}"
         else:

@@ -11,7 +11,9 @@ _WIDTH = 80
 
 def visible(text: str) -> str:
     """Text without characters that act on a terminal or reorder what is beside them: these are shown as escapes."""
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+    )
 
 
 def render_text(graph: FlowGraph) -> str:

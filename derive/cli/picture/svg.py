@@ -106,7 +106,7 @@ def _row(box: Box, row: Row) -> str:
     x, y = box.x + PAD, row.port + LABEL_SIZE / 3
     kind = "feedback label" if row.flow.feedback else "label"
     rule = f'<line class="rule" x1="{_n(x)}" x2="{_n(box.x + box.width - PAD)}" y1="{_n(row.y)}" y2="{_n(row.y)}"/>'
-    notes = [_text(x, y + 15 * number, NOTE_SIZE, "note", each) for number, each in enumerate(row.notes, start=1)]
+    notes = [_text(x, y + 15 * number, NOTE_SIZE, "note", note) for number, note in enumerate(row.notes, start=1)]
     title = f"<title>{text_of(flow_title(row.flow))}</title>"
     return "".join(["<g>", title, rule, _text(x, y, LABEL_SIZE, kind, row.label), *notes, "</g>"])
 
