@@ -16,9 +16,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-
 from derive.catalog import load
 from derive.document.key import compile_keys
 from derive.protocol.specs import CollectionSpec, SelectorSpec
@@ -26,8 +23,8 @@ from derive.storage.compaction import compact
 from derive.storage.contents import ReadOptions, read_rows
 from derive.storage.ingest import Ingestion
 from derive.storage.segments.partition import NO_PARTITION
-from derive.storage.segments.texts import write_texts
-from derive.storage.segments.writer import ROWS, SegmentWriter
+from derive.storage.segments.rows import WrittenRows
+from derive.storage.segments.writer import SegmentWriter
 from derive.storage.store import Store
 
 CATALOG = """
@@ -72,14 +69,9 @@ class Bench:
         documents = self._documents()
         first = self.store.timeline.assign(self._size)
         writer = SegmentWriter(self.store.root, self.spec, f"bench-{self._count}")
-        columns = [
-            pa.array(np.arange(first, first + self._size)),
-            pa.array(np.zeros(self._size, dtype=np.int32)),
-            pa.array(self._keys(documents), pa.binary()),
-            write_texts(documents),
-            pa.repeat(pa.scalar(NO_PARTITION), self._size),
-        ]
-        writer.write(pa.RecordBatch.from_arrays(columns, schema=ROWS))
+        clocks = range(first, first + self._size)
+        labels = [NO_PARTITION] * self._size
+        writer.write(WrittenRows.sorted_of(clocks, [0] * self._size, self._keys(documents), documents, labels))
         frontier = first + self._size
         self._capability = self.store.update_and_downgrade(self._capability, writer.close(), frontier)
 
@@ -91,7 +83,7 @@ class Bench:
 
     def read(self) -> None:
         """Everything, in order."""
-        found = sum(batch.num_rows for batch in read_rows(self.store, self.spec, ReadOptions()))
+        found = sum(len(rows) for rows in read_rows(self.store, self.spec, ReadOptions()))
         known = self.store.collection(NAME)
         assert known is not None
         assert found == known.documents

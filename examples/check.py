@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from derive.catalog import load
 from derive.protocol.specs import CollectionSpec
 from derive.storage.contents import ReadOptions, read_rows, reduce_in_memory
-from derive.storage.segments.texts import parse_texts
 from derive.storage.store import Store
 
 Document: TypeAlias = dict[str, Any]
@@ -43,11 +43,7 @@ def differences(found: Iterable[Document], expected: Mapping[Any, Document], *ke
 def derived(store: Store, spec: CollectionSpec) -> list[Document]:
     """The reduced documents of a collection, which is small enough to reduce in this process."""
     rows = read_rows(store, spec, ReadOptions())
-    pairs = (
-        pair
-        for batch in rows
-        for pair in zip(batch.column("key").to_pylist(), parse_texts(batch.column("doc")), strict=True)
-    )
+    pairs = chain.from_iterable(part.pairs() for part in rows)
     return [document for _, document in reduce_in_memory(spec, pairs)]
 
 

@@ -57,8 +57,8 @@ class World:
             raise errors[0]
 
     def rows(self, collection: str) -> list[tuple[int, int, bytes, str]]:
-        batches = read_rows(self.store, self.catalog.collections[collection], ReadOptions())
-        return [(row["adjusted"], row["seq"], row["key"], row["doc"]) for batch in batches for row in batch.to_pylist()]
+        parts = read_rows(self.store, self.catalog.collections[collection], ReadOptions())
+        return [row for rows in parts for row in rows.tuples()]
 
     def digest(self) -> dict[str, str]:
         """Every byte of every derived collection, in short."""

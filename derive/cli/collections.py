@@ -15,8 +15,6 @@ import click
 from derive.cli.options import catalog_options, clock_of, output_option, stored_folder
 
 if TYPE_CHECKING:
-    from pyarrow import RecordBatch
-
     from derive.protocol.specs import CollectionSpec, SelectorSpec
     from derive.storage.contents import ReadOptions
     from derive.storage.store import Store
@@ -146,13 +144,8 @@ def _selector(spec: CollectionSpec, partitions: str | None) -> SelectorSpec:
 def _history(store: Store, spec: CollectionSpec, options: ReadOptions) -> Generator[Row]:
     from derive.storage.contents import read_rows
 
-    for batch in read_rows(store, spec, options):
-        yield from _rows_of(batch)
-
-
-def _rows_of(batch: RecordBatch) -> Iterator[Row]:
-    columns = [batch.column(index).to_pylist() for index in (0, 2, 3, 4)]
-    return zip(*columns, strict=True)
+    for rows in read_rows(store, spec, options):
+        yield from rows.tuples()
 
 
 def _reduced(
@@ -184,8 +177,8 @@ def _follow(
         with closing(subscribe_at(store, spec, options, _wait)) as updates:
             for update in updates:
                 if not isinstance(update, int):
-                    sys.stdout.writelines(show(*row) for row in _rows_of(update))
-                    printed += update.num_rows
+                    sys.stdout.writelines(show(*row) for row in update.tuples())
+                    printed += len(update)
                     continue
                 upper = update
                 if in_stream:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,18 +16,22 @@ import pyarrow.compute as pc
 from derive.protocol.specs import DerivationSpec, Document
 from derive.shard.key_fold import KeyFold
 from derive.shard.large_tick import LargeTick
-from derive.shard.rows import LAMBDA_ROWS, PROCESSED, STORED, as_they_are, ascending, rows_of
 from derive.storage.segments.partition import MakeLabels, compile_labels
+from derive.storage.segments.rows import KEY, PublishedRows, WrittenRows, ascending, concat
 from derive.storage.segments.spill import Spill
-from derive.storage.segments.texts import parse_texts
+from derive.time.frontier import tick_begin
 
-_GROUPS = ("tick", "key")
+_TICK = "tick"
+_GROUP = (_TICK, KEY)
+
+MERGE_ROWS = 50_000
+"""How many rows are worth combining at once."""
 
 
 def combine_ticks(
-    spec: DerivationSpec, batches: Iterator[tuple[pa.RecordBatch, bool]], spill: Spill
-) -> Iterator[pa.RecordBatch]:
-    """Combine published documents (`LAMBDA_ROWS`) of a range of output keys.
+    spec: DerivationSpec, batches: Iterator[tuple[PublishedRows, bool]], spill: Spill
+) -> Iterator[WrittenRows]:
+    """Combine published documents of a range of output keys.
 
     Args:
         spec: the derivation.
@@ -36,73 +39,127 @@ def combine_ticks(
         spill: where a tick goes that comes in parts.
 
     Yields:
-        Rows (`ROWS`), each batch sorted by (clock, seq, key).
+        Rows, each batch sorted as they are stored.
     """
     fold = KeyFold(spec)
     labels = compile_labels(spec.collection)
-    large: LargeTick | None = None
+    large: LargeTick[PublishedRows] | None = None
     number = 0
     for batch, is_whole in batches:
-        rows, ticks = batch, pc.divide(batch.column(0), spec.tick)
+        rows, ticks = batch, batch.clocks // spec.tick
         if large is not None:
-            is_rest = pc.equal(ticks, number)
+            is_rest = ticks == number
             large.add(rows.filter(is_rest))
-            rows, ticks = rows.filter(pc.invert(is_rest)), ticks.filter(pc.invert(is_rest))
-            if rows.num_rows or is_whole:
+            rows, ticks = rows.filter(~is_rest), ticks[~is_rest]
+            if len(rows) or is_whole:
                 yield from large.close()
                 large = None
-        if not is_whole and rows.num_rows:
-            number = ticks[0].as_py()
-            large = LargeTick(LAMBDA_ROWS, PROCESSED, fold, labels, spill)
+        if not is_whole and len(rows):
+            number = int(ticks[0])
+            large = LargeTick(PublishedRows, fold, labels, spill)
             large.add(rows)
-        elif rows.num_rows:
+        elif len(rows):
             yield _combined(fold, labels, rows, ticks)
     if large is not None:
         yield from large.close()
 
 
-def _combined(fold: KeyFold, labels: MakeLabels, batch: pa.RecordBatch, ticks: pa.Array) -> pa.RecordBatch:
-    """Rows (`ROWS`) of whole ticks, sorted by (clock, seq, key)."""
-    places = pa.table({"tick": ticks, "key": batch.column(1)})
-    order = pc.sort_indices(places, sort_keys=ascending(_GROUPS))
-    sizes = _group_sizes(places.take(order))
+def _combined(fold: KeyFold, labels: MakeLabels, rows: PublishedRows, ticks: np.ndarray) -> WrittenRows:
+    """Rows to write of whole ticks, sorted as they are stored."""
+    groups = pa.table({_TICK: ticks, KEY: rows.keys})
+    order = pc.sort_indices(groups, sort_keys=ascending(_GROUP)).to_numpy()
+    sizes = _group_sizes(groups.take(order))
     alone = np.repeat(sizes, sizes) == 1
-    rows = []
+    parts = []
     if alone.any():
-        picked = batch if alone.all() else batch.take(pa.array(np.sort(order.to_numpy()[alone])))
-        rows.append(as_they_are(picked))
+        picked = rows if alone.all() else rows.take(np.sort(order[alone]))
+        parts.append(picked.written())
     if not alone.all():
-        several = batch.append_column("tick", ticks).take(order.filter(pa.array(~alone)))
-        in_order = several.sort_by(ascending((*_GROUPS, *PROCESSED)))
-        rows.append(_folded(fold, labels, in_order, sizes[sizes > 1].tolist()))
-    return pa.concat_batches(rows).sort_by(ascending(STORED))
+        several = rows.batch.append_column(_TICK, pa.array(ticks)).take(pa.array(order[~alone]))
+        in_order = PublishedRows(several.sort_by(ascending((*_GROUP, *PublishedRows.PROCESSED))))
+        parts.append(_folded(fold, labels, in_order, sizes[sizes > 1].tolist()))
+    return concat(parts).sorted()
 
 
-def _group_sizes(places: pa.Table) -> Any:
+def _group_sizes(groups: pa.Table) -> np.ndarray:
     """Lengths of the runs of equal rows."""
-    count = places.num_rows
-    ticks, keys = places.column("tick").to_numpy(), places.column("key")
+    count = groups.num_rows
+    ticks, keys = groups.column(_TICK).to_numpy(), groups.column(KEY)
     differ = pc.not_equal(keys.slice(1), keys.slice(0, count - 1)).to_numpy()
     starts = np.concatenate([[0], np.flatnonzero((np.diff(ticks) != 0) | differ) + 1])
     return np.diff(np.append(starts, count))
 
 
-def _folded(fold: KeyFold, labels: MakeLabels, batch: pa.RecordBatch, sizes: list[int]) -> pa.RecordBatch:
-    """Rows (`ROWS`) of groups of several documents, which follow one another in processing order."""
+def _folded(fold: KeyFold, labels: MakeLabels, rows: PublishedRows, sizes: list[int]) -> WrittenRows:
+    """Rows to write of groups of several documents, which follow one another in processing order."""
     clocks: list[int] = []
     seqs: list[int] = []
     keys: list[bytes] = []
     documents: list[Document] = []
-    parsed = iter(parse_texts(batch.column(2)))
+    parsed = iter(rows.documents())
+    packed_keys, published = rows.keys, rows.clocks
     end = 0
     for size in sizes:
         end += size
-        key = batch.column(1)[end - 1].as_py()
+        key = packed_keys[end - 1].as_py()
         folded = [next(parsed)]
         for document in itertools.islice(parsed, size - 1):
             fold.add(key, folded, document)
-        clocks += [batch.column(0)[end - 1].as_py()] * len(folded)
+        clocks += [int(published[end - 1])] * len(folded)
         seqs += range(len(folded))
         keys += [key] * len(folded)
         documents += folded
-    return rows_of(np.array(clocks, dtype=np.int64), seqs, keys, documents, labels(documents))
+    return WrittenRows.sorted_of(clocks, seqs, keys, documents, labels(documents))
+
+
+def merge_ticks(
+    packets: Iterator[tuple[int, PublishedRows]], tick: int, most_bytes: int, fewest: int = MERGE_ROWS
+) -> Iterator[tuple[PublishedRows, bool]]:
+    """Gather rows of several senders into batches of whole ticks, in no order inside a batch.
+
+    Args:
+        packets: first clock and rows of each packet, by first clock; rows are sorted by clock.
+        tick: length of a tick, microseconds.
+        most_bytes: how much to gather at most; a tick that has more comes in parts.
+        fewest: how many rows to gather, at least, where they are no more than that.
+
+    Yields:
+        Batches in order of ticks, and whether each holds whole ticks or a part of one. What is left of a tick that came
+        in parts may be among the whole ones behind them.
+    """
+    held = _Held()
+    for first, part in packets:
+        if held.rows >= fewest or held.bytes > most_bytes:
+            border = tick_begin(first, tick)
+            if ready := held.take_below(border):
+                yield concat(ready), True
+            if held.bytes > most_bytes and (parts := held.take_below(border + tick)):
+                yield concat(parts), False
+        held.add(part)
+    if ready := held.take_below(None):
+        yield concat(ready), True
+
+
+class _Held:
+    """Rows of several senders, each part sorted by clock."""
+
+    def __init__(self) -> None:
+        self._parts: list[PublishedRows] = []
+        self.rows = self.bytes = 0
+
+    def add(self, part: PublishedRows) -> None:
+        self._parts.append(part)
+        self.rows += len(part)
+        self.bytes += part.nbytes
+
+    def take_below(self, clock: int | None) -> list[PublishedRows]:
+        """Take rows whose clock is below this one, or all."""
+        parts, self._parts, self.rows, self.bytes = self._parts, [], 0, 0
+        taken = []
+        for part in parts:
+            cut = len(part) if clock is None else int(np.searchsorted(part.clocks, clock))
+            if cut:
+                taken.append(part.slice(0, cut))
+            if cut < len(part):
+                self.add(part.slice(cut))
+        return taken

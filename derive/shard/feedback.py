@@ -15,19 +15,17 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import orjson
-import pyarrow as pa
 
 from derive.protocol.specs import DerivationSpec, Document, InputSpec
 from derive.shard.flush import end_row
 from derive.shard.invoke import Invoker
 from derive.shard.plan import Plan
-from derive.shard.rows import rows_of
 from derive.shard.tick_combiner import TickCombiner, weigh
 from derive.storage.segments.partition import compile_label
-from derive.storage.segments.reader import SOURCE_ORDER, SOURCE_ROWS
+from derive.storage.segments.rows import ReadRows, WrittenRows
 from derive.storage.segments.sorter import Sorter
 from derive.storage.segments.spill import Spill
-from derive.storage.segments.texts import parse_texts, write_texts
+from derive.storage.segments.texts import write_texts
 from derive.time.positions import offset_of
 
 Row: TypeAlias = tuple[int, int, int, bytes, Document]
@@ -107,37 +105,35 @@ class _Queue:
         if self._spilled is None:
             return rows, None
         until = ((tick + 1) * self._tick,)
-        return rows, itertools.chain.from_iterable(map(_rows, self._spilled.take(until)))
+        return rows, itertools.chain.from_iterable(map(_rows, map(ReadRows, self._spilled.take(until))))
 
     def _put_on_disk(self) -> None:
         if self._spilled is None:
-            self._spilled = Sorter(SOURCE_ROWS, SOURCE_ORDER, self._spill)
+            self._spilled = Sorter(ReadRows.SCHEMA, ReadRows.ORDER, self._spill)
         for rows in self._due.values():
             for begin in range(0, len(rows), _PIECE):
                 *places, documents = zip(*rows[begin : begin + _PIECE], strict=True)
-                arrays = [pa.array(column, field.type) for column, field in zip(places, SOURCE_ROWS, strict=False)]
-                self._spilled.add(pa.RecordBatch.from_arrays([*arrays, write_texts(documents)], schema=SOURCE_ROWS))
+                self._spilled.add(ReadRows.from_columns(*places, write_texts(documents)).batch)
             rows.clear()
         self._spilled.spill()
         self._weight = self._count = 0
 
 
-def _rows(batch: pa.RecordBatch) -> list[Row]:
-    columns = [batch.column(number).to_pylist() for number in range(4)]
-    return list(zip(*columns, parse_texts(batch.column(4)), strict=True))
+def _rows(rows: ReadRows) -> list[Row]:
+    return list(zip(*rows.lists(), rows.documents(), strict=True))
 
 
-def by_tick(batches: Iterator[pa.RecordBatch], tick: int) -> Iterator[tuple[int, Iterator[list[Row]]]]:
+def by_tick(batches: Iterator[ReadRows], tick: int) -> Iterator[tuple[int, Iterator[list[Row]]]]:
     """Group sorted source rows by the tick of their adjusted clock; each group is to be used up before the next."""
     parts = _parts(batches, tick)
     for number, group in itertools.groupby(parts, key=itemgetter(0)):
         yield number, (rows for _, rows in group)
 
 
-def _parts(batches: Iterator[pa.RecordBatch], tick: int) -> Iterator[tuple[int, list[Row]]]:
+def _parts(batches: Iterator[ReadRows], tick: int) -> Iterator[tuple[int, list[Row]]]:
     for batch in batches:
         rows = _rows(batch)
-        ticks = batch.column(0).to_numpy() // tick
+        ticks = batch.adjusted // tick
         borders = [0, *(np.flatnonzero(np.diff(ticks)) + 1).tolist(), len(rows)]
         for begin, end in itertools.pairwise(borders):
             yield int(ticks[begin]), rows[begin:end]
@@ -164,9 +160,9 @@ def in_pieces(stored: Iterator[list[Row]], fed_back: list[Row], spilled: Iterato
 
 def run_ticks(
     plan: Plan,
-    batches: Iterator[pa.RecordBatch],
+    batches: Iterator[ReadRows],
     invoker: Invoker,
-    write: Callable[[pa.RecordBatch], None],
+    write: Callable[[WrittenRows], None],
     processed: Callable[[int], None],
     spill: Spill,
 ) -> None:
@@ -214,7 +210,7 @@ def run_ticks(
 class _Output:
     """What was published, gathered from several ticks."""
 
-    def __init__(self, spec: DerivationSpec, write: Callable[[pa.RecordBatch], None], most_bytes: int) -> None:
+    def __init__(self, spec: DerivationSpec, write: Callable[[WrittenRows], None], most_bytes: int) -> None:
         self.write = write
         self._most_bytes = most_bytes
         self._weight = 0
@@ -232,7 +228,7 @@ class _Output:
         """Write it."""
         clocks, seqs, keys, documents, labels = self._columns
         if clocks:
-            self.write(rows_of(np.array(clocks, dtype=np.int64), seqs, keys, documents, pa.array(labels, pa.string())))
+            self.write(WrittenRows.sorted_of(clocks, seqs, keys, documents, labels))
             for column in self._columns:
                 column.clear()
         self._weight = 0
@@ -244,9 +240,8 @@ def _end_tick(combiner: TickCombiner, label: Callable[[Document], str], queue: _
         output.flush()
         for rows in combiner.close():
             output.write(rows)
-            clocks, seqs, keys, _, labels = (column.to_pylist() for column in rows.columns)
-            documents = parse_texts(rows.column(3))
-            queue.put_all((clocks, seqs, keys, documents, labels), weigh(documents))
+            columns = rows.lists()
+            queue.put_all(columns, weigh(columns[3]))
         return
     weight = combiner.weight
     taken = combiner.take()

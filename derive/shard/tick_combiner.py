@@ -7,19 +7,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-import pyarrow as pa
 
 from derive.document.exact import dump_exact
 from derive.protocol.specs import DerivationSpec, Document
 from derive.shard.key_fold import KeyFold
 from derive.shard.large_tick import LargeTick
-from derive.shard.rows import LAMBDA_ROWS, rows_of
 from derive.storage.segments.partition import compile_labels
+from derive.storage.segments.rows import NumberedRows, WrittenRows
 from derive.storage.segments.spill import Spill
 from derive.storage.segments.texts import write_texts
-
-_HELD_ROWS = pa.schema([LAMBDA_ROWS.field(name) for name in ("clock", "key", "doc", "partition", "number")])
-"""What goes on disk. Documents are numbered as they come; those that are combined already have negative numbers."""
 
 _Part: TypeAlias = tuple[Any, Any, list[bytes], list[Document]]
 """Clocks, seqs, keys and documents."""
@@ -50,7 +46,7 @@ class TickCombiner:
         self._labels = compile_labels(spec.collection)
         self._spill = spill
         self._open: dict[bytes, tuple[int, list[Document]]] = {}
-        self._large: LargeTick | None = None
+        self._large: LargeTick[NumberedRows] | None = None
         self._number = 0
         self.open_tick: int | None = None
         self.weight = 0
@@ -60,8 +56,8 @@ class TickCombiner:
         """Whether the open tick has outgrown memory, so that only `close` can end it."""
         return self._large is not None
 
-    def add(self, clocks: Any, keys: list[bytes], documents: list[Document]) -> Iterator[pa.RecordBatch]:
-        """Take documents with ascending clocks (int64 array); yields the rows (`ROWS`) of ticks that are over."""
+    def add(self, clocks: Any, keys: list[bytes], documents: list[Document]) -> Iterator[WrittenRows]:
+        """Take documents with ascending clocks (int64 array); yields the rows of ticks that are over."""
         if not keys:
             return
         ticks = clocks // self._tick
@@ -78,8 +74,8 @@ class TickCombiner:
             self.collect(tick, clocks[begin:end].tolist(), keys[begin:end], documents[begin:end])
         yield from self._rows(ready)
 
-    def close(self) -> Iterator[pa.RecordBatch]:
-        """End the open tick; yields its rows (`ROWS`), in order."""
+    def close(self) -> Iterator[WrittenRows]:
+        """End the open tick; yields its rows, in order."""
         ready: list[_Part] = []
         if self.open_tick is not None:
             yield from self._end_tick(ready)
@@ -130,7 +126,7 @@ class TickCombiner:
         if self.weight <= self._spill.memory // 2:
             return
         del held
-        self._large = LargeTick(_HELD_ROWS, ["number"], self._fold, self._labels, self._spill)
+        self._large = LargeTick(NumberedRows, self._fold, self._labels, self._spill)
         self._number = 0
         while self._open:
             rows: list[tuple[int, bytes, Document, int]] = []
@@ -142,22 +138,15 @@ class TickCombiner:
 
     def _add_held(
         self,
-        large: LargeTick,
+        large: LargeTick[NumberedRows],
         clocks: Sequence[int],
         keys: Sequence[bytes],
         documents: Sequence[Document],
         numbers: Sequence[int],
     ) -> None:
-        columns = [
-            pa.array(clocks, pa.int64()),
-            pa.array(keys, pa.binary()),
-            write_texts(documents),
-            self._labels(documents),
-            pa.array(numbers, pa.int64()),
-        ]
-        large.add(pa.RecordBatch.from_arrays(columns, schema=_HELD_ROWS))
+        large.add(NumberedRows.from_columns(clocks, keys, write_texts(documents), self._labels(documents), numbers))
 
-    def _end_tick(self, ready: list[_Part]) -> Iterator[pa.RecordBatch]:
+    def _end_tick(self, ready: list[_Part]) -> Iterator[WrittenRows]:
         """End the open tick: it becomes ready, too, or if it is large, it and what was ready are yielded."""
         large, self._large = self._large, None
         if large is None:
@@ -169,13 +158,13 @@ class TickCombiner:
         ready.clear()
         yield from large.close()
 
-    def _rows(self, ready: list[_Part]) -> Iterator[pa.RecordBatch]:
+    def _rows(self, ready: list[_Part]) -> Iterator[WrittenRows]:
         if ready:
             keys = [key for part in ready for key in part[2]]
             documents = [document for part in ready for document in part[3]]
             clocks = np.concatenate([part[0] for part in ready])
             seqs = np.concatenate([part[1] for part in ready])
-            yield rows_of(clocks, seqs, keys, documents, self._labels(documents))
+            yield WrittenRows.sorted_of(clocks, seqs, keys, documents, self._labels(documents))
 
 
 def weigh(documents: Sequence[Document], step: int = _SAMPLE) -> int:

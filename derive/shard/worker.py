@@ -23,29 +23,22 @@ import pyarrow as pa
 
 from derive.errors import LostError, OutdatedError
 from derive.protocol.derive import DeriveSession, find_connector
-from derive.shard.combine import combine_ticks
+from derive.shard.combine import combine_ticks, merge_ticks
 from derive.shard.feedback import run_ticks
 from derive.shard.flush import places_of, with_ends
 from derive.shard.invoke import Invoker
+from derive.shard.owners import owners_of_keys, source_owners
+from derive.shard.packets import deliver, pack_message, pack_rows, unpack_rows
 from derive.shard.plan import Plan
-from derive.shard.rows import LAMBDA_ROWS
-from derive.shard.shuffle import (
-    deliver,
-    merge_ticks,
-    owners_of_keys,
-    pack_message,
-    pack_rows,
-    source_owners,
-    unpack_rows,
-)
 from derive.shard.state import open_scratch, open_state, shard_folder
 from derive.shard.tick_combiner import TickCombiner
 from derive.storage.layout import own_path
 from derive.storage.metadata.database import translated
 from derive.storage.segments.partition import compile_labels
-from derive.storage.segments.reader import SOURCE_ROWS, read_sorted
+from derive.storage.segments.reader import read_sorted
+from derive.storage.segments.rows import PublishedRows, ReadRows
 from derive.storage.segments.spill import Spill
-from derive.storage.segments.texts import parse_texts, write_texts
+from derive.storage.segments.texts import write_texts
 from derive.storage.segments.writer import SegmentWriter
 from derive.storage.task_log import TaskLog, internal
 from derive.time.positions import offset_of
@@ -187,9 +180,8 @@ def _run_batches(plan: Plan, span: tuple[int, int], invoker: Invoker, writer: Se
             return
         combiner = TickCombiner(plan.spec, spill)
         for batch in with_ends(batches, plan.spec, invoker, counter.add):
-            adjusted = batch.column(0).to_numpy()
-            documents = parse_texts(batch.column(4))
-            for published in invoker.invoke(batch.column(1).to_pylist(), adjusted, batch.column(3), documents):
+            adjusted = batch.adjusted
+            for published in invoker.invoke(batch.transforms.tolist(), adjusted, batch.keys, batch.documents()):
                 clocks = np.maximum(adjusted[published.causes], plan.clamp)
                 for rows in combiner.add(clocks, published.keys, published.documents):
                     writer.write(rows)
@@ -218,7 +210,7 @@ def run_shuffle(plan: Plan, number: int) -> Iterator[pa.RecordBatch]:
     """Read one slice of a transaction, and send each document to the shard that owns it.
 
     Yields:
-        Packets (`PACKETS`) of `SOURCE_ROWS`, whose places follow those of slices before.
+        Packets of source rows, whose places follow those of slices before.
     """
     places = itertools.count(number << 32)
     span = plan.slices[number], plan.slices[number + 1]
@@ -239,10 +231,10 @@ def run_lambdas(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], atte
     opened at all.
 
     Yields:
-        Packets (`PACKETS`) of `LAMBDA_ROWS`, placed by their first clock, and messages, which go to owner 0.
+        Packets of published rows, placed by their first clock, and messages, which go to owner 0.
     """
     messages: list[str] = []
-    batches = (rows for _, rows in unpack_rows(packets, SOURCE_ROWS, messages.append))
+    batches = (rows for _, rows in unpack_rows(packets, ReadRows, messages.append))
     first = next(batches, None)
     if first is not None and not messages:
         counter = Counter(plan, f"shard-{number}")
@@ -252,8 +244,8 @@ def run_lambdas(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], atte
                 try:
                     published = _published_rows(plan, _invoker(plan, session), chain([first], batches), counter)
                     for rows in published:
-                        owners = owners_of_keys(rows.column(1).to_pylist(), plan.shards)
-                        yield pack_rows(rows, owners, lambda part: part.column(0)[0].as_py())
+                        owners = owners_of_keys(rows.keys.to_pylist(), plan.shards)
+                        yield pack_rows(rows, owners, lambda part: int(part.clocks[0]))
                     session.prepare_commit()
                 finally:
                     session.close()
@@ -266,36 +258,32 @@ def run_lambdas(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], atte
 
 
 def _published_rows(
-    plan: Plan, invoker: Invoker, batches: Iterator[pa.RecordBatch], counter: Counter
-) -> Iterator[pa.RecordBatch]:
+    plan: Plan, invoker: Invoker, batches: Iterator[ReadRows], counter: Counter
+) -> Iterator[PublishedRows]:
     labels = compile_labels(plan.spec.collection)
     number = 0
     for batch in with_ends(batches, plan.spec, invoker, counter.add):
-        adjusted = batch.column(0).to_numpy()
-        documents = parse_texts(batch.column(4))
-        for published in invoker.invoke(batch.column(1).to_pylist(), adjusted, batch.column(3), documents):
+        adjusted = batch.adjusted
+        for published in invoker.invoke(batch.transforms.tolist(), adjusted, batch.keys, batch.documents()):
             count = len(published.causes)
-            yield pa.RecordBatch.from_arrays(
-                [
-                    pa.array(np.maximum(adjusted[published.causes], plan.clamp)),
-                    pa.array(published.keys, pa.binary()),
-                    write_texts(published.documents),
-                    labels(published.documents),
-                    *places_of(batch, published, plan.spec),
-                    pa.array(np.arange(number, number + count, dtype=np.int64)),
-                ],
-                schema=LAMBDA_ROWS,
+            yield PublishedRows.from_columns(
+                np.maximum(adjusted[published.causes], plan.clamp),
+                published.keys,
+                write_texts(published.documents),
+                labels(published.documents),
+                *places_of(batch, published, plan.spec),
+                np.arange(number, number + count, dtype=np.int64),
             )
             number += count
 
 
 def run_combine(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], attempt: int) -> Iterator[Message]:
-    """Combine and write a range of output keys (packets of `LAMBDA_ROWS`), and pass messages on."""
+    """Combine and write a range of output keys (packets of published rows), and pass messages on."""
     writer = SegmentWriter(plan.root, plan.spec.collection, f"{plan.attempt(attempt)}-{number}")
     messages: list[str] = []
     try:
         with translated(plan.root), _spill(plan) as spill:
-            packets_of_rows = unpack_rows(packets, LAMBDA_ROWS, messages.append)
+            packets_of_rows = unpack_rows(packets, PublishedRows, messages.append)
             batches = merge_ticks(packets_of_rows, plan.spec.tick, plan.memory // 4)
             for rows in combine_ticks(plan.spec, batches, spill):
                 writer.write(rows)

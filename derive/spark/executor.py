@@ -22,15 +22,18 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from derive.errors import DiskFullError, EngineLostError, InternalError, LostError, OutdatedError, TaskError
+from derive.shard.packets import DELIVERED, OWNER, PACKETS, PLACE
 from derive.shard.plan import Plan, Progress
 from derive.shard.worker import Message, progress_folder, run_alone, run_combine, run_lambdas, run_shuffle
+from derive.spark.columns import spark_columns
 from derive.spark.java import archive_options, ensure_java, java_options
 
 if TYPE_CHECKING:
     from pyspark import TaskContext
     from pyspark.sql import DataFrame, SparkSession
 
-_PACKETS = "owner int, place long, content binary"
+_NUMBER = "id"
+_PACKETS = spark_columns(PACKETS)
 _MESSAGES = "message string"
 _POLL_SECONDS = 0.2
 
@@ -228,14 +231,14 @@ def _numbers(session: SparkSession, count: int) -> DataFrame:
 
 def _delivered(packets: DataFrame, plan: Plan) -> DataFrame:
     """Packets with their owners, in order of place."""
-    owned = packets.repartitionById(plan.shards, "owner")
-    return owned.select("place", "content").sortWithinPartitions("place")
+    owned = packets.repartitionById(plan.shards, OWNER)
+    return owned.select(*DELIVERED).sortWithinPartitions(PLACE)
 
 
 def _alone(plan: Plan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            for number in batch.column(0).to_pylist():
+            for number in batch.column(_NUMBER).to_pylist():
                 messages = run_alone(plan, number, _attempt())
                 yield pa.RecordBatch.from_pydict({"message": [message.to_json() for message in messages]})
 
@@ -245,7 +248,7 @@ def _alone(plan: Plan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Recor
 def _shuffle(plan: Plan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            for number in batch.column(0).to_pylist():
+            for number in batch.column(_NUMBER).to_pylist():
                 yield from run_shuffle(plan, number)
 
     return run

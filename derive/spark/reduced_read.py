@@ -13,15 +13,20 @@ from derive.document.pointer import MISSING
 from derive.errors import FlowError, InternalError, LostError
 from derive.protocol.specs import CollectionSpec, Document
 from derive.reduce.combiner import Combiner
+from derive.spark.columns import spark_columns
 from derive.spark.executor import SparkExecutor
 from derive.storage.contents import ReadOptions, reading
+from derive.storage.segments.rows import CLOCK, DOC, KEY, SEQ, StoredRows
 from derive.storage.segments.segment_file import check_segments
 from derive.storage.segments.texts import parse_texts
 from derive.storage.store import Store
 from derive.time.source_read import SourceRead
 
-_SEGMENT = "clock long, seq int, key binary, doc string"
-_REDUCED = "clock long, seq int, key binary, doc string, error string"
+_READ = [CLOCK, SEQ, KEY, DOC]
+_ERROR = "error"
+_REDUCED = pa.schema([*map(StoredRows.SCHEMA.field, _READ), pa.field(_ERROR, pa.string())])
+"""What is read of a key: its last clock and seq, and JSON text; or an error in place of them all."""
+
 _CHECKED = "parquet.page.verify-checksum.enabled"
 
 
@@ -54,11 +59,13 @@ def read_reduced(
 
 
 def _rows(executor: SparkExecutor, store: Store, spec: CollectionSpec, read: SourceRead) -> Iterator[Any]:
-    files = [str(store.root / each.path) for each in read.segments]
-    stored = executor.session.read.schema(_SEGMENT).option(_CHECKED, True).parquet(*files)
+    files = [str(store.root / segment.path) for segment in read.segments]
+    columns = spark_columns(StoredRows.SCHEMA, _READ)
+    stored = executor.session.read.schema(columns).option(_CHECKED, True).parquet(*files)
     within = stored.where((stored.clock >= read.clock_begin) & (stored.clock < read.clock_end))
-    grouped = within.repartitionByRange("key").sortWithinPartitions("key", "clock", "seq")
-    return iter(grouped.mapInArrow(_fold(spec), _REDUCED).toLocalIterator(prefetchPartitions=True))
+    grouped = within.repartitionByRange(KEY).sortWithinPartitions(KEY, CLOCK, SEQ)
+    reduced = grouped.mapInArrow(_fold(spec), spark_columns(_REDUCED))
+    return iter(reduced.toLocalIterator(prefetchPartitions=True))
 
 
 def _fold(spec: CollectionSpec) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -77,8 +84,8 @@ def _folded(spec: CollectionSpec, batches: Iterator[pa.RecordBatch]) -> Iterator
     documents: list[Document] = []
     for batch in batches:
         done: list[tuple[int, int, bytes, bytes]] = []
-        places = zip(*(batch.column(place).to_pylist() for place in range(3)), strict=True)
-        for place, document in zip(places, parse_texts(batch.column(3)), strict=True):
+        places = zip(*(batch.column(name).to_pylist() for name in (CLOCK, SEQ, KEY)), strict=True)
+        for place, document in zip(places, parse_texts(batch.column(DOC)), strict=True):
             if held is not None and place[2] != held[2]:
                 done += _reduced(combiner, held, documents)
                 documents = []
@@ -101,13 +108,6 @@ def _batch(rows: list[tuple[int, int, bytes, bytes]], error: str | None = None) 
     clocks, seqs, keys, documents = zip(*rows, strict=True) if rows else ((), (), (), ())
     if error is not None:
         clocks, seqs, keys, documents = (0,), (0,), (b"",), ("",)
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array(clocks, pa.int64()),
-            pa.array(seqs, pa.int32()),
-            pa.array(keys, pa.binary()),
-            pa.array(documents, pa.string()),
-            pa.array([error] * len(clocks), pa.string()),
-        ],
-        names=["clock", "seq", "key", "doc", "error"],
-    )
+    columns = (clocks, seqs, keys, documents, [error] * len(clocks))
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, _REDUCED, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=_REDUCED)

@@ -6,14 +6,13 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-import pyarrow as pa
-
 from derive.document.clock import format_rfc3339
 from derive.document.pointer import MISSING
 from derive.errors import FencedError, FrontierError, SegmentMissingError, UsageError
 from derive.protocol.specs import JSON, CollectionSpec, Document, SelectorSpec
 from derive.reduce.combiner import Combiner
 from derive.storage.segments.reader import read_sorted
+from derive.storage.segments.rows import ReadRows
 from derive.storage.store import Store
 from derive.time.frontier import BEGINNING
 from derive.time.source_read import SourceRead
@@ -99,8 +98,8 @@ def read_between(store: Store, spec: CollectionSpec, selector: SelectorSpec, beg
     return SourceRead(0, 0, begin, end, tuple(segments)).within(begin, end)
 
 
-def read_rows(store: Store, spec: CollectionSpec, options: ReadOptions) -> Generator[pa.RecordBatch]:
-    """Updates in the order of (clock, seq, key), as rows whose `adjusted` is the document's clock.
+def read_rows(store: Store, spec: CollectionSpec, options: ReadOptions) -> Generator[ReadRows]:
+    """Updates in the order of (clock, seq, key), as rows whose adjusted clock is the document's clock.
 
     Raises:
         UsageError: nothing is stored under the collection's name.

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import orjson
-import pyarrow as pa
 
 from derive.document.clock import format_rfc3339, parse_rfc3339
 from derive.document.exact import dump_exact, has_wide_integer, parse_exact
@@ -27,8 +26,9 @@ from derive.storage.inputs.line import NOTHING_INGESTED, Line
 from derive.storage.metadata.capability import RENEW_SECONDS, WriteCapability
 from derive.storage.metadata.database import translated
 from derive.storage.segments.partition import compile_labels
+from derive.storage.segments.rows import WrittenRows
 from derive.storage.segments.texts import write_texts
-from derive.storage.segments.writer import INGESTED, ROWS, SegmentWriter
+from derive.storage.segments.writer import INGESTED, SegmentWriter
 from derive.storage.store import Store
 
 SKEW = 60_000_000
@@ -211,17 +211,8 @@ class Ingestion:
         except ValueError as exc:
             raise DocumentError(f"the clock {self._clock_pointer} is not an RFC 3339 time: {value}") from exc
 
-    def _rows(self, clocks: Any, seqs: Any, keys: list[bytes], documents: list[Document]) -> pa.RecordBatch:
-        return pa.RecordBatch.from_arrays(
-            [
-                pa.array(clocks, pa.int64()),
-                pa.array(seqs, pa.int32()),
-                pa.array(keys, pa.binary()),
-                write_texts(documents),
-                self._labels(documents),
-            ],
-            schema=ROWS,
-        )
+    def _rows(self, clocks: Any, seqs: Any, keys: list[bytes], documents: list[Document]) -> WrittenRows:
+        return WrittenRows.of(clocks, seqs, keys, write_texts(documents), self._labels(documents))
 
 
 def _find_unwritable(numbers: list[int], documents: list[Document], problems: _Problems, error: DocumentError) -> None:

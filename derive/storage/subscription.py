@@ -5,20 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator
 
-import pyarrow as pa
-
 from derive.errors import FencedError, SegmentMissingError
 from derive.protocol.specs import CollectionSpec
 from derive.storage.contents import ReadOptions, read_between
 from derive.storage.metadata.capability import RENEW_SECONDS
 from derive.storage.segments.reader import read_sorted
+from derive.storage.segments.rows import ReadRows
 from derive.storage.store import Store
 from derive.time.frontier import BEGINNING
 
 
 def subscribe_at(
     store: Store, spec: CollectionSpec, options: ReadOptions, pause: Callable[[], None]
-) -> Generator[pa.RecordBatch | int]:
+) -> Generator[ReadRows | int]:
     """Updates of a collection from a time on, those that come as well as those that are there, without an end.
 
     Args:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from derive.document.key import compile_key
@@ -26,7 +27,6 @@ from derive.protocol.specs import (
 from derive.reduce.combiner import Combiner
 from derive.storage.contents import ReadOptions, read_rows, reduce_in_memory
 from derive.storage.ingest import Ingestion
-from derive.storage.segments.texts import parse_texts
 from derive.storage.task_log import Entry, recent_entries
 from derive.testing.diff import Difference, differences
 from derive.testing.pairing import pair_documents
@@ -193,11 +193,7 @@ class _Driver:
         spec = self._catalog.collections[step.collection]
         self._time.run.seal()
         rows = read_rows(self._time.store, spec, ReadOptions(selector=step.selector))
-        pairs = (
-            pair
-            for batch in rows
-            for pair in zip(batch.column(3).to_pylist(), parse_texts(batch.column(4)), strict=True)
-        )
+        pairs = chain.from_iterable(part.pairs() for part in rows)
         for comparison in pair_documents(spec, step.documents, dict(reduce_in_memory(spec, pairs))):
             faults = differences(comparison.expected, comparison.actual, strict=self._strict)
             if faults:

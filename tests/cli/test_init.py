@@ -71,9 +71,8 @@ def test_its_sample_derives_what_its_readme_shows(tmp_path: Path) -> None:
     world.step()
 
     spec = catalog.collections["shop/customers"]
-    batches = read_rows(world.store, spec, ReadOptions())
-    rows = [(row["key"], orjson.loads(row["doc"])) for batch in batches for row in batch.to_pylist()]
-    documents = [orjson.dumps(document).decode() for _, document in reduce_in_memory(spec, iter(rows))]
+    pairs = [pair for rows in read_rows(world.store, spec, ReadOptions()) for pair in rows.pairs()]
+    documents = [orjson.dumps(document).decode() for _, document in reduce_in_memory(spec, iter(pairs))]
     assert documents == [
         '{"customer":"ann","first_order":1,"orders":2,"spent":19.75}',
         '{"customer":"ben","first_order":2,"orders":2,"spent":42.25}',

@@ -30,11 +30,7 @@ def do_under_power(catalog: CatalogSpec, order: dict[str, Any]) -> None:
 def rows_of(catalog: CatalogSpec, store: Store) -> dict[str, list[Any]]:
     """Every row of every collection there is."""
     return {
-        name: [
-            (row["adjusted"], row["seq"], row["key"], row["doc"])
-            for batch in read_rows(store, spec, ReadOptions())
-            for row in batch.to_pylist()
-        ]
+        name: [row for rows in read_rows(store, spec, ReadOptions()) for row in rows.tuples()]
         for name, spec in catalog.collections.items()
         if store.collection(name)
     }

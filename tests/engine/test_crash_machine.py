@@ -200,7 +200,7 @@ class CrashMachine(RuleBasedStateMachine):
 
     def rows(self, world: World, name: str) -> list[Any]:
         spec = {**self.catalog.collections, **self.other.collections}[name]
-        return [row for batch in read_rows(world.store, spec, ReadOptions()) for row in map(tuple, _values(batch))]
+        return [row for rows in read_rows(world.store, spec, ReadOptions()) for row in rows.tuples()]
 
     def world(self, name: str) -> World:
         return World(self.folder / name, self.catalog, wall=self.clock)
@@ -343,11 +343,6 @@ class CrashMachine(RuleBasedStateMachine):
                     assert _token(folder, task.tokens[number]) == task.tokens[number]
         found = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
         assert {each for each in found - belong if not re.search(r"/ingest-[^/]*$", each)} == set()
-
-
-def _values(batch: Any) -> Any:
-    columns = (batch.column(name).to_pylist() for name in ("adjusted", "seq", "key", "doc"))
-    return zip(*columns, strict=True)
 
 
 def _state_of(number: str) -> str:

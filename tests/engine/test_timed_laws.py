@@ -8,6 +8,7 @@ import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,6 @@ from derive.catalog import load
 from derive.document.clock import format_duration, format_rfc3339
 from derive.protocol.specs import Document, IngestStep, TestStep, VerifyStep
 from derive.storage.contents import ReadOptions, read_rows, reduce_in_memory
-from derive.storage.segments.texts import parse_texts
 from derive.testing.driver import run_tests
 
 EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "15"))
@@ -110,8 +110,8 @@ def published(world: World, steps: Sequence[TestStep], walls: Sequence[int], ste
     world.step(shards=1)
     spec = world.catalog.collections[step.collection]
     rows = read_rows(world.store, spec, ReadOptions())
-    pairs = (zip(each.column(3).to_pylist(), parse_texts(each.column(4)), strict=True) for each in rows)
-    found = tuple(document for _, document in reduce_in_memory(spec, (pair for batch in pairs for pair in batch)))
+    pairs = chain.from_iterable(part.pairs() for part in rows)
+    found = tuple(document for _, document in reduce_in_memory(spec, pairs))
     world.store.close()
     return found
 

@@ -230,9 +230,9 @@ class Torture:
         found = {}
         for name, spec in self.catalog.derivations.items():
             digest = hashlib.sha256()
-            for batch in read_rows(store, spec.collection, ReadOptions()):
-                for row in batch.to_pylist():
-                    digest.update(repr((row["adjusted"], row["seq"], row["key"], row["doc"])).encode())
+            for rows in read_rows(store, spec.collection, ReadOptions()):
+                for row in rows.tuples():
+                    digest.update(repr(row).encode())
             found[name] = digest.hexdigest()
         store.close()
         return found

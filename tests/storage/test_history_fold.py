@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from derive.protocol.specs import Document, SelectorSpec
 from derive.storage.compaction import compact
 from derive.storage.contents import ReadOptions, read_rows, reduce_in_memory
 from derive.storage.segments import fold
-from derive.storage.segments.texts import parse_texts
 
 CATALOG = """
 collections:
@@ -91,12 +91,8 @@ def forget(world: World, since: int) -> None:
 
 def reduced(world: World, options: ReadOptions) -> list[tuple[bytes, bytes]]:
     spec = world.catalog.collections["f/values"]
-    rows = (
-        row
-        for batch in read_rows(world.store, spec, options)
-        for row in zip(batch.column(3).to_pylist(), parse_texts(batch.column(4)), strict=True)
-    )
-    return [(key, orjson.dumps(document)) for key, document in reduce_in_memory(spec, rows)]
+    pairs = chain.from_iterable(rows.pairs() for rows in read_rows(world.store, spec, options))
+    return [(key, orjson.dumps(document)) for key, document in reduce_in_memory(spec, pairs)]
 
 
 def left(world: World) -> list[tuple[int, Any]]:
@@ -177,4 +173,4 @@ def test_segments_on_both_sides_of_since_are_divided(tmp_path: Path) -> None:
     segments = world.store.segments("f/values", ["p"], SelectorSpec())
 
     assert [(each.partition, each.clock_min, each.clock_max) for each in segments] == [(("a",), 1, 3), (("b",), 4, 6)]
-    assert sum(batch.num_rows for batch in read_rows(world.store, spec, ReadOptions(since=2))) == 5
+    assert sum(len(rows) for rows in read_rows(world.store, spec, ReadOptions(since=2))) == 5

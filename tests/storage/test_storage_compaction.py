@@ -74,7 +74,7 @@ def test_contents_stay_what_they_are_at_every_time(batches: list[tuple[int, bool
             ReadOptions(since=as_of * 1_000_000, selector=SelectorSpec(include={"group": ("a",)})),
         ):
             found = [
-                [row for batch in read_rows(world.store, spec, options) for row in batch.to_pylist()]
+                [row for rows in read_rows(world.store, spec, options) for row in rows.tuples()]
                 for world in (plain, compacted)
             ]
             assert found[0] == found[1]

@@ -10,6 +10,7 @@ import multiprocessing
 import shutil
 import signal
 import tempfile
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,7 +33,7 @@ from derive.storage.contents import ReadOptions, read_rows, reading, reduce_in_m
 from derive.storage.ingest import Ingestion
 from derive.storage.metadata.capability import ReadCapability, WriteCapability
 from derive.storage.segments.reader import read_sorted
-from derive.storage.segments.texts import parse_texts
+from derive.storage.segments.rows import ReadRows
 from derive.storage.segments.writer import INGESTED, SegmentWriter
 from derive.storage.store import Store
 from derive.time.needs import Right
@@ -333,10 +334,8 @@ class Machine(RuleBasedStateMachine):
         return [(key, orjson.dumps(value)) for key, value in reduce_in_memory(self.spec, rows)]
 
 
-def rows_of(batches: Any) -> list[tuple[int, Document]]:
-    return [
-        row for batch in batches for row in zip(batch.column(0).to_pylist(), parse_texts(batch.column(4)), strict=True)
-    ]
+def rows_of(parts: Iterable[ReadRows]) -> list[tuple[int, Document]]:
+    return [row for rows in parts for row in zip(rows.adjusted.tolist(), rows.documents(), strict=True)]
 
 
 CONTEXT = multiprocessing.get_context("forkserver")

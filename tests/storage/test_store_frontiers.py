@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from derive.errors import DocumentError, FencedError, FrontierError, StorageError
 from derive.protocol.specs import CatalogSpec, CollectionSpec
-from derive.shard.rows import rows_of
 from derive.storage.contents import ReadOptions, read_rows
 from derive.storage.ingest import Ingestion
 from derive.storage.inputs.csv_rows import csv_rows
 from derive.storage.inputs.json_lines import json_lines
 from derive.storage.segments.partition import compile_labels
 from derive.storage.segments.reader import read_sorted
+from derive.storage.segments.rows import WrittenRows
 from derive.storage.segments.writer import SegmentWriter
 from derive.time.source_read import SourceRead
 
@@ -144,7 +144,7 @@ def test_reading_at_a_time_that_is_not_known_yet(world: World) -> None:
 
     with pytest.raises(FrontierError, match="is known up to 1970-01-01T00:00:05.000001Z and not yet at"):
         list(read_rows(world.store, spec, ReadOptions(as_of=6_000_000)))
-    assert sum(batch.num_rows for batch in read_rows(world.store, spec, ReadOptions(as_of=5_000_000))) == 1
+    assert sum(len(rows) for rows in read_rows(world.store, spec, ReadOptions(as_of=5_000_000))) == 1
 
 
 def other_spec(world: World, catalog_of: Callable[..., CatalogSpec]) -> CollectionSpec:
@@ -193,7 +193,7 @@ def test_segments_are_read_in_order_whatever_their_layout(files: list[list[int]]
         (folder / "flow.yaml").write_text(CATALOG)
         spec = load(folder / "flow.yaml").collections["s/events"]
         labels = compile_labels(spec)
-        expected: list[tuple[int, int]] = []
+        expected: list[tuple[int, bytes]] = []
         segments: list[Any] = []
         for number, clocks in enumerate(files):
             writer = SegmentWriter(folder, spec, f"file-{number}")
@@ -202,11 +202,11 @@ def test_segments_are_read_in_order_whatever_their_layout(files: list[list[int]]
                 part = ordered[place : place + 7]
                 keys = [b"%06d" % (number * 1000 + place + each) for each in range(len(part))]
                 documents = [{"id": number} for _ in part]
-                writer.write(rows_of(part, [0] * len(part), keys, documents, labels(documents)))
-                expected += [(clock, key) for clock, key in zip(part, keys, strict=True) if begin <= clock < end]  # type: ignore[misc]
+                writer.write(WrittenRows.sorted_of(part, [0] * len(part), keys, documents, labels(documents)))
+                expected += [(clock, key) for clock, key in zip(part, keys, strict=True) if begin <= clock < end]
             segments += writer.close()
-        batches = read_sorted(folder, [SourceRead(0, 0, begin, end, tuple(segments))])
-        found = [(row["adjusted"], row["key"]) for batch in batches for row in batch.to_pylist()]
+        parts = read_sorted(folder, [SourceRead(0, 0, begin, end, tuple(segments))])
+        found = [(clock, key) for rows in parts for clock, _, key, _ in rows.tuples()]
 
         assert found == sorted(expected)
 

@@ -33,9 +33,9 @@ from derive.failpoint import reach
 from derive.protocol.specs import JSON, CollectionSpec
 from derive.reduce.combiner import Combiner
 from derive.schema.validator import compile_validator
-from derive.storage.segments.reader import SOURCE_ROWS, STORED_ORDER, read_sorted
-from derive.storage.segments.texts import parse_texts
-from derive.storage.segments.writer import ROWS, SegmentWriter
+from derive.storage.segments.reader import read_sorted
+from derive.storage.segments.rows import ReadRows
+from derive.storage.segments.writer import SegmentWriter
 from derive.time.frontier import BEGINNING, END_OF_TIME
 from derive.time.segment import Segment
 from derive.time.source_read import SourceRead
@@ -115,32 +115,31 @@ class Fold:
         """Split documents by their key, each bucket in order."""
         paths = [self._scratch / f"{number}.arrow" for number in range(count)]
         with ExitStack() as stack:
-            writers = [stack.enter_context(pa.ipc.new_stream(str(each), SOURCE_ROWS)) for each in paths]
-            for batch in read_sorted(self._root, reads, STORED_ORDER):
+            writers = [stack.enter_context(pa.ipc.new_stream(str(path), ReadRows.SCHEMA)) for path in paths]
+            for rows in read_sorted(self._root, reads, ReadRows.STORED_ORDER):
                 if count == 1:
-                    writers[0].write_batch(batch)
+                    writers[0].write_batch(rows.batch)
                     continue
-                hashes = np.fromiter(map(zlib.crc32, batch.column("key").to_pylist()), np.uint32, batch.num_rows)
+                hashes = np.fromiter(map(zlib.crc32, rows.keys.to_pylist()), np.uint32, len(rows))
                 owners = hashes % count
                 for owner in np.unique(owners):
-                    writers[owner].write_batch(batch.filter(pa.array(owners == owner)))
+                    writers[owner].write_batch(rows.filter(owners == owner).batch)
         return paths
 
-    def _fold(self, bucket: Path) -> Iterator[pa.RecordBatch]:
+    def _fold(self, bucket: Path) -> Iterator[ReadRows]:
         """What the documents of a bucket leave, in order."""
         keys: dict[bytes, _Key] = {}
-        for batch in _batches(bucket):
-            documents = parse_texts(batch.column("doc"))
-            rows = zip(batch.column("key").to_pylist(), batch.column("transform").to_pylist(), documents, strict=True)
-            for key, partition, document in rows:
+        for rows in _bucket_rows(bucket):
+            columns = (rows.keys.to_pylist(), rows.transforms.tolist(), rows.documents())
+            for key, partition, document in zip(*columns, strict=True):
                 known = keys.get(key)
                 if known is None:
                     known = keys[key] = _Key(MISSING, partition)
                 self._add(known, partition, document)
         for known in keys.values():
             self._finish(known)
-        for batch in _batches(bucket):
-            yield _left(batch, keys)
+        for rows in _bucket_rows(bucket):
+            yield _left(rows, keys)
 
     def _add(self, known: _Key, partition: int, document: JSON) -> None:
         if partition != known.partition:
@@ -199,24 +198,21 @@ def bucket_count(segments: Sequence[Segment]) -> int:
 
 def copy_rows(root: Path, writer: SegmentWriter, read: SourceRead, label: str) -> None:
     """Write what a read of one logical partition gives, in order."""
-    partition = pa.scalar(label)
-    for batch in read_sorted(root, [read]):
-        adjusted, _, seq, key, doc = batch.columns
-        columns = [adjusted, seq, key, doc, pa.repeat(partition, batch.num_rows)]
-        writer.write(pa.RecordBatch.from_arrays(columns, schema=ROWS))
+    for rows in read_sorted(root, [read]):
+        writer.write(rows.written(label))
 
 
-def _batches(bucket: Path) -> Iterator[pa.RecordBatch]:
+def _bucket_rows(bucket: Path) -> Iterator[ReadRows]:
     with pa.ipc.open_stream(str(bucket)) as reader:
-        yield from reader
+        yield from map(ReadRows, reader)
 
 
-def _left(batch: pa.RecordBatch, keys: dict[bytes, _Key]) -> pa.RecordBatch:
-    """The rows of a batch that stay, with the text of what they stand for."""
+def _left(rows: ReadRows, keys: dict[bytes, _Key]) -> ReadRows:
+    """The rows that stay, with the text of what they stand for."""
     kept: list[int] = []
     replaced: list[bool] = []
     texts: list[str] = []
-    for row, key in enumerate(batch.column("key").to_pylist()):
+    for row, key in enumerate(rows.keys.to_pylist()):
         known = keys[key]
         known.seen += 1
         if known.keeps or known.seen > known.folded:
@@ -226,9 +222,8 @@ def _left(batch: pa.RecordBatch, keys: dict[bytes, _Key]) -> pa.RecordBatch:
             kept.append(row)
             replaced.append(True)
             texts.append(known.text)
-    left = batch.take(pa.array(kept, pa.int64()))
-    docs = _replaced(left.column("doc"), replaced, texts)
-    return pa.RecordBatch.from_arrays([*left.columns[:-1], docs], schema=SOURCE_ROWS)
+    left = rows.take(kept)
+    return left.with_texts(_replaced(left.texts, replaced, texts))
 
 
 def _replaced(column: Any, mask: Sequence[bool], texts: Sequence[str]) -> Any:
@@ -237,25 +232,20 @@ def _replaced(column: Any, mask: Sequence[bool], texts: Sequence[str]) -> Any:
     return pc.replace_with_mask(column, pa.array(mask, pa.bool_()), pa.array(texts, pa.string()))
 
 
-def _runs(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Batches gathered into tables of some size."""
-    gathered: list[pa.RecordBatch] = []
-    for batch in batches:
-        gathered.append(batch)
-        if sum(each.num_rows for each in gathered) >= _RUN_ROWS:
-            yield pa.Table.from_batches(gathered, SOURCE_ROWS)
+def _runs(parts: Iterator[ReadRows]) -> Iterator[list[ReadRows]]:
+    """Parts gathered until they have some size."""
+    gathered: list[ReadRows] = []
+    for rows in parts:
+        gathered.append(rows)
+        if sum(map(len, gathered)) >= _RUN_ROWS:
+            yield gathered
             gathered = []
     if gathered:
-        yield pa.Table.from_batches(gathered, SOURCE_ROWS)
+        yield gathered
 
 
-def _write_run(writer: SegmentWriter, run: pa.Table, labels: Sequence[str]) -> None:
+def _write_run(writer: SegmentWriter, run: Sequence[ReadRows], labels: Sequence[str]) -> None:
     """Write rows in order, one logical partition after the other, so that few files are open."""
-    import pyarrow.compute as pc
-
-    for place in sorted(pc.unique(run.column("transform")).to_pylist()):
-        rows = run.filter(pc.equal(run.column("transform"), place))
-        for batch in rows.to_batches():
-            columns = [batch.column(name) for name in ("adjusted", "seq", "key", "doc")]
-            label = pa.repeat(pa.scalar(labels[place]), batch.num_rows)
-            writer.write(pa.RecordBatch.from_arrays([*columns, label], schema=ROWS))
+    for partition in np.unique(np.concatenate([rows.transforms for rows in run])):
+        for rows in run:
+            writer.write(rows.filter(rows.transforms == partition).written(labels[partition]))

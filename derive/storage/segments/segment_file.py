@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from derive.errors import SegmentError, SegmentMissingError
-from derive.storage.segments.writer import UPDATES
+from derive.storage.segments.rows import CLOCK, StoredRows
 from derive.time.segment import Segment
 
 
@@ -28,8 +28,9 @@ def open_segment(root: Path, segment: Segment) -> pq.ParquetFile:
     """
     with readable(segment):
         file = pq.ParquetFile(str(root / segment.path), page_checksum_verification=True)
-    names, types = file.schema_arrow.names, file.schema_arrow.types
-    if (names, types) != (UPDATES.names, UPDATES.types) or file.metadata.num_rows != segment.documents:
+    schema = file.schema_arrow
+    is_ours = (schema.names, schema.types) == (StoredRows.SCHEMA.names, StoredRows.SCHEMA.types)
+    if not is_ours or file.metadata.num_rows != segment.documents:
         file.close()
         raise _damaged(segment, f"it does not hold the {segment.documents:,} documents that were written to it")
     return file
@@ -75,7 +76,7 @@ def read_clocks(root: Path, segment: Segment) -> np.ndarray:
         SegmentError: it cannot be read.
     """
     with open_segment(root, segment) as file, readable(segment):
-        clocks: np.ndarray = file.read(columns=["clock"]).column("clock").to_numpy()
+        clocks: np.ndarray = file.read(columns=[CLOCK]).column(CLOCK).to_numpy()
     return clocks
 
 

@@ -17,29 +17,8 @@ from derive.protocol.specs import CollectionSpec
 from derive.storage.durable import make_folders, sync
 from derive.storage.metadata.database import translated
 from derive.storage.segments.partition import NO_PARTITION, collection_folder, partition_folder
+from derive.storage.segments.rows import StoredRows, WrittenRows
 from derive.time.segment import Segment
-
-UPDATES = pa.schema(
-    [
-        pa.field("clock", pa.int64(), nullable=False),
-        pa.field("seq", pa.int32(), nullable=False),
-        pa.field("diff", pa.int8(), nullable=False),
-        pa.field("key", pa.binary(), nullable=False),
-        pa.field("doc", pa.string(), nullable=False),
-    ]
-)
-"""Columns of a segment: publication time, number among equal clocks and keys, +1 or -1, packed key, JSON text."""
-
-ROWS = pa.schema(
-    [
-        pa.field("clock", pa.int64(), nullable=False),
-        pa.field("seq", pa.int32(), nullable=False),
-        pa.field("key", pa.binary(), nullable=False),
-        pa.field("doc", pa.string(), nullable=False),
-        pa.field("partition", pa.string(), nullable=False),
-    ]
-)
-"""What a `SegmentWriter` takes; `partition` is the JSON array of the logical partition's values."""
 
 COMPACTED, INGESTED = "compact-", "ingest-"
 """Begin the names of files that compaction and ingestion wrote; what follows `ingest-` is the capability's id."""
@@ -68,17 +47,17 @@ class _OpenFile:
         full = root / path
         make_folders(full.parent)
         self.writer = pq.ParquetWriter(
-            str(full), UPDATES, compression="zstd", use_dictionary=False, write_page_checksum=True
+            str(full), StoredRows.SCHEMA, compression="zstd", use_dictionary=False, write_page_checksum=True
         )
 
-    def append(self, batch: pa.RecordBatch) -> None:
+    def append(self, rows: StoredRows) -> None:
         if self.last is None:
-            self.clock_min = batch.column(0)[0].as_py()
-        self.last = _place(batch, batch.num_rows - 1)
-        self.buffered.append(batch)
-        self.buffered_rows += batch.num_rows
-        self.buffered_bytes += batch.nbytes
-        self.rows += batch.num_rows
+            self.clock_min, _, _ = rows.place(0)
+        self.last = rows.place(len(rows) - 1)
+        self.buffered.append(rows.batch)
+        self.buffered_rows += len(rows)
+        self.buffered_bytes += rows.nbytes
+        self.rows += len(rows)
         if self.buffered_rows >= _ROW_GROUP:
             self.flush()
 
@@ -122,26 +101,22 @@ class SegmentWriter:
         self._open: OrderedDict[str, _OpenFile] = OrderedDict()
         self._closed: list[Segment] = []
 
-    def write(self, rows: pa.RecordBatch) -> None:
-        """Append rows (`ROWS`), sorted by (clock, seq, key) within the batch."""
-        if rows.num_rows == 0:
+    def write(self, rows: WrittenRows) -> None:
+        """Append rows, which are sorted as they are stored."""
+        if not len(rows):
             return
         with translated(self._root / self._folder):
-            updates = pa.RecordBatch.from_arrays(
-                [rows.column(0), rows.column(1), pa.array(_ones(rows.num_rows)), rows.column(2), rows.column(3)],
-                schema=UPDATES,
-            )
             if not self._fields:
-                self._append(NO_PARTITION, updates)
+                self._append(NO_PARTITION, rows.stored())
                 return
-            labels = rows.column(4)
-            for label in pc.unique(labels).to_pylist():
-                self._append(label, updates.filter(pc.equal(labels, label)))
+            stored = rows.stored()
+            for label in pc.unique(rows.labels).to_pylist():
+                self._append(label, stored.filter(pc.equal(rows.labels, label)))
 
-    def _append(self, label: str, updates: pa.RecordBatch) -> None:
+    def _append(self, label: str, rows: StoredRows) -> None:
         file = self._open.get(label)
         # Each file is sorted: rows that step back in time begin another one.
-        if file and (file.rows >= _FILE_ROWS or (file.last is not None and _place(updates, 0) < file.last)):
+        if file and (file.rows >= _FILE_ROWS or (file.last is not None and rows.place(0) < file.last)):
             self._closed.append(self._open.pop(label).close())
             file = None
         if file is None:
@@ -156,7 +131,7 @@ class SegmentWriter:
             self._count += 1
             self._open[label] = file
         self._open.move_to_end(label)
-        file.append(updates)
+        file.append(rows)
         if sum(each.buffered_bytes for each in self._open.values()) > _BUFFER_BYTES:
             max(self._open.values(), key=lambda each: each.buffered_bytes).flush()
 
@@ -176,13 +151,3 @@ class SegmentWriter:
                 file.writer.close()
         for path in paths:
             (self._root / path).unlink(missing_ok=True)
-
-
-def _place(batch: pa.RecordBatch, row: int) -> tuple[int, int, bytes]:
-    return batch.column(0)[row].as_py(), batch.column(1)[row].as_py(), batch.column(3)[row].as_py()
-
-
-def _ones(count: int) -> Any:
-    import numpy as np
-
-    return np.ones(count, dtype=np.int8)

@@ -7,26 +7,29 @@ from itertools import chain, pairwise
 
 import numpy as np
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from derive.shard import shuffle
-from derive.shard.shuffle import PACKETS, merge_ticks, owners_of_keys, pack_message, pack_rows, unpack_rows
+from derive.shard.combine import merge_ticks
+from derive.shard.owners import owners_of_keys
+from derive.shard.packets import DELIVERED, OWNER, PACKETS, PLACE, pack_message, pack_rows, unpack_rows
+from derive.storage.segments.rows import PublishedRows
 
-ROWS = pa.schema([pa.field("clock", pa.int64(), nullable=False), pa.field("text", pa.string(), nullable=False)])
 
-
-def rows_of(clocks: list[int]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array(clocks), pa.array([f"text {each}" for each in clocks])], schema=ROWS)
+def rows_of(clocks: list[int]) -> PublishedRows:
+    count = len(clocks)
+    texts = [f'"text {clock}"' for clock in clocks]
+    return PublishedRows.from_columns(
+        clocks, [b""] * count, texts, ["[]"] * count, clocks, [0] * count, [0] * count, [b""] * count, clocks
+    )
 
 
 def delivered(packets: list[pa.RecordBatch], owner: int) -> Iterator[pa.RecordBatch]:
     table = pa.Table.from_batches(packets, schema=PACKETS)
-    rows = [row for row in table.to_pylist() if row["owner"] == owner]
-    rows.sort(key=lambda row: row["place"])
+    rows = [row for row in table.to_pylist() if row[OWNER] == owner]
+    rows.sort(key=lambda row: int(row[PLACE]))
     for row in rows:
-        yield pa.RecordBatch.from_pylist([row], schema=PACKETS).select(["place", "content"])
+        yield pa.RecordBatch.from_pylist([row], schema=PACKETS).select(DELIVERED)
 
 
 def refuse(text: str) -> None:
@@ -45,23 +48,21 @@ def test_an_owner_is_a_share_of_the_hash_range(keys: list[bytes], count: int) ->
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=60), st.sampled_from([1, 200, 1 << 20]))
 def test_rows_arrive_at_their_owners_in_order(owners: list[int], packet_bytes: int) -> None:
     rows = rows_of(list(range(len(owners))))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shuffle, "_PACKET_BYTES", packet_bytes)
-        packed = pack_rows(rows, np.array(owners, dtype=np.int32), lambda part: int(part.column(0)[0].as_py()))
+    packed = pack_rows(rows, np.array(owners, dtype=np.int32), lambda part: int(part.clocks[0]), packet_bytes)
     for owner in range(4):
-        parts = [part for _, part in unpack_rows(delivered([packed], owner), ROWS, refuse)]
-        found = [clock for part in parts for clock in part.column(0).to_pylist()]
+        parts = [part for _, part in unpack_rows(delivered([packed], owner), PublishedRows, refuse)]
+        found = [clock for part in parts for clock in part.clocks.tolist()]
 
         assert found == [clock for clock, each in enumerate(owners) if each == owner]
-        assert all(part.num_rows == 1 for part in parts) or packet_bytes > 1
+        assert all(len(part) == 1 for part in parts) or packet_bytes > 1
 
 
 def test_messages_come_before_rows() -> None:
     packets = [pack_rows(rows_of([5]), np.zeros(1, dtype=np.int32), lambda _: -7), pack_message(0, "said")]
     said: list[str] = []
     found = [
-        (place, part.column(0).to_pylist(), list(said))
-        for place, part in unpack_rows(delivered(packets, 0), ROWS, said.append)
+        (place, part.clocks.tolist(), list(said))
+        for place, part in unpack_rows(delivered(packets, 0), PublishedRows, said.append)
     ]
 
     assert found == [(-7, [5], ["said"])]
@@ -83,13 +84,13 @@ def test_merged_batches_hold_whole_ticks_in_order_or_parts_of_a_large_one(
         packets += [(part[0], rows_of(part)) for part in parts]
     packets.sort(key=lambda packet: packet[0])
     merged = merge_ticks(iter(packets), tick, most_bytes, merge_rows)
-    batches = [({clock // tick for clock in rows.column(0).to_pylist()}, is_whole, rows) for rows, is_whole in merged]
+    batches = [({clock // tick for clock in rows.clocks.tolist()}, is_whole, rows) for rows, is_whole in merged]
 
-    found = [clock for _, _, rows in batches for clock in rows.column(0).to_pylist()]
+    found = [clock for _, _, rows in batches for clock in rows.clocks.tolist()]
     assert sorted(found) == sorted(chain.from_iterable(senders))
     for (before, was_whole, _), (after, _, _) in pairwise(batches):
         assert max(before) < min(after) if was_whole else max(before) <= min(after)
         assert was_whole or len(before) == 1
     # What is gathered is no more than it may be, and a packet of each sender.
     for _, is_whole, rows in batches:
-        assert is_whole or rows.nbytes <= most_bytes + (cut + 1) * len(senders) * 30
+        assert is_whole or rows.nbytes <= most_bytes + (cut + 1) * len(senders) * 80

@@ -1,0 +1,93 @@
+"""Owners: which shard a document belongs to, by the key its transform shuffles it by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+from zlib import crc32
+
+import numpy as np
+
+from derive.document.exact import dump_exact
+from derive.document.key import compile_keys, key_errors, pack
+from derive.errors import DocumentError
+from derive.protocol.derive import ReadBatch
+from derive.protocol.specs import DerivationSpec, TransformSpec
+from derive.schema.validator import compile_validator
+from derive.shard.plan import Plan
+from derive.sql.shuffle import ComputedShuffle
+from derive.storage.segments.rows import ReadRows
+from derive.time.positions import offset_of
+
+ShuffleKeys: TypeAlias = Callable[[ReadRows], Sequence[bytes]]
+"""From source rows of one transform to the packed keys they are shuffled by."""
+
+
+def owners_of_keys(keys: Sequence[bytes], count: int) -> np.ndarray:
+    """Which of `count` owners each packed key belongs to, as an int32 array: equal shares of a 32-bit hash."""
+    hashes = np.fromiter(map(crc32, keys), np.uint64, len(keys))
+    owners: np.ndarray = ((hashes * np.uint64(count)) >> np.uint64(32)).astype(np.int32)
+    return owners
+
+
+def compile_shuffle_key(spec: DerivationSpec, transform: TransformSpec) -> ShuffleKeys:
+    """What finds the keys that documents of a transform are shuffled by."""
+    shuffle, source = transform.shuffle, spec.sources[transform.input.source]
+    by_key = (shuffle.key, shuffle.key_defaults) == (source.key, source.key_defaults)
+    if shuffle.kind == "any" or (shuffle.kind == "key" and by_key):
+        return _source_keys
+    if shuffle.kind == "key":
+        return _compile_located(spec, transform)
+    statement = ComputedShuffle(spec, transform)
+    is_valid = compile_validator(source.read_schema, name=source.name).is_valid
+    offset = offset_of(transform.input, spec.tick)
+
+    def computed(rows: ReadRows) -> Sequence[bytes]:
+        documents = rows.documents()
+        if not all(map(is_valid, documents)):
+            return _source_keys(rows)  # wherever the invalid one arrives, it is reported
+        clocks, published = rows.adjusted.tolist(), (rows.adjusted - offset).tolist()
+        batch = ReadBatch([transform.index] * len(documents), clocks, published, documents)
+        return list(map(pack, statement.keys(batch)))
+
+    return computed
+
+
+def _compile_located(spec: DerivationSpec, transform: TransformSpec) -> ShuffleKeys:
+    pack_all = compile_keys(transform.shuffle.key, transform.shuffle.key_defaults)
+
+    def located(rows: ReadRows) -> Sequence[bytes]:
+        documents = rows.documents()
+        try:
+            return pack_all(documents)
+        except DocumentError:
+            index, exc = next(key_errors(pack_all, documents))
+            raise DocumentError(
+                f"transform '{transform.name}' of '{spec.name}' cannot shuffle a document: {exc.message};"
+                f" it is {dump_exact(documents[index]).decode()[:500]}",
+                position=transform.position,
+            ) from exc
+
+    return located
+
+
+def _source_keys(rows: ReadRows) -> Sequence[bytes]:
+    keys: list[bytes] = rows.keys.to_pylist()
+    return keys
+
+
+def source_owners(plan: Plan) -> Callable[[ReadRows], np.ndarray]:
+    """A function from source rows to the numbers of the shards that own them."""
+    keys = [compile_shuffle_key(plan.spec, transform) for transform in plan.spec.transforms]
+
+    def owners_of(rows: ReadRows) -> np.ndarray:
+        present = np.unique(rows.transforms)
+        if len(present) == 1:
+            return owners_of_keys(keys[present[0]](rows), plan.shards)
+        owners = np.empty(len(rows), dtype=np.int32)
+        for transform in present:
+            indices = np.flatnonzero(rows.transforms == transform)
+            owners[indices] = owners_of_keys(keys[transform](rows.take(indices)), plan.shards)
+        return owners
+
+    return owners_of

@@ -1,0 +1,96 @@
+"""Packets: rows on their way to the shard that owns their key.
+
+Spark moves, sorts and spills rows. What it is given here are not documents but *packets*, each some thousand rows of
+Arrow for one owner, so that its cost per document all but vanishes and a document is never turned into a row of the
+Java virtual machine and back. A packet says at which place it comes. Rows inside a packet are in order, so putting
+packets in order, and merging those that overlap, restores the order of the whole (law L4).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from derive.storage.segments.rows import R
+
+OWNER, PLACE, CONTENT = "owner", "place", "content"
+
+PACKETS = pa.schema(
+    [
+        pa.field(OWNER, pa.int32(), nullable=False),
+        pa.field(PLACE, pa.int64(), nullable=False),
+        pa.field(CONTENT, pa.binary(), nullable=False),
+    ]
+)
+"""Packets as Spark moves them: who gets one, its place among those of its owner, and its rows or a message."""
+
+DELIVERED = [PLACE, CONTENT]
+"""What an owner is given of its packets."""
+
+MESSAGE = -(1 << 63)
+"""The `place` of a packet that carries a message: before all rows."""
+
+PACKET_BYTES = 8 << 20
+"""About how many bytes of rows a packet holds at most."""
+
+
+def pack_rows(
+    rows: R, owners: np.ndarray, place: Callable[[R], int], packet_bytes: int = PACKET_BYTES
+) -> pa.RecordBatch:
+    """Packets of rows.
+
+    Args:
+        rows: in order.
+        owners: int32 array of the owner of each.
+        place: of a packet, from its rows.
+        packet_bytes: about how many bytes of rows a packet holds at most.
+    """
+    order = np.argsort(owners, kind="stable")
+    sorted_rows = rows.take(order)
+    starts = [0, *(np.flatnonzero(np.diff(owners[order])) + 1).tolist(), len(rows)]
+    packets = []
+    for begin, end in itertools.pairwise(starts):
+        owner = int(owners[order[begin]])
+        parts = 1 + sorted_rows.slice(begin, end - begin).nbytes // packet_bytes
+        step = -(-(end - begin) // parts)
+        for first in range(begin, end, step):
+            part = sorted_rows.slice(first, min(step, end - first))
+            packets.append((owner, place(part), part.batch.serialize().to_pybytes()))
+    columns = zip(*packets, strict=True)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(column, field.type) for column, field in zip(columns, PACKETS, strict=True)], schema=PACKETS
+    )
+
+
+def pack_message(owner: int, text: str) -> pa.RecordBatch:
+    """A packet with a message."""
+    return pa.RecordBatch.from_pylist([{OWNER: owner, PLACE: MESSAGE, CONTENT: text.encode()}], schema=PACKETS)
+
+
+def deliver(packets: list[pa.RecordBatch], owner: int) -> Iterator[pa.RecordBatch]:
+    """What a shuffle does, in memory: one owner's packets in order of place, without the owner's number."""
+    table = pa.Table.from_batches(packets, schema=PACKETS)
+    owned = table.filter(pc.equal(table.column(OWNER), owner)).sort_by(PLACE)
+    return iter(owned.select(DELIVERED).to_batches())
+
+
+def unpack_rows(
+    packets: Iterator[pa.RecordBatch], layout: type[R], receive: Callable[[str], None]
+) -> Iterator[tuple[int, R]]:
+    """Place and rows of each packet.
+
+    Args:
+        packets: columns `DELIVERED`, of one owner, in order of place.
+        layout: of the rows.
+        receive: takes the messages, which come first.
+    """
+    for batch in packets:
+        for place, content in zip(batch.column(PLACE).to_pylist(), batch.column(CONTENT), strict=True):
+            if place == MESSAGE:
+                receive(content.as_py().decode())
+            else:
+                yield place, layout(pa.ipc.read_record_batch(content.as_buffer(), layout.SCHEMA))

@@ -1,0 +1,15 @@
+"""Columns as Spark wants them told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+_TYPES = {pa.int32(): "int", pa.int64(): "long", pa.binary(): "binary", pa.string(): "string"}
+
+
+def spark_columns(schema: pa.Schema, names: Sequence[str] | None = None) -> str:
+    """Columns of an Arrow schema, all or those of these names, in Spark's own language."""
+    fields = schema if names is None else map(schema.field, names)
+    return ", ".join(f"{field.name} {_TYPES[field.type]}" for field in fields)
