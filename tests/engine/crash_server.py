@@ -15,6 +15,7 @@ from typing import Any
 
 from crash_script import do_history
 from power_cut import do_under_power
+from typing_extensions import override
 
 from derive import failpoint
 from derive.catalog import load
@@ -137,6 +138,7 @@ class PausesAttempts(InProcessExecutor):
         self._failpoint = failpoint
         self._file = file
 
+    @override
     def execute(self, plan: Plan, progress: Progress) -> list[Message]:
         messages = []
         for number in range(plan.tasks):

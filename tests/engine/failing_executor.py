@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from derive.engine.executor import InProcessExecutor
 from derive.errors import DiskFullError
 from derive.shard.plan import Plan, Progress
@@ -16,6 +18,7 @@ class FailsFirst(InProcessExecutor):
 
     times: int
 
+    @override
     def execute(self, plan: Plan, progress: Progress) -> list[Message]:
         if self.times:
             self.times -= 1

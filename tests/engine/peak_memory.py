@@ -8,6 +8,8 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+from typing_extensions import override
+
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
 from derive.engine.run import Run
@@ -42,6 +44,7 @@ LOOP = """
 class LittleMemory(InProcessExecutor):
     """Gives tasks little memory."""
 
+    @override
     def execute(self, plan: Plan, progress: Progress) -> list[Message]:
         """Carry out a plan."""
         return super().execute(replace(plan, memory=MEMORY), progress)

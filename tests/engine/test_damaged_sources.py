@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from conftest import World, write_catalog
+from typing_extensions import override
 
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
@@ -79,6 +80,7 @@ class ResetsFirst(InProcessExecutor):
     def __init__(self, world: World) -> None:
         self.world = world
 
+    @override
     def execute(self, plan: Plan, progress: Progress) -> list[Message]:
         if plan.spec.name == "d/late":
             reset_elsewhere(self.world)
@@ -125,6 +127,7 @@ def test_a_source_that_is_reset_before_it_is_counted_is_looked_at_again(tmp_path
     class Outdated(Store):
         """Says what was there until then."""
 
+        @override
         def segments(
             self, name: str, partitions: Sequence[str], selector: SelectorSpec, begin: int = 0
         ) -> list[Segment]:

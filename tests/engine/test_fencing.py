@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from conftest import World, write_catalog
+from typing_extensions import override
 
 from derive import failpoint
 from derive.catalog import load
@@ -83,6 +84,7 @@ class Interrupted(Store):
         super().__init__(world.root, wall=lambda: world.wall, durable=False)
         self._before = before
 
+    @override
     def acquire_exclusive(self, name: str) -> WriteCapability:
         self._before()
         return super().acquire_exclusive(name)
@@ -123,6 +125,7 @@ class FailsOnceTakenOver(InProcessExecutor):
 
     take_over: Callable[[], Run]
 
+    @override
     def execute(self, plan: Plan, progress: Progress) -> list[Message]:
         super().execute(plan, progress)
         self.take_over().step()
@@ -147,6 +150,7 @@ def test_a_transaction_of_the_older_is_not_in_the_way_of_the_newer(world: World)
     newer = None
 
     class TakenOver(Store):
+        @override
         def update_and_downgrade(self, *arguments: object, **named: object) -> WriteCapability:
             nonlocal newer
             if newer is None:
@@ -173,6 +177,7 @@ class SlowlyReset(Store):
         super().__init__(world.root, wall=lambda: world.wall, durable=False)
         self._meanwhile = meanwhile
 
+    @override
     def reset(self, names: list[str]) -> None:  # type: ignore[override]
         super().reset(names)
         self._meanwhile.start()

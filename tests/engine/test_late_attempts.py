@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from conftest import World, write_catalog
+from typing_extensions import override
 
 from derive import failpoint
 from derive.catalog import load
@@ -71,6 +72,7 @@ class Late(InProcessExecutor):
         self.late: list[int] = []
         self._numbers = iter(range(0, 1_000_000, 2))
 
+    @override
     def execute(self, plan: Plan, progress: Progress) -> list[Message]:
         messages = []
         for number in range(plan.tasks):
@@ -163,6 +165,7 @@ def test_a_late_attempt_that_fails_removes_only_its_own_files(
     plans: list[Plan] = []
 
     class Noted(InProcessExecutor):
+        @override
         def execute(self, plan: Plan, progress: Progress) -> list[Message]:
             if plan.spec.name == task:
                 plans.append(plan)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from conftest import World, write_catalog
+from typing_extensions import override
 
 from derive.catalog import load
 from derive.document.clock import format_rfc3339
@@ -39,6 +40,7 @@ class LosesWorkers(InProcessExecutor):
     most: int
     sizes: list[int] = field(default_factory=list)
 
+    @override
     def execute(self, plan: Plan, progress: Progress) -> list[Message]:
         documents = size_of(plan.reads).documents
         self.sizes.append(documents)
@@ -86,6 +88,7 @@ def test_a_tick_that_does_not_fit_ends_in_an_error_that_says_so(tmp_path: Path) 
 @pytest.mark.parametrize("shards", [1, 2])
 def test_a_defect_fails_its_task_and_says_where_its_traceback_is(tmp_path: Path, shards: int) -> None:
     class Defective(InProcessExecutor):
+        @override
         def execute(self, plan: Plan, progress: Progress) -> list[Message]:
             raise KeyError("unforeseen")
 
@@ -108,6 +111,7 @@ def test_a_defect_fails_its_task_and_says_where_its_traceback_is(tmp_path: Path,
 class Corrupts(InProcessExecutor):
     """Hands workers plans that no worker can make sense of."""
 
+    @override
     def execute(self, plan: Plan, progress: Progress) -> list[Message]:
         return run_alone(replace(plan, clamp="yesterday"), 0, 0)  # type: ignore[arg-type]
 

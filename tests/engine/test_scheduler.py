@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import World, write_catalog
+from typing_extensions import override
 
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
@@ -74,6 +75,7 @@ class Meets(InProcessExecutor):
     both: threading.Barrier = field(default_factory=lambda: threading.Barrier(2, timeout=30))
     seen: set[str] = field(default_factory=set)
 
+    @override
     def execute(self, plan: Plan, progress: Progress) -> list[Message]:
         first = plan.spec.name in ("s/left", "s/right") and plan.spec.name not in self.seen
         self.seen.add(plan.spec.name)
@@ -104,6 +106,7 @@ def test_with_one_thread_tasks_take_turns(tmp_path: Path) -> None:
     class Alone(InProcessExecutor):
         at_work: int = 0
 
+        @override
         def execute(self, plan: Plan, progress: Progress) -> list[Message]:
             self.at_work += 1
             time.sleep(0.02)
@@ -148,11 +151,13 @@ def test_leaving_makes_what_is_at_work_fail_and_leaves_no_error_behind(tmp_path:
         at_work: threading.Event = field(default_factory=threading.Event)
         cancelled: threading.Event = field(default_factory=threading.Event)
 
+        @override
         def execute(self, plan: Plan, progress: Progress) -> list[Message]:
             self.at_work.set()
             assert self.cancelled.wait(30)
             raise TaskError("cancelled")
 
+        @override
         def cancel(self) -> None:
             self.cancelled.set()
 

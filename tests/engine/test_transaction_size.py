@@ -8,6 +8,7 @@ import pytest
 from conftest import World, write_catalog
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typing_extensions import override
 
 from derive.catalog import load
 from derive.document.clock import format_rfc3339
@@ -40,6 +41,7 @@ class Sizes(Silent):
     def __init__(self) -> None:
         self.found: list[int] = []
 
+    @override
     def committed(self, task: str, done: Committed) -> None:
         if done.documents_in:
             self.found.append(done.documents_in)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from conftest import World
+from typing_extensions import override
 
 from derive.errors import FencedError, StorageError
 from derive.protocol.specs import CatalogSpec
@@ -151,6 +152,7 @@ def test_workers_on_other_machines_do_not_open_the_metadata(
     from derive.shard.worker import Message
 
     class ElsewhereExecutor(InProcessExecutor):
+        @override
         def execute(self, plan: Plan, progress: Progress) -> list[Message]:
             names = ["metadata.db", "metadata.db-wal", "metadata.db-shm", "host.lock"]
             for name in names:

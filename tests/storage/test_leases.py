@@ -12,6 +12,7 @@ from pathlib import Path
 import apsw
 import pytest
 from conftest import World, write_catalog
+from typing_extensions import override
 
 from derive.catalog import load
 from derive.errors import FencedError
@@ -142,6 +143,7 @@ class Ending(Store):
     found: list[bytes]
 
     @contextmanager
+    @override
     def renewed(self, capability: WriteCapability, every: float) -> Iterator[None]:
         with super().renewed(capability, every):
             yield

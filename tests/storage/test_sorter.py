@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typing_extensions import override
 
 from derive.errors import DiskFullError
 from derive.storage.segments.sorter import Sorter
@@ -27,6 +28,7 @@ class Counted(Spill):
 
     opened = 0
 
+    @override
     def open(self) -> IO[bytes]:
         self.opened += 1
         return super().open()
@@ -97,6 +99,7 @@ def test_a_full_disk_is_told() -> None:
     class Full(Spill):
         """A device on which nothing has space."""
 
+        @override
         def open(self) -> IO[bytes]:
             return self._files.enter_context(open("/dev/full", "w+b", buffering=0))
 
