@@ -22,6 +22,7 @@ from derive.protocol.specs import CollectionSpec, SelectorSpec
 from derive.storage.compaction import compact
 from derive.storage.contents import ReadOptions, read_rows
 from derive.storage.ingest import Ingestion
+from derive.storage.metadata.descriptions import CollectionUpdate
 from derive.storage.segments.partition import NO_PARTITION
 from derive.storage.segments.rows import WrittenRows
 from derive.storage.segments.writer import SegmentWriter
@@ -60,7 +61,7 @@ class Bench:
         self.store = Store(folder / "data")
         self.store.create(self.spec)
         self._keys = compile_keys(self.spec.key, self.spec.key_defaults)
-        self._capability = self.store.acquire_exclusive(NAME)
+        self._capability, _ = self.store.acquire_task(NAME, 1, [NAME])
         self._size = size
         self._count = 0
 
@@ -73,13 +74,14 @@ class Bench:
         labels = [NO_PARTITION] * self._size
         writer.write(WrittenRows.sorted_of(clocks, [0] * self._size, self._keys(documents), documents, labels))
         frontier = first + self._size
-        self._capability = self.store.update_and_downgrade(self._capability, writer.close(), frontier)
+        update = CollectionUpdate(NAME, writer.close(), frontier)
+        self._capability = self.store.commit_task(self._capability, None, [update])
 
     def ingest(self) -> None:
         """One ingestion of a small file."""
-        self.store.drop(self._capability)
+        self.store.release_task(self._capability)
         Ingestion(self.store, self.spec).load("bench", enumerate(self._documents(), start=1))
-        self._capability = self.store.acquire_exclusive(NAME)
+        self._capability, _ = self.store.acquire_task(NAME, 1, [NAME])
 
     def read(self) -> None:
         """Everything, in order."""

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 from derive.engine.transactor import TaskSpec
 from derive.protocol.specs import CatalogSpec
-from derive.storage.metadata.capability import WriteCapability
+from derive.storage.metadata.capability import TaskCapability
 from derive.storage.store import Store
 from derive.time.needs import Right, needs
 from derive.time.positions import current_positions
 
 
 def hold(
-    store: Store, task: TaskSpec, positions: Mapping[str, int], capability: WriteCapability | None = None
+    store: Store, task: TaskSpec, positions: Mapping[str, int], capability: TaskCapability | None = None
 ) -> dict[str, Right]:
     """Make a task hold what it needs; returns, for each input (by `state_key`), what it finds.
 

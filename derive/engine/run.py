@@ -138,7 +138,7 @@ class Run:
 
     def renew(self) -> None:
         """Keep the right to write of tasks that have been in a transaction for long."""
-        self._store.renew_exclusive()
+        self._store.renew_tasks()
 
     def step(self) -> bool:
         """Seal, and run every task as far as it goes now; returns whether documents were processed or time moved."""

@@ -29,14 +29,12 @@ def split(store: Store, name: str) -> int:
     Raises:
         TaskError: it has never run, or has very many shards already.
     """
-    found = store.task(name)
-    if found is None:
+    before = store.task(name)
+    if before is None:
         raise TaskError(f"'{name}' has never run", hint="say with how many shards it starts: flowctl run --shards N")
-    if 2 * found.shards > _MOST_SHARDS:
-        raise TaskError(f"'{name}' has {found.shards} shards already")
-    capability = store.acquire_exclusive(name)
-    # A run that is under way may have committed until just now, and cannot from here on.
-    state = store.task(name) or found
+    if 2 * before.shards > _MOST_SHARDS:
+        raise TaskError(f"'{name}' has {before.shards} shards already")
+    capability, state = store.acquire_task(name, before.shards, [name])
     count = 2 * state.shards
     with publish_epoch(store.root, name, capability.epoch):
         remove_shards(store.root, name, state.shards)
@@ -53,5 +51,5 @@ def split(store: Store, name: str) -> int:
     reach("split.committed")
     with suppress(FencedError), publish_epoch(store.root, name, capability.epoch):  # else a newer run removes them
         remove_shards(store.root, name, count)
-    store.drop(capability)
+    store.release_task(capability)
     return count

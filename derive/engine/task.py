@@ -28,8 +28,8 @@ from derive.protocol.specs import DerivationSpec, InputSpec
 from derive.shard.plan import Plan, Shape
 from derive.shard.state import publish_epoch, remove_shards
 from derive.shard.worker import Message, progress_folder
-from derive.storage.metadata.capability import WriteCapability
-from derive.storage.metadata.descriptions import TaskCommit
+from derive.storage.metadata.capability import TaskCapability
+from derive.storage.metadata.descriptions import CollectionUpdate, TaskCommit
 from derive.storage.store import Store
 from derive.storage.task_log import TaskLog
 from derive.time.cycle import earliest_cause
@@ -80,9 +80,8 @@ class Task:
         self._transactions = itertools.count(1)
         self.spec = spec
         store.create(spec.collection)
-        self._capability: WriteCapability = store.acquire_exclusive(spec.name)
-        # A run that is under way may have committed until just now, and cannot from here on.
-        state = store.create_task(spec.name, shards)
+        self._capability: TaskCapability
+        self._capability, state = store.acquire_task(spec.name, shards, [spec.name])
         self.shards = state.shards
         self.error: FlowError | None = None
         self._log = TaskLog(store.root, spec.name)
@@ -108,7 +107,7 @@ class Task:
     @property
     def upper(self) -> int:
         """The derived collection's `upper`."""
-        return self._capability.frontier
+        return self._capability.frontiers[self.spec.name]
 
     @property
     def shape(self) -> Shape:
@@ -262,7 +261,6 @@ class Task:
         taking_part = [self.spec.inputs[read.index] for read in plan.reads]
         positions = {**self._positions, **{transform.state_key: plan.end for transform in taking_part}}
         commit = TaskCommit(
-            task=self.spec.name,
             positions=positions,
             places=self._places,
             shards=shards,
@@ -272,7 +270,8 @@ class Task:
         )
         last = max((each.clock_max for each in segments), default=BEGINNING)
         upper = max(self.upper, plan.end, last + 1)
-        self._capability = self._store.update_and_downgrade(self._capability, segments, upper, task=commit)
+        update = CollectionUpdate(self.spec.name, segments, upper)
+        self._capability = self._store.commit_task(self._capability, commit, [update])
         self._positions = positions
         self._tokens.update(shards)
         return commit
@@ -289,6 +288,6 @@ class Task:
             self._store.set_error(self._capability, orjson.dumps(error.to_json()).decode())
 
     def release(self) -> None:
-        """Give up the right to write."""
+        """Give up the right to run."""
         with suppress(DiskFullError, BusyError):  # the next holder supersedes it anyway
-            self._store.drop(self._capability)
+            self._store.release_task(self._capability)

@@ -22,7 +22,7 @@ from derive.errors import FlowError
 from derive.failpoint import reach
 from derive.protocol.specs import CollectionSpec, SelectorSpec
 from derive.storage.metadata.database import translated
-from derive.storage.rights import Hold
+from derive.storage.metadata.descriptions import Hold
 from derive.storage.segments.fold import Fold, by_partition, copy_rows
 from derive.storage.segments.writer import COMPACTED, SegmentWriter
 from derive.storage.store import Store

@@ -9,7 +9,7 @@ import numpy as np
 
 from derive.protocol.specs import CollectionSpec, SelectorSpec
 from derive.storage.compaction import choose
-from derive.storage.rights import Hold
+from derive.storage.metadata.descriptions import Hold
 from derive.storage.segments.segment_file import read_clocks
 from derive.storage.store import Store
 from derive.time.segment import Segment

@@ -9,17 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
-import apsw
-import orjson
-
+from derive.storage.metadata.capability import drop_ended, writers
 from derive.storage.metadata.database import Metadata
-from derive.storage.metadata.lease import drop_ended
-from derive.storage.metadata.process import is_dead
+from derive.storage.metadata.read_rights import reading_since
+from derive.storage.metadata.segment import (
+    abandoned_by,
+    are_there,
+    forget_abandoned,
+    forget_replaced,
+    known_paths,
+    replace_segments,
+    replaced_before,
+    segment_paths,
+)
 from derive.storage.segments.partition import collection_folder, former_folder
 from derive.storage.segments.writer import COMPACTED, INGESTED
-from derive.storage.timeline import wall_clock
 from derive.time.segment import Segment
 
 
@@ -38,13 +43,12 @@ class Files:
     def known(self, name: str) -> set[str]:
         """Paths, relative to the data folder, of a collection's segments and of those that compaction replaced."""
         with self._metadata.snapshot() as db:
-            return _known(db, name)
+            return known_paths(db, name)
 
     def missing(self, names: Iterable[str]) -> list[str]:
         """Paths of the segments of collections whose files are not there; none of them was reset or replaced."""
-        query = "SELECT path FROM segment WHERE collection = ?"
         with self._metadata.snapshot() as db:
-            paths: list[str] = [path for name in names for (path,) in db.execute(query, (name,))]
+            paths = [path for name in names for path in segment_paths(db, name)]
         return [path for path in paths if not (self._root / path).exists()]
 
     def replace(self, name: str, old: Sequence[Segment], new: Sequence[Segment]) -> bool:
@@ -66,12 +70,12 @@ class Files:
         """
         with self._metadata.transaction() as db:
             drop_ended(db)
-            reading = _reading(db)
-            rows: list[Any] = db.execute("SELECT path, collection, at FROM replaced WHERE at < ?", (before,)).fetchall()
-        paths = [path for path, collection, at in rows if at < reading.get(collection, before)]
+            reading = reading_since(db)
+            replaced = replaced_before(db, before)
+        paths = [path for path, collection, at in replaced if at < reading.get(collection, before)]
         self._remove(paths)
         with self._metadata.transaction() as db:
-            db.executemany("DELETE FROM replaced WHERE path = ?", [(path,) for path in paths])
+            forget_replaced(db, paths)
         return len(paths)
 
     def collect(self, name: str) -> int:
@@ -90,13 +94,14 @@ class Files:
         """
         with self._metadata.transaction() as db:
             drop_ended(db)
-            rows: list[Any] = db.execute("SELECT id FROM abandoned WHERE collection = ?", (name,)).fetchall()
-        known = self.known(name) if rows else set()  # one that died after its commit has left nothing but its lease
-        found = [path for row in rows for path in self._paths(name, f"{INGESTED}{row[0]}-*")]
-        removed = self._remove(path for path in found if path not in known)
-        if rows:
-            with self._metadata.transaction() as db:
-                db.executemany("DELETE FROM abandoned WHERE id = ?", rows)
+            abandoned = abandoned_by(db, name)
+        if not abandoned:
+            return 0
+        known = self.known(name)  # one that died after its commit has left nothing but its lease
+        paths = [path for identifier in abandoned for path in self._paths(name, f"{INGESTED}{identifier}-*")]
+        removed = self._remove(path for path in paths if path not in known)
+        with self._metadata.transaction() as db:
+            forget_abandoned(db, abandoned)
         return removed
 
     def collect_unknown(self, name: str) -> int:
@@ -108,9 +113,8 @@ class Files:
         self.collect_abandoned(name)
         found = [*self._paths(name, f"{COMPACTED}*"), *self._paths(name, f"{INGESTED}*")]
         with self._metadata.snapshot() as db:
-            known = _known(db, name)
-            rows: list[Any] = db.execute("SELECT id FROM capability WHERE kind = 'write'").fetchall()
-        live = tuple(f"{INGESTED}{row[0]}-" for row in rows)
+            known = known_paths(db, name)
+            live = tuple(f"{INGESTED}{identifier}-" for identifier in writers(db))
         return self._remove(path for path in found if path not in known and not Path(path).name.startswith(live))
 
     def _paths(self, name: str, pattern: str) -> list[str]:
@@ -127,44 +131,3 @@ class Files:
             (self._root / path).unlink(missing_ok=True)
             removed += 1
         return removed
-
-
-def are_there(db: apsw.Connection, name: str, segments: Sequence[Segment]) -> bool:
-    """Whether all these segments are still part of a collection."""
-    rows: list[Any] = db.execute("SELECT path FROM segment WHERE collection = ?", (name,)).fetchall()
-    return {row[0] for row in rows}.issuperset(each.path for each in segments)
-
-
-def replace_segments(db: apsw.Connection, name: str, old: Sequence[Segment], new: Sequence[Segment]) -> None:
-    """Put segments in the place of others, whose files wait to be removed."""
-    now = wall_clock()
-    db.executemany("DELETE FROM segment WHERE path = ?", [(each.path,) for each in old])
-    db.executemany("INSERT INTO replaced VALUES (?, ?, ?)", [(each.path, name, now) for each in old])
-    insert_segments(db, name, new)
-
-
-def insert_segments(db: apsw.Connection, name: str, segments: Sequence[Segment]) -> None:
-    """Make segments part of a collection."""
-    db.executemany(
-        "INSERT INTO segment (collection, path, partition, clock_min, clock_max, documents, bytes)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?)",
-        [
-            (name, s.path, orjson.dumps(s.partition).decode(), s.clock_min, s.clock_max, s.documents, s.bytes)
-            for s in segments
-        ],
-    )
-
-
-def _known(db: apsw.Connection, name: str) -> set[str]:
-    rows: list[Any] = db.execute(
-        "SELECT path FROM segment WHERE collection = ?1 UNION SELECT path FROM replaced WHERE collection = ?1", (name,)
-    ).fetchall()
-    return {row[0] for row in rows}
-
-
-def _reading(db: apsw.Connection) -> dict[str, int]:
-    """For each collection that is being read, since when: files replaced later may be needed."""
-    rows: list[Any] = db.execute(
-        "SELECT collection, at, holder FROM capability WHERE kind = 'read' AND at IS NOT NULL ORDER BY at DESC"
-    ).fetchall()
-    return {collection: at for collection, at, holder in rows if not is_dead(holder)}

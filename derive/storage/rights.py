@@ -6,61 +6,32 @@ processed. It moves up in the very commit that moves the task. Whoever reads onc
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import apsw
 
 from derive.document.clock import format_rfc3339
 from derive.errors import FencedError, FrontierError, UsageError
-from derive.storage.garbage import are_there, replace_segments
-from derive.storage.metadata.capability import LEASE, ReadCapability, WriteCapability
+from derive.storage.metadata.capability import (
+    ReadCapability,
+    TaskCapability,
+    drop,
+    drop_ended,
+    is_at_work,
+    is_live,
+    require_run,
+)
+from derive.storage.metadata.collection import advance_since, frontiers_of
 from derive.storage.metadata.database import Metadata
-from derive.storage.metadata.lease import drop_ended, require
-from derive.storage.metadata.process import show_process, this_process
+from derive.storage.metadata.descriptions import Frontiers
+from derive.storage.metadata.read_rights import downgrade_read, hold, holders, lease_read, read_holds, take_holds
 from derive.storage.metadata.renewal import renewed
-from derive.storage.timeline import wall_clock
+from derive.storage.metadata.segment import are_there, count_below, replace_segments
 from derive.time.frontier import BEGINNING, END_OF_TIME
 from derive.time.needs import Right
 from derive.time.segment import Segment
-
-
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """Who holds the `since` of a collection back.
-
-    Attributes:
-        frontier: clock from which on they need it.
-        task: name of the task; None for a reader with a lease.
-        holder: the process, `host:pid`.
-    """
-
-    frontier: int
-    task: str | None
-    holder: str
-
-
-@dataclass(frozen=True, slots=True)
-class Frontiers:
-    """Between which times a collection is exact and final.
-
-    Attributes:
-        since: its contents are exact from here on.
-        upper: everything below is final.
-        holds: who holds `since` back, the least first.
-    """
-
-    since: int
-    upper: int
-    holds: tuple[Hold, ...]
-
-    @property
-    def bound(self) -> int:
-        """How far `since` may move now."""
-        return max(self.since, min([self.upper, *(each.frontier for each in self.holds)]))
 
 
 class Rights:
@@ -86,21 +57,18 @@ class Rights:
         """
         can_write = self._metadata.can_write
         with self._metadata.transaction() if can_write else self._metadata.snapshot() as db:
-            row: Any = db.execute("SELECT since, upper FROM collection WHERE name = ?", (name,)).fetchone()
-            if row is None:
+            frontiers = frontiers_of(db, name)
+            if frontiers is None:
                 raise UsageError(f"nothing is stored in collection '{name}' yet")
-            since, upper = row
+            since, upper = frontiers
             if frontier is not None and frontier < since:
                 raise FrontierError(
                     f"'{name}' is exact from {format_rfc3339(since)} on; what it held at"
                     f" {format_rfc3339(frontier)} was compacted",
                     hint="ask for a later time",
                 )
-            capability = ReadCapability(str(uuid.uuid4()), name, max(since, upper) if frontier is None else frontier)
-            now = wall_clock()
-            if can_write:
-                _insert(db, capability, expires=now + LEASE, at=now)
-        return capability
+            begin = max(since, upper) if frontier is None else frontier
+            return lease_read(db, name, begin) if can_write else ReadCapability("", name, begin)
 
     def upper(self, capability: ReadCapability) -> int:
         """The `upper` of the collection that a lease is for.
@@ -109,16 +77,14 @@ class Rights:
             FencedError: the lease ran out, or the collection was reset.
         """
         with self._metadata.snapshot() as db:
-            row: Any = db.execute(
-                "SELECT since, upper, id FROM collection LEFT JOIN capability ON collection = name AND id = ?"
-                " WHERE name = ?",
-                (capability.id, capability.collection),
-            ).fetchone()
-        since, upper, identifier = row
+            frontiers = frontiers_of(db, capability.collection)
+            is_leased = is_live(db, capability.id)
+        assert frontiers is not None  # there was a right to read it
+        since, upper = frontiers
         is_known = since <= capability.frontier <= upper
-        if not (identifier if self._metadata.can_write else is_known):
+        if not (is_leased if self._metadata.can_write else is_known):
             raise _ended(capability)
-        return int(upper)
+        return upper
 
     def downgrade(self, capability: ReadCapability, frontier: int) -> ReadCapability:
         """Move a lease up to a later time, and renew it; what its holder read before may be compacted.
@@ -126,21 +92,16 @@ class Rights:
         Raises:
             FencedError: the lease ran out, or the collection was reset.
         """
-        now = wall_clock()
         if self._metadata.can_write:
             with self._metadata.transaction() as db:
-                db.execute(
-                    "UPDATE capability SET frontier = max(frontier, ?), expires = ?, at = ? WHERE id = ?",
-                    (frontier, now + LEASE, now, capability.id),
-                )
-                if not db.changes():
+                if not downgrade_read(db, capability, frontier):
                     raise _ended(capability)
         return replace(capability, frontier=max(capability.frontier, frontier))
 
     def drop(self, capability: ReadCapability) -> None:
         """Give a lease back; `since` is no longer held by it."""
         with self._metadata.transaction() as db:
-            db.execute("DELETE FROM capability WHERE id = ?", (capability.id,))
+            drop(db, capability.id)
 
     @contextmanager
     def kept(self, capability: ReadCapability) -> Iterator[None]:
@@ -157,14 +118,14 @@ class Rights:
     # Tasks
 
     def hold(
-        self, task: str, needs: Mapping[str, tuple[str, int]], capability: WriteCapability | None = None
+        self, task: str, needs: Mapping[str, tuple[str, int]], capability: TaskCapability | None = None
     ) -> dict[str, Right]:
         """Give a task the right to read its sources from where it needs them, and to read nothing else.
 
         Args:
             task: its name.
             needs: for each transform (by state key), its source and the least clock of it that it still needs.
-            capability: the exclusive right of the run that asks; None if it is not a run.
+            capability: the right to run the task, of the run that asks; None if it is not a run.
 
         Returns:
             For each transform, what it finds.
@@ -172,50 +133,42 @@ class Rights:
         Raises:
             FencedError: the capability is no longer valid, and what the task needs is no longer for this run to say.
         """
-        now = wall_clock()
-        found = {}
+        rights = {}
         with self._metadata.transaction() as db:
             if capability is not None:
-                require(db, capability)
-            rows: list[Any] = db.execute(
-                "DELETE FROM capability WHERE task = ? RETURNING transform, collection, frontier", (task,)
-            ).fetchall()
-            held = {(transform, name): frontier for transform, name, frontier in rows}
+                require_run(db, capability)
+            held = take_holds(db, task)
             for transform, (name, frontier) in needs.items():
-                since: int | None = db.execute("SELECT since FROM collection WHERE name = ?", (name,)).get
-                found[transform] = Right(since or BEGINNING, held.get((transform, name), END_OF_TIME) <= frontier)
-                if since is not None:
-                    right = ReadCapability(str(uuid.uuid4()), name, frontier)
-                    _insert(db, right, at=now, task=task, transform=transform)
-        return found
+                frontiers = frontiers_of(db, name)
+                since = frontiers[0] if frontiers else BEGINNING
+                rights[transform] = Right(since, held.get((transform, name), END_OF_TIME) <= frontier)
+                if frontiers:
+                    hold(db, task, transform, name, frontier)
+        return rights
 
     def holders(self) -> set[str]:
         """Names of the tasks that hold a right to read anything."""
         with self._metadata.snapshot() as db:
-            rows: list[Any] = db.execute("SELECT DISTINCT task FROM capability WHERE task IS NOT NULL").fetchall()
-        return {row[0] for row in rows}
+            return set(holders(db))
 
     def is_at_work(self, task: str) -> bool:
-        """Whether a process holds the right to write for a task."""
+        """Whether a process holds the right to run a task."""
         with self._metadata.transaction() as db:
             drop_ended(db)
-            return _is_at_work(db, task)
+            return is_at_work(db, task)
 
     def readers(self, names: Sequence[str]) -> set[str]:
         """Names of the tasks that hold a right to read any of these collections."""
         with self._metadata.snapshot() as db:
-            rows: list[Any] = db.execute(
-                "SELECT DISTINCT collection, task FROM capability WHERE task IS NOT NULL"
-            ).fetchall()
-        return {task for collection, task in rows if collection in names}
+            return {task for task, collections in holders(db).items() if not collections.isdisjoint(names)}
 
     def forget(self, task: str) -> bool:
         """Take from a task that is gone its right to read; False if it is at work."""
         with self._metadata.transaction() as db:
             drop_ended(db)
-            if _is_at_work(db, task):
+            if is_at_work(db, task):
                 return False
-            db.execute("DELETE FROM capability WHERE task = ?", (task,))
+            take_holds(db, task)
         return True
 
     # Since
@@ -241,32 +194,13 @@ class Rights:
         with self._metadata.transaction() as db:
             drop_ended(db)
             known = _frontiers(db, name)
-            count: int = db.execute(
-                "SELECT count(*) FROM segment WHERE collection = ? AND clock_min < ?", (name, since)
-            ).get
-            if known is None or since > known.bound or count != len(old) or not are_there(db, name, old):
+            if known is None or since > known.bound or count_below(db, name, since) != len(old):
+                return False
+            if not are_there(db, name, old):
                 return False
             replace_segments(db, name, old, new)
-            db.execute("UPDATE collection SET since = max(since, ?) WHERE name = ?", (since, name))
+            advance_since(db, name, since)
         return True
-
-
-def move_task(db: apsw.Connection, task: str, reads: Mapping[str, int]) -> None:
-    """Move a task's rights to read up to where it needs its sources now."""
-    now = wall_clock()
-    db.executemany(
-        "UPDATE capability SET frontier = max(frontier, ?), at = ? WHERE task = ? AND transform = ?",
-        [(frontier, now, task, transform) for transform, frontier in reads.items()],
-    )
-
-
-def rewind_task(db: apsw.Connection, task: str) -> None:
-    """Move a task's rights to read back to the beginning of what its sources still know."""
-    db.execute(
-        "UPDATE capability SET at = NULL,"
-        " frontier = (SELECT since FROM collection WHERE name = capability.collection) WHERE task = ?",
-        (task,),
-    )
 
 
 def _ended(capability: ReadCapability) -> FencedError:
@@ -275,44 +209,6 @@ def _ended(capability: ReadCapability) -> FencedError:
     )
 
 
-def _insert(
-    db: apsw.Connection,
-    capability: ReadCapability,
-    *,
-    at: int,
-    expires: int | None = None,
-    task: str | None = None,
-    transform: str | None = None,
-) -> None:
-    db.execute(
-        "INSERT INTO capability (id, collection, kind, epoch, frontier, expires, holder, task, transform, at)"
-        " VALUES (?, ?, 'read', 0, ?, ?, ?, ?, ?, ?)",
-        (
-            capability.id,
-            capability.collection,
-            capability.frontier,
-            expires,
-            this_process(),
-            task,
-            transform,
-            at,
-        ),
-    )
-
-
-def _is_at_work(db: apsw.Connection, task: str) -> bool:
-    return db.execute("SELECT 1 FROM capability WHERE collection = ? AND kind = 'write'", (task,)).get is not None
-
-
 def _frontiers(db: apsw.Connection, name: str) -> Frontiers | None:
-    row: Any = db.execute("SELECT since, upper FROM collection WHERE name = ?", (name,)).fetchone()
-    if row is None:
-        return None
-    holds: list[Any] = db.execute(
-        "SELECT min(frontier), task, holder FROM capability WHERE collection = ? AND kind = 'read'"
-        " GROUP BY coalesce(task, id) ORDER BY 1, task, holder",
-        (name,),
-    ).fetchall()
-    return Frontiers(
-        row[0], row[1], tuple(Hold(frontier, task, show_process(holder)) for frontier, task, holder in holds)
-    )
+    frontiers = frontiers_of(db, name)
+    return Frontiers(*frontiers, read_holds(db, name)) if frontiers else None

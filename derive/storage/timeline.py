@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import apsw
 
 from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.process import boot
+from derive.storage.metadata.timeline import Told, assign_up_to, last_assigned, tell, told
 
 Elapsed: TypeAlias = Callable[[], tuple[str, int]]
 """A clock that nobody sets: which one it is, and microseconds on it, which say nothing beside those of another."""
@@ -64,7 +65,7 @@ class Timeline:
         """Assign `count` consecutive clocks to new documents; returns the first."""
         with self._metadata.transaction() as db:
             first = self.advance(db)
-            db.execute("UPDATE timeline SET clock = ?", (first + count - 1,))
+            assign_up_to(db, first + count - 1)
         return first
 
     def read(self) -> int:
@@ -75,19 +76,17 @@ class Timeline:
     def present(self) -> int:
         """What `read` would return; a clock that is assigned later may be as early."""
         with self._metadata.snapshot() as db:
-            time_is, _ = self._time(db)
-            last: int = db.execute("SELECT clock FROM timeline").get
-        return max(time_is, last + 1)
+            return max(self._now(db).time, last_assigned(db) + 1)
 
     def time(self) -> int:
         """What time it is, whatever clocks were assigned: documents that bring their own may be a little beyond it."""
         with self._metadata.snapshot() as db:
-            return self._time(db)[0]
+            return self._now(db).time
 
     def ahead(self) -> int:
         """By how many microseconds the timeline is ahead of the wall clock, because that was set back."""
         with self._metadata.snapshot() as db:
-            return max(0, self._time(db)[0] - self.wall())
+            return max(0, self._now(db).time - self.wall())
 
     def advance(self, db: apsw.Connection) -> int:
         """Move the timeline on to the present, in a write transaction.
@@ -95,21 +94,19 @@ class Timeline:
         Returns:
             The least clock that may be assigned.
         """
-        time_is, (watch, elapsed) = self._time(db)
-        db.execute("UPDATE timeline SET time = ?, watch = ?, elapsed = ?", (time_is, watch, elapsed))
-        last: int = db.execute("SELECT clock FROM timeline").get
-        return max(time_is, last + 1)
+        now = self._now(db)
+        tell(db, now)
+        return max(now.time, last_assigned(db) + 1)
 
     def pass_now(self, db: apsw.Connection) -> int:
         """Read the present, in a write transaction: no clock assigned from here on is below it."""
         now = self.advance(db)
-        db.execute("UPDATE timeline SET clock = ?", (now - 1,))
+        assign_up_to(db, now - 1)
         return now
 
-    def _time(self, db: apsw.Connection) -> tuple[int, tuple[str, int]]:
-        """What time it is, by the wall or by what has passed since it was told last, and where the other clock is."""
-        row: Any = db.execute("SELECT time, watch, elapsed FROM timeline").fetchone()
-        told, watch, then = row
-        now = self.elapsed()
-        passed = max(0, now[1] - then) if now[0] == watch else 0
-        return max(self.wall(), told + passed - passed // _CATCH_UP), now
+    def _now(self, db: apsw.Connection) -> Told:
+        """What time it is, by the wall or by what has passed since it was told last."""
+        before = told(db)
+        watch, elapsed = self.elapsed()
+        passed = max(0, elapsed - before.elapsed) if watch == before.watch else 0
+        return Told(max(self.wall(), before.time + passed - passed // _CATCH_UP), watch, elapsed)

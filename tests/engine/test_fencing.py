@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +27,8 @@ from derive.errors import FencedError, StorageError
 from derive.shard.plan import Plan, Progress
 from derive.shard.state import task_folder
 from derive.shard.worker import Message
-from derive.storage.metadata.capability import WriteCapability
+from derive.storage.metadata.capability import TaskCapability
+from derive.storage.metadata.descriptions import TaskState
 from derive.storage.store import Store
 
 CATALOG = """
@@ -85,9 +86,9 @@ class Interrupted(Store):
         self._before = before
 
     @override
-    def acquire_exclusive(self, name: str) -> WriteCapability:
+    def acquire_task(self, name: str, shards: int, outputs: Sequence[str] = ()) -> tuple[TaskCapability, TaskState]:
         self._before()
-        return super().acquire_exclusive(name)
+        return super().acquire_task(name, shards, outputs)
 
 
 @pytest.mark.parametrize("shards", [1, 3])
@@ -146,12 +147,12 @@ def test_a_transaction_of_the_older_is_not_in_the_way_of_the_newer(world: World)
     """The older has prepared state and written segments when it is superseded; none of it stays."""
     older = world.run(shards=2)
     task = older.tasks["f/counts"]
-    commit = task._store.update_and_downgrade
+    commit = task._store.commit_task
     newer = None
 
     class TakenOver(Store):
         @override
-        def update_and_downgrade(self, *arguments: object, **named: object) -> WriteCapability:
+        def commit_task(self, *arguments: object, **named: object) -> TaskCapability:
             nonlocal newer
             if newer is None:
                 newer = same_folder(world).run()

@@ -139,7 +139,7 @@ def test_a_task_that_fails_stops_alone_and_the_run_ends(tmp_path: Path) -> None:
 def test_a_run_that_is_superseded_stops_as_a_whole(tmp_path: Path) -> None:
     world = world_of(tmp_path, "data")
     run = world.run()
-    world.store.acquire_exclusive("s/left")
+    world.store.acquire_task("s/left", 1)
     fenced = pytest.raises(FencedError, match="another flowctl has taken over 's/left'")
     with fenced, Scheduler(run, threads=4) as scheduler:
         run.until_idle(scheduler.step)

@@ -150,8 +150,8 @@ def test_a_run_that_was_superseded_does_not_say_what_its_task_needs(tmp_path: Pa
     world = world_of(tmp_path)
     second(world, {"k": "a", "n": 1})
     spec = world.catalog.derivations["n/totals"]
-    older = world.store.acquire_exclusive("n/totals")
-    world.store.acquire_exclusive("n/totals")
+    older, _ = world.store.acquire_task("n/totals", 1)
+    world.store.acquire_task("n/totals", 1)
 
     with pytest.raises(FencedError, match="another flowctl has taken over 'n/totals'"):
         hold(world.store, replace(spec, transforms=spec.transforms[:1]), {}, older)

@@ -135,12 +135,10 @@ def test_a_commit_that_steps_back_is_refused(tmp_path: Path) -> None:
     world = World(tmp_path / "data", load(write_catalog(tmp_path, CATALOG)), wall=BASE + 100_000_000)
     world.ingest("size/numbers", [{"n": 1, "at": format_rfc3339(BASE)}])
     world.step()
-    capability = world.store.acquire_exclusive("size/copies")
-    known = world.store.task("size/copies")
-    assert known is not None
+    capability, known = world.store.acquire_task("size/copies", 1, ["size/copies"])
     positions = {key: position - 1 for key, position in known.positions.items()}
-    commit = TaskCommit("size/copies", positions, known.places, {}, 5, 5)
+    commit = TaskCommit(positions, known.places, {}, 5, 5)
 
     with pytest.raises(FrontierError, match="'copy' of 'size/copies' would step back in 'size/numbers'"):
-        world.store.update_and_downgrade(capability, [], capability.frontier, task=commit)
+        world.store.commit_task(capability, commit)
     assert world.store.task("size/copies") == known

@@ -13,7 +13,7 @@ from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.storage.compaction import compact
 from derive.storage.forecast import Forecast, forecast
-from derive.storage.rights import Hold
+from derive.storage.metadata.descriptions import Hold
 
 CATALOG = """
 collections:

@@ -120,6 +120,10 @@ def to_format_4(world: World, names: list[str]) -> None:
     db.execute("UPDATE format SET version = 4")
     for table, column in NEW_COLUMNS:
         db.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+    for table in ("collection", "capability"):
+        db.execute(f"ALTER TABLE {table} ADD COLUMN epoch INTEGER NOT NULL DEFAULT 0")
+    db.execute("UPDATE collection SET epoch = coalesce((SELECT epoch FROM task WHERE task.name = collection.name), 0)")
+    db.execute("ALTER TABLE task DROP COLUMN epoch")
     for name in sorted(names, key=len):
         own, former = collection_folder(name), former_folder(name)
         db.execute("UPDATE segment SET path = replace(path, ?, ?)", (f"{own}/", f"{former}/"))

@@ -19,6 +19,7 @@ from derive.errors import FencedError
 from derive.protocol.specs import CatalogSpec
 from derive.storage.ingest import Ingestion
 from derive.storage.metadata.capability import LEASE, WriteCapability
+from derive.storage.metadata.descriptions import CollectionUpdate
 from derive.storage.metadata.process import this_process
 from derive.storage.store import Store
 from derive.storage.timeline import wall_clock
@@ -48,15 +49,19 @@ def world(catalog_of: Callable[..., CatalogSpec], tmp_path: Path) -> World:
 
 def set_lease(world: World, holder: str, expires: int) -> None:
     db = apsw.Connection(str(world.root / "metadata.db"))
-    db.execute("UPDATE capability SET holder = ?, expires = ?", (holder, expires))
+    db.execute("UPDATE capability SET holder = ?, expires = ? WHERE expires IS NOT NULL", (holder, expires))
     db.close()
 
 
 def lease(world: World) -> int:
     db = apsw.Connection(str(world.root / "metadata.db"))
-    expires: int = db.execute("SELECT expires FROM capability").get
+    expires: int = db.execute("SELECT expires FROM capability WHERE expires IS NOT NULL").get
     db.close()
     return expires
+
+
+def update(frontier: int) -> CollectionUpdate:
+    return CollectionUpdate(NAME, [], frontier)
 
 
 def sealed(world: World) -> int:
@@ -92,15 +97,15 @@ def test_l3_a_killed_run_does_not_hold_what_is_not_derived_any_more(tmp_path: Pa
 
 def test_a_task_at_work_here_holds_upper_however_late_it_is(world: World) -> None:
     """A machine that slept over night finds all its leases late."""
-    capability = world.store.acquire_exclusive(NAME)
+    capability, _ = world.store.acquire_task(NAME, 1, [NAME])
     set_lease(world, this_process(), wall_clock() - 1)
 
     assert sealed(world) == 0
-    assert world.store.update_and_downgrade(capability, [], 5_000_000).frontier == 5_000_000
+    assert world.store.commit_task(capability, None, [update(5_000_000)]).frontiers == {NAME: 5_000_000}
 
 
 def test_a_task_that_cannot_be_seen_from_here_holds_upper_for_as_long_as_its_lease(world: World) -> None:
-    capability = world.store.acquire_exclusive(NAME)
+    capability, _ = world.store.acquire_task(NAME, 1, [NAME])
 
     set_lease(world, ELSEWHERE, wall_clock() + LEASE)
     assert (sealed(world), world.store.rights.forget(NAME)) == (0, False)
@@ -108,15 +113,15 @@ def test_a_task_that_cannot_be_seen_from_here_holds_upper_for_as_long_as_its_lea
     set_lease(world, ELSEWHERE, wall_clock() - 1)
     assert (sealed(world), world.store.rights.forget(NAME)) == (9_000_000, True)
     with pytest.raises(FencedError, match="the lease to write 'l/events' ran out"):
-        world.store.update_and_downgrade(capability, [], 10_000_000)
+        world.store.commit_task(capability, None, [update(10_000_000)])
 
 
 def test_whoever_seals_or_commits_renews_what_the_process_holds(world: World) -> None:
-    capability = world.store.acquire_exclusive(NAME)
+    capability, _ = world.store.acquire_task(NAME, 1, [NAME])
     for renew in (
         lambda: world.store.seal([], 0),
-        world.store.renew_exclusive,
-        lambda: world.store.update_and_downgrade(capability, [], 0),
+        world.store.renew_tasks,
+        lambda: world.store.commit_task(capability, None, [update(0)]),
     ):
         set_lease(world, this_process(), 0)
         before = wall_clock()
@@ -125,7 +130,7 @@ def test_whoever_seals_or_commits_renews_what_the_process_holds(world: World) ->
 
 
 def test_what_a_dead_task_was_reading_is_not_kept_any_more(world: World) -> None:
-    world.store.acquire_exclusive(NAME)
+    world.store.acquire_task(NAME, 1, [NAME])
     set_lease(world, ELSEWHERE, 0)
     world.store.rights.hold(NAME, {"one": (NAME, 0)})
 

@@ -18,7 +18,7 @@ from derive.protocol.specs import CatalogSpec, CollectionSpec
 from derive.storage.compaction import compact
 from derive.storage.contents import ReadOptions, read_rows, reading
 from derive.storage.ingest import Ingestion
-from derive.storage.rights import Frontiers
+from derive.storage.metadata.descriptions import Frontiers
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.writer import INGESTED
 from derive.storage.subscription import subscribe_at
@@ -112,23 +112,22 @@ def test_files_stay_for_as_long_as_someone_reads_them(world: World) -> None:
 
 
 def test_a_task_at_rest_keeps_no_files(world: World) -> None:
-    world.store.create_task(NAME, 1)
-    writer = world.store.acquire_exclusive(NAME)
+    writer, _ = world.store.acquire_task(NAME, 1, [NAME])
     world.store.rights.hold(NAME, {"one": (NAME, 1_000_000)})
 
     compact(world.store, spec_of(world), grace=0)
     assert len(files(world)) == 5
-    world.store.drop(writer)
+    world.store.release_task(writer)
     compact(world.store, spec_of(world), grace=0)
     assert files(world) == ["compact"]
 
 
 def test_a_task_at_work_is_not_forgotten(world: World) -> None:
-    writer = world.store.acquire_exclusive(NAME)
+    writer, _ = world.store.acquire_task(NAME, 1, [NAME])
     world.store.rights.hold(NAME, {"one": (NAME, 1_000_000)})
 
     assert not world.store.rights.forget(NAME)
-    world.store.drop(writer)
+    world.store.release_task(writer)
     assert world.store.rights.forget(NAME)
 
 

@@ -19,6 +19,7 @@ from derive.storage.contents import ReadOptions, read_rows
 from derive.storage.ingest import Ingestion
 from derive.storage.inputs.csv_rows import csv_rows
 from derive.storage.inputs.json_lines import json_lines
+from derive.storage.metadata.descriptions import CollectionUpdate
 from derive.storage.segments.partition import compile_labels
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.rows import WrittenRows
@@ -130,12 +131,13 @@ def test_upper_never_moves_backwards(world: World) -> None:
 
 def test_l5_a_superseded_writer_commits_nothing(world: World) -> None:
     world.store.create(world.catalog.collections["s/events"])
-    older = world.store.acquire_exclusive("s/events")
-    newer = world.store.acquire_exclusive("s/events")
+    older, _ = world.store.acquire_task("s/events", 1, ["s/events"])
+    newer, _ = world.store.acquire_task("s/events", 1, ["s/events"])
+    update = CollectionUpdate("s/events", [], 5_000_000)
 
     with pytest.raises(FencedError, match="another flowctl has taken over 's/events'"):
-        world.store.update_and_downgrade(older, [], 5_000_000)
-    assert world.store.update_and_downgrade(newer, [], 5_000_000).frontier == 5_000_000
+        world.store.commit_task(older, None, [update])
+    assert world.store.commit_task(newer, None, [update]).frontiers == {"s/events": 5_000_000}
 
 
 def test_reading_at_a_time_that_is_not_known_yet(world: World) -> None:

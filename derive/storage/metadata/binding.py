@@ -14,7 +14,9 @@ import orjson
 from derive.errors import StorageError
 from derive.position import Position
 from derive.protocol.specs import CollectionSpec
-from derive.storage.metadata.lease import drop_ended
+from derive.storage.metadata.capability import drop_ended, least_write_frontier
+from derive.storage.metadata.segment import segment_paths
+from derive.storage.metadata.tasks import read_task
 from derive.time.frontier import BEGINNING
 
 
@@ -29,7 +31,7 @@ def bind(db: apsw.Connection, spec: CollectionSpec) -> None:
     row = db.execute("SELECT key, partitions FROM collection WHERE name = ?", (spec.name,)).get
     if row is None:
         values = (spec.name, key, partitions, BEGINNING, BEGINNING)
-        db.execute("INSERT INTO collection VALUES (?, ?, ?, ?, ?, 0)", values)
+        db.execute("INSERT INTO collection VALUES (?, ?, ?, ?, ?)", values)
     elif row != (key, partitions):
         drop_ended(db)
         if not _is_empty(db, spec.name):
@@ -52,9 +54,7 @@ def check_partitions(db: apsw.Connection, name: str, fields: Sequence[str]) -> N
 
 def _is_empty(db: apsw.Connection, name: str) -> bool:
     """Whether a collection holds no document, and nobody is writing any."""
-    segments = db.execute("SELECT 1 FROM segment WHERE collection = ?", (name,)).get
-    writers = db.execute("SELECT 1 FROM capability WHERE collection = ? AND kind = 'write'", (name,)).get
-    return segments is None and writers is None
+    return not segment_paths(db, name) and least_write_frontier(db, name) is None
 
 
 def _bound(
@@ -63,8 +63,9 @@ def _bound(
     """The error of a collection that is stored otherwise than the catalog says; a change is `(what, now, before)`."""
     stored = " and ".join(f"with {what} {before}" for what, now, before in changes if now != before)
     says = " and ".join(now for _, now, before in changes if now != before)
-    is_derived = db.execute("SELECT 1 FROM task WHERE name = ?", (name,)).get is not None
-    start_over = f"start over: flowctl reset --task {name}" if is_derived else "remove the data folder to start over"
+    start_over = (
+        f"start over: flowctl reset --task {name}" if read_task(db, name) else "remove the data folder to start over"
+    )
     return StorageError(
         f"collection '{name}' was stored {stored}, and the catalog now says {says}",
         position=position,

@@ -21,7 +21,7 @@ from derive.failpoint import reach
 from derive.storage.layout import move_former
 from derive.storage.metadata.process import is_stopped, lock_holder
 
-FORMAT = 5
+FORMAT = 6
 """Version of the tables below."""
 
 _TABLES = """
@@ -115,7 +115,34 @@ ALTER TABLE task ADD COLUMN fingerprints TEXT NOT NULL DEFAULT '{}';    -- JSON:
 ALTER TABLE task ADD COLUMN edits TEXT NOT NULL DEFAULT '[]';   -- JSON array of [part, message, hint, at]
 """
 
-_UPGRADES = {1: _GARBAGE, 2: _READS, 3: _PLACES, 4: _TIME + _EDITS}
+_RUNS = """
+ALTER TABLE task ADD COLUMN epoch INTEGER NOT NULL DEFAULT 0;   -- counts who has held the right to run it
+UPDATE task SET epoch = (SELECT epoch FROM collection WHERE collection.name = task.name);
+-- Of a task that was reset its epoch stays, with no shards, so that it never goes back.
+INSERT INTO task (name, shards, positions, epoch)
+    SELECT name, 0, '{}', epoch FROM collection WHERE epoch > 0 AND name NOT IN (SELECT name FROM task);
+ALTER TABLE collection DROP COLUMN epoch;
+ALTER TABLE capability RENAME TO former;
+CREATE TABLE capability (
+    id TEXT PRIMARY KEY,
+    kind TEXT NOT NULL CHECK (kind IN ('read', 'write', 'run')),
+    collection TEXT REFERENCES collection,  -- to read or write; NULL for the right to run a task
+    task TEXT,                              -- that runs, or for which it is; NULL for leases to ingest or to read
+    transform TEXT,                         -- for which of its transforms (by state key) it is read
+    frontier INTEGER,                       -- `since`, or `upper`, does not pass it; NULL for the right to run a task
+    expires INTEGER,    -- microseconds since the Unix epoch; NULL: a task's, to read until that is taken away, and to
+                        -- write for as long as it has the right to run
+    at INTEGER,                             -- files replaced before are not read any more; NULL: none is being read
+    holder TEXT NOT NULL                    -- the process, as derive/storage/metadata/process.py names it
+) WITHOUT ROWID;
+-- Whoever runs a task with an older flowctl is superseded.
+INSERT INTO capability (id, kind, collection, task, transform, frontier, expires, at, holder)
+    SELECT id, kind, collection, task, transform, frontier, expires, iif(task IS NULL, at, NULL), holder
+    FROM former WHERE epoch = 0;
+DROP TABLE former;
+"""
+
+_UPGRADES = {1: _GARBAGE, 2: _READS, 3: _PLACES, 4: _TIME + _EDITS, 5: _RUNS}
 """From each older version of the tables, what makes the next one of it."""
 
 _SHARED_FOLDERS = 4

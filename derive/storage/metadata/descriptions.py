@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from derive.time.positions import Place
+from derive.time.segment import Segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,19 +83,70 @@ class TaskCommit:
     """A task's side of a transaction: what commits together with its documents (law L2).
 
     Attributes:
-        task: name of the task.
         positions: new positions of its transforms.
         places: what they are positions in, as in `TaskState`.
         shards: by number of each shard that took part, the name of the attempt that prepared its state.
         documents_in: documents processed in this transaction.
         documents_out: documents published in it.
         needs: for each transform (by state key), the clock from which on it still needs its source.
+        may_step_back: positions may be before those that are kept, because the task's endpoint has a checkpoint of its
+            own, and says that it is there.
     """
 
-    task: str
     positions: Mapping[str, int]
     places: Mapping[str, Place]
     shards: Mapping[int, str]
     documents_in: int
     documents_out: int
     needs: Mapping[str, int] = field(default_factory=dict)
+    may_step_back: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionUpdate:
+    """What a transaction of a task writes to one collection.
+
+    Attributes:
+        collection: its name.
+        segments: durable files.
+        frontier: the task writes nothing below it any more; above every clock in `segments`.
+    """
+
+    collection: str
+    segments: Sequence[Segment]
+    frontier: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Who holds the `since` of a collection back.
+
+    Attributes:
+        frontier: clock from which on they need it.
+        task: name of the task; None for a reader with a lease.
+        holder: the process, `host:pid`.
+    """
+
+    frontier: int
+    task: str | None
+    holder: str
+
+
+@dataclass(frozen=True, slots=True)
+class Frontiers:
+    """Between which times a collection is exact and final.
+
+    Attributes:
+        since: its contents are exact from here on.
+        upper: everything below is final.
+        holds: who holds `since` back, the least first.
+    """
+
+    since: int
+    upper: int
+    holds: tuple[Hold, ...]
+
+    @property
+    def bound(self) -> int:
+        """How far `since` may move now."""
+        return max(self.since, min([self.upper, *(hold.frontier for hold in self.holds)]))

@@ -8,9 +8,8 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from derive.errors import FlowError
-from derive.storage.metadata.capability import LEASE, RENEW_SECONDS
+from derive.storage.metadata.capability import RENEW_SECONDS, renew
 from derive.storage.metadata.database import Metadata
-from derive.storage.timeline import wall_clock
 
 
 @contextmanager
@@ -38,4 +37,4 @@ def _renew(path: Path, identifier: str, every: float, done: threading.Event) -> 
     while not done.wait(every):
         # A failure is not told: the next time may do, and else the lease runs out, which its holder finds.
         with suppress(FlowError), closing(Metadata(path)) as metadata, metadata.transaction() as db:
-            db.execute("UPDATE capability SET expires = ? WHERE id = ?", (wall_clock() + LEASE, identifier))
+            renew(db, identifier)

@@ -1,7 +1,12 @@
-"""Tasks as the metadata keeps them: what is known of one, and what a transaction of it changes."""
+"""Tasks in the metadata database: what is known of one, and what a transaction of it changes.
+
+A task has an epoch, which counts who has held the right to run it and never goes back, also when the task is reset:
+what is left of a task then is its name, its epoch, and no shards.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import apsw
@@ -9,15 +14,15 @@ import orjson
 
 from derive.errors import FrontierError
 from derive.storage.metadata.descriptions import Edit, TaskCommit, TaskState
-from derive.storage.rights import move_task
+from derive.storage.metadata.read_rights import move_holds
 from derive.time.positions import Place
 
 
 def read_task(db: apsw.Connection, name: str) -> TaskState | None:
-    """What is known of a task; None if it has never run."""
+    """What is known of a task; None if it has never run, or not since it was reset."""
     row: Any = db.execute(
         "SELECT shards, positions, error, documents_in, documents_out, transactions, places, fingerprints,"
-        " edits FROM task WHERE name = ?",
+        " edits FROM task WHERE name = ? AND shards > 0",
         (name,),
     ).fetchone()
     numbered: list[Any] = db.execute("SELECT number, token FROM shard WHERE task = ?", (name,)).fetchall()
@@ -39,43 +44,86 @@ def read_task(db: apsw.Connection, name: str) -> TaskState | None:
     )
 
 
-def commit_task(db: apsw.Connection, task: TaskCommit) -> None:
+def begin_epoch(db: apsw.Connection, name: str, shards: int) -> int:
+    """Begin a new epoch of a task, whose number of shards is fixed now if it has never run; returns the epoch."""
+    epoch: int = db.execute(
+        "INSERT INTO task (name, shards, positions, epoch) VALUES (?, ?, '{}', 1) ON CONFLICT DO UPDATE SET"
+        " epoch = epoch + 1, shards = iif(shards = 0, excluded.shards, shards) RETURNING epoch",
+        (name, shards),
+    ).get
+    return epoch
+
+
+def replace_shards(db: apsw.Connection, name: str, shards: int, tokens: Mapping[int, str]) -> None:
+    """Give a task another number of shards; those that have state have a token by their number."""
+    db.execute("UPDATE task SET shards = ? WHERE name = ?", (shards, name))
+    db.execute("DELETE FROM shard WHERE task = ?", (name,))
+    db.executemany("INSERT INTO shard VALUES (?, ?, ?)", [(name, number, token) for number, token in tokens.items()])
+
+
+def write_edits(db: apsw.Connection, name: str, fingerprints: Mapping[str, str], edits: Sequence[Edit]) -> None:
+    """Record what a task consists of, and what was edited under its output, as in `TaskState`."""
+    rows = [[edit.part, edit.message, edit.hint, edit.at] for edit in edits]
+    db.execute(
+        "UPDATE task SET fingerprints = ?, edits = ? WHERE name = ?",
+        (orjson.dumps(dict(fingerprints)).decode(), orjson.dumps(rows).decode(), name),
+    )
+
+
+def write_error(db: apsw.Connection, name: str, error: str) -> None:
+    """Record, as JSON, why a task stopped."""
+    db.execute("UPDATE task SET error = ? WHERE name = ?", (error, name))
+
+
+def forget_task(db: apsw.Connection, name: str) -> None:
+    """Forget all that is known of a task but its epoch; whoever runs it is superseded."""
+    epoch: int | None = db.execute("SELECT epoch FROM task WHERE name = ?", (name,)).get
+    if epoch is None:
+        return
+    db.execute("DELETE FROM capability WHERE task = ? AND kind = 'run'", (name,))
+    db.execute("DELETE FROM shard WHERE task = ?", (name,))
+    db.execute("DELETE FROM task WHERE name = ?", (name,))
+    db.execute("INSERT INTO task (name, shards, positions, epoch) VALUES (?, 0, '{}', ?)", (name, epoch + 1))
+
+
+def advance_task(db: apsw.Connection, name: str, commit: TaskCommit) -> None:
     """Move a task on, in the write transaction in which its documents are committed.
 
     Raises:
         FrontierError: a transform would step back.
     """
-    _check_positions(db, task)
+    if not commit.may_step_back:
+        _check_positions(db, name, commit)
     db.execute(
         "UPDATE task SET positions = ?, places = ?, error = NULL, documents_in = documents_in + ?,"
         " documents_out = documents_out + ?, transactions = transactions + ? WHERE name = ?",
         (
-            orjson.dumps(dict(task.positions)).decode(),
-            orjson.dumps({key: list(place) for key, place in task.places.items()}).decode(),
-            task.documents_in,
-            task.documents_out,
-            int(task.documents_in > 0),
-            task.task,
+            orjson.dumps(dict(commit.positions)).decode(),
+            orjson.dumps({key: list(place) for key, place in commit.places.items()}).decode(),
+            commit.documents_in,
+            commit.documents_out,
+            int(commit.documents_in > 0),
+            name,
         ),
     )
     db.executemany(
         "INSERT INTO shard VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET token = excluded.token",
-        [(task.task, number, token) for number, token in task.shards.items()],
+        [(name, number, token) for number, token in commit.shards.items()],
     )
-    move_task(db, task.task, task.needs)
+    move_holds(db, name, commit.needs, may_step_back=commit.may_step_back)
 
 
-def _check_positions(db: apsw.Connection, task: TaskCommit) -> None:
+def _check_positions(db: apsw.Connection, name: str, commit: TaskCommit) -> None:
     """Require that no transform steps back in its source, which would derive documents twice.
 
     Positions are adjusted clocks, and count from the clocks of the source by an offset that the catalog may change.
     """
-    row: Any = db.execute("SELECT positions, places FROM task WHERE name = ?", (task.task,)).fetchone()
+    row: Any = db.execute("SELECT positions, places FROM task WHERE name = ?", (name,)).fetchone()
     before = orjson.loads(row[0])
     places = {key: Place(*place) for key, place in orjson.loads(row[1]).items()}
-    for key, position in task.positions.items():
-        old, new = places.get(key), task.places.get(key)
+    for key, position in commit.positions.items():
+        old, new = places.get(key), commit.places.get(key)
         if key not in before or old is None or new is None or old.source != new.source:
             continue
         if position - new.offset < before[key] - old.offset:
-            raise FrontierError(f"'{key}' of '{task.task}' would step back in '{new.source}'; nothing was committed")
+            raise FrontierError(f"'{key}' of '{name}' would step back in '{new.source}'; nothing was committed")

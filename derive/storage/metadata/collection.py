@@ -1,0 +1,54 @@
+"""Collections in the metadata database: their frontiers, and what is known of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import apsw
+
+from derive.storage.metadata.capability import least_write_frontier
+from derive.storage.metadata.descriptions import Collection
+from derive.time.frontier import BEGINNING
+
+
+def read_collection(db: apsw.Connection, name: str) -> Collection | None:
+    """What is known of a collection; None if nothing is stored under this name."""
+    row: Any = db.execute(
+        "SELECT name, since, upper, coalesce(sum(documents), 0), count(segment.id), coalesce(sum(bytes), 0)"
+        " FROM collection LEFT JOIN segment ON collection = name WHERE name = ? GROUP BY name",
+        (name,),
+    ).fetchone()
+    return Collection(*row) if row else None
+
+
+def frontiers_of(db: apsw.Connection, name: str) -> tuple[int, int] | None:
+    """The `since` and the `upper` of a collection; None if nothing is stored under this name."""
+    row: tuple[int, int] | None = db.execute("SELECT since, upper FROM collection WHERE name = ?", (name,)).fetchone()
+    return row
+
+
+def upper_of(db: apsw.Connection, name: str) -> int:
+    """The `upper` of a collection, which is at its beginning if nothing is stored under this name."""
+    frontiers = frontiers_of(db, name)
+    return BEGINNING if frontiers is None else frontiers[1]
+
+
+def advance_upper(db: apsw.Connection, name: str, frontier: int) -> int:
+    """Advance the `upper` of a collection to a frontier, or as far as those who write it allow; returns it."""
+    least = least_write_frontier(db, name)
+    bound = frontier if least is None else min(least, frontier)
+    db.execute("UPDATE collection SET upper = max(upper, ?) WHERE name = ?", (bound, name))
+    return upper_of(db, name)
+
+
+def advance_since(db: apsw.Connection, name: str, since: int) -> None:
+    """Move the `since` of a collection up, if it is not there yet."""
+    db.execute("UPDATE collection SET since = max(since, ?) WHERE name = ?", (since, name))
+
+
+def empty_collection(db: apsw.Connection, name: str) -> None:
+    """Forget what a collection holds, and take from everyone the right to write it and leases to read it."""
+    db.execute("UPDATE collection SET since = ?, upper = ? WHERE name = ?", (BEGINNING, BEGINNING, name))
+    db.execute("DELETE FROM capability WHERE collection = ? AND (task IS NULL OR kind = 'write')", (name,))
+    db.execute("DELETE FROM segment WHERE collection = ?", (name,))
+    db.execute("DELETE FROM replaced WHERE collection = ?", (name,))

@@ -1,0 +1,96 @@
+"""Segments in the metadata database: which files are part of a collection, and which were."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import apsw
+import orjson
+
+from derive.storage.timeline import wall_clock
+from derive.time.segment import Segment
+
+
+def read_segments(db: apsw.Connection, name: str, begin: int) -> list[Segment]:
+    """Segments of a collection that hold clocks from `begin` on, by clock."""
+    rows: list[Any] = db.execute(
+        "SELECT path, partition, clock_min, clock_max, documents, bytes FROM segment"
+        " WHERE collection = ? AND clock_max >= ? ORDER BY clock_min, id",
+        (name, begin),
+    ).fetchall()
+    return [Segment(name, row[0], tuple(orjson.loads(row[1])), *row[2:]) for row in rows]
+
+
+def insert_segments(db: apsw.Connection, name: str, segments: Sequence[Segment]) -> None:
+    """Make segments part of a collection."""
+    db.executemany(
+        "INSERT INTO segment (collection, path, partition, clock_min, clock_max, documents, bytes)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [
+            (name, s.path, orjson.dumps(s.partition).decode(), s.clock_min, s.clock_max, s.documents, s.bytes)
+            for s in segments
+        ],
+    )
+
+
+def replace_segments(db: apsw.Connection, name: str, old: Sequence[Segment], new: Sequence[Segment]) -> None:
+    """Put segments in the place of others, whose files wait to be removed."""
+    now = wall_clock()
+    db.executemany("DELETE FROM segment WHERE path = ?", [(segment.path,) for segment in old])
+    db.executemany("INSERT INTO replaced VALUES (?, ?, ?)", [(segment.path, name, now) for segment in old])
+    insert_segments(db, name, new)
+
+
+def segment_paths(db: apsw.Connection, name: str) -> list[str]:
+    """Paths of the segments of a collection."""
+    rows: list[Any] = db.execute("SELECT path FROM segment WHERE collection = ?", (name,)).fetchall()
+    return [row[0] for row in rows]
+
+
+def are_there(db: apsw.Connection, name: str, segments: Sequence[Segment]) -> bool:
+    """Whether all these segments are still part of a collection."""
+    return set(segment_paths(db, name)).issuperset(segment.path for segment in segments)
+
+
+def count_below(db: apsw.Connection, name: str, clock: int) -> int:
+    """How many segments of a collection hold clocks below this one."""
+    count: int = db.execute("SELECT count(*) FROM segment WHERE collection = ? AND clock_min < ?", (name, clock)).get
+    return count
+
+
+def last_clock(db: apsw.Connection, name: str) -> int | None:
+    """The greatest clock that a collection holds; None if it holds none."""
+    clock: int | None = db.execute("SELECT max(clock_max) FROM segment WHERE collection = ?", (name,)).get
+    return clock
+
+
+# Files that are not, or no longer, part of a collection
+
+
+def known_paths(db: apsw.Connection, name: str) -> set[str]:
+    """Paths of a collection's segments, and of those that were replaced."""
+    rows: list[Any] = db.execute("SELECT path FROM replaced WHERE collection = ?", (name,)).fetchall()
+    return {*segment_paths(db, name), *(row[0] for row in rows)}
+
+
+def replaced_before(db: apsw.Connection, at: int) -> list[tuple[str, str, int]]:
+    """Paths of segments that were replaced before a wall-clock time, with their collection and when they were."""
+    rows: list[Any] = db.execute("SELECT path, collection, at FROM replaced WHERE at < ?", (at,)).fetchall()
+    return rows
+
+
+def forget_replaced(db: apsw.Connection, paths: Sequence[str]) -> None:
+    """Forget replaced segments, whose files are gone."""
+    db.executemany("DELETE FROM replaced WHERE path = ?", [(path,) for path in paths])
+
+
+def abandoned_by(db: apsw.Connection, name: str) -> list[str]:
+    """Identifiers of the rights to ingest into a collection whose holders never came to their end."""
+    rows: list[Any] = db.execute("SELECT id FROM abandoned WHERE collection = ?", (name,)).fetchall()
+    return [row[0] for row in rows]
+
+
+def forget_abandoned(db: apsw.Connection, identifiers: Sequence[str]) -> None:
+    """Forget abandoned rights, whose files are gone."""
+    db.executemany("DELETE FROM abandoned WHERE id = ?", [(identifier,) for identifier in identifiers])

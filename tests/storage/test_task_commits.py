@@ -1,0 +1,135 @@
+"""A task is no collection: it has an epoch and positions of its own, and writes several collections, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import World
+
+from derive.errors import FencedError, FrontierError
+from derive.protocol.specs import CatalogSpec
+from derive.storage.metadata.descriptions import CollectionUpdate, TaskCommit
+from derive.time.positions import Place
+from derive.time.segment import Segment
+
+CATALOG = """
+collections:
+  t/source:
+    key: [/id]
+    schema: {type: object, required: [id], properties: {id: {type: integer}}}
+  t/one:
+    key: [/id]
+    schema: {type: object, required: [id], properties: {id: {type: integer}}}
+  t/two:
+    key: [/id]
+    schema: {type: object, required: [id], properties: {id: {type: integer}}}
+"""
+TASK = "t/task"
+PLACES = {"read": Place("t/source", 0)}
+
+
+@pytest.fixture
+def world(catalog_of: Callable[..., CatalogSpec], tmp_path: Path) -> World:
+    world = World(tmp_path / "data", catalog_of(CATALOG), wall=1_000_000)
+    for spec in world.catalog.collections.values():
+        world.store.create(spec)
+    return world
+
+
+def commit_of(position: int, *, may_step_back: bool = False) -> TaskCommit:
+    needs = {"read": position}
+    return TaskCommit({"read": position}, PLACES, {0: f"at-{position}"}, 1, 1, needs, may_step_back)
+
+
+def test_l2_one_commit_moves_a_task_and_all_that_it_writes(world: World) -> None:
+    capability, _ = world.store.acquire_task(TASK, 2, ["t/one", "t/two"])
+    updates = [CollectionUpdate("t/one", [], 5_000_000), CollectionUpdate("t/two", [], 7_000_000)]
+
+    capability = world.store.commit_task(capability, commit_of(4_000_000), updates)
+
+    state = world.store.task(TASK)
+    assert state is not None
+    assert (state.shards, state.positions, state.tokens) == (2, {"read": 4_000_000}, {0: "at-4000000"})
+    assert capability.frontiers == {"t/one": 5_000_000, "t/two": 7_000_000}
+    assert (world.store.upper("t/one"), world.store.upper("t/two")) == (5_000_000, 7_000_000)
+
+
+def test_l2_if_one_collection_cannot_be_written_nothing_is_committed(world: World) -> None:
+    world.store.seal(["t/two"], 9_000_000)
+    capability, before = world.store.acquire_task(TASK, 1, ["t/one", "t/two"])
+    early = Segment("t/two", "early.parquet", (), 8_000_000, 8_000_000, 1, 1)
+    updates = [CollectionUpdate("t/one", [], 10_000_000), CollectionUpdate("t/two", [early], 10_000_000)]
+
+    with pytest.raises(FrontierError, match="do not fit 't/two'"):
+        world.store.commit_task(capability, commit_of(4_000_000), updates)
+
+    assert world.store.task(TASK) == before
+    assert world.store.upper("t/one") == 0
+
+
+def test_a_task_that_writes_no_collection_is_at_work_and_holds_no_upper(world: World) -> None:
+    capability, _ = world.store.acquire_task(TASK, 1)
+    world.store.commit_task(capability, commit_of(4_000_000))
+
+    assert world.store.rights.is_at_work(TASK)
+    assert world.store.seal(["t/one"], 9_000_000) == {"t/one": 9_000_000}
+    world.store.release_task(capability)
+    assert not world.store.rights.is_at_work(TASK)
+
+
+def test_positions_step_back_only_where_the_commit_says_so(world: World) -> None:
+    capability, _ = world.store.acquire_task(TASK, 1)
+    world.store.seal(["t/source"], 9_000_000)
+    world.store.rights.hold(TASK, {"read": ("t/source", 0)}, capability)
+    world.store.commit_task(capability, commit_of(6_000_000))
+    frontiers = world.store.rights.frontiers("t/source")
+    assert frontiers is not None
+    assert frontiers.bound == 6_000_000
+
+    with pytest.raises(FrontierError, match="'read' of 't/task' would step back in 't/source'"):
+        world.store.commit_task(capability, commit_of(5_000_000))
+    world.store.commit_task(capability, commit_of(5_000_000, may_step_back=True))
+
+    state = world.store.task(TASK)
+    frontiers = world.store.rights.frontiers("t/source")
+    assert state is not None
+    assert frontiers is not None
+    assert (state.positions, frontiers.bound) == ({"read": 5_000_000}, 5_000_000)
+
+
+def test_l5_the_epoch_of_a_task_goes_on_after_a_reset(world: World) -> None:
+    older, _ = world.store.acquire_task(TASK, 3)
+    world.store.commit_task(older, commit_of(4_000_000))
+    world.store.reset([TASK])
+    assert world.store.task(TASK) is None
+
+    with pytest.raises(FencedError, match="another flowctl has taken over 't/task'"):
+        world.store.commit_task(older, commit_of(5_000_000))
+    newer, state = world.store.acquire_task(TASK, 2)
+
+    assert newer.epoch > older.epoch + 1
+    assert (state.shards, state.positions, state.tokens) == (2, {}, {})
+
+
+def test_l5_two_tasks_do_not_write_one_collection(world: World) -> None:
+    first, before = world.store.acquire_task("t/first", 1, ["t/one"])
+    second, _ = world.store.acquire_task("t/second", 1, ["t/one"])
+
+    with pytest.raises(FencedError, match="another flowctl has taken over 't/one'"):
+        world.store.commit_task(first, commit_of(4_000_000), [CollectionUpdate("t/one", [], 5_000_000)])
+    world.store.commit_task(second, None, [CollectionUpdate("t/one", [], 6_000_000)])
+
+    assert world.store.task("t/first") == before
+    assert world.store.upper("t/one") == 6_000_000
+
+
+def test_an_older_holder_that_gives_up_leaves_the_newer_at_work(world: World) -> None:
+    older, _ = world.store.acquire_task(TASK, 1, ["t/one"])
+    newer, _ = world.store.acquire_task(TASK, 1, ["t/one"])
+
+    world.store.release_task(older)
+
+    assert world.store.rights.is_at_work(TASK)
+    assert world.store.commit_task(newer, commit_of(4_000_000)) == newer
