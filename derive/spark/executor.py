@@ -7,12 +7,8 @@ combined. What a shuffle delivers has no order, so it is always sorted again (la
 
 from __future__ import annotations
 
-import logging
-import os
 import re
 import shutil
-import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -26,7 +22,7 @@ from derive.shard.packets import DELIVERED, OWNER, PACKETS, PLACE
 from derive.shard.plan import Plan, Progress
 from derive.shard.worker import Message, progress_folder, run_alone, run_combine, run_lambdas, run_shuffle
 from derive.spark.columns import spark_columns
-from derive.spark.java import archive_options, ensure_java, java_options
+from derive.spark.session import start_session
 
 if TYPE_CHECKING:
     from pyspark import TaskContext
@@ -36,69 +32,6 @@ _NUMBER = "id"
 _PACKETS = spark_columns(PACKETS)
 _MESSAGES = "message string"
 _POLL_SECONDS = 0.2
-
-
-def start_session(master: str | None, log_file: Path, conf: Mapping[str, str]) -> SparkSession:
-    """Start Spark, quietly: its log goes to `log_file`.
-
-    Args:
-        master: Spark master URL; None for this machine's cores.
-        log_file: where the virtual machine logs.
-        conf: settings of Spark, which go before ours.
-
-    Raises:
-        TaskError: Spark does not start.
-    """
-    java_home = ensure_java()
-    log_file.parent.mkdir(parents=True, exist_ok=True)
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    from pyspark.errors import PySparkException
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.appName("flowctl").master(master or f"local[{os.cpu_count()},4]")
-    for name, value in {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.extraJavaOptions": java_options(log_file, *archive_options(java_home)),
-        "spark.driver.memory": os.environ.get("FLOW_DRIVER_MEMORY", "2g"),
-        "spark.sql.adaptive.enabled": "false",
-        "spark.speculation": "false",
-        "spark.scheduler.mode": "FAIR",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-        "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
-        "spark.sql.parquet.enableVectorizedReader": "true",
-        "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
-        "spark.sql.files.openCostInBytes": "65536",
-        "spark.sql.files.maxPartitionBytes": str(32 << 20),
-        "spark.sql.ansi.enabled": "false",
-        "spark.shuffle.sort.bypassMergeThreshold": "1000",
-        "spark.python.daemon.module": "derive.spark.daemon",
-    }.items():
-        builder = builder.config(name, value)
-    if master is None:
-        builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
-    for name, value in conf.items():
-        builder = builder.config(name, value)
-    try:
-        session: SparkSession = builder.getOrCreate()
-    except (PySparkException, RuntimeError, OSError) as exc:
-        raise TaskError(f"Spark does not start with Java at {java_home}: {exc}", hint=f"see {log_file}") from exc
-    session.sparkContext.setLogLevel("WARN")
-    _own_interrupts()
-    return session
-
-
-def _own_interrupts() -> None:
-    """Make Ctrl-C a plain `KeyboardInterrupt` again.
-
-    PySpark's handler calls Java from inside a call to Java, which fails with a page of tracebacks; stopping the session
-    ends its jobs just as well. What py4j logs of a call that was interrupted is of no use to anyone.
-    """
-    logging.getLogger().addHandler(logging.NullHandler())
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class SparkExecutor:
