@@ -1,8 +1,8 @@
 """The Spark executor: shuffles, sorts, scales out and retries.
 
-Only descriptors and messages pass through the driver. Where documents must meet by key, Spark shuffles packets of them:
-first to the shard that owns the shuffle key; then what the shards published to the owner of the output key, to be
-combined. What a shuffle delivers has no order, so it is always sorted again (law L4).
+Only descriptors and messages pass through the driver. A transaction is carried out in stages, and Spark shuffles
+packets of documents from one to the next, each to its owner. What a shuffle delivers has no order, so it is always
+sorted again (law L4).
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
 from derive.errors import DiskFullError, EngineLostError, InternalError, LostError, OutdatedError, TaskError
 from derive.shard.packets import DELIVERED, OWNER, PACKETS, PLACE
 from derive.shard.plan import Plan, Progress
-from derive.shard.worker import Message, progress_folder, run_alone, run_combine, run_lambdas, run_shuffle
+from derive.shard.stages import MESSAGE, MESSAGES, Stage, Stages, stages_of
+from derive.shard.worker import Message, progress_folder
 from derive.spark.columns import spark_columns
 from derive.spark.session import start_session
 
@@ -30,8 +31,11 @@ if TYPE_CHECKING:
 
 _NUMBER = "id"
 _PACKETS = spark_columns(PACKETS)
-_MESSAGES = "message string"
+_MESSAGES = spark_columns(MESSAGES)
 _POLL_SECONDS = 0.2
+
+_Run: TypeAlias = "Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]"
+"""What Spark runs on a partition."""
 
 
 class SparkExecutor:
@@ -114,36 +118,35 @@ class SparkExecutor:
         session = self.session
         with self.explained(f"of '{plan.spec.name}'"), _Watch(plan, progress):
             session.sparkContext.setLocalProperty("spark.scheduler.pool", plan.spec.name)
-            return self._run(session, plan)
+            return self._run(session, stages_of(plan))
 
-    def _run(self, session: SparkSession, plan: Plan) -> list[Message]:
+    @staticmethod
+    def _run(session: SparkSession, work: Stages) -> list[Message]:
         # A task's number is its partition's; only packets are shuffled.
-        if plan.shape == "sharded" and not plan.is_small:
-            packets = _numbers(session, len(plan.slices) - 1).mapInArrow(_shuffle(plan), _PACKETS)
-            published = _delivered(packets, plan).mapInArrow(_lambdas(plan), _PACKETS)
-            messages = _delivered(published, plan).mapInArrow(_combine(plan), _MESSAGES)
-        else:
-            messages = _numbers(session, plan.tasks).mapInArrow(_alone(plan), _MESSAGES)
-        return [Message.from_json(row.message) for row in messages.collect()]
+        runs = [_first(work.stages[0]), *map(_later, work.stages[1:])]
+        rows = _numbers(session, work.tasks)
+        for run in runs[:-1]:
+            rows = _delivered(rows.mapInArrow(run, _PACKETS), work.owners)
+        return [Message.from_json(row[MESSAGE]) for row in rows.mapInArrow(runs[-1], _MESSAGES).collect()]
 
     def cancel(self) -> None:
         """Cancel all jobs; the executor runs no more of them."""
         self._is_cancelled = True
         if self._session is not None:
-            with _where_java_lives():
+            with _unless_java_is_gone():
                 self._session.sparkContext.cancelAllJobs()
 
     def close(self) -> None:
         """Stop Spark, if it was started."""
         if self._session is not None:
-            with _where_java_lives():
+            with _unless_java_is_gone():
                 self._session.stop()
             self._session = None
 
 
 @contextmanager
-def _where_java_lives() -> Iterator[None]:
-    """Do what a virtual machine that is gone has no need of."""
+def _unless_java_is_gone() -> Iterator[None]:
+    """Pass over what a virtual machine that is gone has no need of."""
     from py4j.protocol import Py4JNetworkError
 
     with suppress(Py4JNetworkError, ConnectionError):
@@ -162,42 +165,28 @@ def _numbers(session: SparkSession, count: int) -> DataFrame:
     return session.range(0, count, 1, max(count, 1))
 
 
-def _delivered(packets: DataFrame, plan: Plan) -> DataFrame:
+def _delivered(packets: DataFrame, owners: int) -> DataFrame:
     """Packets with their owners, in order of place."""
-    owned = packets.repartitionById(plan.shards, OWNER)
+    owned = packets.repartitionById(owners, OWNER)
     return owned.select(*DELIVERED).sortWithinPartitions(PLACE)
 
 
-def _alone(plan: Plan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _first(stage: Stage) -> _Run:
+    """A stage whose partitions hold the numbers of its tasks."""
+
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(_NUMBER).to_pylist():
-                messages = run_alone(plan, number, _attempt())
-                yield pa.RecordBatch.from_pydict({"message": [message.to_json() for message in messages]})
+                yield from stage(number, iter(()), _attempt())
 
     return run
 
 
-def _shuffle(plan: Plan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _later(stage: Stage) -> _Run:
+    """A stage whose partitions hold the packets that are addressed to its tasks."""
+
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(_NUMBER).to_pylist():
-                yield from run_shuffle(plan, number)
-
-    return run
-
-
-def _lambdas(plan: Plan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return run_lambdas(plan, _context().partitionId(), batches, _attempt())
-
-    return run
-
-
-def _combine(plan: Plan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for message in run_combine(plan, _context().partitionId(), batches, _attempt()):
-            yield pa.RecordBatch.from_pydict({"message": [message.to_json()]})
+        return stage(_context().partitionId(), batches, _attempt())
 
     return run
 
