@@ -17,7 +17,7 @@ from derive.catalog.rules.locations import CollectionLocations, defaults
 from derive.catalog.rules.schedule import Schedule
 from derive.catalog.rules.steps import StepBuilder
 from derive.catalog.rules.transforms import TransformBuilder, check_transform_names
-from derive.catalog.schemas.examination import Schemas
+from derive.catalog.schemas.examination import SchemaExaminer
 from derive.errors import CatalogError, Issue
 from derive.protocol.specs import (
     CatalogSpec,
@@ -89,7 +89,7 @@ class _Builder:
         self._collections: dict[str, CollectionSpec] = {}
         self._guesses: dict[str, str | None] = {}
         self._groups: dict[str, tuple[str, ...]] = {}
-        self._schemas = Schemas(loader.resources, self._report)
+        self._schemas = SchemaExaminer(loader.resources, self._report)
         self._transforms = TransformBuilder(self._shapes, self._report)
         self._steps = StepBuilder(loader.resources, self._report)
 

@@ -1,4 +1,4 @@
-"""Checking: everything that is wrong with a catalog, its code included, in one go."""
+"""Checking: everything that is wrong with a catalog, its code included, in one run."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from derive.sql.shuffle import check_shuffles
 
 def check(spec: CatalogSpec) -> list[Issue]:
     """Everything wrong with the lambdas, migrations and modules of a catalog; disabled derivations are left alone."""
-    return [issue for issue in _look_at_code(spec) if not issue.is_note]
+    return [issue for issue in _check_code(spec) if not issue.is_note]
 
 
-def _look_at_code(spec: CatalogSpec) -> list[Issue]:
-    """What is wrong with the code of a catalog, and notes on it."""
+def _check_code(spec: CatalogSpec) -> list[Issue]:
+    """The issues of a catalog's code, notes included."""
     by_connector: dict[str, list[DerivationSpec]] = {}
     issues: list[Issue] = []
     for derivation in spec.derivations.values():
@@ -34,7 +34,7 @@ def _look_at_code(spec: CatalogSpec) -> list[Issue]:
 def check_catalog(source: str | Path) -> Build:
     """Everything wrong with a catalog.
 
-    The code of a derivation is looked at if nothing else is wrong with it, whatever is wrong with others.
+    The code of a derivation is checked if nothing else is wrong with that derivation, whatever is wrong with others.
 
     Args:
         source: path of its root file.
@@ -43,7 +43,7 @@ def check_catalog(source: str | Path) -> Build:
     gc.disable()  # what is built stays: looking for garbage in it takes a sixth of the time, and finds none
     try:
         built = build(source)
-        issues = _look_at_code(built.spec)
+        issues = _check_code(built.spec)
         return replace(
             built,
             issues=(*built.issues, *(issue for issue in issues if not issue.is_note)),

@@ -1,4 +1,4 @@
-"""What a person wrote: the catalog's definitions, with the positions of everything, before any rule is applied."""
+"""Definitions: what a person wrote in a catalog, with the positions of all values, before any rule is applied."""
 
 from __future__ import annotations
 

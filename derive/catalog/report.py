@@ -1,6 +1,6 @@
-"""The report: where the rules of a catalog put what they find.
+"""The report: it takes the issues that the rules of a catalog find.
 
-A schema file that many collections share is inspected for each of them; what is wrong in it is said once.
+A schema file that many collections share is examined for each of them, and each of its issues is reported once.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ class Report:
     """Collects issues.
 
     Attributes:
-        issues: everything found wrong, each once.
-        count: how many findings there were, repeated ones included: whether a rule found something shows in it.
+        issues: every issue, once.
+        count: the number of issues, repeated ones included. It has grown if a rule has found something.
     """
 
     def __init__(self, issues: list[Issue]) -> None:
@@ -24,13 +24,13 @@ class Report:
         self._seen: set[Issue] = set()
 
     def add(self, code: str, message: str, at: Located | Position, hint: str | None = None) -> None:
-        """Note something wrong.
+        """Report an issue.
 
         Args:
-            code: of the rule.
-            message: what is wrong, naming the thing.
+            code: code of the rule.
+            message: what is wrong, with the name of the thing.
             at: where it is written.
-            hint: what was probably meant.
+            hint: what was probably meant, or what to do.
         """
         self.count += 1
         issue = Issue(code, message, at.position if isinstance(at, Located) else at, hint)

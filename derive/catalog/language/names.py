@@ -1,4 +1,4 @@
-"""Names: what they may look like, and when two are too much alike."""
+"""Names: which texts can be names, and which names may not stand side by side."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def fold(name: str) -> str:
 
 
 def collisions(names: Sequence[str]) -> Iterator[tuple[int, int, str]]:
-    """Pairs of names that may not stand side by side, by their places in `names`: `(name, other, how)`.
+    """Pairs of names that may not stand side by side: `(index, index of the other, relation)`, by indexes of `names`.
 
-    Two are equal once folded ("collides with"), or one is a folder of the other ("is a prohibited prefix of").
+    Either both are equal once folded ("collides with"), or one is a folder of the other ("is a prohibited prefix of").
     """
     folded: dict[str, int] = {}
     forms = [fold(name) for name in names]

@@ -1,7 +1,7 @@
-"""Structure: whether a file says what a catalog may say, by the one JSON Schema that editors use too.
+"""Structure: whether a file has the form of a catalog, by the same JSON Schema that editors use.
 
-What the schema finds is told in our words, at its line and column, with what was probably meant. It also says which
-parts of the file are to be passed over, so that the rest is loaded and one run reports everything.
+Every fault is reported in our words, at its line and column, with what was probably meant. The paths of what cannot be
+loaded are returned too, so that the rest is loaded and one run reports everything.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def check_structure(file: YamlFile) -> tuple[list[Issue], frozenset[Path]]:
         return [], frozenset()
     checker = _Checker(file)
     for fault in sorted(faults, key=lambda fault: fault.kind.name != "additionalProperties"):
-        checker.take(fault)
+        checker.report(fault)
     return checker.issues, frozenset(checker.bad)
 
 
@@ -65,8 +65,8 @@ class _Checker:
         self._file = file
         self._guesses: dict[Path, set[str | None]] = {}
 
-    def take(self, fault: Any) -> None:
-        """Tell one fault."""
+    def report(self, fault: Any) -> None:
+        """Report one fault."""
         path, keyword = tuple(fault.instance_path), fault.kind.name
         part, schema = _part(fault.schema_path[:-1])
         at = _locate(self._file, path)
@@ -99,7 +99,7 @@ class _Checker:
             self.bad.add(_unit(at.path))
 
     def _is_meant(self, path: Path, fault: Any, schema: Schema) -> bool:
-        """Whether what is missing is there, but misspelt: that has been said."""
+        """Whether what is missing is there under a misspelt name, which has already been reported."""
         guesses = self._guesses.get(path, set())
         if fault.kind.name == "required":
             return fault.kind.property in guesses
@@ -124,7 +124,7 @@ def _locate(file: YamlFile, path: Path) -> Located:
 
 
 def _unit(path: Path) -> Path:
-    """What is passed over for a fault at a path: the smallest thing that loading can do without."""
+    """The path of what is not loaded because of a fault: the smallest value that loading can do without."""
     if path[:1] == ("import",) or len(path) <= 2:
         return path[:2]
     names = tuple(str(step) for index, step in enumerate(path) if index != 1 and isinstance(step, str))

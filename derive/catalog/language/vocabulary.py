@@ -1,4 +1,4 @@
-"""What the JSON Schema of a catalog is put together from: closed objects, arrays, maps of names, kinds of texts."""
+"""The vocabulary of the catalog's JSON Schema: closed objects, arrays, maps of names, and kinds of texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The project's folder: what a catalog's code may be loaded from, and where files are generated."""
+"""The project's folder: a catalog's code may be loaded from it alone, and files are generated in it."""
 
 from __future__ import annotations
 

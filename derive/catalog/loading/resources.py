@@ -25,11 +25,11 @@ class Resources:
     A resource is known by its URL: an absolute path, or an http(s) address.
 
     Args:
-        seconds: how long an http(s) address may take to give all of its content.
-        given: texts of resources, by URL, that are not to be loaded.
+        seconds: how long an http(s) address may take to send all of its content.
+        given: texts of resources, by URL, which are used instead of loading them.
 
     Attributes:
-        seconds: the same.
+        seconds: how long an http(s) address may take.
     """
 
     def __init__(self, seconds: float = _SECONDS, given: Mapping[str, str] | None = None) -> None:
@@ -100,7 +100,7 @@ class Resources:
             raise OSError(f"it is not UTF-8 text (byte {exc.start})") from exc
 
     def content(self, url: str) -> bytes:
-        """The bytes of a resource, which are not kept.
+        """The bytes of a resource. They are not kept.
 
         Raises:
             OSError: it cannot be loaded.
@@ -116,7 +116,7 @@ class Resources:
             raise OSError(str(exc)) from exc
 
     def _fetch(self, url: str) -> bytes:
-        """The content of an http(s) address; one that gives it byte by byte has no more time than any other."""
+        """The content of an http(s) address. The time is limited in all, also for a server that sends byte by byte."""
         end = time.monotonic() + self.seconds
         blocks = []
         with urlopen(url, timeout=self.seconds) as response:  # http(s) only: the scheme has been looked at

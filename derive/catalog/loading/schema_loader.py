@@ -1,4 +1,4 @@
-"""Schemas of collections: in the catalog, in files, and those that a read schema makes of the write schema.
+"""Loading of collections' schemas: from the catalog, from files, and what a read schema makes of the write schema.
 
 A read schema may refer to `flow://write-schema`, to `flow://relaxed-write-schema` (the same without what documents from
 outside often break), and to `flow://inferred-schema`, which stands for what has been seen in the documents so far.
@@ -43,7 +43,7 @@ _KNOWN_ELSEWHERE = "https://json-schema.org/draft/"
 
 
 def relax(schema: JSON) -> JSON:
-    """A schema without `type`, `required` and `format`, here and in what it is made of."""
+    """A schema without `type`, `required` and `format`, its subschemas included."""
     if not isinstance(schema, dict):
         return schema
     relaxed: dict[str, JSON] = {}
@@ -60,7 +60,7 @@ def relax(schema: JSON) -> JSON:
 
 
 class _Positions(Mapping[str, Position]):
-    """Positions that are looked up only when they are asked for, because few documents are ever wrong."""
+    """Positions that are looked up once they are needed, because few documents are ever wrong."""
 
     def __init__(self, find: Callable[[], dict[str, Position]]) -> None:
         self._find = find
@@ -83,10 +83,10 @@ class _Positions(Mapping[str, Position]):
 
 
 class SchemaLoader:
-    """Loads schemas, each with all it refers to, as one document.
+    """Loads each schema, with all that it refers to, as one document.
 
     Attributes:
-        issues: everything found wrong so far.
+        issues: all issues so far.
     """
 
     def __init__(self, resources: Resources, issues: list[Issue]) -> None:
@@ -95,17 +95,17 @@ class SchemaLoader:
         self._good: dict[str, bool] = {}
 
     def load(self, at: Located, url: str, write: JSON = None) -> LoadedSchema | None:
-        """The schema written at `at` (in the file `url`), or None if it is wrong.
+        """The schema that is written at `at`; None, and an issue, if it cannot be loaded.
 
         Args:
             at: an object, or the name of a file.
-            url: where relative references start.
+            url: the file in which it is written, which relative references start from.
             write: the write schema, if a read schema is loaded.
         """
         flow: dict[str, JSON] = {}
         if write is not None:
             flow = {WRITE: write, RELAXED: relax(write), INFERRED: _NOT_INFERRED}
-        if not (self._follow(at, url, at.value, flow) if isinstance(at.value, str) else self._look(at, url, flow)):
+        if not (self._follow(at, url, at.value, flow) if isinstance(at.value, str) else self._check(at, url, flow)):
             return None
         schema = {"$ref": at.value} if isinstance(at.value, str) else at.value
         try:
@@ -138,8 +138,8 @@ class SchemaLoader:
     def _issue(self, code: str, message: str, at: Located, hint: str | None = None) -> None:
         self.issues.append(Issue(code, message, at.position, hint))
 
-    def _look(self, at: Located, url: str, flow: Mapping[str, JSON]) -> bool:
-        """Whether all files can be loaded that a schema refers to, and all its types are some."""
+    def _check(self, at: Located, url: str, flow: Mapping[str, JSON]) -> bool:
+        """Whether all files that a schema refers to can be loaded, and all its types are types of JSON Schema."""
         good = True
         parts = list(_subschemas(at))
         named = any("$id" in part.value for part in parts)
@@ -152,7 +152,7 @@ class SchemaLoader:
         return good
 
     def _are_types(self, at: Located) -> bool:
-        """Whether the value of `type` is a type or several."""
+        """Whether the value of `type` is a type of JSON Schema or an array of such types."""
         before = len(self.issues)
         for type_at in at.elements() if isinstance(at.value, list) else (at,):
             if type_at.value is None:
@@ -179,7 +179,7 @@ class SchemaLoader:
             self.issues += exc.issues
             self._good[url] = False
         else:
-            self._good[url] = self._look(Located(file, (), file.value), url, flow)
+            self._good[url] = self._check(Located(file, (), file.value), url, flow)
         return self._good[url]
 
     def _is_flow(self, at: Located, url: str, flow: Mapping[str, JSON]) -> bool:
@@ -194,7 +194,7 @@ class SchemaLoader:
 
 
 def _subschemas(at: Located) -> Iterator[Located]:
-    """A schema and all schemas it is made of, as far as they are objects."""
+    """A schema and all its subschemas that are objects."""
     if isinstance(at.value, list):
         for element in at.elements():
             yield from _subschemas(element)

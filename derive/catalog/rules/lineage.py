@@ -1,4 +1,4 @@
-"""What derivations follow from: their order, the cycles among them, and all that is upstream of one."""
+"""Lineage: the order of derivations, the cycles among them, and all that is upstream of one."""
 
 from __future__ import annotations
 

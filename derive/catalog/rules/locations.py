@@ -1,4 +1,4 @@
-"""Locations: what keys, logical partitions, shuffle keys and projections may point at."""
+"""Rules of locations: what keys, logical partitions, shuffle keys and projections may point at."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from derive.catalog.definitions import CollectionDef
 from derive.catalog.language.names import collisions, is_field, is_pointer, is_token
 from derive.catalog.language.yaml import Located
 from derive.catalog.report import Report
-from derive.catalog.schemas.examination import Examined
+from derive.catalog.schemas.examination import ExaminedSchema
 from derive.document.pointer import parse_pointer
 from derive.schema.projection import Declared, project
 from derive.schema.shape import Shape, locate
@@ -29,7 +29,7 @@ def check_pointer(at: Located, what: str, report: Report) -> bool:
 
 
 def check_known(at: Located, shape: Shape, what: str, report: Report, schema: str = "the schema") -> Shape | None:
-    """What a pointer points at; None, and an issue, if that cannot exist or the schema does not mention it."""
+    """The shape that a pointer points at; None, and an issue, if it cannot exist or the schema does not mention it."""
     located, exists = locate(shape, parse_pointer(at.value))
     if exists not in ("cannot", "implicit"):
         return located
@@ -58,16 +58,16 @@ def scalar_type(at: Located, shape: Shape, what: str, report: Report, schema: st
 
 
 class CollectionLocations:
-    """The locations one collection names: its key, its logical partitions, its other projections.
+    """The locations that one collection names: its key, its logical partitions and its other projections.
 
     Args:
         definition: the collection.
         read: its read schema.
-        write: its write schema; the same object if there is one schema.
-        report: told of what is wrong.
+        write: its write schema; the same object if the collection has one schema.
+        report: takes the issues.
     """
 
-    def __init__(self, definition: CollectionDef, read: Examined, write: Examined, report: Report) -> None:
+    def __init__(self, definition: CollectionDef, read: ExaminedSchema, write: ExaminedSchema, report: Report) -> None:
         self._definition = definition
         self._read = read.shape
         self._write = write.shape
@@ -88,7 +88,7 @@ class CollectionLocations:
         return tuple(map(str, at.value))
 
     def projections(self) -> dict[str, Declared]:
-        """The declared projections that make sense."""
+        """The declared projections, without those that are wrong, which are reported."""
         at = self._definition.projections
         declared: dict[str, Declared] = {}
         if at is None or not at.value:
@@ -131,7 +131,7 @@ class CollectionLocations:
 
     def _check_reduction(self, at: Located) -> None:
         location = parse_pointer(at.value)
-        annotations = [at for schema in self._schemas for at in schema.strategies.get(location, ())]
+        annotations = [at for schema in self._schemas for at in schema.annotations.get(location, ())]
         for annotation in annotations:
             strategy = annotation.value.get("strategy") if isinstance(annotation.value, dict) else None
             if strategy not in (None, "lastWriteWins"):

@@ -29,7 +29,7 @@ class Schedule:
     Args:
         steps: of the test.
         ticks: of each derivation, in microseconds.
-        report: told of what cannot be.
+        report: takes the issues.
 
     Attributes:
         begin: clock at which the test begins.

@@ -1,4 +1,4 @@
-"""Selectors: which logical partitions of a collection are read, and whether it has them."""
+"""Rules of selectors: a selector names logical partitions that its collection has, and values they can have."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from derive.suggest import suggest
 
 
 def build_selector(at: Located | None, source: CollectionSpec, report: Report) -> SelectorSpec:
-    """The selector a person wrote.
+    """The selector that a person wrote.
 
     Args:
         at: an object with `include` and `exclude`, or None for everything.
         source: the collection it selects from.
-        report: told of fields that are no logical partitions, and of values they cannot have.
+        report: takes an issue for each field that is no logical partition, and each value that it cannot have.
     """
     if at is None or not at.value:
         return SelectorSpec()

@@ -1,4 +1,4 @@
-"""Steps of tests: what they ingest must be valid, and what they verify must come in key order."""
+"""Rules of tests' steps: ingested documents must be valid, and documents to verify must be in the order of the key."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class StepBuilder:
     """Builds the steps of tests.
 
     Args:
-        resources: has loaded the files that documents are in.
-        report: told of what is wrong.
+        resources: holds the files that documents are in, already loaded.
+        report: takes the issues.
     """
 
     def __init__(self, resources: Resources, report: Report) -> None:
@@ -53,7 +53,7 @@ class StepBuilder:
                     self._report.add("E604", said, at)
 
     def _check_order(self, definition: StepDef, collection: CollectionSpec) -> None:
-        # Documents that leave out key properties take the places that the others leave them.
+        # Documents without all key properties may stand anywhere, so they are passed over.
         pack = compile_key(collection.key, collection.key_defaults)
         pointers = [compile_pointer(pointer) for pointer in collection.key]
         keyed: list[tuple[bytes, Located]] = []

@@ -1,4 +1,4 @@
-"""Schemas: each one of a catalog is examined once, however many collections share it."""
+"""Examination: each schema of a catalog is examined once, however many collections share it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from functools import cached_property
 from derive.catalog.language.yaml import Located
 from derive.catalog.loading.resources import Resources
 from derive.catalog.report import Report
-from derive.catalog.schemas.plausibility import inspect, inspect_keywords
-from derive.catalog.schemas.reduction_rules import reductions
-from derive.catalog.schemas.subschemas import Location, parts_of, url_of
+from derive.catalog.schemas.plausibility import check_keywords, check_plausibility
+from derive.catalog.schemas.reduction_rules import annotations_by_location
+from derive.catalog.schemas.subschemas import Location, subschemas_of, url_of
 from derive.document.pointer import JSON
 from derive.errors import FlowError
 from derive.reduce.combiner import Combiner
@@ -22,16 +22,16 @@ from derive.schema.validator import compile_validator
 
 
 @dataclass(frozen=True)  # without slots, for the cached property
-class Examined:
+class ExaminedSchema:
     """What is known of a schema.
 
     Attributes:
-        shape: what it allows.
-        strategies: the `reduce` annotations of each location.
+        shape: what the schema allows.
+        annotations: the `reduce` annotations of each location.
     """
 
     shape: Shape
-    strategies: Mapping[Location, Sequence[Located]]
+    annotations: Mapping[Location, Sequence[Located]]
 
     @cached_property
     def fields(self) -> Mapping[str, str]:
@@ -39,26 +39,26 @@ class Examined:
         return {projection.field: projection.pointer for projection in project(self.shape, (), {})}
 
 
-class Schemas:
+class SchemaExaminer:
     """Examines schemas.
 
     Args:
-        resources: has loaded their files.
-        report: told of what is wrong with them.
+        resources: holds their files, already loaded.
+        report: takes the issues.
     """
 
     def __init__(self, resources: Resources, report: Report) -> None:
         self._resources = resources
         self._report = report
-        self._good: dict[str, Examined] = {}
+        self._good: dict[str, ExaminedSchema] = {}
 
-    def examine(self, at: Located, schema: JSON, name: str) -> Examined | None:
-        """What is known of a schema; None if it is none.
+    def examine(self, at: Located, schema: JSON, name: str) -> ExaminedSchema | None:
+        """What is known of a schema; None, and an issue, if it is not valid.
 
         Args:
             at: where it is written: an object, or the name of its file.
-            schema: the same, self-contained.
-            name: of its collection.
+            schema: the schema, self-contained.
+            name: name of its collection.
         """
         shared = Resources.resolve(url_of(at), at.value) if isinstance(at.value, str) else None
         if shared in self._good:
@@ -69,12 +69,12 @@ class Schemas:
             self._good[shared] = examined
         return examined
 
-    def _examine(self, at: Located, schema: JSON, name: str) -> Examined | None:
+    def _examine(self, at: Located, schema: JSON, name: str) -> ExaminedSchema | None:
         before = self._report.count
-        parts = parts_of(at, self._resources, self._report)
+        subschemas = subschemas_of(at, self._resources, self._report)
         if self._report.count > before:
             return None
-        inspect_keywords(parts, self._report)
+        check_keywords(subschemas, self._report)
         if not self._compiles(lambda: compile_validator(schema, name=name), at, before):
             return None
         shape = infer(schema)
@@ -82,13 +82,13 @@ class Schemas:
             allowed = ", ".join(sorted(shape.types)) if len(shape.types) < 7 else "anything"
             message = f"the schema of '{name}' must be of type object, and allows {allowed or 'nothing'}"
             self._report.add("E402", message, at, "add 'type: object'")
-        inspect(parts, shape, self._resources, self._report)
+        check_plausibility(subschemas, shape, self._resources, self._report)
         if not self._compiles(lambda: Combiner(schema, name=name), at, before):
             return None
-        return Examined(shape, reductions(parts))
+        return ExaminedSchema(shape, annotations_by_location(subschemas))
 
     def _compiles(self, compiled: Callable[[], object], at: Located, before: int) -> bool:
-        """Whether a schema compiles; an issue if not, unless its inspection has said why, and where."""
+        """Whether a schema compiles; an issue if not, unless another rule has already told why and where."""
         try:
             compiled()
         except FlowError as exc:

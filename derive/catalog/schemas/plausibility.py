@@ -1,6 +1,6 @@
-"""Inspections: schemas that are JSON Schema, and yet cannot be meant.
+"""Plausibility: some schemas are valid JSON Schema and yet cannot be what their author meant.
 
-Each rule looks at one part of a schema and at what the whole of it allows there.
+Each rule looks at one subschema and at what the whole schema allows at its location.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from derive.catalog.language.yaml import Located
 from derive.catalog.loading.resources import Resources
 from derive.catalog.report import Report
-from derive.catalog.schemas.reduction_rules import inspect_reductions
-from derive.catalog.schemas.subschemas import Location, Part, show_location, url_of
+from derive.catalog.schemas.reduction_rules import check_reductions
+from derive.catalog.schemas.subschemas import Location, Subschema, show_location, url_of
 from derive.document.pointer import JSON, escape
 from derive.errors import FlowError
 from derive.schema.dialect import KEYWORDS
@@ -21,55 +21,55 @@ from derive.schema.validator import compile_part
 from derive.suggest import suggest
 
 
-def inspect(parts: Sequence[Part], shape: Shape, resources: Resources, report: Report) -> None:
-    """Report what is odd about a schema.
+def check_plausibility(subschemas: Sequence[Subschema], shape: Shape, resources: Resources, report: Report) -> None:
+    """Report defaults and reductions that do not fit a schema, and locations that must exist and cannot.
 
     Args:
-        parts: of the schema.
+        subschemas: of the schema.
         shape: what the schema allows.
         resources: has loaded its files.
-        report: told of what is found.
+        report: takes the issues.
     """
-    inspect_reductions(parts, shape, report)
-    for part in parts:
-        if isinstance(part.at.value, dict) and "default" in part.at.value:
-            _inspect_default(part, resources, report)
-    _inspect_existence(parts, shape, report)
+    check_reductions(subschemas, shape, report)
+    for subschema in subschemas:
+        if isinstance(subschema.at.value, dict) and "default" in subschema.at.value:
+            _check_default(subschema, resources, report)
+    _check_existence(subschemas, shape, report)
 
 
-def inspect_keywords(parts: Sequence[Part], report: Report) -> None:
-    """Report keywords that JSON Schema does not have; this asks nothing of the schema."""
-    for part in parts:
-        for name in part.at.value if isinstance(part.at.value, dict) else ():
+def check_keywords(subschemas: Sequence[Subschema], report: Report) -> None:
+    """Report keywords that JSON Schema does not have. The schema need not be valid."""
+    for subschema in subschemas:
+        for name in subschema.at.value if isinstance(subschema.at.value, dict) else ():
             if name not in KEYWORDS and name[:2] not in ("x-", "X-"):
                 guess = suggest(name, KEYWORDS)
                 hint = f"did you mean '{guess}'?" if guess else "keywords of your own begin with 'x-'"
-                report.add("E405", f"JSON Schema has no keyword '{name}'", part.at[name].key_position, hint)
+                report.add("E405", f"JSON Schema has no keyword '{name}'", subschema.at[name].key_position, hint)
 
 
-def _inspect_default(part: Part, resources: Resources, report: Report) -> None:
-    at = part.at["default"]
+def _check_default(subschema: Subschema, resources: Resources, report: Report) -> None:
+    at = subschema.at["default"]
     try:
-        valid = _validity(part, resources)(at.value)
+        valid = _validity(subschema, resources)(at.value)
     except (FlowError, OSError):
-        return  # no JSON Schema, or not all there, which is said elsewhere
+        return  # the schema is not valid or not complete, and other rules report that
     if not valid:
-        where = show_location(part.location) or "the root"
+        where = show_location(subschema.location) or "the root"
         report.add("E416", f"the default of '{where}' is {at.value!r}, which its own schema does not allow", at)
 
 
-def _validity(part: Part, resources: Resources) -> Callable[[JSON], bool]:
-    """Whether a value is valid under one part of a schema."""
-    root = part.root
+def _validity(subschema: Subschema, resources: Resources) -> Callable[[JSON], bool]:
+    """A function that tells whether a value is valid under one subschema."""
+    root = subschema.root
     schema = bundle(root.value, url_of(root), resources.value)
-    pointer = "".join(f"/{escape(str(step))}" for step in part.at.path[len(root.path) :])
+    pointer = "".join(f"/{escape(str(step))}" for step in subschema.at.path[len(root.path) :])
     return compile_part(schema, pointer, name=root.file.name)
 
 
-def _inspect_existence(parts: Sequence[Part], shape: Shape, report: Report) -> None:
+def _check_existence(subschemas: Sequence[Subschema], shape: Shape, report: Report) -> None:
     written_at: dict[Location, Located] = {}
-    for part in parts:
-        written_at[part.location] = part.at
+    for subschema in subschemas:
+        written_at[subschema.location] = subschema.at
     for location in _impossible(shape, ()):
         at = next(written_at[location[:end]] for end in range(len(location), -1, -1) if location[:end] in written_at)
         where = show_location(location)
@@ -77,7 +77,7 @@ def _inspect_existence(parts: Sequence[Part], shape: Shape, report: Report) -> N
 
 
 def _impossible(shape: Shape, location: Location) -> Iterable[Location]:
-    """Locations that every document must have, and that none can."""
+    """Locations that every document must have and that no document can have."""
     children: list[tuple[str, Shape]] = []
     if shape.types == {"object"}:
         children += [(name, shape.properties[name]) for name in sorted(shape.required) if name in shape.properties]

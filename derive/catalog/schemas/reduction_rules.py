@@ -1,4 +1,4 @@
-"""Reductions: each `reduce` annotation must fit what the schema allows at its location, or documents fail one day."""
+"""Rules of reductions: each `reduce` annotation must fit what its schema allows, or documents would fail one day."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from derive.catalog.language.names import is_pointer
 from derive.catalog.language.yaml import Located
 from derive.catalog.report import Report
-from derive.catalog.schemas.subschemas import ITEMS, MATCHING, Location, Part, show_location
+from derive.catalog.schemas.subschemas import ITEMS, MATCHING, Location, Subschema, show_location
 from derive.document.pointer import parse_pointer
 from derive.errors import SchemaError
 from derive.reduce.annotation import STRATEGIES, Annotation, parse_annotation
@@ -23,7 +23,7 @@ _CONTAINERS = frozenset({"array", "object"})
 _FAR_ITEM = "999999999"
 _ITSELF = "an empty pointer, as in 'key: [\"\"]', is the value itself"
 _NEEDED = {
-    # what the strategy can reduce, how that is told, the code, and whether the schema has to say so
+    # strategy: the types it can reduce, their name in messages, the code, and whether the schema must name the types
     "sum": (_NUMBERS, "a number", "E412", True),
     "merge": (_CONTAINERS, "an object or an array", "E413", True),
     "set": (frozenset({"object"}), "an object", "E414", True),
@@ -32,44 +32,44 @@ _NEEDED = {
 }
 
 
-def reductions(parts: Iterable[Part]) -> Mapping[Location, list[Located]]:
+def annotations_by_location(subschemas: Iterable[Subschema]) -> Mapping[Location, list[Located]]:
     """The `reduce` annotations of each location."""
     by_location: dict[Location, list[Located]] = {}
-    for part in parts:
-        if part.reduction is not None:
-            by_location.setdefault(part.location, []).append(part.reduction)
+    for subschema in subschemas:
+        if subschema.reduction is not None:
+            by_location.setdefault(subschema.location, []).append(subschema.reduction)
     return by_location
 
 
-def inspect_reductions(parts: Sequence[Part], shape: Shape, report: Report) -> None:
-    """Report annotations that are none, never apply, or cannot reduce what their schema allows.
+def check_reductions(subschemas: Sequence[Subschema], shape: Shape, report: Report) -> None:
+    """Report annotations that are not valid, never apply, or cannot reduce what their schema allows.
 
     Args:
-        parts: of the schema.
+        subschemas: of the schema.
         shape: what the schema allows.
-        report: told of what is found.
+        report: takes the issues.
     """
-    strategies = reductions(parts)
-    for part in parts:
-        if part.reduction is not None:
-            _Inspection(part, part.reduction, report).inspect(shape, strategies)
+    annotations = annotations_by_location(subschemas)
+    for subschema in subschemas:
+        if subschema.reduction is not None:
+            _AnnotationCheck(subschema, subschema.reduction, report).check(shape, annotations)
 
 
-class _Inspection:
-    """One annotation under inspection."""
+class _AnnotationCheck:
+    """The checks of one annotation."""
 
-    def __init__(self, part: Part, at: Located, report: Report) -> None:
-        self._part = part
+    def __init__(self, subschema: Subschema, at: Located, report: Report) -> None:
+        self._part = subschema
         self._at = at
-        self._where = show_location(part.location)
+        self._where = show_location(subschema.location)
         self._report = report
 
-    def inspect(self, shape: Shape, strategies: Mapping[Location, list[Located]]) -> None:
+    def check(self, shape: Shape, annotations: Mapping[Location, list[Located]]) -> None:
         annotation = self._parse()
         if annotation is None:
             return
         location = self._part.location
-        if location and location[:-1] not in strategies:
+        if location and location[:-1] not in annotations:
             parent = f"'{show_location(location[:-1])}'" if location[1:] else "the root"
             message = (
                 f"'{self._where}' has the strategy '{annotation.strategy}', and {parent} above it has none,"
@@ -80,12 +80,12 @@ class _Inspection:
         allowed, certain = _allowed(self._part, shape)
         if not allowed.types:
             return
-        self._inspect_types(annotation.strategy, allowed, certain=certain)
+        self._check_types(annotation.strategy, allowed, certain=certain)
         if annotation.strategy == "set" and certain:
-            self._inspect_terms(annotation, allowed)
+            self._check_terms(annotation, allowed)
         for values in _keyed(annotation.strategy, allowed):
             for at in pointers:
-                self._inspect_key(at, annotation.strategy, values)
+                self._check_key(at, annotation.strategy, values)
 
     def _parse(self) -> Annotation | None:
         value = self._at.value
@@ -105,7 +105,7 @@ class _Inspection:
             self._report.add("E406", exc.message, self._at, exc.hint)
             return None
 
-    def _inspect_types(self, strategy: str, allowed: Shape, *, certain: bool) -> None:
+    def _check_types(self, strategy: str, allowed: Shape, *, certain: bool) -> None:
         if strategy not in _NEEDED:
             return
         types, told, code, always = _NEEDED[strategy]
@@ -114,10 +114,10 @@ class _Inspection:
         unfit = allowed.types - types
         wrong = bool(unfit) and (always or allowed.types != ALL) if certain else unfit == allowed.types
         if wrong:
-            message = f"'{strategy}' needs {told} at '{self._where}', and the schema allows {_told(allowed)}"
+            message = f"'{strategy}' needs {told} at '{self._where}', and the schema allows {_show_types(allowed)}"
             self._report.add(code, message, self._at["strategy"])
 
-    def _inspect_terms(self, annotation: Annotation, allowed: Shape) -> None:
+    def _check_terms(self, annotation: Annotation, allowed: Shape) -> None:
         at = self._at["strategy"]
         for name in sorted(set(allowed.properties) - set(_TERMS)):
             message = f"'set' at '{self._where}' knows the properties 'add', 'intersect' and 'remove', and not '{name}'"
@@ -128,7 +128,7 @@ class _Inspection:
                 continue
             where = f"{self._where}/{name}"
             if term.types - _CONTAINERS:
-                message = f"'set' needs an array or an object at '{where}', and the schema allows {_told(term)}"
+                message = f"'set' needs an array or an object at '{where}', and the schema allows {_show_types(term)}"
                 self._report.add("E414", message, at)
                 return  # which all three are, if one schema is for all of them
             if term.types == {"array"} and not annotation.key:
@@ -137,7 +137,7 @@ class _Inspection:
                 return
 
     def _pointers(self, annotation: Annotation) -> list[Located]:
-        """The pointers of the annotation's key that are any."""
+        """The pointers of the annotation's key, without those that are no JSON pointers, which are reported."""
         pointers = []
         for at in self._at["key"].elements():
             if is_pointer(at.value):
@@ -148,17 +148,17 @@ class _Inspection:
             self._report.add("E419", f"{what} is no JSON pointer without empty names", at, hint)
         return pointers
 
-    def _inspect_key(self, at: Located, strategy: str, values: Shape) -> None:
+    def _check_key(self, at: Located, strategy: str, values: Shape) -> None:
         if locate(values, parse_pointer(at.value))[1] != "cannot":
             return
         guess = suggest(at.value, [projection.pointer for projection in project(values, (), {}) if projection.pointer])
         hint = f"did you mean '{guess}'?" if guess else None if values.types & _CONTAINERS else _ITSELF
         what = f"the key '{at.value}' of '{strategy}' at '{self._where}'"
-        self._report.add("E419", f"{what} cannot exist there: the schema allows {_told(values)}", at, hint)
+        self._report.add("E419", f"{what} cannot exist there: the schema allows {_show_types(values)}", at, hint)
 
 
 def _keyed(strategy: str, allowed: Shape) -> Iterator[Shape]:
-    """What the pointers of a strategy's key start from."""
+    """The shapes of the values in which the pointers of a strategy's key are looked up."""
     if strategy in ("maximize", "minimize"):
         yield allowed
         return
@@ -167,15 +167,15 @@ def _keyed(strategy: str, allowed: Shape) -> Iterator[Shape]:
             yield values.items or ANYTHING
 
 
-def _allowed(part: Part, shape: Shape) -> tuple[Shape, bool]:
-    """The most that may be where a part applies, and whether all of it may be where its annotation does."""
-    typed = "type" in part.at.value
-    if any(token.startswith(MATCHING) for token in part.location):
-        return infer(part.at.value), typed
-    tokens = tuple(_FAR_ITEM if token == ITEMS else token for token in part.location)
+def _allowed(subschema: Subschema, shape: Shape) -> tuple[Shape, bool]:
+    """The shape of what a subschema applies to, and whether its annotation applies to all values of that shape."""
+    typed = "type" in subschema.at.value
+    if any(token.startswith(MATCHING) for token in subschema.location):
+        return infer(subschema.at.value), typed
+    tokens = tuple(_FAR_ITEM if token == ITEMS else token for token in subschema.location)
     located = locate(shape, tokens)[0]
-    return (intersect(infer(part.at.value), located), typed) if part.conditional else (located, True)
+    return (intersect(infer(subschema.at.value), located), typed) if subschema.conditional else (located, True)
 
 
-def _told(shape: Shape) -> str:
+def _show_types(shape: Shape) -> str:
     return ", ".join(sorted(shape.types)) if shape.types != ALL else "anything"

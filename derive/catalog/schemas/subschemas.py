@@ -1,7 +1,7 @@
-"""Parts of a schema: every subschema, where it is written, and which location of a document it describes.
+"""Subschemas: where each one is written, and which location of a document it describes.
 
-Inference says what a schema allows; it forgets who said so. An inspection must say where its finding is written, so it
-looks at the files themselves, following references from one to the next.
+Inference tells what a schema allows and forgets which subschema says so. A rule must tell where its issue is written,
+so it looks at the files themselves and follows references from one file to the next.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _REST = {"additionalProperties": OTHERS, "unevaluatedProperties": OTHERS, "uneva
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A subschema, as it applies to one location.
+class Subschema:
+    """A subschema as it applies to one location.
 
     Attributes:
-        location: what it describes.
+        location: the location it describes.
         at: where it is written.
         root: the schema document that its references start from.
-        conditional: it applies to some documents only.
-        overridden: its `reduce` is of no effect: there is one beside the reference that leads here.
+        conditional: whether it applies to some documents only.
+        overridden: whether its `reduce` has no effect, because there is one beside the reference that leads here.
     """
 
     location: Location
@@ -60,19 +60,19 @@ def show_location(location: Location) -> str:
     return "".join(f"/{'*' if token.startswith(chr(0)) else escape(token)}" for token in location)
 
 
-def parts_of(at: Located, resources: Resources, report: Report) -> list[Part]:
-    """Every part of a schema.
+def subschemas_of(at: Located, resources: Resources, report: Report) -> list[Subschema]:
+    """The schema itself and every schema within it.
 
     Args:
         at: the schema, or the string that names its file.
         resources: has loaded its files.
-        report: told of references that lead nowhere.
+        report: takes an issue for each reference that leads nowhere.
     """
     walk = _Walk(resources, report)
     if isinstance(at.value, str):
         target = walk.follow(at, at, at.value)
-        return list(walk.parts(*target, (), frozenset([_identity(target[0])]))) if target else []
-    return list(walk.parts(at, at, (), frozenset([_identity(at)])))
+        return list(walk.subschemas(*target, (), frozenset([_identity(target[0])]))) if target else []
+    return list(walk.subschemas(at, at, (), frozenset([_identity(at)])))
 
 
 class _Walk:
@@ -80,7 +80,7 @@ class _Walk:
         self._resources = resources
         self._report = report
 
-    def parts(
+    def subschemas(
         self,
         at: Located,
         root: Located,
@@ -89,9 +89,9 @@ class _Walk:
         *,
         conditional: bool = False,
         overridden: bool = False,
-    ) -> Iterator[Part]:
-        """The parts at and below one subschema; `followed` are the references on the way to it."""
-        yield Part(location, at, root, conditional, overridden)
+    ) -> Iterator[Subschema]:
+        """One subschema and those below it; `followed` are the targets of references on the way to it."""
+        yield Subschema(location, at, root, conditional, overridden)
         schema = at.value
         if not isinstance(schema, dict):
             return
@@ -99,31 +99,31 @@ class _Walk:
         if isinstance(reference, str):
             target = self.follow(at["$ref"], root, reference)
             if target and _identity(target[0]) not in followed:
-                yield from self.parts(
+                yield from self.subschemas(
                     *target,
                     location,
                     followed | {_identity(target[0])},
                     conditional=conditional,
                     overridden=overridden or "reduce" in schema,
                 )
-        for child, where, sometimes in _children(at, location):
-            yield from self.parts(
+        for child, child_location, child_conditional in _children(at, location):
+            yield from self.subschemas(
                 child,
                 root,
-                where,
+                child_location,
                 followed,
-                conditional=conditional or sometimes,
-                overridden=overridden and where == location,
+                conditional=conditional or child_conditional,
+                overridden=overridden and child_location == location,
             )
 
     def follow(self, at: Located, root: Located, reference: str) -> tuple[Located, Located] | None:
-        """What a reference names, and the root of the document it is in; None (and an issue) if there is no such."""
+        """The target of a reference and the root of its document; None, and an issue, if there is no such target."""
         name, _, fragment = reference.partition("#")
         if name:
             try:
                 file = self._resources.document(Resources.resolve(url_of(at), name))
             except (OSError, CatalogError):
-                return None  # the loader has said so
+                return None  # the loader has reported it
             root = Located(file, (), file.value)
         target = _anchor(root, fragment) if fragment and fragment[0] != "/" else _step(root, fragment)
         if target is None:
@@ -133,7 +133,7 @@ class _Walk:
 
 
 def _children(at: Located, location: Location) -> Iterator[tuple[Located, Location, bool]]:
-    """Subschemas directly below one: each with the location it describes, and whether it applies at times only."""
+    """The subschemas directly below one: each with its location, and whether it applies to some documents only."""
     schema = at.value
     if isinstance(schema.get("allOf"), list):
         yield from ((child, location, False) for child in at["allOf"].elements())
@@ -162,7 +162,7 @@ def _identity(at: Located) -> object:
 
 
 def url_of(at: Located) -> str:
-    """Where the file of a value was loaded from."""
+    """The URL from which the file of a value was loaded."""
     name = at.file.name
     return name if urlsplit(name).scheme in ("http", "https") else os.path.abspath(name)
 
