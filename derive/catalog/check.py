@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from derive.catalog.build import Build, build
-from derive.errors import Issue
+from derive.errors import CatalogError, Issue
 from derive.protocol.derive import find_connector
 from derive.protocol.specs import CatalogSpec, DerivationSpec
 from derive.sql.shuffle import check_shuffles
@@ -16,6 +16,17 @@ from derive.sql.shuffle import check_shuffles
 def check(spec: CatalogSpec) -> list[Issue]:
     """Everything wrong with the lambdas, migrations and modules of a catalog; disabled derivations are left alone."""
     return [issue for issue in _check_code(spec) if not issue.is_note]
+
+
+def require_sound(spec: CatalogSpec) -> None:
+    """Make sure that the code of a catalog is right before it runs.
+
+    Raises:
+        CatalogError: with everything that is wrong.
+    """
+    issues = check(spec)
+    if issues:
+        raise CatalogError(issues)
 
 
 def _check_code(spec: CatalogSpec) -> list[Issue]:

@@ -42,5 +42,5 @@ def command(source: Path, output: str | None) -> None:
     for catalog_note in built.notes:
         note(f"{catalog_note.position}: {catalog_note.message}{f' ({catalog_note.hint})' if catalog_note.hint else ''}")
     counts = {"collection": len(spec.collections), "derivation": len(spec.derivations)}
-    said = ", ".join(f"{count} {what}{'' if count == 1 else 's'}" for what, count in counts.items())
+    said = ", ".join(f"{count} {noun}{'' if count == 1 else 's'}" for noun, count in counts.items())
     note(f"{source}: {said}, no errors")

@@ -52,7 +52,7 @@ def note(text: str, *, level: str = "info", **fields: Any) -> None:
     Args:
         text: for people.
         level: `info` or `warn`.
-        fields: what else belongs to it, for programs: only JSON shows them.
+        fields: work else belongs to it, for programs: only JSON shows them.
     """
     if _form.is_json:
         _print_entry(level, message=text, **fields)
@@ -95,7 +95,7 @@ def _cell(value: Any) -> str:
 
 
 class Progress:
-    """Tells on standard error what long work is at: live lines on a terminal, now and then a plain one elsewhere.
+    """Tells on standard error work long work is at: live lines on a terminal, now and then a plain one elsewhere.
 
     Threads may tell of different work at the same time.
     """
@@ -119,33 +119,33 @@ class Progress:
         if self._live:
             self._live.stop()
 
-    def show(self, what: str, documents: int) -> None:
-        """`what` has come to this many documents; the first time, it begins."""
+    def show(self, work: str, documents: int) -> None:
+        """`work` has come to this many documents; the first time, it begins."""
         with self._turn:
-            self._begun.setdefault(what, time.monotonic())
-            self._counts[what] = documents
+            self._begun.setdefault(work, time.monotonic())
+            self._counts[work] = documents
             if time.monotonic() - self._told < (_LIVE_SECONDS if self._live else _PLAIN_SECONDS):
                 return
             self._told = time.monotonic()
             if self._live:
                 self._refresh()
             else:
-                self._tell(what)
+                self._tell(work)
 
-    def done(self, what: str, documents: int) -> None:
-        """`what` is finished, with this many documents."""
+    def done(self, work: str, documents: int) -> None:
+        """`work` is finished, with this many documents."""
         with self._turn:
-            self._counts[what] = documents
-            self._tell(what)
-            self._forget(what)
+            self._counts[work] = documents
+            self._tell(work)
+            self._forget(work)
 
-    def stop(self, what: str) -> None:
-        """`what` has come to nothing."""
+    def stop(self, work: str) -> None:
+        """`work` has come to nothing."""
         with self._turn:
-            self._forget(what)
+            self._forget(work)
 
-    def _forget(self, what: str) -> None:
-        self._begun.pop(what, None)
+    def _forget(self, work: str) -> None:
+        self._begun.pop(work, None)
         if self._live:
             self._refresh()
 
@@ -153,15 +153,15 @@ class Progress:
         assert self._live is not None
         self._live.update(Text("\n".join(map(self._line, self._begun))), refresh=True)
 
-    def _tell(self, what: str) -> None:
-        note(self._line(what), what=what, documents=self._counts[what], seconds=round(self._elapsed(what), 3))
+    def _tell(self, work: str) -> None:
+        note(self._line(work), what=work, documents=self._counts[work], seconds=round(self._elapsed(work), 3))
 
-    def _elapsed(self, what: str) -> float:
-        return time.monotonic() - self._begun.get(what, time.monotonic())
+    def _elapsed(self, work: str) -> float:
+        return time.monotonic() - self._begun.get(work, time.monotonic())
 
-    def _line(self, what: str) -> str:
-        elapsed = self._elapsed(what)
-        count = self._counts[what]
+    def _line(self, work: str) -> str:
+        elapsed = self._elapsed(work)
+        count = self._counts[work]
         rate = f"{count / elapsed:,.0f}/s" if elapsed > 0.05 else ""
         minutes, seconds = divmod(elapsed, 60)
-        return f"{what:<34} {count:>12,} documents  {rate:>12}  {int(minutes):02d}:{seconds:04.1f}"
+        return f"{work:<34} {count:>12,} documents  {rate:>12}  {int(minutes):02d}:{seconds:04.1f}"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 if TYPE_CHECKING:
+    from derive.protocol.sandbox import Limits
     from derive.protocol.specs import CatalogSpec
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -35,8 +37,8 @@ output_option = click.option(
 )
 
 
-def limit_options(command: Command) -> Command:
-    """Options of what lambdas may take, and touch; see `within_limits`."""
+def limit_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Options that limit what lambdas may take and touch; the command is given them as `sandbox`."""
     options = (
         click.option(
             "--sqlite-timeout",
@@ -66,23 +68,30 @@ def limit_options(command: Command) -> Command:
             "--allow-permissions", is_flag=True, help="Grant TypeScript modules the permissions that the catalog lists."
         ),
     )
+
+    @wraps(command)
+    def limited(
+        *, sqlite_timeout: float, deno_timeout: float, deno_heap: int, allow_permissions: bool, **others: Any
+    ) -> None:
+        from derive.protocol.sandbox import Limits
+
+        command(**others, sandbox=Limits(deno_timeout, deno_heap, allow_permissions, sqlite_timeout))
+
     for option in reversed(options):
-        command = option(command)
-    return command
+        limited = option(limited)
+    return limited
 
 
-def within_limits(
-    catalog: CatalogSpec, *, sqlite_timeout: float, deno_timeout: float, deno_heap: int, allow_permissions: bool
-) -> CatalogSpec:
-    """The catalog with what `limit_options` say.
+def limited_catalog(source: Path, sandbox: Limits) -> CatalogSpec:
+    """Load a catalog whose lambdas are limited.
 
     Raises:
-        CatalogError: a module asks for permissions that are not granted.
+        CatalogError: the catalog is wrong, or a module asks for permissions that are not granted.
     """
+    from derive.catalog import load
     from derive.errors import CatalogError
-    from derive.protocol.sandbox import Limits
 
-    limited = catalog.within(Limits(deno_timeout, deno_heap, allow_permissions, sqlite_timeout))
+    limited = load(source).within(sandbox)
     refusals = [derivation.refusal() for derivation in limited.derivations.values() if not derivation.disabled]
     issues = [refusal for refusal in refusals if refusal]
     if issues:

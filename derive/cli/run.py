@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from derive.cli.options import catalog_options, data_folder, limit_options, within_limits
+from derive.cli.options import catalog_options, data_folder, limit_options, limited_catalog
 
 if TYPE_CHECKING:
     from derive.cli.console import Progress
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from derive.engine.task import Committed
     from derive.engine.waiting import Waiting
     from derive.errors import FlowError
+    from derive.protocol.sandbox import Limits as SandboxLimits
 
 _POLL_SECONDS = 0.1
 _TIDY_SECONDS = 60.0
@@ -49,10 +50,7 @@ def command(
     limits: str,
     *,
     until_idle: bool,
-    sqlite_timeout: float,
-    deno_timeout: float,
-    deno_heap: int,
-    allow_permissions: bool,
+    sandbox: SandboxLimits,
 ) -> None:
     """Run the catalog's derivations on Spark, until stopped with Ctrl-C.
 
@@ -64,27 +62,17 @@ def command(
       flowctl run --until-idle
       flowctl run --task acmeBank/balances --shards 4 --master spark://host:7077
     """
-    from derive.catalog import load
-    from derive.catalog.check import check
+    from derive.catalog.check import require_sound
     from derive.cli.console import Progress, note
     from derive.engine.run import Run
     from derive.engine.scheduler import Scheduler
-    from derive.errors import CatalogError
     from derive.spark.executor import SparkExecutor
     from derive.storage.store import Store
     from derive.time.limits import Limits
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a supervisor's Ctrl-C
-    catalog = within_limits(
-        load(source),
-        sqlite_timeout=sqlite_timeout,
-        deno_timeout=deno_timeout,
-        deno_heap=deno_heap,
-        allow_permissions=allow_permissions,
-    )
-    issues = check(catalog)
-    if issues:
-        raise CatalogError(issues)
+    catalog = limited_catalog(source, sandbox)
+    require_sound(catalog)
     folder = data_folder(source, data)
     store = Store(folder)
     executor = SparkExecutor(master, folder / "logs" / "spark.log", _settings(conf))
@@ -172,12 +160,12 @@ def _tell_waiting(waiting: list[Waiting]) -> None:
     from derive.document.clock import format_duration, format_rfc3339
 
     for wait in waiting:
-        what = f"wait for its read delay of {format_duration(wait.delay)}, the first until {format_rfc3339(wait.due)}"
+        reason = f"wait for its read delay of {format_duration(wait.delay)}, the first until {format_rfc3339(wait.due)}"
         if wait.behind is not None:
-            what = f"wait for '{wait.behind}', which does not go on"
+            reason = f"wait for '{wait.behind}', which does not go on"
         elif not wait.delay:
-            what = f"have times yet to come, from {format_rfc3339(wait.due)}"
-        note(f"{wait.task}: {wait.documents:,} documents for '{wait.transform}' {what}", task=wait.task)
+            reason = f"have times yet to come, from {format_rfc3339(wait.due)}"
+        note(f"{wait.task}: {wait.documents:,} documents for '{wait.transform}' {reason}", task=wait.task)
 
 
 class _Reporter:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from derive.engine.waiting import Waiting
     from derive.errors import FlowError
     from derive.protocol.specs import DerivationSpec
+    from derive.storage.metadata.descriptions import Edit
     from derive.storage.store import Store
 
 _COLUMNS = [
@@ -116,22 +117,28 @@ def _row(store: Store, spec: DerivationSpec) -> tuple[dict[str, Any], FlowError 
         "waiting": None if unreadable else sum(wait.documents for wait in waiting),
         "lag": None if upper is None else format_duration(_whole_seconds(store.timeline.present() - upper)),
         "upper": None if upper is None else format_rfc3339(upper),
-        "waiting for": [
-            {
-                "transform": wait.transform,
-                "documents": wait.documents,
-                "read delay": format_duration(wait.delay),
-                "due": format_rfc3339(wait.due),
-            }
-            for wait in waiting
-        ],
-        "edits": [
-            {"message": edit.message, "hint": edit.hint, "at": None if edit.at is None else format_rfc3339(edit.at)}
-            for edit in (edits_of(spec, task) if task else ())
-        ],
+        "waiting for": list(map(_describe_wait, waiting)),
+        "edits": list(map(_describe_edit, edits_of(spec, task) if task else ())),
         "error": error.message if error else None,
     }
     return row, error
+
+
+def _describe_wait(wait: Waiting) -> dict[str, Any]:
+    from derive.document.clock import format_duration, format_rfc3339
+
+    return {
+        "transform": wait.transform,
+        "documents": wait.documents,
+        "read delay": format_duration(wait.delay),
+        "due": format_rfc3339(wait.due),
+    }
+
+
+def _describe_edit(edit: Edit) -> dict[str, Any]:
+    from derive.document.clock import format_rfc3339
+
+    return {"message": edit.message, "hint": edit.hint, "at": None if edit.at is None else format_rfc3339(edit.at)}
 
 
 def _whole_seconds(micros: int) -> int:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from derive.cli.options import limit_options, output_option, source_option, within_limits
+from derive.cli.options import limit_options, limited_catalog, output_option, source_option
 
 if TYPE_CHECKING:
+    from derive.protocol.sandbox import Limits
     from derive.testing.driver import Failure, Mismatch
 
 
@@ -26,10 +27,7 @@ def command(
     output: str | None,
     *,
     strict: bool,
-    sqlite_timeout: float,
-    deno_timeout: float,
-    deno_heap: int,
-    allow_permissions: bool,
+    sandbox: Limits,
 ) -> None:
     """Run the catalog's tests, in virtual time, without starting Spark.
 
@@ -38,25 +36,15 @@ def command(
       flowctl test
       flowctl test --source examples/acmebank/flow.yaml --name acmeBank/tests/balances
     """
-    from derive.catalog import load
-    from derive.catalog.check import check
+    from derive.catalog.check import require_sound
     from derive.cli.console import note
-    from derive.errors import CatalogError
     from derive.testing.driver import run_tests
 
     begun = time.perf_counter()
-    spec = within_limits(
-        load(source),
-        sqlite_timeout=sqlite_timeout,
-        deno_timeout=deno_timeout,
-        deno_heap=deno_heap,
-        allow_permissions=allow_permissions,
-    )
+    spec = limited_catalog(source, sandbox)
     for name in names:
         spec.find_test(name)
-    issues = check(spec)
-    if issues:
-        raise CatalogError(issues)
+    require_sound(spec)
     passed = failed = 0
     for result in run_tests(spec, names or None, strict=strict):
         if result.failure is None:
@@ -82,7 +70,7 @@ def _print_json(name: str, seconds: float, failure: Failure | None) -> None:
 
     row = {"test": name, "passed": failure is None, "seconds": round(seconds, 3)}
     if failure is not None:
-        row |= {"step": failure.step, "what": failure.what, "failure": render_failure(failure)}
+        row |= {"step": failure.step, "what": failure.description, "failure": render_failure(failure)}
     click.echo(dump_exact(row).decode())
 
 
@@ -90,7 +78,7 @@ def render_failure(failure: Failure) -> str:
     """Why a test failed, as lines of text: only what differs."""
     from derive.cli.excerpt import render_error
 
-    lines = [f"step {failure.step} · {failure.what}    {failure.position}"]
+    lines = [f"step {failure.step} · {failure.description}    {failure.position}"]
     if failure.error is not None:
         lines += [f"  {line}" for line in render_error(failure.error).split("\n")]
     for mismatch in failure.mismatches:

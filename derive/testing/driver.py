@@ -55,7 +55,7 @@ class Failure:
 
     Attributes:
         step: which step, from 1.
-        what: what the step does, such as `verify acmeBank/balances`.
+        description: what the step does, such as `verify acmeBank/balances`.
         position: where the step is written.
         mismatches: for a verify step, the documents that differ.
         error: for any other failure, its cause.
@@ -63,7 +63,7 @@ class Failure:
     """
 
     step: int
-    what: str
+    description: str
     position: Position
     mismatches: tuple[Mismatch, ...] = ()
     error: FlowError | None = None
@@ -131,41 +131,41 @@ class _Driver:
                     return failure
             last = test.steps[-1].position if test.steps else test.position
             if test.end is None:
-                what, finish = "the reads that are still delayed", self._time.fast_forward
+                description, finish = "the reads that are still delayed", self._time.fast_forward
             else:
-                what, finish = "the end of the test", partial(self._time.pass_until, test.end)
-            return self._attempt(len(test.steps), what, last, finish)
+                description, finish = "the end of the test", partial(self._time.pass_until, test.end)
+            return self._attempt(len(test.steps), description, last, finish)
         finally:
             self._time.close()
 
     def _step(self, number: int, step: TestStep) -> Failure | None:
         if isinstance(step, IngestStep):
-            return self._attempt(number, self._what("ingest", step), step.position, lambda: self._ingest(step))
+            return self._attempt(number, self._describe("ingest", step), step.position, lambda: self._ingest(step))
         if isinstance(step, AdvanceStep):
-            what = f"advance to {self._offset(step.moment)}"
-            return self._attempt(number, what, step.position, lambda: self._time.pass_until(step.moment.wall))
-        what = self._what("verify", step)
-        failure = self._attempt(number, what, step.position, lambda: self._await(step))
+            description = f"advance to {self._offset(step.moment)}"
+            return self._attempt(number, description, step.position, lambda: self._time.pass_until(step.moment.wall))
+        description = self._describe("verify", step)
+        failure = self._attempt(number, description, step.position, lambda: self._await(step))
         if failure:
             return failure
         mismatches = tuple(self._compare(step))
         if not mismatches:
             return None
         to_come = tuple(self._time.to_come(step.collection)) if step.moment else ()
-        return Failure(number, what, step.position, mismatches, to_come=to_come)
+        return Failure(number, description, step.position, mismatches, to_come=to_come)
 
-    def _what(self, verb: str, step: IngestStep | VerifyStep) -> str:
+    def _describe(self, verb: str, step: IngestStep | VerifyStep) -> str:
         return f"{verb} {step.collection}" + (f" at {self._offset(step.moment)}" if step.moment else "")
 
     def _offset(self, moment: Moment) -> str:
         return show_offset(moment.present, self._test.begin)
 
     @staticmethod
-    def _attempt(number: int, what: str, position: Position, action: Callable[[], None]) -> Failure | None:
+    def _attempt(number: int, description: str, position: Position, action: Callable[[], None]) -> Failure | None:
         try:
             action()
         except FlowError as error:
-            return Failure(number, what, position, error=error)
+            return Failure(number, description, position, error=error)
         return None
 
     def _ingest(self, step: IngestStep) -> None:

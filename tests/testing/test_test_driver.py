@@ -73,7 +73,7 @@ def test_a_failure_says_which_step_and_what_differs(tmp_path: Path) -> None:
     failure = run(tmp_path, steps).failure
 
     assert failure is not None
-    assert (failure.step, failure.what, failure.position.line) == (2, "verify t/late", 31)
+    assert (failure.step, failure.description, failure.position.line) == (2, "verify t/late", 31)
     assert [(each.key, each.differences) for each in failure.mismatches] == [
         ("[0]", (Difference("", {"id": 0, "times": 1}, MISSING),)),
         ("[1]", (Difference("/times", 12, 11),)),
@@ -97,7 +97,7 @@ def test_a_step_that_fails_ends_the_test(tmp_path: Path) -> None:
 """
     failure = run(tmp_path, steps).failure
     assert failure is not None
-    assert (failure.step, failure.what, failure.mismatches) == (1, "ingest t/numbers", ())
+    assert (failure.step, failure.description, failure.mismatches) == (1, "ingest t/numbers", ())
     assert isinstance(failure.error, LambdaError)
     assert "malformed JSON" in failure.error.message
 

@@ -150,7 +150,7 @@ def test_what_is_to_come_is_told_by_collection(tmp_path: Path) -> None:
     assert failure.to_come == ("1 document at +1h 1m, through 'relay' of t/relayed",)
     failure = run(tmp_path, ingest("+0s", 1), "advance: 1h", verify("t/alerts"))
     assert failure is not None
-    assert (failure.what, failure.to_come) == ("verify t/alerts at +1h", ())
+    assert (failure.description, failure.to_come) == ("verify t/alerts at +1h", ())
 
 
 @pytest.mark.parametrize("timed", [False, True])
@@ -181,7 +181,7 @@ def test_the_step_that_lets_time_pass_over_a_fault_fails(
     failure = run(tmp_path, *steps)
 
     assert failure is not None
-    assert (failure.step, failure.what) == failed
+    assert (failure.step, failure.description) == failed
     assert "malformed JSON" in str(failure.error)
 
 

@@ -18,17 +18,17 @@ SCALARS = ("boolean", "integer", "string")
 """Types that a component of a key may have, beside null."""
 
 
-def check_pointer(at: Located, what: str, report: Report) -> bool:
+def check_pointer(at: Located, subject: str, report: Report) -> bool:
     """Whether a value is a JSON pointer; an issue if not."""
     pointer = at.value
     if isinstance(pointer, str) and is_pointer(pointer):
         return True
     hint = f"did you mean '/{pointer}'?" if isinstance(pointer, str) and is_pointer(f"/{pointer}") else None
-    report.add("E302", f"{what} must be a JSON pointer, and is {pointer!r}", at, hint)
+    report.add("E302", f"{subject} must be a JSON pointer, and is {pointer!r}", at, hint)
     return False
 
 
-def check_known(at: Located, shape: Shape, what: str, report: Report, schema: str = "the schema") -> Shape | None:
+def check_known(at: Located, shape: Shape, subject: str, report: Report, schema: str = "the schema") -> Shape | None:
     """The shape that a pointer points at; None, and an issue, if it cannot exist or the schema does not mention it."""
     located, exists = locate(shape, parse_pointer(at.value))
     if exists not in ("cannot", "implicit"):
@@ -36,15 +36,15 @@ def check_known(at: Located, shape: Shape, what: str, report: Report, schema: st
     fault = "cannot exist" if exists == "cannot" else "is not mentioned"
     known = [projection.pointer for projection in project(shape, (), {}) if projection.pointer]
     guess = suggest(at.value, known)
-    report.add("E303", f"{what} '{at.value}' {fault} in {schema}", at, f"did you mean '{guess}'?" if guess else None)
+    report.add("E303", f"{subject} '{at.value}' {fault} in {schema}", at, f"did you mean '{guess}'?" if guess else None)
     return None
 
 
-def scalar_type(at: Located, shape: Shape, what: str, report: Report, schema: str = "the schema") -> str | None:
+def scalar_type(at: Located, shape: Shape, subject: str, report: Report, schema: str = "the schema") -> str | None:
     """The one scalar type of the location a pointer names; None, and an issue, if it has none."""
-    if not check_pointer(at, what, report):
+    if not check_pointer(at, subject, report):
         return None
-    located = check_known(at, shape, what, report, schema)
+    located = check_known(at, shape, subject, report, schema)
     if located is None:
         return None
     types = sorted(located.types - {"null"})
@@ -52,7 +52,7 @@ def scalar_type(at: Located, shape: Shape, what: str, report: Report, schema: st
         return types[0]
     allowed = ", ".join(sorted(located.types)) if len(located.types) < 7 else "anything"
     where = "" if schema == "the schema" else f" in {schema}"
-    message = f"{what} '{at.value}' must be a boolean, integer or string, and may be {allowed}{where}"
+    message = f"{subject} '{at.value}' must be a boolean, integer or string, and may be {allowed}{where}"
     report.add("E304", message, at)
     return None
 
@@ -113,19 +113,19 @@ class CollectionLocations:
         self._check_collisions(at)
         return declared
 
-    def _keyed(self, at: Located, what: str) -> bool:
+    def _keyed(self, at: Located, subject: str) -> bool:
         """Whether both schemas have one scalar type at a location, and the same."""
         report = self._report
         if self._write is self._read:
-            return scalar_type(at, self._read, what, report) is not None
-        read = scalar_type(at, self._read, what, report, "the read schema")
+            return scalar_type(at, self._read, subject, report) is not None
+        read = scalar_type(at, self._read, subject, report, "the read schema")
         if not isinstance(at.value, str) or not is_pointer(at.value):
             return False
-        write = scalar_type(at, self._write, what, report, "the write schema")
+        write = scalar_type(at, self._write, subject, report, "the write schema")
         if read is None or write is None:
             return False
         if read != write:
-            message = f"{what} '{at.value}' is {_a(read)} in the read schema, and {_a(write)} in the write schema"
+            message = f"{subject} '{at.value}' is {_a(read)} in the read schema, and {_a(write)} in the write schema"
             report.add("E307", message, at)
         return read == write
 
