@@ -18,7 +18,7 @@ from pathlib import Path
 
 from derive.catalog import load
 from derive.document.key import compile_keys
-from derive.protocol.specs import CollectionSpec, SelectorSpec
+from derive.protocol.specs import CollectionSpec
 from derive.storage.compaction import compact
 from derive.storage.contents import ReadOptions, read_rows
 from derive.storage.ingest import Ingestion
@@ -93,7 +93,7 @@ class Bench:
     def look(self) -> None:
         """What a plan begins with."""
         self.store.collection(NAME)
-        self.store.segments(NAME, [], SelectorSpec())
+        self.store.segments(self.spec)
 
     def _documents(self) -> list[dict[str, float]]:
         self._count += 1

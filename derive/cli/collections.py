@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
-from derive.cli.options import catalog_options, clock_of, output_option, stored_folder
+from derive.cli.options import catalog_options, clock_of, open_store, output_option, stored_folder
 
 if TYPE_CHECKING:
     from derive.protocol.specs import CollectionSpec, SelectorSpec
     from derive.storage.contents import ReadOptions
-    from derive.storage.store import Store
+    from derive.storage.roles import Readable
 
 Row: TypeAlias = tuple[int, int, bytes, str]
 """Clock, seq, packed key and JSON text of a document."""
@@ -38,10 +38,9 @@ def list_command(source: Path, data: Path | None, output: str | None) -> None:
     from derive.catalog import load
     from derive.cli.console import print_rows
     from derive.document.clock import format_rfc3339
-    from derive.storage.store import Store
 
     catalog = load(source)
-    store = Store(stored_folder(source, data), reading=True)
+    store = open_store(stored_folder(source, data), reading=True)
     rows = []
     for name, spec in catalog.collections.items():
         known = store.collection(name)
@@ -103,7 +102,6 @@ def read_command(
     from derive.errors import UsageError
     from derive.storage.contents import ReadOptions
     from derive.storage.metadata.opening import is_data_folder
-    from derive.storage.store import Store
 
     if follow and (reduced or as_of is not None):
         raise UsageError(f"--follow has no end, so {'--reduce' if reduced else '--as-of'} does not go with it")
@@ -116,7 +114,7 @@ def read_command(
     with _until_unread(), ExitStack() as stack:
         while follow and not is_data_folder(folder):
             _wait()
-        store = stack.enter_context(closing(Store(folder, reading=True)))
+        store = stack.enter_context(closing(open_store(folder, reading=True)))
         if follow:
             _follow(store, spec, options, show, in_stream=progress)
             return
@@ -141,7 +139,7 @@ def _selector(spec: CollectionSpec, partitions: str | None) -> SelectorSpec:
     return selector_of(spec, selection)
 
 
-def _history(store: Store, spec: CollectionSpec, options: ReadOptions) -> Generator[Row]:
+def _history(store: Readable, spec: CollectionSpec, options: ReadOptions) -> Generator[Row]:
     from derive.storage.contents import read_rows
 
     for rows in read_rows(store, spec, options):
@@ -149,7 +147,7 @@ def _history(store: Store, spec: CollectionSpec, options: ReadOptions) -> Genera
 
 
 def _reduced(
-    store: Store, spec: CollectionSpec, options: ReadOptions, master: str | None, folder: Path
+    store: Readable, spec: CollectionSpec, options: ReadOptions, master: str | None, folder: Path
 ) -> Generator[Row]:
     from derive.spark.executor import SparkExecutor
     from derive.spark.reduced_read import read_reduced
@@ -164,7 +162,7 @@ def _reduced(
 
 
 def _follow(
-    store: Store, spec: CollectionSpec, options: ReadOptions, show: Callable[..., str], *, in_stream: bool
+    store: Readable, spec: CollectionSpec, options: ReadOptions, show: Callable[..., str], *, in_stream: bool
 ) -> None:
     """Print documents as they become final, and how far that is, until there is nobody to read it."""
     from derive.cli.console import note

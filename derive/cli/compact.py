@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from derive.cli.options import catalog_options, output_option, stored_folder
+from derive.cli.options import catalog_options, open_store, output_option, stored_folder
 
 if TYPE_CHECKING:
     from derive.protocol.specs import CatalogSpec, CollectionSpec
     from derive.storage.compaction import Compaction
     from derive.storage.forecast import Forecast
-    from derive.storage.store import Store
+    from derive.storage.roles import Kept
 
 
 @click.command()
@@ -54,7 +54,6 @@ def command(
     from derive.cli.options import clock_of
     from derive.document.clock import parse_duration
     from derive.errors import UsageError
-    from derive.storage.store import Store
 
     try:
         kept = parse_duration(grace)
@@ -63,7 +62,7 @@ def command(
     bound = clock_of("--since", since)
     catalog = load(source)
     collections = [catalog.find_collection(name) for name in names] or list(catalog.collections.values())
-    with closing(Store(stored_folder(source, data), reading=dry_run)) as store:
+    with closing(open_store(stored_folder(source, data), reading=dry_run)) as store:
         if bound is not None and bound > store.timeline.wall():
             raise UsageError(f"--since {since} is in the future: there is no history to forget beyond the present")
         if dry_run:
@@ -73,7 +72,7 @@ def command(
 
 
 def _forecast(
-    catalog: CatalogSpec, collections: Sequence[CollectionSpec], store: Store, since: int | None
+    catalog: CatalogSpec, collections: Sequence[CollectionSpec], store: Kept, since: int | None
 ) -> list[Forecast]:
     from derive.cli.console import note
     from derive.engine.rights import gone
@@ -105,7 +104,7 @@ def _show_forecast(forecasts: Sequence[Forecast], output: str | None) -> None:
 
 
 def _compact(
-    catalog: CatalogSpec, collections: Sequence[CollectionSpec], store: Store, since: int | None, grace: int
+    catalog: CatalogSpec, collections: Sequence[CollectionSpec], store: Kept, since: int | None, grace: int
 ) -> list[Compaction]:
     from derive.cli.console import note
     from derive.engine.rights import settle

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from derive.cli.options import catalog_options, data_folder
+from derive.cli.options import catalog_options, data_folder, open_store
 
 if TYPE_CHECKING:
     from derive.protocol.specs import CollectionSpec
@@ -52,7 +52,6 @@ def command(
     from derive.cli.console import Progress
     from derive.errors import UsageError
     from derive.storage.ingest import Ingestion
-    from derive.storage.store import Store
 
     catalog = load(source)
     spec = catalog.find_collection(collection)
@@ -65,7 +64,7 @@ def command(
             raise UsageError(f"{name} is a folder", hint=f"name its files, such as {Path(name) / '*.jsonl'}")
         if name != "-" and not Path(name).exists():
             raise UsageError(f"there is no file {name}")
-    store = Store(data_folder(source, data))
+    store = open_store(data_folder(source, data))
     with Progress() as progress:
         for name in files or ("-",):
             shown = _shown(name)

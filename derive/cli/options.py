@@ -12,6 +12,7 @@ import click
 if TYPE_CHECKING:
     from derive.protocol.sandbox import Limits
     from derive.protocol.specs import CatalogSpec
+    from derive.storage.store import Store
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -129,6 +130,21 @@ def stored_folder(source: Path, data: Path | None) -> Path:
     is_there = "is not one: it has no metadata.db" if folder.exists() else "does not exist"
     meant = _meant(folder, data_folder(source, None))
     raise UsageError(f"the data folder {folder} {is_there}", hint=f"did you mean {meant}?" if meant else None)
+
+
+def open_store(folder: Path, *, reading: bool = False) -> Store:
+    """Open a data folder.
+
+    Args:
+        folder: where it is.
+        reading: nothing is going to be written.
+
+    Raises:
+        StorageError: another machine uses it, or it cannot be used.
+    """
+    from derive.storage.store import Store
+
+    return Store(folder, reading=reading)
 
 
 def _meant(folder: Path, default: Path) -> Path | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from derive.cli.options import catalog_options, stored_folder
+from derive.cli.options import catalog_options, open_store, stored_folder
 
 
 @click.command()
@@ -26,10 +26,9 @@ def command(source: Path, data: Path | None, tasks: tuple[str, ...], *, cascade:
     from derive.catalog import load
     from derive.cli.console import note
     from derive.engine.reset import reset
-    from derive.storage.store import Store
 
     catalog = load(source)
-    store = Store(stored_folder(source, data))
+    store = open_store(stored_folder(source, data))
     try:
         for name in reset(catalog, store, tasks, cascade=cascade):
             note(f"{name} starts over with the next run")

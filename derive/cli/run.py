@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from derive.cli.options import catalog_options, data_folder, limit_options, limited_catalog
+from derive.cli.options import catalog_options, data_folder, limit_options, limited_catalog, open_store
 
 if TYPE_CHECKING:
     from derive.cli.console import Progress
@@ -67,14 +67,13 @@ def command(
     from derive.engine.run import Run
     from derive.engine.scheduler import Scheduler
     from derive.spark.executor import SparkExecutor
-    from derive.storage.store import Store
     from derive.time.limits import Limits
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a supervisor's Ctrl-C
     catalog = limited_catalog(source, sandbox)
     require_sound(catalog)
     folder = data_folder(source, data)
-    store = Store(folder)
+    store = open_store(folder)
     executor = SparkExecutor(master, folder / "logs" / "spark.log", _settings(conf))
     with Progress() as progress:
         observer = _Reporter(progress, goes_on=not until_idle)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from derive.cli.options import catalog_options, stored_folder
+from derive.cli.options import catalog_options, open_store, stored_folder
 
 
 @click.command()
@@ -24,11 +24,10 @@ def command(source: Path, data: Path | None, tasks: tuple[str, ...]) -> None:
     from derive.catalog import load
     from derive.cli.console import note
     from derive.engine.split import split
-    from derive.storage.store import Store
 
     catalog = load(source)
     names = [catalog.find_derivation(name).name for name in tasks]
-    store = Store(stored_folder(source, data))
+    store = open_store(stored_folder(source, data))
     try:
         for name in names:
             note(f"{name} has {split(store, name)} shards")

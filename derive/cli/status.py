@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from derive.cli.options import catalog_options, output_option, stored_folder
+from derive.cli.options import catalog_options, open_store, output_option, stored_folder
 
 if TYPE_CHECKING:
     from derive.engine.waiting import Waiting
     from derive.errors import FlowError
     from derive.protocol.specs import DerivationSpec
     from derive.storage.metadata.descriptions import Edit
-    from derive.storage.store import Store
+    from derive.storage.roles import View
 
 _COLUMNS = [
     "task",
@@ -56,10 +56,9 @@ def command(source: Path, data: Path | None, output: str | None) -> None:
     from derive.catalog import load
     from derive.cli.console import note, print_error, print_rows
     from derive.document.clock import format_duration, format_rfc3339
-    from derive.storage.store import Store
 
     catalog = load(source)
-    store = Store(stored_folder(source, data), reading=True)
+    store = open_store(stored_folder(source, data), reading=True)
     try:
         rows = [_row(store, spec) for spec in catalog.derivations.values()]
         ahead, present = store.timeline.ahead(), store.timeline.present()
@@ -83,7 +82,7 @@ def _since(at: str | None) -> str:
     return "from its next run on" if at is None else f"since {at}"
 
 
-def _row(store: Store, spec: DerivationSpec) -> tuple[dict[str, Any], FlowError | None]:
+def _row(store: View, spec: DerivationSpec) -> tuple[dict[str, Any], FlowError | None]:
     """What is shown of a task, and what stopped it or is going to."""
     import orjson
 
@@ -145,7 +144,7 @@ def _whole_seconds(micros: int) -> int:
     return max(0, micros) // 1_000_000 * 1_000_000
 
 
-def _rate(store: Store, task: str) -> float | None:
+def _rate(store: View, task: str) -> float | None:
     """Source documents a second, over the last transactions that had any; None if there were none.
 
     What was before a reset does not count. Below 100, a tenth of a document matters.
@@ -162,7 +161,7 @@ def _rate(store: Store, task: str) -> float | None:
     return round(rate) if rate >= 100 else round(rate, 1)
 
 
-def _state(store: Store, waiting: list[Waiting], *, has_run: bool, failed: bool, disabled: bool) -> str:
+def _state(store: View, waiting: list[Waiting], *, has_run: bool, failed: bool, disabled: bool) -> str:
     if failed:
         return "failed"
     if disabled:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from derive.engine.transactor import TaskSpec
 from derive.protocol.specs import InputSpec
+from derive.storage.roles import View
 from derive.storage.segments.clocks import count_documents, first_clock
-from derive.storage.store import Store
 from derive.time.frontier import BEGINNING, END_OF_TIME
 from derive.time.positions import offset_of
 from derive.time.segment import Segment
@@ -55,7 +55,7 @@ class Inputs:
         return count_documents(self.root, self.read(spec, begin, END_OF_TIME))
 
 
-def look(store: Store, task: TaskSpec, positions: Mapping[str, int]) -> Inputs:
+def look(store: View, task: TaskSpec, positions: Mapping[str, int]) -> Inputs:
     """What there is to read now.
 
     Args:
@@ -69,7 +69,6 @@ def look(store: Store, task: TaskSpec, positions: Mapping[str, int]) -> Inputs:
         source = task.sources[spec.source]
         if source.name not in uppers:
             uppers[source.name] = store.upper(source.name)
-        fields = [projection.field for projection in source.partitions]
         begin = positions.get(spec.state_key, BEGINNING) - offset_of(spec, task.tick)
-        segments[spec.index] = tuple(store.segments(source.name, fields, spec.selector, begin))
+        segments[spec.index] = tuple(store.segments(source, spec.selector, begin))
     return Inputs(store.root, task.tick, uppers, segments)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from derive.storage.store import Store
+from derive.storage.roles import Sealable
 from derive.time.frontier import tick_end
 
 IDLE = 5_000_000
@@ -25,7 +25,7 @@ class News:
         ticks: lengths of the ticks of all derivations, microseconds.
     """
 
-    def __init__(self, store: Store, ticks: Iterable[int]) -> None:
+    def __init__(self, store: Sealable, ticks: Iterable[int]) -> None:
         self._store = store
         self._tick = min(ticks, default=0)
         self._due: dict[Collection[str], int] = {}

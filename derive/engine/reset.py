@@ -8,11 +8,11 @@ from derive.errors import UsageError
 from derive.failpoint import reach
 from derive.protocol.specs import CatalogSpec
 from derive.shard.state import epochs_lock, remove_state
-from derive.storage.store import Store
+from derive.storage.roles import Kept
 from derive.storage.task_log import TaskLog
 
 
-def readers_of(catalog: CatalogSpec, store: Store, names: Sequence[str]) -> list[str]:
+def readers_of(catalog: CatalogSpec, store: Kept, names: Sequence[str]) -> list[str]:
     """Derivations that have run and that read any of `names`, themselves or through others; in catalog order."""
     reached = set(names)
     grown = True
@@ -29,7 +29,7 @@ def readers_of(catalog: CatalogSpec, store: Store, names: Sequence[str]) -> list
     ]
 
 
-def reset(catalog: CatalogSpec, store: Store, names: Sequence[str], *, cascade: bool = False) -> list[str]:
+def reset(catalog: CatalogSpec, store: Kept, names: Sequence[str], *, cascade: bool = False) -> list[str]:
     """Start derivations over, all of them or none.
 
     The metadata commit decides; files are removed after it, and what a crash leaves of them is collected when the task
@@ -65,12 +65,12 @@ def reset(catalog: CatalogSpec, store: Store, names: Sequence[str], *, cascade: 
         reach("reset.committed")
         for name in chosen:
             remove_state(store.root, name)
-            store.files.collect(name)
+            store.garbage.collect_uncommitted(name)
             TaskLog(store.root, name).write("info", "it starts over: what it had derived is gone", reset=True)
     return chosen
 
 
-def _refuse_others(catalog: CatalogSpec, store: Store, names: Sequence[str]) -> None:
+def _refuse_others(catalog: CatalogSpec, store: Kept, names: Sequence[str]) -> None:
     """Require that no derivation which only another catalog defines has processed what is about to be reset."""
     others = []
     for name in sorted(store.rights.readers(names) - set(catalog.derivations)):

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from derive.engine.transactor import TaskSpec
 from derive.protocol.specs import CatalogSpec
 from derive.storage.metadata.capability import TaskCapability
-from derive.storage.store import Store
+from derive.storage.roles import Kept, Runnable
 from derive.time.needs import Right, needs
 from derive.time.positions import current_positions
 
 
 def hold(
-    store: Store, task: TaskSpec, positions: Mapping[str, int], capability: TaskCapability | None = None
+    store: Kept | Runnable, task: TaskSpec, positions: Mapping[str, int], capability: TaskCapability | None = None
 ) -> dict[str, Right]:
     """Make a task hold what it needs; returns, for each input (by `state_key`), what it finds.
 
@@ -25,13 +25,13 @@ def hold(
     return store.rights.hold(task.name, sources, capability)
 
 
-def gone(catalog: CatalogSpec, store: Store) -> list[str]:
+def gone(catalog: CatalogSpec, store: Kept) -> list[str]:
     """Tasks that hold a right to read, are not at work, and are not in the catalog any more; `settle` drops them."""
     others = sorted(store.rights.holders() - set(catalog.derivations))
     return [name for name in others if not store.rights.is_at_work(name)]
 
 
-def settle(catalog: CatalogSpec, store: Store) -> list[str]:
+def settle(catalog: CatalogSpec, store: Kept) -> list[str]:
     """Make sure that every task of a catalog holds what it needs, and that no others hold anything.
 
     Returns:

@@ -29,7 +29,7 @@ from derive.errors import (
 )
 from derive.protocol.specs import CatalogSpec, InputSpec
 from derive.storage.compaction import compact
-from derive.storage.store import Store
+from derive.storage.roles import Operable
 from derive.storage.task_log import internal
 from derive.time.cycle import feeds_back_in_memory, frontier_of
 from derive.time.frontier import tick_end
@@ -87,7 +87,7 @@ class Run:
     def __init__(
         self,
         catalog: CatalogSpec,
-        store: Store,
+        store: Operable,
         executor: Executor,
         *,
         tasks: Sequence[str] | None = None,
@@ -241,7 +241,7 @@ class Run:
         except Exception as exc:
             error = internal(self._store.root, task.spec.name, exc)
             # A source that was reset since it was looked at has other files now, and is looked at again.
-            is_outdated = isinstance(error, SegmentMissingError) and not self._store.files.missing(task.spec.sources)
+            is_outdated = isinstance(error, SegmentMissingError) and not self._store.missing(task.spec.sources)
             if not (self._stopped or is_outdated):
                 self._stop(task, error)
 

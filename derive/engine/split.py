@@ -12,12 +12,13 @@ from derive.errors import FencedError, TaskError
 from derive.failpoint import reach
 from derive.shard.attempt import Attempt
 from derive.shard.state import copy_state, fold, publish_epoch, remove_shards, shard_folder
-from derive.storage.store import Store
+from derive.storage.metadata.descriptions import Divided
+from derive.storage.roles import Runnable
 
 _MOST_SHARDS = 1024
 
 
-def split(store: Store, name: str) -> int:
+def split(store: Runnable, name: str) -> int:
     """Double the shards of a task; a run that is under way is fenced by it.
 
     Until the metadata commit the task has the shards it had, and copies made for a split that never came to that are
@@ -47,7 +48,7 @@ def split(store: Store, name: str) -> int:
             copy_state(database, shard_folder(store.root, name, successor, count), attempt=attempt)
             tokens[successor] = token
             reach("split.copied")
-    store.set_shards(capability, count, tokens)
+    store.note_task(capability, Divided(count, tokens))
     reach("split.committed")
     with suppress(FencedError), publish_epoch(store.root, name, capability.epoch):  # else a newer run removes them
         remove_shards(store.root, name, count)

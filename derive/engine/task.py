@@ -29,8 +29,8 @@ from derive.shard.plan import Plan, Shape
 from derive.shard.state import publish_epoch, remove_shards
 from derive.shard.worker import Message, progress_folder
 from derive.storage.metadata.capability import TaskCapability
-from derive.storage.metadata.descriptions import CollectionUpdate, TaskCommit
-from derive.storage.store import Store
+from derive.storage.metadata.descriptions import CollectionUpdate, Edited, Stopped, TaskCommit
+from derive.storage.roles import Runnable
 from derive.storage.task_log import TaskLog
 from derive.time.cycle import earliest_cause
 from derive.time.extent import choose_end, is_one_tick, size_of, slice_borders
@@ -74,19 +74,18 @@ class Task:
         edits: what was edited under its output since the run before.
     """
 
-    def __init__(self, store: Store, spec: DerivationSpec, shards: int, limits: Limits) -> None:
+    def __init__(self, store: Runnable, spec: DerivationSpec, shards: int, limits: Limits) -> None:
         self._store = store
         self._pace = Pace(limits)
         self._transactions = itertools.count(1)
         self.spec = spec
-        store.create(spec.collection)
         self._capability: TaskCapability
         self._capability, state = store.acquire_task(spec.name, shards, [spec.name])
         self.shards = state.shards
         self.error: FlowError | None = None
         self._log = TaskLog(store.root, spec.name)
         with publish_epoch(store.root, spec.name, self._capability.epoch):
-            store.files.collect(spec.name)
+            store.garbage.collect_uncommitted(spec.name)
             remove_shards(store.root, spec.name, self.shards)
             shutil.rmtree(progress_folder(store.root, spec.name), ignore_errors=True)
         self._positions = current_positions(spec.inputs, spec.tick, state.positions, state.places)
@@ -100,7 +99,7 @@ class Task:
         self.compacted = tuple(compacted(spec.inputs, self._positions, rights))
         fingerprints, edits = fingerprints_of(spec), edits_of(spec, state, self.upper)
         if (fingerprints, edits) != (state.fingerprints, state.edits):
-            store.set_edits(self._capability, fingerprints, edits)
+            store.note_task(self._capability, Edited(fingerprints, edits))
         self.edits = tuple(edit for edit in edits if edit not in state.edits)
         self._unfit = misplaced(spec, state) or lost(spec.name, spec.inputs, spec.tick, self._positions, rights)
 
@@ -285,7 +284,7 @@ class Task:
         self.error = error
         self._log.write("error", str(error))
         with suppress(DiskFullError, BusyError):  # then it cannot be recorded, and is only told
-            self._store.set_error(self._capability, orjson.dumps(error.to_json()).decode())
+            self._store.note_task(self._capability, Stopped(orjson.dumps(error.to_json()).decode()))
 
     def release(self) -> None:
         """Give up the right to run."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from derive.engine.inputs import Inputs, look
 from derive.engine.transactor import TaskSpec
 from derive.errors import SegmentMissingError
-from derive.storage.store import Store
+from derive.storage.roles import View
 from derive.time.frontier import BEGINNING
 
 
@@ -33,7 +33,7 @@ class Waiting:
     behind: str | None = None
 
 
-def find_waiting(store: Store, task: TaskSpec, positions: Mapping[str, int]) -> list[Waiting]:
+def find_waiting(store: View, task: TaskSpec, positions: Mapping[str, int]) -> list[Waiting]:
     """What each input of a task still has to process.
 
     Args:
@@ -48,7 +48,7 @@ def find_waiting(store: Store, task: TaskSpec, positions: Mapping[str, int]) -> 
         try:
             return _waiting_in(look(store, task, positions), task, positions)
         except SegmentMissingError:
-            if store.files.missing(task.sources):
+            if store.missing(task.sources):
                 raise
             # A source was reset since it was looked at: look again.
 

@@ -16,10 +16,10 @@ from derive.reduce.combiner import Combiner
 from derive.spark.columns import spark_columns
 from derive.spark.executor import SparkExecutor
 from derive.storage.contents import ReadOptions, reading
+from derive.storage.roles import Readable
 from derive.storage.segments.rows import CLOCK, DOC, KEY, SEQ, StoredRows
 from derive.storage.segments.segment_file import check_segments
 from derive.storage.segments.texts import parse_texts
-from derive.storage.store import Store
 from derive.time.source_read import SourceRead
 
 _READ = [CLOCK, SEQ, KEY, DOC]
@@ -31,7 +31,7 @@ _CHECKED = "parquet.page.verify-checksum.enabled"
 
 
 def read_reduced(
-    executor: SparkExecutor, store: Store, spec: CollectionSpec, options: ReadOptions
+    executor: SparkExecutor, store: Readable, spec: CollectionSpec, options: ReadOptions
 ) -> Generator[tuple[int, int, bytes, str]]:
     """Documents of a collection, fully reduced per key.
 
@@ -58,7 +58,7 @@ def read_reduced(
             raise
 
 
-def _rows(executor: SparkExecutor, store: Store, spec: CollectionSpec, read: SourceRead) -> Iterator[Any]:
+def _rows(executor: SparkExecutor, store: Readable, spec: CollectionSpec, read: SourceRead) -> Iterator[Any]:
     files = [str(store.root / segment.path) for segment in read.segments]
     columns = spark_columns(StoredRows.SCHEMA, _READ)
     stored = executor.session.read.schema(columns).option(_CHECKED, True).parquet(*files)

@@ -20,12 +20,12 @@ import orjson
 
 from derive.errors import FlowError
 from derive.failpoint import reach
-from derive.protocol.specs import CollectionSpec, SelectorSpec
+from derive.protocol.specs import CollectionSpec
 from derive.storage.metadata.database import translated
 from derive.storage.metadata.descriptions import Hold
+from derive.storage.roles import Kept
 from derive.storage.segments.fold import Fold, by_partition, copy_rows
 from derive.storage.segments.writer import COMPACTED, SegmentWriter
-from derive.storage.store import Store
 from derive.storage.timeline import wall_clock
 from derive.time.frontier import BEGINNING, END_OF_TIME
 from derive.time.segment import Segment
@@ -62,7 +62,7 @@ class Compaction:
 
 
 def compact(
-    store: Store,
+    store: Kept,
     spec: CollectionSpec,
     *,
     since: int | None = None,
@@ -89,19 +89,19 @@ def compact(
     with _alone(store, wait=wait) as is_alone:
         if not is_alone:
             return None
-        store.files.collect_unknown(spec.name)
-        before = _segments(store, spec)
+        store.garbage.collect_unknown(spec.name)
+        before = store.segments(spec)
         if since is not None:
             _advance(store, spec, since)
-        for group in choose(_segments(store, spec), fewest):
+        for group in choose(store.segments(spec), fewest):
             _merge(store, spec, group)
-        store.files.remove_replaced(wall_clock() - grace)
+        store.garbage.collect_replaced(wall_clock() - grace)
         return _outcome(store, spec, before, since)
 
 
-def _outcome(store: Store, spec: CollectionSpec, before: Sequence[Segment], wanted: int | None) -> Compaction:
-    after = _segments(store, spec)
-    known = store.rights.frontiers(spec.name)
+def _outcome(store: Kept, spec: CollectionSpec, before: Sequence[Segment], wanted: int | None) -> Compaction:
+    after = store.segments(spec)
+    known = store.history.frontiers(spec.name)
     reached = known.since if known else BEGINNING
     held = tuple(each for each in known.holds if each.frontier <= reached) if known else ()
     return Compaction(
@@ -115,13 +115,13 @@ def _outcome(store: Store, spec: CollectionSpec, before: Sequence[Segment], want
     )
 
 
-def _advance(store: Store, spec: CollectionSpec, wanted: int) -> None:
+def _advance(store: Kept, spec: CollectionSpec, wanted: int) -> None:
     """Move `since` as far up as it may go, and fold what is below."""
-    known = store.rights.frontiers(spec.name)
+    known = store.history.frontiers(spec.name)
     since = min(wanted, known.bound) if known else BEGINNING
     if known is None or since <= known.since:
         return
-    old = [each for each in _segments(store, spec) if each.clock_min < since]
+    old = [each for each in store.segments(spec) if each.clock_min < since]
     name = f"{COMPACTED}{uuid.uuid4()}"
     writer = SegmentWriter(store.root, spec, f"{name}-later")
     new: list[Segment] = []
@@ -132,12 +132,12 @@ def _advance(store: Store, spec: CollectionSpec, wanted: int) -> None:
                 copy_rows(store.root, writer, SourceRead(0, 0, since, END_OF_TIME, tuple(segments)), label)
             new += writer.close()
         reach("compaction.folded")
-        is_done = store.rights.advance_since(spec.name, since, old, new)
+        is_done = store.history.advance_since(spec.name, since, old, new)
     except FlowError:
-        store.files.collect_unknown(spec.name)
+        store.garbage.collect_unknown(spec.name)
         raise
     if not is_done:
-        store.files.collect_unknown(spec.name)
+        store.garbage.collect_unknown(spec.name)
     reach("compaction.advanced")
 
 
@@ -165,14 +165,14 @@ def choose(segments: Sequence[Segment], fewest: int) -> list[list[Segment]]:
     return [group for group in chosen if len(group) >= max(fewest, 2)]
 
 
-def _merge(store: Store, spec: CollectionSpec, group: Sequence[Segment]) -> None:
+def _merge(store: Kept, spec: CollectionSpec, group: Sequence[Segment]) -> None:
     writer = SegmentWriter(store.root, spec, f"{COMPACTED}{uuid.uuid4()}")
     label = orjson.dumps(list(group[0].partition)).decode()
     try:
         copy_rows(store.root, writer, SourceRead(0, 0, BEGINNING, END_OF_TIME, tuple(group)), label)
         written = writer.close()
         reach("compaction.written")
-        if not store.files.replace(spec.name, group, written):
+        if not store.history.replace(spec.name, group, written):
             writer.abort()  # the collection was reset meanwhile
         reach("compaction.replaced")
     except FlowError:
@@ -180,12 +180,8 @@ def _merge(store: Store, spec: CollectionSpec, group: Sequence[Segment]) -> None
         raise
 
 
-def _segments(store: Store, spec: CollectionSpec) -> list[Segment]:
-    return store.segments(spec.name, [each.field for each in spec.partitions], SelectorSpec())
-
-
 @contextmanager
-def _scratch(store: Store) -> Iterator[Path]:
+def _scratch(store: Kept) -> Iterator[Path]:
     """An empty folder on the data folder's disk, gone when the block ends; a crash may leave it to the next one."""
     folder = store.root / "compaction"
     with translated(folder):
@@ -198,7 +194,7 @@ def _scratch(store: Store) -> Iterator[Path]:
 
 
 @contextmanager
-def _alone(store: Store, *, wait: bool) -> Iterator[bool]:
+def _alone(store: Kept, *, wait: bool) -> Iterator[bool]:
     """Whether no other process compacts in this data folder while the block is at work."""
     path = store.root / "compaction.lock"
     with translated(path), path.open("wb") as lock:

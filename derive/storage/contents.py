@@ -11,9 +11,9 @@ from derive.document.pointer import MISSING
 from derive.errors import FencedError, FrontierError, SegmentMissingError, UsageError
 from derive.protocol.specs import JSON, CollectionSpec, Document, SelectorSpec
 from derive.reduce.combiner import Combiner
+from derive.storage.roles import Readable
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.rows import ReadRows
-from derive.storage.store import Store
 from derive.time.frontier import BEGINNING
 from derive.time.source_read import SourceRead
 
@@ -55,7 +55,7 @@ def selector_of(spec: CollectionSpec, value: Mapping[str, JSON]) -> SelectorSpec
 
 
 @contextmanager
-def reading(store: Store, spec: CollectionSpec, options: ReadOptions) -> Iterator[SourceRead]:
+def reading(store: Readable, spec: CollectionSpec, options: ReadOptions) -> Iterator[SourceRead]:
     """The segments and clocks that hold what was asked for, and the right to read them for as long as the block takes.
 
     Raises:
@@ -65,17 +65,17 @@ def reading(store: Store, spec: CollectionSpec, options: ReadOptions) -> Iterato
         SegmentError: a file of it cannot be read.
     """
     times = [each for each in (options.since, options.as_of) if each is not None]
-    capability = store.rights.lease(spec.name, max(BEGINNING, min(times)) if times else None)
-    with store.rights.kept(capability):
+    capability = store.leases.lease(spec.name, max(BEGINNING, min(times)) if times else None)
+    with store.leases.kept(capability):
         try:
             yield _source_read(store, spec, options)
         except SegmentMissingError as exc:
-            if store.files.missing([spec.name]):
+            if store.missing([spec.name]):
                 raise
             raise FencedError(f"'{spec.name}' was reset while it was read", hint="run the command again") from exc
 
 
-def _source_read(store: Store, spec: CollectionSpec, options: ReadOptions) -> SourceRead:
+def _source_read(store: Readable, spec: CollectionSpec, options: ReadOptions) -> SourceRead:
     known = store.collection(spec.name)
     assert known is not None  # there is a right to read it
     end = known.upper
@@ -91,14 +91,12 @@ def _source_read(store: Store, spec: CollectionSpec, options: ReadOptions) -> So
     return read_between(store, spec, options.selector, begin, end)
 
 
-def read_between(store: Store, spec: CollectionSpec, selector: SelectorSpec, begin: int, end: int) -> SourceRead:
+def read_between(store: Readable, spec: CollectionSpec, selector: SelectorSpec, begin: int, end: int) -> SourceRead:
     """The segments that hold documents with clocks in `[begin, end)`, for whoever has the right to read them."""
-    fields = [each.field for each in spec.partitions]
-    segments = store.segments(spec.name, fields, selector, begin=begin)
-    return SourceRead(0, 0, begin, end, tuple(segments)).within(begin, end)
+    return SourceRead(0, 0, begin, end, tuple(store.segments(spec, selector, begin))).within(begin, end)
 
 
-def read_rows(store: Store, spec: CollectionSpec, options: ReadOptions) -> Generator[ReadRows]:
+def read_rows(store: Readable, spec: CollectionSpec, options: ReadOptions) -> Generator[ReadRows]:
     """Updates in the order of (clock, seq, key), as rows whose adjusted clock is the document's clock.
 
     Raises:

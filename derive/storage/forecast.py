@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from derive.protocol.specs import CollectionSpec, SelectorSpec
+from derive.protocol.specs import CollectionSpec
 from derive.storage.compaction import choose
 from derive.storage.metadata.descriptions import Hold
+from derive.storage.roles import Kept
 from derive.storage.segments.segment_file import read_clocks
-from derive.storage.store import Store
 from derive.time.segment import Segment
 
 
@@ -39,7 +39,7 @@ class Forecast:
 
 
 def forecast(
-    store: Store, spec: CollectionSpec, *, since: int | None = None, gone: Collection[str] = ()
+    store: Kept, spec: CollectionSpec, *, since: int | None = None, gone: Collection[str] = ()
 ) -> Forecast | None:
     """What `compact` would do; None if nothing is stored under the collection's name.
 
@@ -52,12 +52,12 @@ def forecast(
     Raises:
         SegmentError: a file cannot be read.
     """
-    known = store.rights.frontiers(spec.name)
+    known = store.history.frontiers(spec.name)
     if known is None:
         return None
     known = replace(known, holds=tuple(each for each in known.holds if each.task not in gone))
     reached = known.since if since is None else max(known.since, min(since, known.bound))
-    segments = store.segments(spec.name, [each.field for each in spec.partitions], SelectorSpec())
+    segments = store.segments(spec)
     old = [each for each in segments if reached > known.since and each.clock_min < reached]
     merged = [each for group in choose([each for each in segments if each not in old], 2) for each in group]
     is_held = since is not None and reached < since
@@ -72,7 +72,7 @@ def forecast(
     )
 
 
-def _below(store: Store, segment: Segment, clock: int) -> int:
+def _below(store: Kept, segment: Segment, clock: int) -> int:
     """How many documents of a segment have a clock below this one."""
     if segment.clock_max < clock:
         return segment.documents

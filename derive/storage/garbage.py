@@ -6,7 +6,7 @@ once nobody can be reading it. Both are decided by capabilities, so that a crash
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
 
@@ -15,21 +15,17 @@ from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.read_rights import reading_since
 from derive.storage.metadata.segment import (
     abandoned_by,
-    are_there,
     forget_abandoned,
     forget_replaced,
     known_paths,
-    replace_segments,
     replaced_before,
-    segment_paths,
 )
 from derive.storage.segments.partition import collection_folder, former_folder
 from derive.storage.segments.writer import COMPACTED, INGESTED
-from derive.time.segment import Segment
 
 
-class Files:
-    """The files of one data folder.
+class Garbage:
+    """What is garbage among the files of one data folder.
 
     Args:
         root: the data folder.
@@ -45,24 +41,7 @@ class Files:
         with self._metadata.snapshot() as db:
             return known_paths(db, name)
 
-    def missing(self, names: Iterable[str]) -> list[str]:
-        """Paths of the segments of collections whose files are not there; none of them was reset or replaced."""
-        with self._metadata.snapshot() as db:
-            paths = [path for name in names for path in segment_paths(db, name)]
-        return [path for path in paths if not (self._root / path).exists()]
-
-    def replace(self, name: str, old: Sequence[Segment], new: Sequence[Segment]) -> bool:
-        """Replace segments by others that hold the same updates; False if some of the old ones are not there any more.
-
-        The old files stay until `remove_replaced`.
-        """
-        with self._metadata.transaction() as db:
-            if not are_there(db, name, old):
-                return False
-            replace_segments(db, name, old, new)
-        return True
-
-    def remove_replaced(self, before: int) -> int:
+    def collect_replaced(self, before: int) -> int:
         """Remove files that were replaced before this wall-clock time, microseconds, and that nobody may be reading.
 
         Returns:
@@ -78,14 +57,14 @@ class Files:
             forget_replaced(db, paths)
         return len(paths)
 
-    def collect(self, name: str) -> int:
+    def collect_uncommitted(self, name: str) -> int:
         """Remove files of a derived collection that no committed row names; returns how many.
 
         Only its exclusive writer may call this: files of a transaction under way would be taken for garbage.
         """
-        found = [path for path in self._paths(name, "*") if not Path(path).name.startswith(COMPACTED)]
+        paths = [path for path in self._paths(name, "*") if not Path(path).name.startswith(COMPACTED)]
         known = self.known(name)
-        return self._remove(path for path in found if path not in known)
+        return self._remove(path for path in paths if path not in known)
 
     def collect_abandoned(self, name: str) -> int:
         """Remove what ingestions into a collection that never came to their end have left; returns how many files.
@@ -111,19 +90,18 @@ class Files:
         between is not taken for garbage.
         """
         self.collect_abandoned(name)
-        found = [*self._paths(name, f"{COMPACTED}*"), *self._paths(name, f"{INGESTED}*")]
+        paths = [*self._paths(name, f"{COMPACTED}*"), *self._paths(name, f"{INGESTED}*")]
         with self._metadata.snapshot() as db:
             known = known_paths(db, name)
             live = tuple(f"{INGESTED}{identifier}-" for identifier in writers(db))
-        return self._remove(path for path in found if path not in known and not Path(path).name.startswith(live))
+        return self._remove(path for path in paths if path not in known and not Path(path).name.startswith(live))
 
     def _paths(self, name: str, pattern: str) -> list[str]:
         own, former = self._root / collection_folder(name), self._root / former_folder(name)
         # A folder with '=' in its name is a logical partition: names hold none, so it is no other collection's.
-        found = [
-            each.glob(f"{below}{pattern}.parquet") for each, below in ((own, "**/"), (former, ""), (former, "*=*/**/"))
-        ]
-        return [str(file.relative_to(self._root)) for file in chain(*found)]
+        folders = [(own, "**/"), (former, ""), (former, "*=*/**/")]
+        files = chain(*(folder.glob(f"{below}{pattern}.parquet") for folder, below in folders))
+        return [str(file.relative_to(self._root)) for file in files]
 
     def _remove(self, paths: Iterable[str]) -> int:
         removed = 0

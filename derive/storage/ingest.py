@@ -25,11 +25,11 @@ from derive.schema.validator import compile_validator
 from derive.storage.inputs.line import NOTHING_INGESTED, Line
 from derive.storage.metadata.capability import RENEW_SECONDS, WriteCapability
 from derive.storage.metadata.database import translated
+from derive.storage.roles import Writable
 from derive.storage.segments.partition import compile_labels
 from derive.storage.segments.rows import WrittenRows
 from derive.storage.segments.texts import write_texts
 from derive.storage.segments.writer import INGESTED, SegmentWriter
-from derive.storage.store import Store
 
 SKEW = 60_000_000
 """How far beyond the present a document's own time may be, microseconds: clocks of machines differ."""
@@ -74,7 +74,7 @@ class Ingestion:
 
     def __init__(
         self,
-        store: Store,
+        store: Writable,
         spec: CollectionSpec,
         *,
         clock: str | None = None,
@@ -91,7 +91,7 @@ class Ingestion:
         self._keys = compile_keys(spec.key, spec.key_defaults)
         self._labels = compile_labels(spec)
         store.create(spec)
-        store.files.collect_abandoned(spec.name)
+        store.garbage.collect_abandoned(spec.name)
 
     def load(self, name: str, lines: Iterable[Line]) -> int:
         """Load one file; returns how many documents it held.
@@ -105,8 +105,7 @@ class Ingestion:
             FrontierError: with `clock`, a time is below the collection's `upper`, or not later than what it holds.
         """
         store, collection = self._store, self._spec.name
-        acquire = store.acquire_shared if self._get_clock is None else store.acquire_history
-        capability = acquire(collection)
+        capability = store.acquire_write(collection, history=self._get_clock is not None)
         writer = SegmentWriter(store.root, self._spec, f"{INGESTED}{capability.id}")
         try:
             with translated(store.root), store.renewed(capability, self._renew_seconds):

@@ -7,7 +7,7 @@ metadata database, durable when it returns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,9 @@ import apsw
 from derive.document.clock import format_rfc3339
 from derive.errors import FrontierError
 from derive.protocol.specs import CollectionSpec, SelectorSpec
-from derive.storage.garbage import Files
+from derive.storage.garbage import Garbage
+from derive.storage.history import History
+from derive.storage.leases import Leases
 from derive.storage.metadata.binding import bind, check_partitions
 from derive.storage.metadata.capability import (
     TaskCapability,
@@ -35,20 +37,18 @@ from derive.storage.metadata.capability import (
     require_write,
 )
 from derive.storage.metadata.collection import advance_upper, empty_collection, read_collection, upper_of
-from derive.storage.metadata.descriptions import Collection, CollectionUpdate, Edit, TaskCommit, TaskState
+from derive.storage.metadata.descriptions import Collection, CollectionUpdate, TaskCommit, TaskNote, TaskState
 from derive.storage.metadata.host import Host, this_host
 from derive.storage.metadata.opening import open_metadata
 from derive.storage.metadata.read_rights import rewind_holds
 from derive.storage.metadata.renewal import renewed
-from derive.storage.metadata.segment import insert_segments, last_clock, read_segments
+from derive.storage.metadata.segment import insert_segments, last_clock, read_segments, segment_paths
 from derive.storage.metadata.tasks import (
     advance_task,
     begin_epoch,
     forget_task,
     read_task,
-    replace_shards,
-    write_edits,
-    write_error,
+    write_note,
 )
 from derive.storage.metadata.timeline import assign_up_to
 from derive.storage.rights import Rights
@@ -73,8 +73,10 @@ class Store:
 
     Attributes:
         timeline: assigns clocks.
-        rights: rights to read, and the `since` they hold back.
-        files: what lies in the folder beside what is part of a collection.
+        leases: rights of readers.
+        rights: rights of tasks to read.
+        history: what compaction changes.
+        garbage: what lies in the folder beside what is part of a collection.
     """
 
     def __init__(
@@ -90,8 +92,10 @@ class Store:
         self.root = root
         self._metadata, self._lock = open_metadata(root, host or this_host(), durable=durable, reading=reading)
         self.timeline = Timeline(self._metadata, wall, elapsed)
+        self.leases = Leases(self._metadata)
         self.rights = Rights(self._metadata)
-        self.files = Files(root, self._metadata)
+        self.history = History(self._metadata)
+        self.garbage = Garbage(root, self._metadata)
 
     def version(self) -> int:
         """Differs from what it was before once another process has committed something."""
@@ -125,26 +129,34 @@ class Store:
             return upper_of(db, name)
 
     def segments(
-        self, name: str, partitions: Sequence[str], selector: SelectorSpec, begin: int = BEGINNING
+        self, spec: CollectionSpec, selector: SelectorSpec | None = None, begin: int = BEGINNING
     ) -> list[Segment]:
         """Segments of a collection, without those of logical partitions that are not selected, by clock.
 
         Args:
-            name: the collection.
-            partitions: its partition fields, sorted.
-            selector: which logical partitions.
+            spec: the collection.
+            selector: which logical partitions; None for all.
             begin: only those with clocks from here on.
 
         Raises:
             StorageError: it was stored with other partition fields.
         """
+        partitions = [projection.field for projection in spec.partitions]
         with self._metadata.snapshot() as db:
-            segments = read_segments(db, name, begin)
+            segments = read_segments(db, spec.name, begin)
             if segments:
-                check_partitions(db, name, partitions)
+                check_partitions(db, spec.name, partitions)
+        if selector is None:
+            return segments
         return [
             segment for segment in segments if selector.selects(dict(zip(partitions, segment.partition, strict=True)))
         ]
+
+    def missing(self, names: Iterable[str]) -> list[str]:
+        """Paths of the segments of collections whose files are not there; none of them was reset or replaced."""
+        with self._metadata.snapshot() as db:
+            paths = [path for name in names for path in segment_paths(db, name)]
+        return [path for path in paths if not (self.root / path).exists()]
 
     def seal(self, names: Sequence[str], frontier: int) -> dict[str, int]:
         """Advance collections to `frontier`, or as far as live write capabilities allow, with no new updates.
@@ -172,26 +184,25 @@ class Store:
 
     # Ingesting
 
-    def acquire_shared(self, name: str) -> WriteCapability:
-        """A leased right to ingest into a collection, at the present: until it is dropped, `upper` stays below.
+    def acquire_write(self, name: str, *, history: bool = False) -> WriteCapability:
+        """A leased right to ingest into a collection: until it is dropped, `upper` does not pass its frontier.
+
+        Args:
+            name: the collection.
+            history: documents bring times of their own, from the collection's `upper` on; else they are of the present.
 
         Raises:
-            FrontierError: all of the collection that is before some later time is final.
+            FrontierError: all of the collection that is before some later time than the present is final.
         """
         with self._metadata.transaction() as db:
             upper = upper_of(db, name)
-            now = self.timeline.advance(db)
+            now = upper if history else self.timeline.advance(db)
             if upper > now:
                 raise FrontierError(
                     f"'{name}' is final before {format_rfc3339(upper)}, and it is {format_rfc3339(now)}",
                     hint="it was loaded with times yet to come; load what it holds into another collection",
                 )
             return lease_write(db, name, now)
-
-    def acquire_history(self, name: str) -> WriteCapability:
-        """A leased right to load documents with times of their own, from the collection's `upper` on."""
-        with self._metadata.transaction() as db:
-            return lease_write(db, name, upper_of(db, name))
 
     def renewed(self, capability: WriteCapability, every: float) -> AbstractContextManager[None]:
         """Renew the lease to ingest, every so many seconds, for as long as the block takes."""
@@ -294,49 +305,15 @@ class Store:
             if is_live(db, capability.id):
                 drop_run(db, capability.task)
 
-    def set_shards(self, capability: TaskCapability, shards: int, tokens: Mapping[int, str]) -> None:
-        """Give a task another number of shards.
-
-        Args:
-            capability: the right to run it.
-            shards: how many.
-            tokens: by number, the token that each shard's state is at; those without state have none.
+    def note_task(self, capability: TaskCapability, note: TaskNote) -> None:
+        """Record something about a task that is no progress of it.
 
         Raises:
             FencedError: the capability is no longer valid.
         """
         with self._metadata.transaction() as db:
             require_run(db, capability)
-            replace_shards(db, capability.task, shards, tokens)
-
-    def set_edits(self, capability: TaskCapability, fingerprints: Mapping[str, str], edits: Sequence[Edit]) -> None:
-        """Record what a task consists of as it begins to run, and what was edited under its output.
-
-        Args:
-            capability: the right to run it.
-            fingerprints: as in `TaskState`.
-            edits: as in `TaskState`.
-
-        Raises:
-            FencedError: the capability is no longer valid.
-        """
-        with self._metadata.transaction() as db:
-            require_run(db, capability)
-            write_edits(db, capability.task, fingerprints, edits)
-
-    def set_error(self, capability: TaskCapability, error: str) -> None:
-        """Record, as JSON, why a task stopped; its next commit removes it.
-
-        Args:
-            capability: the right to run it.
-            error: JSON of a `FlowError`.
-
-        Raises:
-            FencedError: the capability is no longer valid.
-        """
-        with self._metadata.transaction() as db:
-            require_run(db, capability)
-            write_error(db, capability.task, error)
+            write_note(db, capability.task, note)
 
     def reset(self, names: Sequence[str]) -> None:
         """Forget all that tasks have derived and how far they were; who still writes for them is superseded.

@@ -9,14 +9,14 @@ from derive.errors import FencedError, SegmentMissingError
 from derive.protocol.specs import CollectionSpec
 from derive.storage.contents import ReadOptions, read_between
 from derive.storage.metadata.capability import RENEW_SECONDS
+from derive.storage.roles import Readable
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.rows import ReadRows
-from derive.storage.store import Store
 from derive.time.frontier import BEGINNING
 
 
 def subscribe_at(
-    store: Store, spec: CollectionSpec, options: ReadOptions, pause: Callable[[], None]
+    store: Readable, spec: CollectionSpec, options: ReadOptions, pause: Callable[[], None]
 ) -> Generator[ReadRows | int]:
     """Updates of a collection from a time on, those that come as well as those that are there, without an end.
 
@@ -37,14 +37,14 @@ def subscribe_at(
     while store.collection(spec.name) is None:
         pause()
     frontier = max(BEGINNING, options.since or BEGINNING)
-    capability = store.rights.lease(spec.name, None if options.since is None else frontier)
+    capability = store.leases.lease(spec.name, None if options.since is None else frontier)
     renewed = time.monotonic()
-    with store.rights.kept(capability):
+    with store.leases.kept(capability):
         while True:
             if frontier > capability.frontier and time.monotonic() - renewed > RENEW_SECONDS:
-                capability = store.rights.downgrade(capability, frontier)
+                capability = store.leases.downgrade(capability, frontier)
                 renewed = time.monotonic()
-            upper = store.rights.upper(capability)
+            upper = store.leases.upper(capability)
             if upper <= frontier:
                 pause()
                 continue
@@ -52,7 +52,7 @@ def subscribe_at(
             try:
                 yield from read_sorted(store.root, [read])
             except SegmentMissingError as exc:
-                if store.files.missing([spec.name]):
+                if store.missing([spec.name]):
                     raise
                 raise FencedError(f"'{spec.name}' was reset while it was read", hint="run the command again") from exc
             frontier = upper

@@ -326,7 +326,7 @@ class CrashMachine(RuleBasedStateMachine):
         root = world.root
         belong = {"metadata.db", "metadata.db-wal", "metadata.db-shm", "compaction.lock", "epochs.lock", "host.lock"}
         for name in {**self.catalog.collections, **self.other.collections}:
-            belong |= world.store.files.known(name)
+            belong |= world.store.garbage.known(name)
         for name in DERIVED:
             task = world.store.task(name)
             assert task is not None

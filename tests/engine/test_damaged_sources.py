@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from derive.engine.executor import InProcessExecutor
 from derive.engine.reset import reset
 from derive.engine.waiting import find_waiting
 from derive.errors import FencedError, FlowError, ReductionError, SegmentError, SegmentMissingError
-from derive.protocol.specs import SelectorSpec
+from derive.protocol.specs import CollectionSpec, SelectorSpec
 from derive.shard.plan import Plan, Progress
 from derive.shard.worker import Message
 from derive.spark.executor import SparkExecutor
@@ -59,7 +59,7 @@ def world_of(folder: Path) -> World:
 
 
 def files_of(world: World, collection: str) -> list[Path]:
-    return [world.root / each.path for each in world.store.segments(collection, [], SelectorSpec())]
+    return [world.root / each.path for each in world.store.segments(world.catalog.collections[collection])]
 
 
 def reset_elsewhere(world: World) -> None:
@@ -128,12 +128,10 @@ def test_a_source_that_is_reset_before_it_is_counted_is_looked_at_again(tmp_path
         """Says what was there until then."""
 
         @override
-        def segments(
-            self, name: str, partitions: Sequence[str], selector: SelectorSpec, begin: int = 0
-        ) -> list[Segment]:
+        def segments(self, spec: CollectionSpec, selector: SelectorSpec | None = None, begin: int = 0) -> list[Segment]:
             nonlocal looks
             looks += 1
-            found = super().segments(name, partitions, selector, begin)
+            found = super().segments(spec, selector, begin)
             if found:
                 reset_elsewhere(world)
             return found

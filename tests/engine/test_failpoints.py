@@ -109,7 +109,7 @@ def test_l2_a_crash_at_any_step_changes_nothing(failpoint: str, home: Home, expe
     left = {path.name for path in data.rglob("*.parquet")}
     assert not (data / "compaction").exists()
     world = World(data, load(home.folder / "flow.yaml"))
-    known = {Path(each).name for name in world.catalog.collections for each in world.store.files.known(name)}
+    known = {Path(each).name for name in world.catalog.collections for each in world.store.garbage.known(name)}
     sinces = [world.store.collection(name).since for name in ("x/source", "x/counts")]  # type: ignore[union-attr]
     world.store.close()
     assert left <= known  # no orphans

@@ -168,7 +168,7 @@ def test_a_transaction_of_the_older_is_not_in_the_way_of_the_newer(world: World)
     newer.close()
     same_folder(world).step()
     stored = {str(path.relative_to(world.root)) for path in world.root.rglob("collections/f/counts@/*.parquet")}
-    assert stored == world.store.files.known("f/counts")
+    assert stored == world.store.garbage.known("f/counts")
 
 
 class SlowlyReset(Store):
@@ -179,7 +179,7 @@ class SlowlyReset(Store):
         self._meanwhile = meanwhile
 
     @override
-    def reset(self, names: list[str]) -> None:  # type: ignore[override]
+    def reset(self, names: Sequence[str]) -> None:
         super().reset(names)
         self._meanwhile.start()
         self._meanwhile.join(0.5)

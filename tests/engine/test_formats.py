@@ -93,4 +93,4 @@ def test_l1_and_l3_work_goes_on_with_a_data_folder_of_a_format(version: int, tmp
         compact(world.store, spec, grace=0)
     assert world.digest() == complete
     files = {str(path.relative_to(world.root)) for path in (world.root / "collections").rglob("*.parquet")}
-    assert files == {file for name in names for file in world.store.files.known(name)}
+    assert files == {file for name in names for file in world.store.garbage.known(name)}

@@ -155,7 +155,7 @@ def test_l2_a_worker_that_wakes_up_late_changes_nothing(
     again.step()
     assert again.rows("l/counts")[-1][3] == '{"k":"a","n":28}'
     stored = {str(path.relative_to(world.root)) for path in world.root.glob("collections/l/c*/**/*.parquet")}
-    assert stored == again.store.files.known("l/counts") | again.store.files.known("l/copies")
+    assert stored == again.store.garbage.known("l/counts") | again.store.garbage.known("l/copies")
 
 
 @pytest.mark.parametrize("task", ["l/counts", "l/copies"])

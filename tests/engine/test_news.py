@@ -148,7 +148,7 @@ def test_l1_what_is_derived_is_there_as_early_as_if_it_looked_all_the_time(lives
 
 def test_what_waits_for_an_ingestion_at_work_goes_on_once_that_is_done(lives: tuple[Life, Life]) -> None:
     watching, _ = lives
-    capability = watching.other.store.acquire_shared("n/left")
+    capability = watching.other.store.acquire_write("n/left")
     watching.ingest("n/left", 1)
     watching.poll(4)
     assert watching.documents("n/copies") == 0

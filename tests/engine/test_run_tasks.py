@@ -188,7 +188,7 @@ def test_the_key_and_partitions_of_a_derivation_can_change_once_it_is_reset(tmp_
     after.step()
 
     assert [row[3] for row in after.rows("r/tens")] == expected
-    assert {Path(path).parent.name for path in after.store.files.known("r/tens")} == {"n=0", "n=1"}
+    assert {Path(path).parent.name for path in after.store.garbage.known("r/tens")} == {"n=0", "n=1"}
 
 
 def test_a_run_that_is_under_way_is_fenced_by_a_reset(tmp_path: Path) -> None:

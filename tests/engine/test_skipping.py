@@ -11,7 +11,6 @@ from conftest import World, write_catalog
 from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.errors import StorageError
-from derive.protocol.specs import SelectorSpec
 from derive.time.segment import Segment
 
 BASE = 1_700_000_000_000_000
@@ -55,7 +54,7 @@ def load_batch(world: World, first: int) -> None:
 
 
 def segments(world: World) -> list[Segment]:
-    return world.store.segments("s/source", ["p"], SelectorSpec())
+    return world.store.segments(world.catalog.collections["s/source"])
 
 
 def remove(world: World, kept: list[int]) -> int:

@@ -92,7 +92,7 @@ def test_l2_a_worker_that_dies_wherever_it_is_changes_nothing(
     world.step(spark, limits=SHUFFLED)
     assert world.digest() == expected.digest()
     stored = {str(path.relative_to(world.root)) for path in world.root.rglob("collections/w/counts@/*.parquet")}
-    assert stored == world.store.files.known("w/counts")
+    assert stored == world.store.garbage.known("w/counts")
 
 
 def test_l2_a_failpoint_of_a_worker_ends_flowctl_and_the_next_run_goes_on(tmp_path: Path) -> None:

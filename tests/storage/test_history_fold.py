@@ -170,7 +170,7 @@ def test_segments_on_both_sides_of_since_are_divided(tmp_path: Path) -> None:
 
     forget(world, 2)
     spec = world.catalog.collections["f/values"]
-    segments = world.store.segments("f/values", ["p"], SelectorSpec())
+    segments = world.store.segments(spec)
 
     assert [(each.partition, each.clock_min, each.clock_max) for each in segments] == [(("a",), 1, 3), (("b",), 4, 6)]
     assert sum(len(rows) for rows in read_rows(world.store, spec, ReadOptions(since=2))) == 5

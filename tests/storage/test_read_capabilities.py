@@ -57,7 +57,7 @@ def files(world: World) -> list[str]:
 
 def test_since_goes_no_further_than_upper(world: World) -> None:
     assert since_of(world, 9_000_000) == 4_000_001
-    assert world.store.rights.frontiers(NAME) == Frontiers(4_000_001, 4_000_001, ())
+    assert world.store.history.frontiers(NAME) == Frontiers(4_000_001, 4_000_001, ())
 
 
 def test_since_never_moves_back(world: World) -> None:
@@ -65,12 +65,12 @@ def test_since_never_moves_back(world: World) -> None:
 
 
 def test_a_lease_holds_since_back_until_it_moves_up_or_is_given_back(world: World) -> None:
-    lease = world.store.rights.lease(NAME, 2_000_000)
+    lease = world.store.leases.lease(NAME, 2_000_000)
 
     assert since_of(world, 9_000_000) == 2_000_000
-    lease = world.store.rights.downgrade(lease, 3_000_000)
+    lease = world.store.leases.downgrade(lease, 3_000_000)
     assert since_of(world, 9_000_000) == 3_000_000
-    world.store.rights.drop(lease)
+    world.store.leases.drop(lease)
     assert since_of(world, 9_000_000) == 4_000_001
 
 
@@ -98,7 +98,7 @@ def test_the_past_below_since_cannot_be_read(world: World) -> None:
 
 def test_what_was_never_stored_cannot_be_read(world: World) -> None:
     with pytest.raises(UsageError, match="nothing is stored in collection 'c/none' yet"):
-        world.store.rights.lease("c/none", 0)
+        world.store.leases.lease("c/none", 0)
 
 
 def test_files_stay_for_as_long_as_someone_reads_them(world: World) -> None:
@@ -152,7 +152,7 @@ def shown(updates: Iterator[Any], count: int) -> list[Any]:
 
 def abandoned_file(world: World) -> Path:
     """What an ingestion leaves that was killed on the way, by a process that is gone."""
-    capability = world.store.acquire_shared(NAME)
+    capability = world.store.acquire_write(NAME)
     gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
     db = apsw.Connection(str(world.root / "metadata.db"))
     pid = gone.stdout.decode().strip()
@@ -178,7 +178,7 @@ def test_the_next_ingestion_removes_what_a_crash_left(world: World) -> None:
 
 def test_compaction_removes_what_a_crash_left_but_no_file_of_a_live_ingestion(world: World) -> None:
     file = abandoned_file(world)
-    live = world.store.acquire_shared(NAME)
+    live = world.store.acquire_write(NAME)
     at_work = file.with_name(f"{INGESTED}{live.id}-0.parquet")
     at_work.write_bytes(b"not finished")
     unknown = file.with_name(f"{INGESTED}of-old-0.parquet")
@@ -197,7 +197,7 @@ def test_what_an_ingestion_committed_before_it_died_stays(world: World) -> None:
     db.executemany("INSERT INTO abandoned VALUES (?, ?)", [(each, NAME) for each in ended])
     db.close()
 
-    assert world.store.files.collect_abandoned(NAME) == 0
+    assert world.store.garbage.collect_abandoned(NAME) == 0
     assert (len(ended), world.rows(NAME)) == (4, before)
 
 

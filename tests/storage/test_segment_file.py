@@ -18,7 +18,6 @@ from conftest import LATER, World, write_catalog
 from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.errors import BusyError, FlowError, SegmentError, SegmentMissingError, StorageError
-from derive.protocol.specs import SelectorSpec
 from derive.storage.compaction import compact
 from derive.storage.contents import ReadOptions
 from derive.storage.metadata.database import Metadata
@@ -47,7 +46,7 @@ def stored(folder: Path) -> tuple[World, Path]:
         times = [(number, format_rfc3339(1_000_000 * number)) for number in range(first, first + 500)]
         world.ingest("c/events", [{"id": number, "at": at} for number, at in times])
     world.store.seal(["c/events"], LATER)
-    segment = world.store.segments("c/events", [], SelectorSpec())[0]
+    segment = world.store.segments(world.catalog.collections["c/events"])[0]
     return world, world.root / segment.path
 
 

@@ -127,13 +127,13 @@ class Machine(RuleBasedStateMachine):
         for each in self.slow_ones:
             each.close()
         for identifier in list(self.model.readers):
-            self.store.rights.drop(ReadCapability(identifier, NAME, 0))
+            self.store.leases.drop(ReadCapability(identifier, NAME, 0))
         for identifier in list(self.model.writers):
             self.store.drop(WriteCapability(identifier, NAME, 0))
         self.store.rights.forget("t")
         work(self.store, self.spec, "forget", self.model.upper)
         paths = {str(each.relative_to(self.store.root)) for each in self.store.root.rglob("*.parquet")}
-        assert paths == self.store.files.known(NAME)
+        assert paths == self.store.garbage.known(NAME)
         self.store.close()
         shutil.rmtree(self.home)
 
@@ -164,7 +164,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(target=writers)
     def begin_to_write(self) -> WriteCapability:
-        capability = self.store.acquire_shared(NAME)
+        capability = self.store.acquire_write(NAME)
         self.model.writers[capability.id] = max(self.wall, self.model.last + 1, self.model.upper)
         assert capability.frontier == self.model.writers[capability.id]
         return capability
@@ -219,22 +219,22 @@ class Machine(RuleBasedStateMachine):
         frontier = self.at(share)
         if frontier < self.model.since:
             with pytest.raises(FrontierError, match="was compacted"):
-                self.store.rights.lease(NAME, frontier)
+                self.store.leases.lease(NAME, frontier)
             return multiple()
-        capability = self.store.rights.lease(NAME, frontier)
+        capability = self.store.leases.lease(NAME, frontier)
         self.model.readers[capability.id] = frontier
         return capability
 
     @rule(target=leases, lease=consumes(leases), share=SHARES)
     def downgrade(self, lease: ReadCapability, share: float) -> ReadCapability:
-        moved = self.store.rights.downgrade(lease, self.at(share))
+        moved = self.store.leases.downgrade(lease, self.at(share))
         self.model.readers[lease.id] = moved.frontier
         assert moved.frontier == max(lease.frontier, self.at(share))
         return moved
 
     @rule(lease=consumes(leases))
     def stop_to_read(self, lease: ReadCapability) -> None:
-        self.store.rights.drop(lease)
+        self.store.leases.drop(lease)
         del self.model.readers[lease.id]
 
     @rule(share=SHARES)
@@ -287,7 +287,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def every_file_that_is_known_is_there(self) -> None:
-        assert all((self.store.root / each).is_file() for each in self.store.files.known(NAME))
+        assert all((self.store.root / each).is_file() for each in self.store.garbage.known(NAME))
 
     @rule(share=SHARES, selector=SELECTORS)
     def contents_are_exact_from_since_to_upper(self, share: float, selector: SelectorSpec) -> None:
@@ -314,7 +314,7 @@ class Machine(RuleBasedStateMachine):
         stack = ExitStack()
         self.slow_ones.append(stack)
         read = stack.enter_context(reading(self.store, self.spec, ReadOptions(selector=selector)))
-        frontiers = self.store.rights.frontiers(NAME)
+        frontiers = self.store.history.frontiers(NAME)
         assert frontiers is not None
         self.model.readers[f"slow {id(stack)}"] = max(self.model.upper, self.model.since)
         return stack, read, self.reduced(self.model.between(0, self.model.upper, selector))

@@ -112,7 +112,7 @@ def test_logical_partitions_are_hive_folders(world: World) -> None:
 
 def test_a_live_writer_holds_the_seal_back(world: World) -> None:
     world.store.create(world.catalog.collections["s/events"])
-    capability = world.store.acquire_shared("s/events")
+    capability = world.store.acquire_write("s/events")
 
     held = world.store.seal(["s/events"], 9_000_000)
     world.store.drop(capability)
@@ -172,7 +172,7 @@ def test_the_key_and_partitions_of_an_empty_collection_can_change_unless_someone
     world: World, catalog_of: Callable[..., CatalogSpec]
 ) -> None:
     world.store.create(world.catalog.collections["s/events"])
-    writer = world.store.acquire_shared("s/events")
+    writer = world.store.acquire_write("s/events")
     other = other_spec(world, catalog_of)
 
     with pytest.raises(StorageError, match="was stored with key"):
@@ -181,7 +181,7 @@ def test_the_key_and_partitions_of_an_empty_collection_can_change_unless_someone
     world.store.create(other)
     world.store.create(other)
     with pytest.raises(StorageError, match="was stored with key"):
-        world.store.acquire_shared("s/events")
+        world.store.acquire_write("s/events")
         world.store.create(world.catalog.collections["s/events"])
 
 

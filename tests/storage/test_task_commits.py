@@ -84,7 +84,7 @@ def test_positions_step_back_only_where_the_commit_says_so(world: World) -> None
     world.store.seal(["t/source"], 9_000_000)
     world.store.rights.hold(TASK, {"read": ("t/source", 0)}, capability)
     world.store.commit_task(capability, commit_of(6_000_000))
-    frontiers = world.store.rights.frontiers("t/source")
+    frontiers = world.store.history.frontiers("t/source")
     assert frontiers is not None
     assert frontiers.bound == 6_000_000
 
@@ -93,7 +93,7 @@ def test_positions_step_back_only_where_the_commit_says_so(world: World) -> None
     world.store.commit_task(capability, commit_of(5_000_000, may_step_back=True))
 
     state = world.store.task(TASK)
-    frontiers = world.store.rights.frontiers("t/source")
+    frontiers = world.store.history.frontiers("t/source")
     assert state is not None
     assert frontiers is not None
     assert (state.positions, frontiers.bound) == ({"read": 5_000_000}, 5_000_000)

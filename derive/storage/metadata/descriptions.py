@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from derive.time.positions import Place
 from derive.time.segment import Segment
@@ -100,6 +101,42 @@ class TaskCommit:
     documents_out: int
     needs: Mapping[str, int] = field(default_factory=dict)
     may_step_back: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """A task stopped; its next commit takes that back.
+
+    Attributes:
+        error: why, as JSON of a `FlowError`.
+    """
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Edited:
+    """What a task consists of as it begins to run, and what was edited under its output; both as in `TaskState`."""
+
+    fingerprints: Mapping[str, str]
+    edits: Sequence[Edit]
+
+
+@dataclass(frozen=True, slots=True)
+class Divided:
+    """A task has another number of shards.
+
+    Attributes:
+        shards: how many.
+        tokens: by number, the token that each shard's state is at; those without state have none.
+    """
+
+    shards: int
+    tokens: Mapping[int, str]
+
+
+TaskNote: TypeAlias = Stopped | Edited | Divided
+"""What is recorded about a task beside its progress."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,13 @@ what is left of a task then is its name, its epoch, and no shards.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import apsw
 import orjson
 
 from derive.errors import FrontierError
-from derive.storage.metadata.descriptions import Edit, TaskCommit, TaskState
+from derive.storage.metadata.descriptions import Divided, Edit, Edited, Stopped, TaskCommit, TaskNote, TaskState
 from derive.storage.metadata.read_rights import move_holds
 from derive.time.positions import Place
 
@@ -54,25 +53,22 @@ def begin_epoch(db: apsw.Connection, name: str, shards: int) -> int:
     return epoch
 
 
-def replace_shards(db: apsw.Connection, name: str, shards: int, tokens: Mapping[int, str]) -> None:
-    """Give a task another number of shards; those that have state have a token by their number."""
-    db.execute("UPDATE task SET shards = ? WHERE name = ?", (shards, name))
-    db.execute("DELETE FROM shard WHERE task = ?", (name,))
-    db.executemany("INSERT INTO shard VALUES (?, ?, ?)", [(name, number, token) for number, token in tokens.items()])
-
-
-def write_edits(db: apsw.Connection, name: str, fingerprints: Mapping[str, str], edits: Sequence[Edit]) -> None:
-    """Record what a task consists of, and what was edited under its output, as in `TaskState`."""
-    rows = [[edit.part, edit.message, edit.hint, edit.at] for edit in edits]
-    db.execute(
-        "UPDATE task SET fingerprints = ?, edits = ? WHERE name = ?",
-        (orjson.dumps(dict(fingerprints)).decode(), orjson.dumps(rows).decode(), name),
-    )
-
-
-def write_error(db: apsw.Connection, name: str, error: str) -> None:
-    """Record, as JSON, why a task stopped."""
-    db.execute("UPDATE task SET error = ? WHERE name = ?", (error, name))
+def write_note(db: apsw.Connection, name: str, note: TaskNote) -> None:
+    """Record something about a task that is no progress of it."""
+    match note:
+        case Stopped(error):
+            db.execute("UPDATE task SET error = ? WHERE name = ?", (error, name))
+        case Edited(fingerprints, edits):
+            texts = [[edit.part, edit.message, edit.hint, edit.at] for edit in edits]
+            db.execute(
+                "UPDATE task SET fingerprints = ?, edits = ? WHERE name = ?",
+                (orjson.dumps(dict(fingerprints)).decode(), orjson.dumps(texts).decode(), name),
+            )
+        case Divided(shards, tokens):
+            db.execute("UPDATE task SET shards = ? WHERE name = ?", (shards, name))
+            db.execute("DELETE FROM shard WHERE task = ?", (name,))
+            rows = [(name, number, token) for number, token in tokens.items()]
+            db.executemany("INSERT INTO shard VALUES (?, ?, ?)", rows)
 
 
 def forget_task(db: apsw.Connection, name: str) -> None:

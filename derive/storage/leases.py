@@ -1,0 +1,101 @@
+"""Leases to read: whoever reads a collection once, or follows it, keeps for so long what it held at that time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from derive.document.clock import format_rfc3339
+from derive.errors import FencedError, FrontierError, UsageError
+from derive.storage.metadata.capability import ReadCapability, drop, is_live
+from derive.storage.metadata.collection import frontiers_of
+from derive.storage.metadata.database import Metadata
+from derive.storage.metadata.read_rights import downgrade_read, lease_read
+from derive.storage.metadata.renewal import renewed
+
+
+class Leases:
+    """Leased rights to read the collections of one data folder."""
+
+    def __init__(self, metadata: Metadata) -> None:
+        self._metadata = metadata
+
+    def lease(self, name: str, frontier: int | None = None) -> ReadCapability:
+        """Acquire a leased right to read a collection.
+
+        Who may not write the metadata holds nothing back: files stay for as long as compaction keeps them anyway.
+
+        Args:
+            name: the collection.
+            frontier: the least time that matters; None for the present contents.
+
+        Raises:
+            UsageError: nothing is stored under this name.
+            FrontierError: the contents at that time are no longer known.
+        """
+        can_write = self._metadata.can_write
+        with self._metadata.transaction() if can_write else self._metadata.snapshot() as db:
+            frontiers = frontiers_of(db, name)
+            if frontiers is None:
+                raise UsageError(f"nothing is stored in collection '{name}' yet")
+            since, upper = frontiers
+            if frontier is not None and frontier < since:
+                raise FrontierError(
+                    f"'{name}' is exact from {format_rfc3339(since)} on; what it held at"
+                    f" {format_rfc3339(frontier)} was compacted",
+                    hint="ask for a later time",
+                )
+            begin = max(since, upper) if frontier is None else frontier
+            return lease_read(db, name, begin) if can_write else ReadCapability("", name, begin)
+
+    def upper(self, capability: ReadCapability) -> int:
+        """The `upper` of the collection that a lease is for.
+
+        Raises:
+            FencedError: the lease ran out, or the collection was reset.
+        """
+        with self._metadata.snapshot() as db:
+            frontiers = frontiers_of(db, capability.collection)
+            is_leased = is_live(db, capability.id)
+        assert frontiers is not None  # there was a right to read it
+        since, upper = frontiers
+        is_known = since <= capability.frontier <= upper
+        if not (is_leased if self._metadata.can_write else is_known):
+            raise _ended(capability)
+        return upper
+
+    def downgrade(self, capability: ReadCapability, frontier: int) -> ReadCapability:
+        """Move a lease up to a later time, and renew it; what its holder read before may be compacted.
+
+        Raises:
+            FencedError: the lease ran out, or the collection was reset.
+        """
+        if self._metadata.can_write:
+            with self._metadata.transaction() as db:
+                if not downgrade_read(db, capability, frontier):
+                    raise _ended(capability)
+        return replace(capability, frontier=max(capability.frontier, frontier))
+
+    def drop(self, capability: ReadCapability) -> None:
+        """Give a lease back; `since` is no longer held by it."""
+        with self._metadata.transaction() as db:
+            drop(db, capability.id)
+
+    @contextmanager
+    def kept(self, capability: ReadCapability) -> Iterator[None]:
+        """Renew a lease in the background for as long as the block takes, and give it back."""
+        if not self._metadata.can_write:
+            yield
+            return
+        try:
+            with renewed(self._metadata.path, capability.id):
+                yield
+        finally:
+            self.drop(capability)
+
+
+def _ended(capability: ReadCapability) -> FencedError:
+    return FencedError(
+        f"'{capability.collection}' was reset, or the lease to read it ran out", hint="run the command again"
+    )

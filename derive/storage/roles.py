@@ -1,0 +1,153 @@
+"""Roles: what a data folder is to each kind of user, with the verbs that one needs and no others.
+
+`Store` plays all of them. Whoever takes a role instead can be handed another store, or a short fake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Protocol
+
+from derive.protocol.specs import CollectionSpec, SelectorSpec
+from derive.storage.garbage import Garbage
+from derive.storage.history import History
+from derive.storage.leases import Leases
+from derive.storage.metadata.capability import TaskCapability, WriteCapability
+from derive.storage.metadata.descriptions import Collection, CollectionUpdate, TaskCommit, TaskNote, TaskState
+from derive.storage.rights import Rights
+from derive.storage.timeline import Timeline
+from derive.time.frontier import BEGINNING
+from derive.time.segment import Segment
+
+
+class Folder(Protocol):
+    """A data folder."""
+
+    @property
+    def root(self) -> Path:
+        """Where it is."""
+
+    @property
+    def timeline(self) -> Timeline:
+        """Assigns clocks."""
+
+
+class View(Folder, Protocol):
+    """To whoever looks at what there is."""
+
+    def collection(self, name: str) -> Collection | None:
+        """What is known of a collection."""
+
+    def upper(self, name: str) -> int:
+        """The `upper` of a collection."""
+
+    def segments(
+        self, spec: CollectionSpec, selector: SelectorSpec | None = None, begin: int = BEGINNING
+    ) -> list[Segment]:
+        """Segments of a collection."""
+
+    def missing(self, names: Iterable[str]) -> list[str]:
+        """Paths of the segments of collections whose files are not there."""
+
+    def task(self, name: str) -> TaskState | None:
+        """What is known of a task."""
+
+
+class Readable(View, Protocol):
+    """To whoever reads documents."""
+
+    @property
+    def leases(self) -> Leases:
+        """Rights to read."""
+
+
+class Writable(Folder, Protocol):
+    """To whoever ingests documents."""
+
+    def create(self, spec: CollectionSpec) -> None:
+        """Bind a collection's name to its key and partitions."""
+
+    def acquire_write(self, name: str, *, history: bool = False) -> WriteCapability:
+        """A leased right to ingest into a collection."""
+
+    def renewed(self, capability: WriteCapability, every: float) -> AbstractContextManager[None]:
+        """Renew a lease to ingest for as long as the block takes."""
+
+    def update_and_downgrade(
+        self, capability: WriteCapability, segments: Sequence[Segment], frontier: int, *, ascending: bool = False
+    ) -> WriteCapability:
+        """Add segments and move the capability's frontier up."""
+
+    def drop(self, capability: WriteCapability) -> None:
+        """Give a capability back."""
+
+    @property
+    def garbage(self) -> Garbage:
+        """Files that are part of no collection."""
+
+
+class Runnable(View, Protocol):
+    """To whoever runs a task."""
+
+    def acquire_task(self, name: str, shards: int, outputs: Sequence[str] = ()) -> tuple[TaskCapability, TaskState]:
+        """The right to run a task, and to write collections for it alone."""
+
+    def commit_task(
+        self, capability: TaskCapability, commit: TaskCommit | None, updates: Sequence[CollectionUpdate] = ()
+    ) -> TaskCapability:
+        """Move a task on, and with it the collections that it writes."""
+
+    def note_task(self, capability: TaskCapability, note: TaskNote) -> None:
+        """Record something about a task that is no progress of it."""
+
+    def release_task(self, capability: TaskCapability) -> None:
+        """Give up the right to run a task."""
+
+    @property
+    def rights(self) -> Rights:
+        """Rights of tasks to read."""
+
+    @property
+    def garbage(self) -> Garbage:
+        """Files that are part of no collection."""
+
+
+class Sealable(Folder, Protocol):
+    """To whoever lets time pass."""
+
+    def create(self, spec: CollectionSpec) -> None:
+        """Bind a collection's name to its key and partitions."""
+
+    def seal_now(self, names: Sequence[str]) -> int:
+        """Read the present, and advance collections to it."""
+
+    def renew_tasks(self) -> None:
+        """Extend the leases of all tasks that this process runs."""
+
+    def version(self) -> int:
+        """Differs from what it was before once another process has committed something."""
+
+
+class Kept(Readable, Protocol):
+    """To whoever keeps house: what nobody needs is compacted, started over, or removed."""
+
+    @property
+    def history(self) -> History:
+        """What compaction changes."""
+
+    @property
+    def garbage(self) -> Garbage:
+        """Files that are part of no collection."""
+
+    @property
+    def rights(self) -> Rights:
+        """Rights of tasks to read."""
+
+    def reset(self, names: Sequence[str]) -> None:
+        """Forget all that tasks have derived and how far they were."""
+
+
+class Operable(Runnable, Sealable, Kept, Protocol):
+    """To a whole run, which runs tasks, lets time pass, and keeps house meanwhile."""
