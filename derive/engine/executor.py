@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 from typing import Protocol
 
-from derive.shard.plan import Plan, Progress
-from derive.shard.worker import Message, run_alone
+from derive.shard.message import Message
+from derive.shard.plan import Plan
+from derive.shard.progress import Progress
+from derive.shard.worker import run_alone
 
 
 class Executor(Protocol):

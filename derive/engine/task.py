@@ -25,9 +25,10 @@ from derive.engine.rights import hold
 from derive.engine.waiting import Waiting, find_waiting
 from derive.errors import BusyError, DiskFullError, FlowError, LostError
 from derive.protocol.specs import DerivationSpec, InputSpec
+from derive.shard.message import Message
 from derive.shard.plan import Plan, Shape
+from derive.shard.progress import progress_folder
 from derive.shard.state import publish_epoch, remove_shards
-from derive.shard.worker import Message, progress_folder
 from derive.storage.metadata.capability import TaskCapability
 from derive.storage.metadata.descriptions import CollectionUpdate, Edited, Stopped, TaskCommit
 from derive.storage.roles import Runnable

@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,22 +17,47 @@ from derive.position import Position
 from derive.protocol.derive import DeriveSession, ReadBatch
 from derive.protocol.specs import DerivationSpec, Document
 from derive.schema.validator import Validator, compile_validator
+from derive.storage.segments.rows import ReadRows
 
 _PART = 10_000
 """How many published documents are worth handling at once."""
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
-    """Some of what lambdas published for one batch, in order; the three lists run in parallel.
+class SourceBatch:
+    """Source documents in the order of processing, parsed; the columns run in parallel.
 
     Attributes:
-        causes: place in the batch of the source document that caused each.
+        transforms: index of the transform that reads each document.
+        adjusted: int64 array of adjusted clocks.
+        keys: packed keys, to name a document in an error.
+        documents: parsed.
+    """
+
+    transforms: list[int]
+    adjusted: np.ndarray
+    keys: Sequence[bytes] | pa.Array
+    documents: list[Document]
+
+    @staticmethod
+    def of_rows(rows: ReadRows) -> SourceBatch:
+        """Source rows, parsed."""
+        return SourceBatch(rows.transforms.tolist(), rows.adjusted, rows.keys, rows.documents())
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """Some of what lambdas published for one batch, in order; the columns run in parallel.
+
+    Attributes:
+        causes: index in the batch of the source document that caused each.
+        clocks: int64 array of clocks of publication.
         keys: packed keys.
         documents: valid under the write schema.
     """
 
     causes: list[int]
+    clocks: np.ndarray
     keys: list[bytes]
     documents: list[Document]
 
@@ -45,10 +69,12 @@ class Invoker:
         spec: the derivation.
         session: its lambdas, open over a shard's state.
         offsets: microseconds from clock to adjusted clock, by transform index.
+        clamp: the output's `upper`: published clocks are not below it.
     """
 
-    def __init__(self, spec: DerivationSpec, session: DeriveSession, offsets: Sequence[int]) -> None:
+    def __init__(self, spec: DerivationSpec, session: DeriveSession, offsets: Sequence[int], clamp: int) -> None:
         self._spec = spec
+        self._clamp = clamp
         self._session = session
         self._offsets = np.array([*offsets, 0], dtype=np.int64)  # the last one is for the ends of ticks
         self._flush = len(spec.transforms)
@@ -64,16 +90,8 @@ class Invoker:
         """Whether the session is to be told where ticks end; asked when there are documents: it may have to start."""
         return self._session.flushes
 
-    def invoke(
-        self, transforms: Sequence[int], adjusted: Any, keys: Sequence[bytes] | pa.Array, documents: list[Document]
-    ) -> Iterator[Published]:
+    def invoke(self, source: SourceBatch) -> Iterator[Published]:
         """Run a batch; what it publishes comes in parts, as a few documents may have many to publish.
-
-        Args:
-            transforms: index of the transform that reads each document.
-            adjusted: int64 array of adjusted clocks.
-            keys: packed keys of the documents, to name one in an error.
-            documents: parsed.
 
         Yields:
             What was published, in order; nothing where that is nothing.
@@ -82,9 +100,10 @@ class Invoker:
             SchemaViolation: a source document or a published document is invalid.
             LambdaError: a lambda failed.
         """
-        self._check_sources(transforms, keys, documents)
-        published = (adjusted - self._offsets[transforms]).tolist()
-        batch = ReadBatch(transforms, adjusted.tolist(), published, documents)
+        self._check_sources(source)
+        transforms = source.transforms
+        read = (source.adjusted - self._offsets[transforms]).tolist()
+        batch = ReadBatch(transforms, source.adjusted.tolist(), read, source.documents)
         invoked = self._session.invoke(batch)
         # What is published at the end of a tick is put in order as a whole.
         most = None if self._session.flushes else _PART
@@ -104,9 +123,9 @@ class Invoker:
             try:
                 keys = self._keys(results)
             except DocumentError:
-                place, exc = next(key_errors(self._keys, results))
-                raise self._unkeyed(batch, causes[place], results[place], exc) from exc
-            yield Published(causes, keys, results)
+                index, exc = next(key_errors(self._keys, results))
+                raise self._unkeyed(batch, causes[index], results[index], exc) from exc
+            yield Published(causes, np.maximum(source.adjusted[causes], self._clamp), keys, results)
 
     def _unkeyed(self, batch: ReadBatch, cause: int, document: Document, exc: DocumentError) -> DocumentError:
         position, name, reason = self._publisher(batch, cause)
@@ -127,20 +146,21 @@ class Invoker:
             ordered += sorted(documents, key=dump_exact) if transforms[cause] == self._flush else documents
         return ordered
 
-    def _check_sources(
-        self, transforms: Sequence[int], keys: Sequence[bytes] | pa.Array, documents: list[Document]
-    ) -> None:
+    def _check_sources(self, source: SourceBatch) -> None:
+        transforms, documents = source.transforms, source.documents
         if self._one_source is not None and not self._session.flushes:
             if all(map(self._one_source.is_valid, documents)):
                 return
-        elif all(self._sources[which].is_valid(each) for which, each in zip(transforms, documents, strict=True)):
+        elif all(
+            self._sources[index].is_valid(document) for index, document in zip(transforms, documents, strict=True)
+        ):
             return
-        for place, (which, document) in enumerate(zip(transforms, documents, strict=True)):
-            validator = self._sources[which]
+        for row, (index, document) in enumerate(zip(transforms, documents, strict=True)):
+            validator = self._sources[index]
             if not validator.is_valid(document):
-                packed = keys[place]
+                packed = source.keys[row]
                 key = packed if isinstance(packed, bytes) else packed.as_py()
-                transform = self._spec.transforms[which]
+                transform = self._spec.transforms[index]
                 positions = self._spec.sources[transform.input.source].read_positions
                 raise _in_context(
                     validator.violation(document, key=show_key(key), positions=positions),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -64,7 +64,3 @@ class Plan:
     def attempt(self, number: int) -> Attempt:
         """An attempt at a part of this transaction, by the number its executor gives it."""
         return Attempt(self.epoch, self.transaction, number, self.token)
-
-
-Progress: TypeAlias = Callable[[int], None]
-"""Told now and then how many documents of the transaction have been processed so far."""

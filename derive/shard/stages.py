@@ -12,8 +12,9 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from derive.shard.message import Message
 from derive.shard.plan import Plan
-from derive.shard.worker import Message, run_alone, run_combine, run_lambdas, run_shuffle
+from derive.shard.worker import run_alone, run_combine, run_lambdas, run_shuffle
 
 Stage: TypeAlias = Callable[[int, Iterator[pa.RecordBatch], int], Iterator[pa.RecordBatch]]
 """Runs one task of a stage, given its number, the packets that are addressed to it, in order of place, and the number

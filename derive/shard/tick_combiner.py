@@ -10,6 +10,7 @@ import numpy as np
 
 from derive.document.exact import dump_exact
 from derive.protocol.specs import DerivationSpec, Document
+from derive.shard.invoke import Published
 from derive.shard.key_fold import KeyFold
 from derive.shard.large_tick import LargeTick
 from derive.storage.segments.partition import compile_labels
@@ -56,10 +57,9 @@ class TickCombiner:
         """Whether the open tick has outgrown memory, so that only `close` can end it."""
         return self._large is not None
 
-    def add(self, clocks: Any, keys: list[bytes], documents: list[Document]) -> Iterator[WrittenRows]:
-        """Take documents with ascending clocks (int64 array); yields the rows of ticks that are over."""
-        if not keys:
-            return
+    def add(self, published: Published) -> Iterator[WrittenRows]:
+        """Take documents with ascending clocks; yields the rows of ticks that are over."""
+        clocks, keys, documents = published.clocks, published.keys, published.documents
         ticks = clocks // self._tick
         borders = [0, *(np.flatnonzero(np.diff(ticks)) + 1).tolist(), len(keys)]
         ready: list[_Part] = []
@@ -71,7 +71,7 @@ class TickCombiner:
             if not last and self.open_tick is None and len(set(keys[begin:end])) == end - begin:
                 ready.append((clocks[begin:end], np.zeros(end - begin), keys[begin:end], documents[begin:end]))
                 continue
-            self.collect(tick, clocks[begin:end].tolist(), keys[begin:end], documents[begin:end])
+            self._collect(tick, clocks[begin:end].tolist(), keys[begin:end], documents[begin:end])
         yield from self._rows(ready)
 
     def close(self) -> Iterator[WrittenRows]:
@@ -98,7 +98,7 @@ class TickCombiner:
         self.weight = 0
         return clocks, seqs, keys, documents
 
-    def collect(self, tick: int, clocks: list[int], keys: list[bytes], documents: list[Document]) -> None:
+    def _collect(self, tick: int, clocks: list[int], keys: list[bytes], documents: list[Document]) -> None:
         """Take documents of one tick, which is or becomes the open one."""
         self.open_tick = tick
         self.weight += weigh(documents)

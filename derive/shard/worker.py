@@ -9,100 +9,30 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import apsw
-import numpy as np
-import orjson
 import pyarrow as pa
 
 from derive.errors import LostError, OutdatedError
-from derive.protocol.derive import DeriveSession, find_connector
+from derive.protocol.derive import find_connector
 from derive.shard.combine import combine_ticks, merge_ticks
-from derive.shard.feedback import run_ticks
-from derive.shard.flush import places_of, with_ends
-from derive.shard.invoke import Invoker
+from derive.shard.message import Message
 from derive.shard.owners import owners_of_keys, source_owners
 from derive.shard.packets import deliver, pack_message, pack_rows, unpack_rows
+from derive.shard.pipeline import Pipeline
 from derive.shard.plan import Plan
+from derive.shard.progress import Counter
 from derive.shard.state import open_scratch, open_state, shard_folder
-from derive.shard.tick_combiner import TickCombiner
-from derive.storage.layout import own_path
 from derive.storage.metadata.database import translated
-from derive.storage.segments.partition import compile_labels
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.rows import PublishedRows, ReadRows
 from derive.storage.segments.spill import Spill
-from derive.storage.segments.texts import write_texts
 from derive.storage.segments.writer import SegmentWriter
 from derive.storage.task_log import TaskLog, internal
-from derive.time.positions import offset_of
-from derive.time.segment import Segment
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """What a worker tells the driver.
-
-    Attributes:
-        segments: files it wrote.
-        shards: by number of each shard whose state is prepared, the name of the attempt that prepared it.
-        documents_in: source documents it processed.
-        documents_out: documents it wrote.
-        error: JSON of a `FlowError`, if it failed.
-    """
-
-    segments: tuple[Segment, ...] = ()
-    shards: Mapping[int, str] = field(default_factory=dict)
-    documents_in: int = 0
-    documents_out: int = 0
-    error: dict[str, Any] | None = None
-
-    def to_json(self) -> str:
-        """As JSON text."""
-        segments = [each.to_json() for each in self.segments]
-        fields = [segments, list(self.shards.items()), self.documents_in, self.documents_out, self.error]
-        return orjson.dumps(fields).decode()
-
-    @staticmethod
-    def from_json(text: str) -> Message:
-        """The message that `to_json` described."""
-        segments, shards, documents_in, documents_out, error = orjson.loads(text)
-        return Message(tuple(map(Segment.from_json, segments)), dict(shards), documents_in, documents_out, error)
-
-
-class Counter:
-    """Counts processed documents where the driver can see it while the worker is still at work."""
-
-    def __init__(self, plan: Plan, name: str) -> None:
-        self.total = 0
-        self._file = progress_folder(plan.root, plan.spec.name) / plan.token / name
-
-    def add(self, count: int) -> None:
-        """Count some more; the file is written about every 10,000 documents."""
-        before, self.total = self.total, self.total + count
-        if self.total // 10_000 != before // 10_000:
-            with suppress(OSError):  # progress is a courtesy
-                self._file.write_bytes(self.total.to_bytes(8, "little"))
-
-
-def progress_folder(root: Path, task: str) -> Path:
-    """Where workers of a task leave their counts, in a folder for each attempt."""
-    return root / own_path("tmp", task)
-
-
-def _open_session(plan: Plan, database: apsw.Connection) -> DeriveSession:
-    log = TaskLog(plan.root, plan.spec.name).relay
-    return find_connector(plan.spec.connector).open(plan.spec, database, log)
-
-
-def _invoker(plan: Plan, session: DeriveSession) -> Invoker:
-    return Invoker(plan.spec, session, [offset_of(each, plan.spec.tick) for each in plan.spec.inputs])
 
 
 def _failed(plan: Plan, error: Exception) -> Message:
@@ -149,14 +79,10 @@ def _run_alone(plan: Plan, name: str, span: tuple[int, int], shard: int | None, 
     writer = SegmentWriter(plan.root, plan.spec.collection, f"{plan.attempt(attempt)}-{name}")
     counter = Counter(plan, name)
     try:
-        with _state(plan, shard, attempt) as database, translated(plan.root):
-            session = _open_session(plan, database)
-            try:
-                _run_batches(plan, span, _invoker(plan, session), writer, counter)
-                session.prepare_commit()
-            finally:
-                session.close()
-            segments = writer.close()
+        with _open_pipeline(plan, shard, attempt, counter) as pipeline, _spill(plan) as spill:
+            for rows in pipeline.combined(_read(plan, span), spill):
+                writer.write(rows)
+        segments = writer.close()
     except Exception as error:  # whatever it is, it would come again
         writer.abort()
         return _failed(plan, error)
@@ -165,28 +91,29 @@ def _run_alone(plan: Plan, name: str, span: tuple[int, int], shard: int | None, 
     return Message(tuple(segments), shards, counter.total, documents_out)
 
 
+def _read(plan: Plan, span: tuple[int, int]) -> Iterator[ReadRows]:
+    """What a transaction reads between two adjusted clocks."""
+    return read_sorted(plan.root, [read.within(*span) for read in plan.reads])
+
+
+@contextmanager
+def _open_pipeline(plan: Plan, shard: int | None, attempt: int, counter: Counter) -> Iterator[Pipeline]:
+    """The pipeline of a shard, or of a slice that keeps no state; its state is prepared when the block ends well."""
+    with _state(plan, shard, attempt) as database, translated(plan.root):
+        log = TaskLog(plan.root, plan.spec.name).relay
+        session = find_connector(plan.spec.connector).open(plan.spec, database, log)
+        try:
+            yield Pipeline(plan, session, counter.add)
+            session.prepare_commit()
+        finally:
+            session.close()
+
+
 def _state(plan: Plan, shard: int | None, attempt: int) -> AbstractContextManager[apsw.Connection]:
     if shard is None:
         return nullcontext(open_scratch())
     folder = shard_folder(plan.root, plan.spec.name, shard, plan.shards)
     return open_state(folder, attempt=plan.attempt(attempt), committed=plan.tokens.get(shard))
-
-
-def _run_batches(plan: Plan, span: tuple[int, int], invoker: Invoker, writer: SegmentWriter, counter: Counter) -> None:
-    batches = read_sorted(plan.root, [each.within(*span) for each in plan.reads])
-    with _spill(plan) as spill:
-        if any(each.feedback for each in plan.spec.inputs):
-            run_ticks(plan, batches, invoker, writer.write, counter.add, spill)
-            return
-        combiner = TickCombiner(plan.spec, spill)
-        for batch in with_ends(batches, plan.spec, invoker, counter.add):
-            adjusted = batch.adjusted
-            for published in invoker.invoke(batch.transforms.tolist(), adjusted, batch.keys, batch.documents()):
-                clocks = np.maximum(adjusted[published.causes], plan.clamp)
-                for rows in combiner.add(clocks, published.keys, published.documents):
-                    writer.write(rows)
-        for rows in combiner.close():
-            writer.write(rows)
 
 
 def _spill(plan: Plan) -> Spill:
@@ -217,8 +144,8 @@ def run_shuffle(plan: Plan, number: int) -> Iterator[pa.RecordBatch]:
     try:
         owners_of = source_owners(plan)
         with translated(plan.root):
-            for batch in read_sorted(plan.root, [each.within(*span) for each in plan.reads]):
-                yield pack_rows(batch, owners_of(batch), lambda _: next(places))
+            for rows in _read(plan, span):
+                yield pack_rows(rows, owners_of(rows), lambda _: next(places))
     except Exception as error:  # whatever it is, it would come again
         for shard in range(plan.shards):
             yield pack_message(shard, _failed(plan, error).to_json())
@@ -234,21 +161,15 @@ def run_lambdas(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], atte
         Packets of published rows, placed by their first clock, and messages, which go to owner 0.
     """
     messages: list[str] = []
-    batches = (rows for _, rows in unpack_rows(packets, ReadRows, messages.append))
-    first = next(batches, None)
+    parts = (rows for _, rows in unpack_rows(packets, ReadRows, messages.append))
+    first = next(parts, None)
     if first is not None and not messages:
         counter = Counter(plan, f"shard-{number}")
         try:
-            with _state(plan, number, attempt) as database:
-                session = _open_session(plan, database)
-                try:
-                    published = _published_rows(plan, _invoker(plan, session), chain([first], batches), counter)
-                    for rows in published:
-                        owners = owners_of_keys(rows.keys.to_pylist(), plan.shards)
-                        yield pack_rows(rows, owners, lambda part: int(part.clocks[0]))
-                    session.prepare_commit()
-                finally:
-                    session.close()
+            with _open_pipeline(plan, number, attempt, counter) as pipeline:
+                for rows in pipeline.published(chain([first], parts)):
+                    owners = owners_of_keys(rows.keys.to_pylist(), plan.shards)
+                    yield pack_rows(rows, owners, lambda part: int(part.clocks[0]))
             message = Message(shards={number: str(plan.attempt(attempt))}, documents_in=counter.total)
         except Exception as error:  # whatever it is, it would come again
             message = _failed(plan, error)
@@ -257,38 +178,18 @@ def run_lambdas(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], atte
         yield pack_message(0, text)
 
 
-def _published_rows(
-    plan: Plan, invoker: Invoker, batches: Iterator[ReadRows], counter: Counter
-) -> Iterator[PublishedRows]:
-    labels = compile_labels(plan.spec.collection)
-    number = 0
-    for batch in with_ends(batches, plan.spec, invoker, counter.add):
-        adjusted = batch.adjusted
-        for published in invoker.invoke(batch.transforms.tolist(), adjusted, batch.keys, batch.documents()):
-            count = len(published.causes)
-            yield PublishedRows.from_columns(
-                np.maximum(adjusted[published.causes], plan.clamp),
-                published.keys,
-                write_texts(published.documents),
-                labels(published.documents),
-                *places_of(batch, published, plan.spec),
-                np.arange(number, number + count, dtype=np.int64),
-            )
-            number += count
-
-
 def run_combine(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], attempt: int) -> Iterator[Message]:
     """Combine and write a range of output keys (packets of published rows), and pass messages on."""
     writer = SegmentWriter(plan.root, plan.spec.collection, f"{plan.attempt(attempt)}-{number}")
     messages: list[str] = []
     try:
         with translated(plan.root), _spill(plan) as spill:
-            packets_of_rows = unpack_rows(packets, PublishedRows, messages.append)
-            batches = merge_ticks(packets_of_rows, plan.spec.tick, plan.memory // 4)
-            for rows in combine_ticks(plan.spec, batches, spill):
+            published = unpack_rows(packets, PublishedRows, messages.append)
+            parts = merge_ticks(published, plan.spec.tick, plan.memory // 4)
+            for rows in combine_ticks(plan.spec, parts, spill):
                 writer.write(rows)
             segments = writer.close()
-        written = Message(tuple(segments), documents_out=sum(each.documents for each in segments))
+        written = Message(tuple(segments), documents_out=sum(segment.documents for segment in segments))
     except Exception as error:  # whatever it is, it would come again
         writer.abort()
         written = _failed(plan, error)

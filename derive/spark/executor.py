@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, TypeAlias
 import pyarrow as pa
 
 from derive.errors import DiskFullError, EngineLostError, InternalError, LostError, OutdatedError, TaskError
+from derive.shard.message import Message
 from derive.shard.packets import DELIVERED, OWNER, PACKETS, PLACE
-from derive.shard.plan import Plan, Progress
+from derive.shard.plan import Plan
+from derive.shard.progress import Progress, progress_folder
 from derive.shard.stages import MESSAGE, MESSAGES, Stage, Stages, stages_of
-from derive.shard.worker import Message, progress_folder
 from derive.spark.columns import spark_columns
 from derive.spark.session import start_session
 

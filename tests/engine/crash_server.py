@@ -26,8 +26,10 @@ from derive.engine.split import split
 from derive.errors import FencedError
 from derive.protocol.derive import find_connector
 from derive.protocol.specs import CatalogSpec
-from derive.shard.plan import Plan, Progress
-from derive.shard.worker import Message, run_alone
+from derive.shard.message import Message
+from derive.shard.plan import Plan
+from derive.shard.progress import Progress
+from derive.shard.worker import run_alone
 from derive.storage.compaction import compact
 from derive.storage.ingest import Ingestion
 from derive.storage.store import Store

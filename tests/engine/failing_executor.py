@@ -8,8 +8,9 @@ from typing_extensions import override
 
 from derive.engine.executor import InProcessExecutor
 from derive.errors import DiskFullError
-from derive.shard.plan import Plan, Progress
-from derive.shard.worker import Message
+from derive.shard.message import Message
+from derive.shard.plan import Plan
+from derive.shard.progress import Progress
 
 
 @dataclass

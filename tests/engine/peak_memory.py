@@ -13,8 +13,9 @@ from typing_extensions import override
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
 from derive.engine.run import Run
-from derive.shard.plan import Plan, Progress
-from derive.shard.worker import Message
+from derive.shard.message import Message
+from derive.shard.plan import Plan
+from derive.shard.progress import Progress
 from derive.storage.ingest import Ingestion
 from derive.storage.store import Store
 

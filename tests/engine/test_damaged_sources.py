@@ -15,8 +15,9 @@ from derive.engine.reset import reset
 from derive.engine.waiting import find_waiting
 from derive.errors import FencedError, FlowError, ReductionError, SegmentError, SegmentMissingError
 from derive.protocol.specs import CollectionSpec, SelectorSpec
-from derive.shard.plan import Plan, Progress
-from derive.shard.worker import Message
+from derive.shard.message import Message
+from derive.shard.plan import Plan
+from derive.shard.progress import Progress
 from derive.spark.executor import SparkExecutor
 from derive.spark.reduced_read import read_reduced
 from derive.storage.contents import ReadOptions

@@ -24,9 +24,10 @@ from derive.engine.reset import reset
 from derive.engine.run import Run
 from derive.engine.split import split
 from derive.errors import FencedError, StorageError
-from derive.shard.plan import Plan, Progress
+from derive.shard.message import Message
+from derive.shard.plan import Plan
+from derive.shard.progress import Progress
 from derive.shard.state import task_folder
-from derive.shard.worker import Message
 from derive.storage.metadata.capability import TaskCapability
 from derive.storage.metadata.descriptions import TaskState
 from derive.storage.store import Store

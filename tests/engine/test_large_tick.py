@@ -18,8 +18,9 @@ from random_catalogs import BASE, SOURCE, catalogs, histories
 from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.engine.executor import Executor, InProcessExecutor
-from derive.shard.plan import Plan, Progress
-from derive.shard.worker import Message
+from derive.shard.message import Message
+from derive.shard.plan import Plan
+from derive.shard.progress import Progress
 from derive.spark.executor import SparkExecutor
 
 Documents = list[dict[str, object]]

@@ -13,8 +13,10 @@ from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.engine.executor import InProcessExecutor
 from derive.errors import InternalError, LostError
-from derive.shard.plan import Plan, Progress
-from derive.shard.worker import Message, run_alone
+from derive.shard.message import Message
+from derive.shard.plan import Plan
+from derive.shard.progress import Progress
+from derive.shard.worker import run_alone
 from derive.storage.task_log import recent_entries
 from derive.time.extent import size_of
 

@@ -16,8 +16,9 @@ from derive.engine.executor import InProcessExecutor
 from derive.engine.run import Run
 from derive.engine.scheduler import Scheduler
 from derive.errors import FencedError, TaskError
-from derive.shard.plan import Plan, Progress
-from derive.shard.worker import Message
+from derive.shard.message import Message
+from derive.shard.plan import Plan
+from derive.shard.progress import Progress
 from derive.storage.task_log import recent_entries
 
 SCHEMA = "{type: object, required: [id, n], properties: {id: {type: integer}, n: {type: integer}}}"

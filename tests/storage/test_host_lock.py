@@ -148,8 +148,9 @@ def test_workers_on_other_machines_do_not_open_the_metadata(
 ) -> None:
     """A worker is a process that is handed a plan; it must do without the database, which is taken away meanwhile."""
     from derive.engine.executor import InProcessExecutor
-    from derive.shard.plan import Plan, Progress
-    from derive.shard.worker import Message
+    from derive.shard.message import Message
+    from derive.shard.plan import Plan
+    from derive.shard.progress import Progress
 
     class ElsewhereExecutor(InProcessExecutor):
         @override

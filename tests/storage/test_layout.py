@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from derive.catalog import load
 from derive.catalog.language.names import is_name
 from derive.engine.reset import reset
+from derive.shard.progress import progress_folder
 from derive.shard.state import task_folder
-from derive.shard.worker import progress_folder
 from derive.storage.layout import move_former
 from derive.storage.segments.partition import collection_folder, former_folder
 from derive.storage.task_log import log_file

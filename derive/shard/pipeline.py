@@ -1,0 +1,79 @@
+"""The pipeline of a shard, from source documents to rows that others combine or that segments hold.
+
+Documents are parsed, handed to lambdas and given their clocks in one place, however a transaction is cut. What differs
+is what comes behind: a second shuffle, or combining per tick and key, with or without feedback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from derive.protocol.derive import DeriveSession
+from derive.shard.feedback import run_ticks
+from derive.shard.flush import places_of, with_ends
+from derive.shard.invoke import Invoker, Published, SourceBatch
+from derive.shard.plan import Plan
+from derive.shard.tick_combiner import TickCombiner
+from derive.storage.segments.partition import compile_labels
+from derive.storage.segments.rows import PublishedRows, ReadRows, WrittenRows
+from derive.storage.segments.spill import Spill
+from derive.storage.segments.texts import write_texts
+from derive.time.positions import offset_of
+
+
+class Pipeline:
+    """What one shard, or one slice of time, does with source documents.
+
+    Args:
+        plan: the transaction.
+        session: the derivation's lambdas, open over the shard's state.
+        processed: told how many documents were processed.
+    """
+
+    def __init__(self, plan: Plan, session: DeriveSession, processed: Callable[[int], None]) -> None:
+        offsets = [offset_of(spec, plan.spec.tick) for spec in plan.spec.inputs]
+        self._plan = plan
+        self._invoker = Invoker(plan.spec, session, offsets, plan.clamp)
+        self._processed = processed
+
+    def published(self, parts: Iterator[ReadRows]) -> Iterator[PublishedRows]:
+        """What lambdas publish, to be combined elsewhere.
+
+        Args:
+            parts: source rows in order, of whole ticks altogether.
+        """
+        labels = compile_labels(self._plan.spec.collection)
+        number = 0
+        for rows, published in self._invoke(parts):
+            count = len(published.causes)
+            yield PublishedRows.from_columns(
+                published.clocks,
+                published.keys,
+                write_texts(published.documents),
+                labels(published.documents),
+                *places_of(rows, published, self._plan.spec),
+                np.arange(number, number + count, dtype=np.int64),
+            )
+            number += count
+
+    def combined(self, parts: Iterator[ReadRows], spill: Spill) -> Iterator[WrittenRows]:
+        """What lambdas publish, combined per tick and key, in order.
+
+        Args:
+            parts: source rows in order, all that are to be combined with one another.
+            spill: where goes what outgrows memory.
+        """
+        combiner = TickCombiner(self._plan.spec, spill)
+        if any(spec.feedback for spec in self._plan.spec.inputs):
+            yield from run_ticks(self._plan, parts, self._invoker, combiner, self._processed, spill)
+            return
+        for _, published in self._invoke(parts):
+            yield from combiner.add(published)
+        yield from combiner.close()
+
+    def _invoke(self, parts: Iterator[ReadRows]) -> Iterator[tuple[ReadRows, Published]]:
+        for rows in with_ends(parts, self._plan.spec, self._invoker, self._processed):
+            for published in self._invoker.invoke(SourceBatch.of_rows(rows)):
+                yield rows, published
