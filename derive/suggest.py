@@ -14,7 +14,7 @@ def distance(left: str, right: str, limit: int | None = None) -> int:
     Args:
         left: one text.
         right: the other.
-        limit: what is farther than this need not be told how far: some greater number is returned.
+        limit: for a greater distance than this, some greater number than it is returned.
     """
     if limit is not None:
         left, right = _differing(left, right)
@@ -46,7 +46,7 @@ def suggest(name: str, known: Iterable[str]) -> str | None:
 
 
 def _differing(left: str, right: str) -> tuple[str, str]:
-    """Two texts without what they begin and end with alike."""
+    """Two texts without their common beginning and end."""
     begin = len(commonprefix((left, right)))  # noqa: RUF071 (characters are meant)
     left, right = left[begin:], right[begin:]
     end = 0

@@ -31,7 +31,7 @@ _form = _Form()
 
 
 def use_json() -> None:
-    """From now on, say everything that goes to standard error as one JSON object a line."""
+    """From now on, write everything that goes to standard error as one JSON object a line."""
     _form.is_json = True
 
 
@@ -47,12 +47,12 @@ def print_error(error: FlowError) -> None:
 
 
 def note(text: str, *, level: str = "info", **fields: Any) -> None:
-    """Say something on standard error.
+    """Write a note to standard error.
 
     Args:
-        text: for people.
+        text: the note, for people.
         level: `info` or `warn`.
-        fields: work else belongs to it, for programs: only JSON shows them.
+        fields: more about it, for programs: only JSON shows them.
     """
     if _form.is_json:
         _print_entry(level, message=text, **fields)
@@ -95,9 +95,9 @@ def _cell(value: Any) -> str:
 
 
 class Progress:
-    """Tells on standard error work long work is at: live lines on a terminal, now and then a plain one elsewhere.
+    """Shows on standard error how far long work is: live lines on a terminal, now and then a plain line elsewhere.
 
-    Threads may tell of different work at the same time.
+    Threads may show different work at the same time.
     """
 
     def __init__(self) -> None:
@@ -120,7 +120,7 @@ class Progress:
             self._live.stop()
 
     def show(self, work: str, documents: int) -> None:
-        """`work` has come to this many documents; the first time, it begins."""
+        """The work has come to this many documents; the first call begins it."""
         with self._turn:
             self._begun.setdefault(work, time.monotonic())
             self._counts[work] = documents
@@ -133,14 +133,14 @@ class Progress:
                 self._tell(work)
 
     def done(self, work: str, documents: int) -> None:
-        """`work` is finished, with this many documents."""
+        """The work is finished, with this many documents."""
         with self._turn:
             self._counts[work] = documents
             self._tell(work)
             self._forget(work)
 
     def stop(self, work: str) -> None:
-        """`work` has come to nothing."""
+        """The work has ended without a result."""
         with self._turn:
             self._forget(work)
 

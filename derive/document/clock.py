@@ -43,7 +43,7 @@ def parse_rfc3339(text: str) -> int:
     """The clock of an RFC 3339 time; digits below a microsecond are cut off.
 
     Raises:
-        ValueError: it is not one.
+        ValueError: the text is no such time.
     """
     if not _RFC3339.fullmatch(text):
         raise ValueError(f"not an RFC 3339 time: {text!r}")
@@ -60,7 +60,7 @@ def parse_duration(text: str) -> int:
     """Microseconds of a duration such as `15m`, `1 hour` or `1h 30s`.
 
     Raises:
-        ValueError: it is not one.
+        ValueError: the text is no duration.
     """
     total = 0
     offset = 0
@@ -74,7 +74,7 @@ def parse_duration(text: str) -> int:
 
 
 def format_duration(micros: int) -> str:
-    """A duration in the largest units that say it exactly, such as `1h 30m`; days count as hours."""
+    """A duration in the largest units that express it exactly, such as `1h 30m`; days count as hours."""
     if micros == 0:
         return "0s"
     parts = []

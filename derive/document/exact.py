@@ -1,8 +1,8 @@
 """JSON text with integers of any size.
 
-`orjson` reads an integer beyond 64 bits as a rounded float, without a word, and refuses to write one. JSON knows no
-such border, and neither do keys, sums or schemas. So a text is scanned for digits in a row that could be such an
-integer, many times faster than it is parsed; only if there are any is it read by Python's own, slower parser.
+`orjson` silently reads an integer beyond 64 bits as a rounded float, and refuses to write one. JSON has no such limit,
+and neither have keys, sums or schemas. So a text is scanned for runs of digits that could be such an integer, which is
+many times faster than parsing; only a text that has one is read by Python's own, slower parser.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def parse_exact(text: bytes) -> JSON:
     Numbers with a fraction or an exponent are floats, and a float beyond a double's range is refused.
 
     Raises:
-        ValueError: it is not JSON (RFC 8259, in UTF-8), or an integer has more digits than Python converts (4,300).
+        ValueError: the text is not JSON (RFC 8259, in UTF-8), or an integer has more digits than Python converts
+            (4,300).
     """
     if not has_wide_integer(text):
         return orjson.loads(text)
@@ -59,8 +60,8 @@ def dump_exact(value: JSON) -> bytes:
     """The JSON text of a value, without spaces, every integer of it exact.
 
     Raises:
-        TypeError: it is not a JSON value (it may hold `orjson.Fragment`s).
-        DocumentError: it is nested too deeply.
+        TypeError: the value is no JSON value; it may hold `orjson.Fragment`s.
+        DocumentError: the value is nested too deeply.
     """
     try:
         return orjson.dumps(value)
@@ -92,7 +93,7 @@ def is_too_deep(value: JSON) -> bool:
 def has_wide_integer(text: bytes) -> bool:
     """Whether a JSON text has an integer that does not fit 64 bits.
 
-    It may also say so of a text that has one only inside a string; it never misses one.
+    A text that has such digits only inside a string may be counted too; no such integer is ever missed.
     """
     if not _has_long_run(text):
         return False

@@ -22,7 +22,7 @@ def plain_json(text: str) -> str:
 
 
 def parse_jsonc(text: str) -> JSON:
-    """What the text holds; None if it is no JSON, with or without comments."""
+    """The value of a text; None if it is no JSON, with or without comments."""
     try:
         return json.loads(plain_json(text))
     except ValueError:

@@ -78,7 +78,7 @@ def _pack_float(value: float) -> bytes:
 
 
 def unpack(packed: bytes) -> tuple[JSON, ...]:
-    """The values of a packed key; arrays and objects come back as the bytes of their JSON text."""
+    """The values of a packed key; arrays and objects are the bytes of their JSON text."""
     values: list[JSON] = []
     offset = 0
     while offset < len(packed):
@@ -159,11 +159,11 @@ def compile_keys(pointers: Sequence[str], defaults: Sequence[JSON]) -> Callable[
 def key_errors(
     pack_all: Callable[[Sequence[JSON]], list[bytes]], documents: Sequence[JSON]
 ) -> Iterator[tuple[int, DocumentError]]:
-    """The places of documents whose keys cannot be packed, and why.
+    """The indexes of documents whose keys cannot be packed, and why.
 
     Args:
-        pack_all: of `compile_keys`.
-        documents: any.
+        pack_all: a function that `compile_keys` returned.
+        documents: the documents.
     """
     for index, document in enumerate(documents):
         try:

@@ -32,7 +32,7 @@ def compare(left: JSON, right: JSON) -> int:
 
 
 def order_key(value: JSON) -> Any:
-    """What to sort by: `sorted(values, key=order_key)` is in document order."""
+    """The sort key of a value: `sorted(values, key=order_key)` is in document order."""
     return _ORDER_KEY(value)
 
 

@@ -37,7 +37,7 @@ def parse_pointer(pointer: str) -> tuple[str, ...]:
     """Property names (or indexes, as text) along a pointer; none for the root.
 
     Raises:
-        ValueError: it is neither empty nor begins with a slash.
+        ValueError: the pointer is neither empty nor begins with a slash.
     """
     if not pointer:
         return ()

@@ -44,11 +44,11 @@ def parse_annotation(value: JSON, where: str) -> Annotation:
     """The annotation of a `reduce` keyword.
 
     Args:
-        value: of the keyword.
-        where: names the schema and the location, for messages.
+        value: the value of the keyword.
+        where: the name of the schema and the location, for messages.
 
     Raises:
-        SchemaError: it is not one.
+        SchemaError: the value is no annotation.
     """
     strategy = value.get("strategy") if isinstance(value, dict) else None
     if not isinstance(strategy, str) or strategy not in STRATEGIES:

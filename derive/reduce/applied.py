@@ -1,9 +1,9 @@
 """Which parts of a schema apply to a value: always, or on a condition.
 
 The annotations of a location are those of every subschema that applies to it and under which the value is valid. Where
-`$ref` and `allOf` lead is known from the schema alone; an annotation beside a `$ref` stands in for those of the same
+`$ref` and `allOf` lead is known from the schema alone; an annotation beside a `$ref` replaces those of the same
 location that the reference leads to. Under `oneOf`, `anyOf`, `if` and `dependentSchemas` it depends on the value, which
-is validated to find out; only where annotations are to be found, because it is done per value.
+has to be validated. That is done for each value, and therefore only where there are annotations.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _WITHOUT_EFFECT = ("contains", "contentSchema", "not", "propertyNames")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Applied:
-    """What applies in place of a schema.
+    """What applies to a value where a schema does.
 
     Attributes:
-        parts: apply always.
-        conditions: of the others.
+        parts: the parts that always apply.
+        conditions: they decide which other parts apply.
     """
 
     parts: tuple[Part, ...] = ()
@@ -42,12 +42,12 @@ class Applied:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Condition:
-    """Something that decides what applies.
+    """A condition decides what applies to a value.
 
     Attributes:
-        holds: whether a value meets it.
-        then: applies if it does.
-        otherwise: applies if it does not.
+        holds: whether a value meets the condition.
+        then: what applies to values that meet it.
+        otherwise: what applies to values that do not.
     """
 
     holds: Callable[[JSON], bool]
@@ -60,10 +60,10 @@ class SchemaParts:
 
     Args:
         schema: JSON Schema whose `$ref`s resolve inside it.
-        name: of the collection, for messages.
+        name: name of the collection, for messages.
 
     Raises:
-        SchemaError: an annotation makes no sense, or stands where it has no effect.
+        SchemaError: an annotation is not valid, or stands where it has no effect.
     """
 
     def __init__(self, schema: JSON, name: str) -> None:
@@ -90,7 +90,7 @@ class SchemaParts:
         return any(annotation.delete or annotation.strategy == "set" for annotation in self._annotations.values())
 
     def apply(self, schemas: Iterable[JSON]) -> Applied:
-        """What applies where all of these schemas of this one do."""
+        """What applies to a value where all of these schemas do, which are parts of this one."""
         return _joined([self._apply(schema, frozenset()) for schema in schemas])
 
     def _index(self, schema: JSON, pointer: str, useless: str | None) -> None:
@@ -141,7 +141,7 @@ class SchemaParts:
                 yield Condition(_has(name), self._apply(dependent, path))
 
     def _silenced(self, applied: Applied) -> Applied:
-        """The same parts without annotations of their own; what they say of properties and items stays."""
+        """The same parts without annotations of their own. Those of their properties and items stay."""
         parts = tuple([self._without_annotation(part) for part in applied.parts])
         conditions = [
             Condition(condition.holds, self._silenced(condition.then), self._silenced(condition.otherwise))
@@ -152,7 +152,7 @@ class SchemaParts:
         )
 
     def _matters(self, *several: Applied) -> bool:
-        """Whether an annotation can be reached from what applies in one of several ways."""
+        """Whether an annotation can be reached from any of these."""
         return any(
             any(map(self._is_annotated, applied.parts))
             or any(self._matters(condition.then, condition.otherwise) for condition in applied.conditions)
@@ -175,7 +175,7 @@ class SchemaParts:
         return self._tests[id(schema)]
 
     def _is_annotated(self, schema: JSON) -> bool:
-        """Whether an annotation can be reached from here, by references too."""
+        """Whether an annotation can be reached from a schema, also through references."""
         pending, seen = [schema], set()
         while pending:
             schema = pending.pop()

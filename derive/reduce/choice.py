@@ -1,8 +1,8 @@
 """Conditional annotations: which strategy applies is decided by the later value.
 
-The later value may itself be reduced from a part of a history. Where it then would choose otherwise than its parts did,
-the parts have to stay apart, or law L6 breaks: `sum` where the value is 1 and `lastWriteWins` where it is not gives 3
-for 1, 1, 1 one by one, and 2 if the last two were reduced first.
+The later value may itself be reduced from a part of a history. If it would then choose another strategy than its parts
+did, the parts have to stay apart, or law L6 breaks: `sum` where the value is 1 and `lastWriteWins` where it is not
+gives 3 for 1, 1, 1 one by one, and 2 if the last two are reduced first.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from derive.reduce.reducer import NotAssociative, Reduce, ReductionFailed
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What applies to a value.
+    """The reducer that was chosen for a value.
 
     Attributes:
-        reduce: its reducer.
-        nature: equal where the reducers do the same.
-        takes_right: the result is the later value, or deleted.
-        deletes: the location is removed from a whole history.
+        reduce: the reducer.
+        nature: equal for reducers that do the same.
+        takes_right: whether the result is the later value, or nothing.
+        deletes: whether the location is removed from a whole history.
     """
 
     reduce: Reduce
@@ -34,7 +34,7 @@ class Chosen:
 
     @property
     def replaces(self) -> bool:
-        """Whether the result is the later value in any case."""
+        """Whether the result is always the later value."""
         return self.takes_right and not self.deletes
 
 
@@ -44,8 +44,8 @@ def compile_choice(
     """The reducer of a location whose annotations depend on the value.
 
     Args:
-        conditions: what they depend on.
-        choose: what applies where these parts of the schema do; called once for each combination that occurs.
+        conditions: what the annotations depend on.
+        choose: the reducer for the parts of the schema that apply; called once for each combination that occurs.
         full_differs: whether a full reduction below may give another value than a partial one.
     """
     decide = _compile_decision(conditions)
@@ -81,7 +81,7 @@ def compile_choice(
 
 
 def _compile_decision(conditions: tuple[Condition, ...]) -> Callable[[JSON], tuple[bool, ...]]:
-    """Which conditions a value meets; of those below another, only where they are reached."""
+    """A function that tells which conditions a value meets, in the order in which they are reached."""
     if all(not condition.then.conditions and not condition.otherwise.conditions for condition in conditions):
         tests = [condition.holds for condition in conditions]
         if len(tests) == 1:

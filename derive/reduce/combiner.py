@@ -1,6 +1,6 @@
-"""The combiner: documents of one key into one, or into as few as their annotations allow.
+"""The combiner: it makes one document of those of one key, or as few as their annotations allow.
 
-There is one for reading, testing and the engine alike.
+Reading, testing and the engine all use it.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Combiner:
 
     Args:
         schema: self-contained JSON Schema with `reduce` annotations.
-        name: of the collection, for messages.
+        name: name of the collection, for messages.
 
     Raises:
-        SchemaError: its annotations make no sense.
+        SchemaError: its annotations are not valid.
     """
 
     def __init__(self, schema: JSON, *, name: str = "") -> None:
@@ -40,13 +40,13 @@ class Combiner:
         """Combine two documents of which the first is not the beginning of its key's history.
 
         Raises:
-            NotAssociative: they have to stay two.
-            ReductionError: a strategy does not fit them.
+            NotAssociative: the documents have to stay separate.
+            ReductionError: a strategy does not fit the documents.
         """
         return self._reduce(left, right, False)
 
     def partial(self, documents: Iterable[JSON]) -> list[JSON]:
-        """Combine documents from the left into one, or into several where two have to stay two."""
+        """Combine documents from the left into one, or into several where two have to stay separate."""
         folded: list[JSON] = []
         for document in documents:
             if folded:
@@ -66,9 +66,9 @@ class Combiner:
         return value
 
     def full_step(self, value: JSON, document: JSON) -> JSON:
-        """Reduce one more document onto what the whole history before it reduces to, which is `MISSING` if it is none.
+        """Reduce one more document onto the value of the whole history before it, `MISSING` if there is none.
 
         Raises:
-            ReductionError: a strategy does not fit them.
+            ReductionError: a strategy does not fit the values.
         """
         return self._reduce(value, document, True)

@@ -24,8 +24,8 @@ def compile_extreme(sign: int) -> Reduce:
 def compile_keyed_extreme(sign: int, order: KeyOrder, merge: Reduce) -> Reduce:
     """The reducer that keeps the value of the greater key, and merges values of equal keys.
 
-    A value that is taken in a full reduction becomes what merging it gives, or it would depend on how documents were
-    grouped (law L6) whether its tombstones are still there.
+    In a full reduction, a value that is taken is reduced by itself first. Otherwise it would depend on how documents
+    were grouped (law L6) whether its tombstones are still there.
 
     Args:
         sign: 1 to keep the greater, -1 to keep the lesser.

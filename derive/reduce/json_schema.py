@@ -1,4 +1,4 @@
-"""The `jsonSchemaMerge` strategy: values that are JSON Schemas are reduced to one that allows what either does."""
+"""The `jsonSchemaMerge` strategy: two JSON Schemas are reduced to one that allows what either of them allows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def merge_json_schemas(left: JSON, right: JSON, full: bool) -> JSON:
     """The union of the shapes of two schemas, as a schema.
 
     Raises:
-        ReductionFailed: a value is not a JSON Schema that is an object.
+        ReductionFailed: a value is not an object that is a JSON Schema.
     """
     for schema in (left, right):
         if schema is not MISSING and not _is_schema(schema):

@@ -16,7 +16,7 @@ KeyOrder: TypeAlias = Callable[[JSON, JSON], int]
 
 
 def order_by(pointers: tuple[str, ...]) -> KeyOrder:
-    """The order by what is at these pointers; a missing key comes before null."""
+    """The order by the values at these pointers; a missing value comes before null."""
     getters = [compile_pointer(pointer) for pointer in pointers]
     if len(getters) == 1:
         (get,) = getters
@@ -33,7 +33,7 @@ def order_by(pointers: tuple[str, ...]) -> KeyOrder:
 
 
 def sorted_by(pointers: tuple[str, ...]) -> Callable[[list[JSON]], bool]:
-    """Whether values ascend by what is at these pointers, each key once."""
+    """A function that tells whether values ascend by those at these pointers, each key once."""
     order = order_by(pointers)
 
     def is_sorted(values: list[JSON]) -> bool:
@@ -62,8 +62,8 @@ def join(
         left: the earlier values, sorted.
         right: the later values, sorted.
         order: of their keys.
-        item: the reducer at each place of `right`.
-        full: as for a reducer.
+        item: the reducer of the item at an index of `right`.
+        full: whether `left` is the whole history.
     """
     at_left = 0
     for index, value in enumerate(right):
@@ -86,7 +86,7 @@ def select(values: list[JSON], others: list[JSON], order: KeyOrder, *, inside: b
         values: sorted by key.
         others: sorted by key.
         order: of their keys.
-        inside: whether to take those that are.
+        inside: whether to take the values whose key is there, or the others.
     """
     selected = []
     index = 0

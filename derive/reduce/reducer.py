@@ -1,4 +1,4 @@
-"""What every strategy is compiled to, and the two ways in which it can decline.
+"""Reducers: what every strategy is compiled to, and the two exceptions that they raise.
 
 A reducer takes the earlier value (or `MISSING`), the later value, and whether the earlier one is the whole history
 (`full`) or only an earlier part of it. It returns a new value and never changes its arguments.
@@ -26,7 +26,7 @@ class ReductionFailed(Exception):
         reason: what it expects.
         left: the earlier value.
         right: the later value.
-        pointer: of the location in the document; it grows on the way up.
+        pointer: JSON pointer of the location; each level adds its token on the way up.
     """
 
     def __init__(self, reason: str, left: JSON, right: JSON) -> None:
@@ -38,7 +38,7 @@ class ReductionFailed(Exception):
 
 
 def reduce_at(token: str | int, reduce: Reduce, left: JSON, right: JSON, full: bool) -> JSON:
-    """Reduce the values of a property or an item, so that a failure tells where it was."""
+    """Reduce the values of a property or an item; a failure tells its location."""
     try:
         return reduce(left, right, full)
     except ReductionFailed as exc:
@@ -47,5 +47,5 @@ def reduce_at(token: str | int, reduce: Reduce, left: JSON, right: JSON, full: b
 
 
 def take_right(left: JSON, right: JSON, full: bool) -> JSON:
-    """The later value, with everything below it; what happens where there is no annotation."""
+    """The later value, with everything below it. This is the reducer where there is no annotation."""
     return right

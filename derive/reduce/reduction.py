@@ -1,4 +1,4 @@
-"""The reduction of each location of a schema: what to do there, found out once and not once per document.
+"""The reduction of each location of a schema, which is found once and not for every document.
 
 A location without an annotation is replaced by the later document's value, with everything below it.
 """
@@ -18,13 +18,13 @@ from derive.schema.validator import compile_validator
 
 @dataclass(slots=True, eq=False)
 class Reduction:
-    """What to do at one location, and below it.
+    """How the values of one location, and of all locations below it, are reduced.
 
-    Built once and then only read. It may refer to itself, as a recursive schema does.
+    It is built once and then only read. It may refer to itself, as a recursive schema does.
 
     Attributes:
-        annotation: of the location; None for none.
-        conflict: what is wrong, if annotations that differ apply.
+        annotation: the annotation of the location; None if it has none.
+        conflict: what is wrong, if several annotations apply that differ.
         properties: reductions of named properties.
         patterns: for each pattern of `patternProperties`, whether a name matches it.
         others: the reduction of all other properties, by which of `patterns` their name matches.
@@ -46,8 +46,8 @@ class Choice:
     """A location whose reduction depends on the value.
 
     Attributes:
-        conditions: what it depends on.
-        decide: the reduction where these parts apply by the conditions, besides those that always do.
+        conditions: what the reduction depends on.
+        decide: the reduction if these parts apply, besides those that always do.
     """
 
     conditions: tuple[Condition, ...]
@@ -63,10 +63,10 @@ class ReductionBuilder:
 
     Args:
         schema: JSON Schema whose `$ref`s resolve inside it.
-        name: of the collection, for messages.
+        name: name of the collection, for messages.
 
     Raises:
-        SchemaError: its annotations make no sense.
+        SchemaError: its annotations are not valid.
     """
 
     def __init__(self, schema: JSON, name: str) -> None:
@@ -77,22 +77,22 @@ class ReductionBuilder:
 
     @property
     def full_differs(self) -> bool:
-        """Whether some value means something else in a whole history than in a part of one; known when it is built."""
+        """Whether some value means something else in a whole history than in a part of one; known after `build`."""
         return self._parts.full_differs
 
     def build(self) -> Location:
-        """What to do at the root.
+        """The reduction of the whole document.
 
         Raises:
-            SchemaError: annotations conflict wherever they apply. Some do only for values that meet several conditions,
-                which are found as such values are.
+            SchemaError: annotations conflict for all values they apply to. Those that conflict only for values that
+                meet several conditions are found when there are such values.
         """
         root = self._location([self._parts.root])
         self._built = True
         return root
 
     def _location(self, schemas: list[JSON]) -> Location:
-        """What is known of a location to which all these schemas apply."""
+        """The reduction of a location to which all these schemas apply, or a choice of reductions."""
         identity = frozenset(map(id, schemas))
         if identity in self._choices:
             return self._choices[identity]
@@ -167,7 +167,7 @@ def _property_schemas(part: Part, name: str | None, matched: set[str]) -> list[J
 
 
 def _item_schemas(parts: list[Part], index: int) -> list[JSON]:
-    """What the parts say of the item at a place."""
+    """What the parts say of the item at an index."""
     schemas = []
     for part in parts:
         prefix = part.get("prefixItems", ())

@@ -77,7 +77,7 @@ class _Terms:
         self._unite = unite
 
     def kept(self, left: dict[str, JSON], right: dict[str, JSON]) -> JSON:
-        """What of the left's `add` the right leaves."""
+        """The values of the left's `add` that the right does not take away."""
         if "add" not in left:
             return MISSING
         if "intersect" in right:
@@ -85,7 +85,7 @@ class _Terms:
         return self._select(left["add"], right["remove"], False) if "remove" in right else left["add"]
 
     def composed(self, left: dict[str, JSON], right: dict[str, JSON]) -> dict[str, JSON]:
-        """The `remove` or `intersect` of both, one after the other; neither if neither has any."""
+        """The `remove` or `intersect` that has the effect of both, one after the other; none if neither has any."""
         removed = left.get("remove"), right.get("remove")
         if "intersect" in left:
             kept = left["intersect"]

@@ -1,4 +1,9 @@
-"""The strategies, compiled to closures: what a schema says is looked at once, not once per document."""
+"""The strategies, compiled to closures, so that the schema is read once and not for every document.
+
+A new strategy has its name and options in `STRATEGIES` of `derive.reduce.annotation`, its reducer in a file of its own,
+and its entry in `_SIMPLE` or `_Compiler._make` here. `derive.catalog.schemas.reduction_rules` checks that schemas fit
+it.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +38,10 @@ def compile_schema(schema: JSON, name: str) -> Reduce:
 
     Args:
         schema: self-contained JSON Schema with `reduce` annotations.
-        name: of the collection, for messages.
+        name: name of the collection, for messages.
 
     Raises:
-        SchemaError: the annotations make no sense.
+        SchemaError: the annotations are not valid.
     """
     builder = ReductionBuilder(schema, name)
     root = builder.build()
@@ -60,7 +65,7 @@ def _show(value: JSON) -> str:
 
 
 class _Compiler:
-    """Compiles each reduction once; a recursive one refers to itself through a cell.
+    """Compiles each reduction once. A recursive one refers to itself through a cell.
 
     Args:
         full_differs: whether some value means something else in a whole history than in a part of one.

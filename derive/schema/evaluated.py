@@ -1,7 +1,7 @@
-"""What the parts of a schema evaluate, which is what its `unevaluatedProperties` and `unevaluatedItems` leave out.
+"""Evaluated locations: those to which `unevaluatedProperties` and `unevaluatedItems` of a schema do not apply.
 
-Which parts succeed depends on the document. So everything that any of them may evaluate counts as evaluated: what is
-left is unevaluated in every document.
+It depends on the document which parts of a schema succeed. So every location that any of them may evaluate counts as
+evaluated, and the others are unevaluated in every document.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Resolve = Callable[[str], JSON]
 
 
 def unevaluated(schema: dict[str, Any], infer: Callable[[JSON], Shape], resolve: Resolve) -> Shape:
-    """The bound that a schema's `unevaluatedProperties` and `unevaluatedItems` put on a document."""
+    """The shape that a schema's `unevaluatedProperties` and `unevaluatedItems` allow."""
     names: set[str] = set()
     patterns: set[str] = set()
     length = 0
@@ -51,7 +51,7 @@ def unevaluated(schema: dict[str, Any], infer: Callable[[JSON], Shape], resolve:
 
 
 def _parts(schema: JSON, resolve: Resolve) -> Iterator[dict[str, Any]]:
-    """The schema and all that apply to the same location as it does."""
+    """The schema and all other schemas that apply to the same location."""
     pending, seen = [schema], set()
     while pending:
         part = pending.pop()

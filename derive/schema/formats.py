@@ -1,4 +1,4 @@
-"""What is asserted beyond JSON Schema: formats and bounds of numbers as text, and `type: fractional`."""
+"""Assertions beyond JSON Schema: formats, bounds of numbers that are written as text, and `type: fractional`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FRACTIONAL = "x-derive-fractional"
 
 
 def is_number(text: str) -> bool:
-    """Whether text is a number, of any size and precision; `NaN`, `Infinity` and `-Infinity` are."""
+    """Whether a text is a number of any size and precision, or `NaN`, `Infinity` or `-Infinity`."""
     return text in ("NaN", "Infinity", "-Infinity") or _NUMBER.fullmatch(text) is not None
 
 
@@ -38,7 +38,7 @@ class Fractional:
         """Refuse an integer, whether written 1 or 1.0.
 
         Raises:
-            ValueError: it is one.
+            ValueError: the value is an integer.
         """
         if type_of(instance) == "integer":
             raise ValueError(f'{instance} is not of type "fractional"')
@@ -60,7 +60,7 @@ class _TextBound:
         """Refuse a text that is a number beyond the bound.
 
         Raises:
-            ValueError: it is one.
+            ValueError: the value is an integer.
         """
         if not isinstance(instance, str) or not is_number(instance) or instance == "NaN":
             return
@@ -94,7 +94,7 @@ KEYWORD_OF = {_FRACTIONAL: "type"}
 
 
 def standard(schema: JSON) -> JSON:
-    """The schema without `type: fractional`, which no meta-schema knows; the schema itself if it has none."""
+    """The schema without `type: fractional`, which no meta-schema knows; the same schema if it has none."""
     if not any("fractional" in _types(subschema) for _, subschema in subschemas(schema)):
         return schema
     copied = deepcopy(schema)

@@ -1,4 +1,4 @@
-"""From a shape to a JSON Schema that says the same: the way back from `infer`."""
+"""From a shape to a JSON Schema that says the same, which is the inverse of `infer`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _NUMBER = frozenset({"integer", "fractional"})
 def serialize(shape: Shape) -> dict[str, Any]:
     """The JSON Schema of a shape.
 
-    Inferring it again gives the shape, but for what is beside its types, and for fractional numbers alone, which JSON
-    Schema can only call numbers.
+    Inferring it gives the shape again, except for attributes of types that the shape does not have, and for shapes of
+    fractional numbers only, which JSON Schema can only call numbers.
     """
     schema: dict[str, Any] = {}
     if shape.types == NONE:
@@ -68,7 +68,7 @@ def _array_keywords(shape: Shape) -> dict[str, Any]:
 
 
 def _below(shape: Shape) -> JSON:
-    """As a subschema, where `true` and `false` may stand."""
+    """The schema of a shape as a subschema, which may be `true` or `false`."""
     if shape == ANYTHING:
         return True
     return serialize(shape) if shape.types else False

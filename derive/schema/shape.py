@@ -1,4 +1,4 @@
-"""Shapes: what a JSON Schema says of a location, inferred without a document.
+"""Shapes: what a JSON Schema allows at a location, inferred without a document.
 
 A shape is an upper bound: every document that is valid under the schema matches it. `union` bounds what either of two
 shapes allows, `intersect` what both do.
@@ -127,7 +127,7 @@ _T = TypeVar("_T")
 
 
 def settle(shape: Shape) -> Shape:
-    """The same shape without what cannot matter, so that equal knowledge is equal."""
+    """The same shape without attributes that have no effect, so that shapes of equal meaning are equal."""
     types, values = shape.types, shape.values
     if values is not None:
         values = tuple(value for value in values if type_of(value) in types)
@@ -142,7 +142,7 @@ def settle(shape: Shape) -> Shape:
 
 
 def union(left: Shape, right: Shape) -> Shape:
-    """What one or the other allows."""
+    """The shape of what one or the other allows."""
     if not left.types or not right.types:
         return right if not left.types else left
     facets: dict[str, Any] = {}
@@ -269,7 +269,7 @@ _UNITE: Mapping[Types, Callable[[Shape, Shape], dict[str, Any]]] = {
 
 
 def intersect(left: Shape, right: Shape) -> Shape:
-    """What both allow; annotations of the left count first."""
+    """The shape of what both allow; annotations of the left come first."""
     alternatives = _distribute(left, right) if left.alternatives or right.alternatives else ()
     if alternatives is None:
         return NOTHING
@@ -320,7 +320,7 @@ def _distribute(left: Shape, right: Shape) -> tuple[Shape, ...] | None:
 
 
 def locate(shape: Shape, tokens: tuple[str, ...]) -> tuple[Shape, Exists]:
-    """The shape of a location, and whether it exists: the worst along the way counts."""
+    """The shape of a location, and whether it exists: the least certain token on the way to it decides."""
     exists: Exists = "must"
     order: tuple[Exists, ...] = ("must", "may", "implicit", "cannot")
     for token in tokens:

@@ -68,7 +68,7 @@ def _first(errors: list[jsonschema_rs.ValidationError]) -> jsonschema_rs.Validat
 
 
 def _cause(error: jsonschema_rs.ValidationError) -> jsonschema_rs.ValidationError:
-    """Why the alternative that was meant failed: where but one of several is of the value's type, it is that one."""
+    """The error of the alternative that was meant: if only one of several is of the value's type, it is that one."""
     while isinstance(error.kind, _AnyOf | _OneOf):
         location = error.instance_path
         fitting = [
@@ -114,7 +114,7 @@ def _refuse(url: str) -> NoReturn:
 
 
 def _reason(exc: Exception) -> str:
-    """What is wrong with a schema, in one line, with its place."""
+    """What is wrong with a schema, and where, in one line."""
     message = getattr(exc, "message", str(exc)).partition("\n")[0]
     if not isinstance(exc, jsonschema_rs.ValidationError):
         return message
@@ -135,10 +135,10 @@ def compile_validator(schema: JSON, *, name: str) -> Validator:
 
     Args:
         schema: self-contained JSON Schema.
-        name: of the collection, for messages.
+        name: name of the collection, for messages.
 
     Raises:
-        SchemaError: it is not a JSON Schema.
+        SchemaError: the schema is not a valid JSON Schema.
     """
     identity = (name, dump_exact(schema))
     validator = _compiled.get(identity)
@@ -148,15 +148,15 @@ def compile_validator(schema: JSON, *, name: str) -> Validator:
 
 
 def compile_part(schema: JSON, pointer: str, *, name: str) -> Callable[[JSON], bool]:
-    """Whether a value is valid under one part of a schema, whose references resolve in the whole.
+    """A function that tells whether a value is valid under one part of a schema.
 
     Args:
-        schema: the whole, self-contained JSON Schema.
+        schema: the whole self-contained JSON Schema, in which the references of the part resolve.
         pointer: JSON pointer of the part.
-        name: of the collection, for messages.
+        name: name of the collection, for messages.
 
     Raises:
-        SchemaError: it is not a JSON Schema.
+        SchemaError: the schema is not a valid JSON Schema.
     """
     try:
         registry = jsonschema_rs.Registry([(_WHOLE, standard(schema))])

@@ -1,4 +1,4 @@
-"""Values that a schema lists: their types, and sets of them, in document order as they cannot be hashed."""
+"""Values that a schema lists: their types, and sets of values. Sets are in document order, as values have no hash."""
 
 from __future__ import annotations
 

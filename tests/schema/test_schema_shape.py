@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from shape_oracle import allows
 
 from derive.document.pointer import JSON
-from derive.schema.index import bundle
+from derive.schema.bundle import bundle
 from derive.schema.infer import Inference, infer, type_of
 from derive.schema.shape import ALL, ANYTHING, MULTIPLE, NOTHING, Shape, intersect, locate, union
 from derive.schema.validator import compile_validator

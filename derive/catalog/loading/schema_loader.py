@@ -17,8 +17,8 @@ from derive.document.pointer import parse_pointer
 from derive.errors import CatalogError, Issue, SchemaError
 from derive.position import Position
 from derive.protocol.specs import JSON
+from derive.schema.bundle import bundle_documents
 from derive.schema.dialect import NAMED
-from derive.schema.index import bundle_documents
 from derive.suggest import suggest
 
 WRITE, RELAXED, INFERRED = "flow://write-schema", "flow://relaxed-write-schema", "flow://inferred-schema"

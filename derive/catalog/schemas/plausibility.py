@@ -14,8 +14,8 @@ from derive.catalog.schemas.reduction_rules import check_reductions
 from derive.catalog.schemas.subschemas import Location, Subschema, show_location, url_of
 from derive.document.pointer import JSON, escape
 from derive.errors import FlowError
+from derive.schema.bundle import bundle
 from derive.schema.dialect import KEYWORDS
-from derive.schema.index import bundle
 from derive.schema.shape import Shape
 from derive.schema.validator import compile_part
 from derive.suggest import suggest

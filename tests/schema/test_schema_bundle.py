@@ -7,7 +7,7 @@ import pytest
 from derive.document.pointer import JSON
 from derive.errors import SchemaError
 from derive.position import Position
-from derive.schema.index import bundle, bundle_documents
+from derive.schema.bundle import bundle, bundle_documents
 from derive.schema.validator import compile_validator
 
 FILES = {

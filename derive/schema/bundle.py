@@ -1,8 +1,8 @@
 """Bundling: a schema that refers to other files becomes one that refers only to itself.
 
-Whatever finds its way by references afterwards (validation, inference, reduction) needs to know one kind: a JSON
-pointer into the one document. Names of schemas (`$id`, `$anchor`) are resolved here, and are gone from the result, but
-for anchors that name a type: whoever generates code from the schema calls it by them.
+Validation, inference and reduction then know one kind of reference, a JSON pointer into the one document. Names of
+schemas (`$id`, `$anchor`) are resolved here and are not in the result, except for anchors that name a type: generated
+code calls the type by them.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class _Bundling:
         return Bundle(root, self._documents)
 
     def _add(self, content: JSON, url: str, prefix: str) -> None:
-        """Make a document, and every schema that is named inside it, known."""
+        """Add a document and every schema that has a name inside it."""
         self._documents[prefix] = (url, content)
         self._resources[url] = (prefix, "")
         bases = [("", url)]
