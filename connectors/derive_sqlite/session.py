@@ -14,6 +14,7 @@ from typing import Any
 
 import apsw
 
+from connectors.derive_sqlite.config import migrations_of
 from connectors.derive_sqlite.failure import Failure, explain
 from connectors.derive_sqlite.migration import apply_migrations
 from connectors.derive_sqlite.program import Program, compile_program
@@ -39,14 +40,15 @@ class SqliteSession:
     """
 
     def __init__(self, spec: DerivationSpec, database: apsw.Connection) -> None:
-        texts = [each.text for each in spec.migrations]
-        texts += [each.script.text for each in spec.transforms if each.script]
+        migrations = migrations_of(spec)
+        scripts = [*migrations, *(transform.script for transform in spec.transforms)]
+        texts = [script.text for script in scripts if script]
         self._chance = Chance() if calls_chance(texts) else None
         if self._chance:
             self._chance.register(database)
         self._guard = Guard(database)
         self._watch = Watch(database, spec.limits.sqlite_seconds)
-        apply_migrations(self._guard, self._watch, spec.migrations, spec.name, spec.collection.position)
+        apply_migrations(self._guard, self._watch, migrations, spec.name, spec.collection.position)
         self._guarded = ExitStack()
         self._guarded.enter_context(self._guard)
         self._guarded.enter_context(self._watch)

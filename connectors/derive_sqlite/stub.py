@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from connectors.derive_sqlite.config import migrations_of
 from derive.document.pointer import parse_pointer
-from derive.protocol.derive import GeneratedFile
+from derive.protocol.authoring import GeneratedFile, stub_file
 from derive.protocol.specs import DerivationSpec, ProjectionSpec, TransformSpec
 from derive.schema.projection import DOCUMENT, PUBLISHED_AT
 from derive.sql.parameter import parameter_of
-from derive.sql.stub import describe, listed_fields, stub_file
+from derive.sql.stub import describe, listed_fields
 
 
 def sql_stubs(spec: DerivationSpec, missing: Collection[str]) -> list[GeneratedFile]:
@@ -23,7 +24,7 @@ def sql_stubs(spec: DerivationSpec, missing: Collection[str]) -> list[GeneratedF
         missing: absolute paths.
     """
     stubs = []
-    for number, migration in enumerate(spec.migrations, start=1):
+    for number, migration in enumerate(migrations_of(spec), start=1):
         stubs += stub_file(migration, missing, migration_stub(spec, number))
     for transform in spec.transforms:
         if transform.script is not None:

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import orjson
 
+from connectors.derive_typescript.catalog.config import module_of
 from connectors.derive_typescript.runtime.command import NO_NETWORK, deno, environment
 from connectors.derive_typescript.runtime.graph import look_into
 from connectors.derive_typescript.runtime.guards import guard_imports
 from connectors.derive_typescript.runtime.place import authored, member_position, position_in
-from connectors.derive_typescript.runtime.project import CHECK, module_of, write_project
+from connectors.derive_typescript.runtime.project import CHECK, write_project
 from connectors.derive_typescript.types.interfaces import RESERVED, method_of
 from derive.errors import Issue
 from derive.position import Position, Script

@@ -7,6 +7,9 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from connectors.derive_typescript.catalog.config import TypeScriptConfig, config_of, module_of, refusal_of
+from connectors.derive_typescript.catalog.loader import load_config
+from connectors.derive_typescript.catalog.schema import SCHEMA
 from connectors.derive_typescript.check import check_modules, check_names
 from connectors.derive_typescript.runtime.prepared import cache_modules
 from connectors.derive_typescript.runtime.session import TypeScriptSession
@@ -14,8 +17,9 @@ from connectors.derive_typescript.types.deno_json import extend_settings
 from connectors.derive_typescript.types.interfaces import generate_interfaces
 from connectors.derive_typescript.types.stub import module_stubs
 from derive.errors import Issue
-from derive.protocol.derive import GENERATED_FOLDER, GeneratedFile, Generation, Log
-from derive.protocol.specs import DerivationSpec
+from derive.protocol.authoring import GENERATED_FOLDER, CatalogFiles, GeneratedFile, Generation, LocatedValue
+from derive.protocol.derive import Log, SharedCode
+from derive.protocol.specs import JSON, DerivationSpec
 
 if TYPE_CHECKING:
     import apsw
@@ -23,6 +27,14 @@ if TYPE_CHECKING:
 
 class TypeScriptConnector:
     """Derivations in TypeScript."""
+
+    def config_schema(self) -> JSON:
+        """What a catalog may say below `typescript`."""
+        return SCHEMA
+
+    def configure(self, at: LocatedValue, files: CatalogFiles) -> TypeScriptConfig | None:
+        """The module, and all that travels with it."""
+        return load_config(at, files)
 
     def check(self, specs: Sequence[DerivationSpec]) -> list[Issue]:
         """Check modules against the types of their collections.
@@ -32,6 +44,20 @@ class TypeScriptConnector:
         wrong_names = [check_names(spec) for spec in specs]
         sound = [spec for spec, wrong in zip(specs, wrong_names, strict=True) if not wrong]
         return [*chain(*wrong_names), *check_modules(sound)]
+
+    def keeps_state(self, spec: DerivationSpec) -> bool:
+        """Whether the module says `startCommit` anywhere; a session finds out what its class really has."""
+        return "startCommit" in module_of(spec).text
+
+    def shared_code(self, spec: DerivationSpec) -> SharedCode:
+        """The module, with the files that it imports."""
+        config = config_of(spec)
+        files = sorted(f"{file.path}\0{file.content!r}" for file in config.imports if file.content is not None)
+        return SharedCode("module", "\0".join([config.module.text, *files]), config.module.position)
+
+    def refusal(self, spec: DerivationSpec) -> Issue | None:
+        """Permissions that the module asks for and that the run does not give."""
+        return refusal_of(spec)
 
     def open(self, spec: DerivationSpec, database: apsw.Connection, log: Log) -> TypeScriptSession:
         """A session; Deno starts with the first batch."""
@@ -43,7 +69,7 @@ class TypeScriptConnector:
         Raises:
             FlowError: a `deno.json` is there and cannot be read.
         """
-        settings = extend_settings(root, spec.settings)
+        settings = extend_settings(root, config_of(spec).settings)
         notes = [] if settings.note is None else [settings.note]
         files = []
         if {".", ".."} & set(spec.name.split("/")):

@@ -200,16 +200,11 @@ class _Builder:
         return DerivationSpec(
             collection=collection,
             connector=derive.connector,
-            migrations=derive.migrations,
-            module=derive.code.module,
+            connector_config=derive.connector_config,
             transforms=tuple(transforms),
             sources=sources,
             tick=derive.tick,
             disabled=derive.disabled,
-            imports=derive.code.imports,
-            import_map=derive.code.import_map,
-            settings=derive.code.settings,
-            permissions=derive.permissions,
         )
 
     def _test(self, definition: TestDef, derivations: Mapping[str, DerivationSpec]) -> TestSpec:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from derive.catalog.build import Build, build
 from derive.errors import CatalogError, Issue
-from derive.protocol.derive import find_connector
+from derive.protocol.installed import find_authoring
 from derive.protocol.specs import CatalogSpec, DerivationSpec
 from derive.sql.shuffle import check_shuffles
 
@@ -38,7 +38,7 @@ def _check_code(spec: CatalogSpec) -> list[Issue]:
             by_connector.setdefault(derivation.connector, []).append(derivation)
             issues += check_shuffles(derivation)
     for name, derivations in by_connector.items():
-        issues += find_connector(name).check(derivations)
+        issues += find_authoring(name).check(derivations)
     return issues
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from derive.catalog.language.yaml import Located
 from derive.position import Position, Script
-from derive.protocol.sandbox import Permissions
-from derive.protocol.specs import JSON, ImportedFile, ImportMap
+from derive.protocol.specs import JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,34 +36,15 @@ class TransformDef:
 
 
 @dataclass(frozen=True, slots=True)
-class CodeDef:
-    """The code of a derivation in TypeScript, none of which one in SQL has.
-
-    Attributes:
-        module: the module.
-        imports: files that it imports.
-        import_map: names that imports use.
-        settings: path of the `deno.json` that the catalog names; empty if it names none.
-    """
-
-    module: Script | None = None
-    imports: tuple[ImportedFile, ...] = ()
-    import_map: ImportMap = ()
-    settings: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class DeriveDef:
     """A `derive` stanza."""
 
     connector: str
-    migrations: tuple[Script, ...]
-    code: CodeDef
+    connector_config: Any
     transforms: tuple[TransformDef, ...]
     shuffle_key_types: Located | None
     tick: int
     disabled: bool
-    permissions: Permissions = field(default_factory=Permissions)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,9 @@ from derive.catalog.build import Build, build
 from derive.catalog.loading.project import project_root
 from derive.catalog.loading.resources import Resources
 from derive.errors import FlowError, Issue
-from derive.protocol.derive import GENERATED, GENERATED_FOLDER, GeneratedFile, Generation, find_connector
+from derive.protocol.authoring import GENERATED, GENERATED_FOLDER, GeneratedFile, Generation
+from derive.protocol.installed import find_authoring
+from derive.protocol.resource import show
 from derive.protocol.specs import DerivationSpec
 from derive.sql.stub import shuffle_stubs
 
@@ -69,7 +71,7 @@ def plan_changes(source: Path) -> Changes:
     root = project_root(source)
     built, missing = _build(source, root)
     derivations = tuple(built.spec.derivations[name] for name in sorted(built.spec.derivations))
-    generations = [find_connector(each.connector).generate(each, root, missing) for each in derivations]
+    generations = [find_authoring(each.connector).generate(each, root, missing) for each in derivations]
     stubs = [shuffle_stubs(each, missing) for each in derivations]
     files = _files(generations, stubs)
     changes = [_change(path, text, is_stub=is_stub) for path, (text, is_stub) in files.items()]
@@ -96,7 +98,7 @@ def write_changes(changes: Changes) -> None:
                 with each.path.open("x" if each.what == "created" else "w", encoding="utf-8", newline="") as stream:
                     stream.write(each.text)
         except OSError as exc:
-            raise FlowError(f"cannot write {Resources.show(str(each.path))}: {exc.strerror or exc}") from exc
+            raise FlowError(f"cannot write {show(str(each.path))}: {exc.strerror or exc}") from exc
 
 
 def cache_libraries(derivations: Iterable[DerivationSpec]) -> Iterator[str]:
@@ -106,7 +108,7 @@ def cache_libraries(derivations: Iterable[DerivationSpec]) -> Iterator[str]:
         TaskError: one cannot be fetched.
     """
     for each in derivations:
-        yield from find_connector(each.connector).cache(each)
+        yield from find_authoring(each.connector).cache(each)
 
 
 def _build(source: Path, root: Path) -> tuple[Build, frozenset[str]]:
@@ -147,7 +149,7 @@ def _content(path: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as exc:
-        raise FlowError(f"cannot read {Resources.show(str(path))}: {exc.strerror or exc}") from exc
+        raise FlowError(f"cannot read {show(str(path))}: {exc.strerror or exc}") from exc
 
 
 def _stale(folder: Path) -> Iterator[Path]:

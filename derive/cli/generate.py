@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from derive.cli.options import output_option, source_option
+from derive.protocol.resource import show
 
 
 @click.command()
@@ -38,7 +39,6 @@ def command(source: Path, output: str | None, *, check: bool, cache: bool) -> No
       flowctl generate --source examples/acmebank/flow.yaml --check
     """
     from derive.catalog.generate import cache_libraries, plan_changes, write_changes
-    from derive.catalog.loading.resources import Resources
     from derive.cli.console import note, print_rows
     from derive.errors import CatalogError, UsageError
 
@@ -47,7 +47,7 @@ def command(source: Path, output: str | None, *, check: bool, cache: bool) -> No
     changes = plan_changes(source)
     if not check:
         write_changes(changes)
-    rows = [{"what": change.what, "file": Resources.show(str(change.path))} for change in changes.files]
+    rows = [{"what": change.what, "file": show(str(change.path))} for change in changes.files]
     print_rows(("what", "file"), rows, output)
     for generation_note in changes.notes:
         note(generation_note, style="yellow")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from derive.protocol.sandbox import Limits
+    from derive.protocol.limits import LambdaLimits
     from derive.protocol.specs import CatalogSpec
     from derive.storage.store import Store
 
@@ -39,7 +39,7 @@ output_option = click.option(
 
 
 def limit_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Options that limit what lambdas may take and touch; the command is given them as `sandbox`."""
+    """Options that limit what lambdas may take and touch; the command is given them as `lambda_limits`."""
     options = (
         click.option(
             "--sqlite-timeout",
@@ -74,16 +74,16 @@ def limit_options(command: Callable[..., None]) -> Callable[..., None]:
     def limited(
         *, sqlite_timeout: float, deno_timeout: float, deno_heap: int, allow_permissions: bool, **others: Any
     ) -> None:
-        from derive.protocol.sandbox import Limits
+        from derive.protocol.limits import LambdaLimits
 
-        command(**others, sandbox=Limits(deno_timeout, deno_heap, allow_permissions, sqlite_timeout))
+        command(**others, lambda_limits=LambdaLimits(deno_timeout, deno_heap, allow_permissions, sqlite_timeout))
 
     for option in reversed(options):
         limited = option(limited)
     return limited
 
 
-def limited_catalog(source: Path, sandbox: Limits) -> CatalogSpec:
+def limited_catalog(source: Path, lambda_limits: LambdaLimits) -> CatalogSpec:
     """Load a catalog whose lambdas are limited.
 
     Raises:
@@ -91,10 +91,11 @@ def limited_catalog(source: Path, sandbox: Limits) -> CatalogSpec:
     """
     from derive.catalog import load
     from derive.errors import CatalogError
+    from derive.protocol.installed import find_runtime
 
-    limited = load(source).within(sandbox)
-    refusals = [derivation.refusal() for derivation in limited.derivations.values() if not derivation.disabled]
-    issues = [refusal for refusal in refusals if refusal]
+    limited = load(source).within(lambda_limits)
+    enabled = [derivation for derivation in limited.derivations.values() if not derivation.disabled]
+    issues = [refusal for spec in enabled if (refusal := find_runtime(spec.connector).refusal(spec))]
     if issues:
         raise CatalogError(issues)
     return limited

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from derive.engine.task import Committed
     from derive.engine.waiting import Waiting
     from derive.errors import FlowError
-    from derive.protocol.sandbox import Limits as SandboxLimits
+    from derive.protocol.limits import LambdaLimits
 
 _POLL_SECONDS = 0.1
 _TIDY_SECONDS = 60.0
@@ -50,7 +50,7 @@ def command(
     limits: str,
     *,
     until_idle: bool,
-    sandbox: SandboxLimits,
+    lambda_limits: LambdaLimits,
 ) -> None:
     """Run the catalog's derivations on Spark, until stopped with Ctrl-C.
 
@@ -70,7 +70,7 @@ def command(
     from derive.time.limits import Limits
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a supervisor's Ctrl-C
-    catalog = limited_catalog(source, sandbox)
+    catalog = limited_catalog(source, lambda_limits)
     require_sound(catalog)
     folder = data_folder(source, data)
     store = open_store(folder)

@@ -11,7 +11,7 @@ import click
 from derive.cli.options import limit_options, limited_catalog, output_option, source_option
 
 if TYPE_CHECKING:
-    from derive.protocol.sandbox import Limits
+    from derive.protocol.limits import LambdaLimits
     from derive.testing.driver import Failure, Mismatch
 
 
@@ -27,7 +27,7 @@ def command(
     output: str | None,
     *,
     strict: bool,
-    sandbox: Limits,
+    lambda_limits: LambdaLimits,
 ) -> None:
     """Run the catalog's tests, in virtual time, without starting Spark.
 
@@ -41,7 +41,7 @@ def command(
     from derive.testing.driver import run_tests
 
     begun = time.perf_counter()
-    spec = limited_catalog(source, sandbox)
+    spec = limited_catalog(source, lambda_limits)
     for name in names:
         spec.find_test(name)
     require_sound(spec)

@@ -11,22 +11,23 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from derive.protocol.installed import find_runtime
 from derive.protocol.specs import DerivationSpec
 from derive.storage.metadata.descriptions import Edit, TaskState
 
-_MODULE = "/module"
-"""The part that is a TypeScript module; no transform has this name."""
+_SHARED = "/"
+"""What the part that is shared code begins with, before the name of the code; no transform's name does."""
 
 
 def fingerprints_of(spec: DerivationSpec) -> dict[str, str]:
-    """For each part of a derivation, by `state_key` or `_MODULE`, a text that changes when what it does is edited."""
+    """For each part of a derivation, by `state_key` or by what shared code is called, a text that an edit changes."""
     parts = {}
     for transform in spec.transforms:
         text = transform.script.text if transform.script else ""
         parts[transform.input.state_key] = f"{transform.input.source} {_hash(text)}"
-    if spec.module is not None:
-        files = sorted(f"{file.path}\0{file.content!r}" for file in spec.imports if file.content is not None)
-        parts[_MODULE] = _hash("\0".join([spec.module.text, *files]))
+    code = find_runtime(spec.connector).shared_code(spec)
+    if code is not None:
+        parts[f"{_SHARED}{code.name}"] = _hash(code.text)
     return parts
 
 
@@ -52,10 +53,11 @@ def _compare(
     spec: DerivationSpec, now: Mapping[str, str], before: Mapping[str, str], names: set[str]
 ) -> Iterator[Edit]:
     reset = f"flowctl reset --task {spec.name}"
-    gone = {part: key for key, part in before.items() if _name(key) not in names and key != _MODULE}
+    gone = {part: key for key, part in before.items() if _name(key) not in names and not key.startswith(_SHARED)}
     for key, part in now.items():
         if key in before and before[key] != part:
-            what = "the module" if key == _MODULE else f"the lambda of '{_name(key)}'"
+            is_shared = key.startswith(_SHARED)
+            what = f"the {key.removeprefix(_SHARED)}" if is_shared else f"the lambda of '{_name(key)}'"
             message = f"{what} was edited, and what had been published before is as the old one made it"
             yield Edit(key, message, f"to derive it again raise 'backfill', or start over: {reset}")
         elif key not in before and part in gone:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from derive.errors import TaskError
+from derive.protocol.installed import find_runtime
 from derive.protocol.specs import DerivationSpec, TransformSpec
 from derive.shard.plan import Shape
 from derive.storage.metadata.descriptions import TaskState
@@ -37,7 +38,7 @@ def default_shards(spec: DerivationSpec, cores: int) -> int:
 
 def keeps_state(spec: DerivationSpec) -> bool:
     """Whether documents can meet one another in the lambdas: through a key, through state, or through feedback."""
-    state = bool(spec.migrations) or (spec.module is not None and "startCommit" in spec.module.text)
+    state = find_runtime(spec.connector).keeps_state(spec)
     return state or any(transform.shuffle.kind != "any" or transform.input.feedback for transform in spec.transforms)
 
 

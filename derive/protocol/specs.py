@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from derive.document.clock import format_duration
-from derive.errors import Issue, UsageError
+from derive.errors import UsageError
 from derive.position import Position, Script
-from derive.protocol.sandbox import Limits, Permissions
+from derive.protocol.limits import LambdaLimits
 from derive.schema.projection import ProjectionSpec as ProjectionSpec  # noqa: PLC0414 (offered from here)
 from derive.suggest import suggest
 
@@ -145,7 +145,7 @@ class TransformSpec:
     Attributes:
         input: what it reads, and when.
         shuffle: how documents find their shard.
-        script: the lambda's code; None for TypeScript, whose module holds it.
+        script: the lambda's code; None if the connector's config holds it.
     """
 
     input: InputSpec
@@ -169,57 +169,28 @@ class TransformSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class ImportedFile:
-    """A file that a module imports from beside it.
-
-    Attributes:
-        path: relative to the folder of the module, normalized, with slashes.
-        content: its bytes; None if it is the module itself, by its own name, or was not loaded.
-        outside: it is not in the project's folder, and was not loaded.
-    """
-
-    path: str
-    content: bytes | None
-    outside: bool = False
-
-
-ImportMap: TypeAlias = tuple[tuple[str, str], ...]
-"""Names that imports may begin with, each with what it stands for: a library, or a path from the module's folder."""
-
-
-@dataclass(frozen=True, slots=True)
 class DerivationSpec:
     """A derivation: the collection it fills, how, and from what.
 
     Attributes:
         collection: what it derives.
-        connector: name of the derive connector, `sqlite` or `typescript`.
-        migrations: SQL blocks that build the internal state (SQLite).
-        module: the TypeScript module (TypeScript).
+        connector: name of the derive connector, such as `sqlite`.
+        connector_config: what the connector made of the catalog, which is read by nobody else.
         transforms: in catalog order.
         sources: each collection the transforms read, by name.
         tick: microseconds of `shards.maxTxnDuration`.
         disabled: `shards.disable` is set.
-        imports: files that the module imports (TypeScript).
-        import_map: names that imports use (TypeScript).
-        settings: path of the `deno.json` that the catalog names; empty if it names none (TypeScript).
-        permissions: what the module asks to be allowed (TypeScript).
         limits: what a run allows its lambdas.
     """
 
     collection: CollectionSpec
     connector: str
-    migrations: tuple[Script, ...]
-    module: Script | None
+    connector_config: Any
     transforms: tuple[TransformSpec, ...]
     sources: Mapping[str, CollectionSpec]
     tick: int
     disabled: bool = False
-    imports: tuple[ImportedFile, ...] = ()
-    import_map: ImportMap = ()
-    settings: str = ""
-    permissions: Permissions = field(default_factory=Permissions)
-    limits: Limits = field(default_factory=Limits)
+    limits: LambdaLimits = field(default_factory=LambdaLimits)
 
     @property
     def name(self) -> str:
@@ -230,14 +201,6 @@ class DerivationSpec:
     def inputs(self) -> tuple[InputSpec, ...]:
         """What it reads, in catalog order."""
         return tuple(transform.input for transform in self.transforms)
-
-    def refusal(self) -> Issue | None:
-        """What is wrong if the module asks for permissions that the run does not give; None if nothing is."""
-        if not self.permissions or self.limits.allows_permissions:
-            return None
-        message = f"the module of '{self.name}' asks for permissions: {self.permissions}"
-        hint = "if you trust it, add --allow-permissions"
-        return Issue("E534", message, self.permissions.position or self.collection.position, hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,7 +305,7 @@ class CatalogSpec:
     cycles: tuple[tuple[str, ...], ...]
     tests: Mapping[str, TestSpec]
 
-    def within(self, limits: Limits) -> CatalogSpec:
+    def within(self, limits: LambdaLimits) -> CatalogSpec:
         """This catalog, with lambdas that run within these limits."""
         limited = {name: replace(each, limits=limits) for name, each in self.derivations.items()}
         return replace(self, derivations=limited)

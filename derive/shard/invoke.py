@@ -15,6 +15,7 @@ from derive.document.key import compile_keys, key_errors, show_key
 from derive.errors import DocumentError, SchemaViolation
 from derive.position import Position
 from derive.protocol.derive import DeriveSession, ReadBatch
+from derive.protocol.installed import find_runtime
 from derive.protocol.specs import DerivationSpec, Document
 from derive.schema.validator import Validator, compile_validator
 from derive.storage.segments.rows import ReadRows
@@ -186,8 +187,8 @@ class Invoker:
         """What published for a document of a batch: where it is written, its name, and for what."""
         index = batch.transforms[cause]
         if index == self._flush:
-            module = self._spec.module
-            return module.position if module else self._spec.collection.position, "flush()", ""
+            code = find_runtime(self._spec.connector).shared_code(self._spec)
+            return code.position if code else self._spec.collection.position, "flush()", ""
         transform = self._spec.transforms[index]
         reason = f", published for {dump_exact(batch.documents[cause]).decode()[:500]}"
         place = transform.script.position if transform.script else transform.position

@@ -18,7 +18,7 @@ import apsw
 import pyarrow as pa
 
 from derive.errors import LostError, OutdatedError
-from derive.protocol.derive import find_connector
+from derive.protocol.installed import find_runtime
 from derive.shard.combine import combine_ticks, merge_ticks
 from derive.shard.message import Message
 from derive.shard.owners import owners_of_keys, source_owners
@@ -101,7 +101,7 @@ def _open_pipeline(plan: Plan, shard: int | None, attempt: int, counter: Counter
     """The pipeline of a shard, or of a slice that keeps no state; its state is prepared when the block ends well."""
     with _state(plan, shard, attempt) as database, translated(plan.root):
         log = TaskLog(plan.root, plan.spec.name).relay
-        session = find_connector(plan.spec.connector).open(plan.spec, database, log)
+        session = find_runtime(plan.spec.connector).open(plan.spec, database, log)
         try:
             yield Pipeline(plan, session, counter.add)
             session.prepare_commit()

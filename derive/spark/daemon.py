@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow.compute
 import pyarrow.parquet
 
-from derive.protocol.derive import ENTRY_POINTS
+from derive.protocol.installed import ENTRY_POINTS
 from derive.shard import worker
 
 __all__ = ["np", "pd", "pyarrow", "worker"]

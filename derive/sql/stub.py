@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterator
-from pathlib import Path
 
-from derive.position import Script
-from derive.protocol.derive import GeneratedFile
+from derive.protocol.authoring import GeneratedFile, stub_file
 from derive.protocol.specs import DerivationSpec, ProjectionSpec, TransformSpec
 from derive.schema.shape import ALL
 from derive.sql.parameter import parameter_of
@@ -42,12 +39,6 @@ def listed_fields(title: str, projections: Collection[ProjectionSpec]) -> Iterat
     for projection in projections:
         yield f"-- {parameter_of(projection.field)}"
         yield f"--     {describe(projection)}"
-
-
-def stub_file(script: Script, missing: Collection[str], text: str) -> list[GeneratedFile]:
-    """The file of a script, begun with this text; none if it is not among the missing files (absolute paths)."""
-    path = os.path.abspath(script.position.file)
-    return [GeneratedFile(Path(path), text, is_stub=True)] if path in missing else []
 
 
 def describe(projection: ProjectionSpec) -> str:

@@ -100,7 +100,7 @@ def test_every_construct_is_taken_in(tmp_path: Path) -> None:
     assert catalog.materializations["a/view"]["bindings"][0]["source"].value == "a/sql"
     derive = catalog.collections["a/sql"].derive
     assert derive is not None
-    assert [each.text for each in derive.migrations] == ["CREATE TABLE t(a);", "CREATE TABLE u(b);"]
+    assert [each.text for each in derive.connector_config.migrations] == ["CREATE TABLE t(a);", "CREATE TABLE u(b);"]
     assert (derive.connector, derive.tick, derive.disabled) == ("sqlite", 2_000_000, False)
     first, second = derive.transforms  # the third is disabled
     assert (first.priority, first.read_delay, first.backfill) == (2, 61_000_000, 3)
@@ -108,8 +108,11 @@ def test_every_construct_is_taken_in(tmp_path: Path) -> None:
     assert [each and each.text for each in scripts] == ["SELECT $id;", "SELECT 2;", "SELECT 1;"]
     script = catalog.collections["a/script"].derive
     assert script is not None
-    assert script.code.module is not None
-    assert (script.code.module.text, script.disabled, script.transforms[0].script) == ("export {};", True, None)
+    assert (script.connector_config.module.text, script.disabled, script.transforms[0].script) == (
+        "export {};",
+        True,
+        None,
+    )
     steps = [each for each in catalog.tests["a/list"].steps if isinstance(each, StepDef)]
     assert [(each.kind, each.description, each.documents) for each in steps] == [
         ("ingest", "one", ({"id": 1},)),

@@ -8,9 +8,10 @@ from typing import Any
 import apsw
 
 from connectors.derive_sqlite import SqliteConnector
+from connectors.derive_sqlite.config import SqliteConfig
 from derive.position import Position, Script
 from derive.protocol.derive import ReadBatch
-from derive.protocol.sandbox import Limits
+from derive.protocol.limits import LambdaLimits
 from derive.protocol.specs import (
     CollectionSpec,
     DerivationSpec,
@@ -70,12 +71,11 @@ def derivation(
     return DerivationSpec(
         collection=CollectionSpec("acme/out", ("/id",), (0,), True, True, (), AT),
         connector="sqlite",
-        migrations=tuple(script(text, f"{index}.sql") for index, text in enumerate(migrations)),
-        module=None,
+        connector_config=SqliteConfig(tuple(script(text, f"{index}.sql") for index, text in enumerate(migrations))),
         transforms=transforms,
         sources={"acme/in": source},
         tick=1_000_000,
-        limits=Limits(sqlite_seconds=seconds),
+        limits=LambdaLimits(sqlite_seconds=seconds),
     )
 
 

@@ -8,16 +8,18 @@ from sqlite_derivation import AT, database, derivation, say_nothing
 from connectors.derive_sqlite import SqliteConnector
 from derive.errors import Issue, LambdaError
 from derive.position import Position
-from derive.protocol.derive import DeriveConnector, find_connector
+from derive.protocol.authoring import DeriveAuthoring
+from derive.protocol.installed import find_authoring, find_runtime
 
 
 def check(*lambdas: str | None, migrations: tuple[str, ...] = ()) -> list[Issue]:
-    connector: DeriveConnector = SqliteConnector()
+    connector: DeriveAuthoring = SqliteConnector()
     return connector.check([derivation(*lambdas, migrations=migrations)])
 
 
 def test_it_is_installed_under_its_name() -> None:
-    assert isinstance(find_connector("sqlite"), SqliteConnector)
+    assert isinstance(find_authoring("sqlite"), SqliteConnector)
+    assert isinstance(find_runtime("sqlite"), SqliteConnector)
 
 
 def test_a_sound_derivation_has_no_issues() -> None:

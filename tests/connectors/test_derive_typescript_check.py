@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from connectors.derive_typescript import TypeScriptConnector
+from connectors.derive_typescript.catalog.config import TypeScriptConfig
 from connectors.derive_typescript.runtime.command import cache_folder
 from derive.errors import Issue
 from derive.position import Position, Script
@@ -66,7 +67,7 @@ def derivation(module: Script, *names: str) -> DerivationSpec:
     )
     sources = {"acmeBank/transfer-outcomes": collection("acmeBank/transfer-outcomes", OUTCOMES)}
     target = collection("acmeBank/balances", BALANCES)
-    return DerivationSpec(target, "typescript", (), module, transforms, sources, 1_000_000)
+    return DerivationSpec(target, "typescript", TypeScriptConfig(module), transforms, sources, 1_000_000)
 
 
 def check(text: str, *names: str) -> list[Issue]:

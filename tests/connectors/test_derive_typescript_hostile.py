@@ -15,7 +15,7 @@ from typescript_derivation import HEAD, derivation, invoke, lambdas, open_sessio
 from connectors.derive_typescript.runtime.pool import POOL
 from derive.errors import LambdaError
 from derive.protocol.derive import ReadBatch
-from derive.protocol.sandbox import Limits
+from derive.protocol.limits import LambdaLimits
 
 pytestmark = pytest.mark.deno
 
@@ -113,7 +113,7 @@ STUCK = [
 
 @pytest.mark.parametrize(("body", "line"), STUCK)
 def test_a_method_that_never_ends_is_ended_and_its_document_named(body: str, line: int) -> None:
-    spec = replace(lambdas(f"{body} return [read.doc];"), limits=Limits(answer_seconds=0.7))
+    spec = replace(lambdas(f"{body} return [read.doc];"), limits=LambdaLimits(answer_seconds=0.7))
     session = open_session(spec)
     with pytest.raises(LambdaError) as caught:
         invoke(session, [{"id": number} for number in range(20)])
@@ -132,7 +132,7 @@ def test_a_method_that_never_ends_is_ended_and_its_document_named(body: str, lin
 
 
 def test_a_constructor_that_never_ends_is_ended() -> None:
-    spec = replace(lambdas("return [];", " x = (() => { for (;;); })();"), limits=Limits(answer_seconds=0.7))
+    spec = replace(lambdas("return [];", " x = (() => { for (;;); })();"), limits=LambdaLimits(answer_seconds=0.7))
     with pytest.raises(LambdaError, match="the TypeScript module of 'acme/out' gave no answer within 0.7 s"):
         run(spec, [{"id": 1}])
 
@@ -143,7 +143,7 @@ def test_a_module_that_reads_frames_itself_gets_no_answer() -> None:
         "    fromIn(read: any): any { readSync(0, new Uint8Array(1)); return [read.doc]; }\n}\n"
     )
     with pytest.raises(LambdaError, match="transform 'fromIn' of 'acme/out' gave no answer within 0.7 s"):
-        run(replace(derivation(text), limits=Limits(answer_seconds=0.7)), [{"id": 1}])
+        run(replace(derivation(text), limits=LambdaLimits(answer_seconds=0.7)), [{"id": 1}])
 
 
 ORPHAN = """\
@@ -151,8 +151,8 @@ import sys
 from dataclasses import replace
 sys.path.insert(0, sys.argv[1])
 from typescript_derivation import invoke, lambdas, open_session
-from derive.protocol.sandbox import Limits
-session = open_session(replace(lambdas("for (;;);"), limits=Limits(answer_seconds=1)))
+from derive.protocol.limits import LambdaLimits
+session = open_session(replace(lambdas("for (;;);"), limits=LambdaLimits(answer_seconds=1)))
 print(session._open().pid, flush=True)
 invoke(session, [{"id": 1}])
 """
@@ -186,5 +186,5 @@ def test_an_error_behind_slow_documents_names_the_right_one() -> None:
 
 def test_slow_documents_may_take_long_together() -> None:
     wait = "Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 150);"
-    spec = replace(lambdas(f"{wait} return [read.doc];"), limits=Limits(answer_seconds=1.2))
+    spec = replace(lambdas(f"{wait} return [read.doc];"), limits=LambdaLimits(answer_seconds=1.2))
     assert len(run(spec, [{"id": number} for number in range(20)])) == 20

@@ -10,13 +10,14 @@ from textwrap import dedent
 import pytest
 from conftest import World, write_catalog
 
+from connectors.derive_typescript.catalog.config import config_of
 from connectors.derive_typescript.runtime.command import cache_folder
 from connectors.derive_typescript.runtime.pool import POOL
 from connectors.derive_typescript.runtime.prepared import cache_modules
 from derive.catalog import load
 from derive.catalog.check import check_catalog
 from derive.errors import CatalogError, LambdaError, TaskError
-from derive.protocol.sandbox import Limits
+from derive.protocol.limits import LambdaLimits
 from derive.protocol.specs import CatalogSpec
 
 pytestmark = pytest.mark.deno
@@ -86,7 +87,7 @@ def test_a_module_imports_what_is_beside_it_and_above(tmp_path: Path) -> None:
         shared__ts="export const base = 100;",
         rates__json='{"euro": 4}',
     )
-    assert [each.path for each in spec.derivations["p/out"].imports] == [
+    assert [each.path for each in config_of(spec.derivations["p/out"]).imports] == [
         "../rates.json",
         "../shared.ts",
         "lib/twice.ts",
@@ -169,7 +170,7 @@ def test_permissions_are_given_if_the_run_gives_them(tmp_path: Path, monkeypatch
         f"Deno.env.get('FLOW_TEST_VALUE') + Deno.readTextFileSync('{path}') + Deno.readTextFileSync('granted/text.txt')",
         ", permissions: {read: [granted], env: [FLOW_TEST_VALUE], net: ['localhost:1']}",
     )
-    asked = spec.derivations["p/out"].permissions
+    asked = config_of(spec.derivations["p/out"]).permissions
     assert (asked.read, asked.env, asked.net) == (
         (os.fspath(tmp_path / "granted"),),
         ("FLOW_TEST_VALUE",),
@@ -180,7 +181,7 @@ def test_permissions_are_given_if_the_run_gives_them(tmp_path: Path, monkeypatch
     assert caught.value.hint == "if you trust it, add --allow-permissions"
     assert caught.value.position is not None
     assert caught.value.position.line == 10
-    assert values(spec.within(Limits(allows_permissions=True)), tmp_path / "given") == [
+    assert values(spec.within(LambdaLimits(allows_permissions=True)), tmp_path / "given") == [
         '{"id":1,"value":"seentexttext"}'
     ]
 
@@ -197,7 +198,7 @@ BEYOND = [
 
 @pytest.mark.parametrize(("permissions", "value", "reason"), BEYOND)
 def test_nothing_beyond_what_is_listed_is_given(tmp_path: Path, permissions: str, value: str, reason: str) -> None:
-    spec = catalog(tmp_path, "", value, f", permissions: {permissions}").within(Limits(allows_permissions=True))
+    spec = catalog(tmp_path, "", value, f", permissions: {permissions}").within(LambdaLimits(allows_permissions=True))
     with pytest.raises(LambdaError, match=reason):
         values(spec, tmp_path)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from connectors.derive_typescript.catalog.config import TypeScriptConfig
 from connectors.derive_typescript.runtime.place import authored, member_position, position_in
 from connectors.derive_typescript.types.interfaces import generate_interfaces, method_of
 from derive.position import Position, Script
@@ -37,7 +38,7 @@ def test_interfaces_have_a_type_and_a_method_for_each_transform() -> None:
         for index, name in enumerate(("from-in", "2nd"))
     )
     module = Script("", "", Position("out.ts"))
-    spec = DerivationSpec(target, "typescript", (), module, transforms, {"acme/in": source}, 1_000_000)
+    spec = DerivationSpec(target, "typescript", TypeScriptConfig(module), transforms, {"acme/in": source}, 1_000_000)
     assert (
         generate_interfaces(spec)
         == """\

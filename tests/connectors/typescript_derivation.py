@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import apsw
 
 from connectors.derive_typescript import TypeScriptConnector
+from connectors.derive_typescript.catalog.config import TypeScriptConfig
 from connectors.derive_typescript.runtime.session import TypeScriptSession
 from derive.position import Position, Script
 from derive.protocol.derive import Level, Log, ReadBatch
@@ -40,8 +41,7 @@ def derivation(text: str, *transforms: str, schema: JSON = True) -> DerivationSp
     return DerivationSpec(
         collection("acme/out", schema),
         "typescript",
-        (),
-        Script(text, text, MODULE_AT),
+        TypeScriptConfig(Script(text, text, MODULE_AT)),
         tuple(transform(name, index, "acme/in") for index, name in enumerate(names)),
         {"acme/in": source},
         1_000_000,

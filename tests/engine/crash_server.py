@@ -24,7 +24,7 @@ from derive.engine.reset import reset
 from derive.engine.run import Run
 from derive.engine.split import split
 from derive.errors import FencedError
-from derive.protocol.derive import find_connector
+from derive.protocol.installed import find_runtime
 from derive.protocol.specs import CatalogSpec
 from derive.shard.message import Message
 from derive.shard.plan import Plan
@@ -38,7 +38,7 @@ from derive.time.limits import Limits
 
 def main() -> None:
     # What every child would do again is done before they are forked.
-    find_connector("sqlite")
+    find_runtime("sqlite")
     loaded: dict[str, CatalogSpec] = {}
     for line in sys.stdin:
         order = json.loads(line)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from derive.catalog import load
 from derive.document.clock import format_rfc3339, parse_rfc3339
 from derive.engine.split import split
-from derive.protocol.sandbox import Limits
+from derive.protocol.limits import LambdaLimits
 
 pytestmark = pytest.mark.deno
 
@@ -273,7 +273,7 @@ def test_a_module_that_misbehaves_stops_its_own_task_alone(tmp_path: Path, body:
         for each in ("", body)
     )
     catalog = load(write_catalog(tmp_path, OTHERS, good__ts=good, out__ts=bad))
-    world = World(tmp_path / "data", catalog.within(Limits(answer_seconds=4, heap_megabytes=64)))
+    world = World(tmp_path / "data", catalog.within(LambdaLimits(answer_seconds=4, heap_megabytes=64)))
     world.ingest("t/source", [{"id": number, "at": format_rfc3339(BASE + number)} for number in range(1, 4)])
     run = world.run()
     run.step()

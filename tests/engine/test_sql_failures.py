@@ -11,7 +11,7 @@ from conftest import World, write_catalog
 from derive.catalog import load
 from derive.errors import LambdaError
 from derive.protocol.derive import STATE_TABLES
-from derive.protocol.sandbox import Limits
+from derive.protocol.limits import LambdaLimits
 from derive.protocol.specs import Document
 
 CATALOG = """
@@ -45,7 +45,7 @@ MINIMUM = "-9223372036854775808"
 
 
 def world_of(folder: Path, sql: str, wall: int | None = None) -> World:
-    catalog = load(write_catalog(folder, CATALOG.replace("SQL", sql))).within(Limits(sqlite_seconds=0.05))
+    catalog = load(write_catalog(folder, CATALOG.replace("SQL", sql))).within(LambdaLimits(sqlite_seconds=0.05))
     world = World(folder / "data", catalog)
     world.wall = wall or world.wall
     return world

@@ -9,8 +9,9 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+from connectors.derive_typescript.catalog.config import config_of
+from connectors.derive_typescript.catalog.permissions import Permissions
 from derive.errors import TaskError
-from derive.protocol.sandbox import Permissions
 from derive.protocol.specs import DerivationSpec
 
 _LIBRARY = re.compile(rb"""["'`](?:npm|jsr|https?):""")
@@ -35,13 +36,14 @@ def deno() -> str:
 
 def uses_libraries(spec: DerivationSpec) -> bool:
     """Whether a module may lead to libraries: a name of one is written in it, or in what travels with it."""
-    texts = [spec.module.text.encode() if spec.module else b"", *(each.content or b"" for each in spec.imports)]
-    return bool(spec.import_map) or any(_LIBRARY.search(text) for text in texts)
+    config = config_of(spec)
+    texts = [config.module.text.encode(), *(file.content or b"" for file in config.imports)]
+    return bool(config.import_map) or any(_LIBRARY.search(text) for text in texts)
 
 
 def command_line(spec: DerivationSpec) -> list[str]:
     """Options of `deno run` for a derivation: what it may use, and no more."""
-    permissions = spec.permissions if spec.limits.allows_permissions else Permissions()
+    permissions = config_of(spec).permissions if spec.limits.allows_permissions else Permissions()
     granted = {"net": permissions.net, "read": permissions.read, "env": permissions.env}
     options = ["--no-check", "--no-prompt", "--cached-only", "--quiet"]
     options += [] if uses_libraries(spec) else ["--no-npm", "--no-remote"]
@@ -51,7 +53,7 @@ def command_line(spec: DerivationSpec) -> list[str]:
 
 def environment(spec: DerivationSpec | None = None) -> dict[str, str]:
     """Environment for Deno: no colours, no update checks, nothing fetched, and one time zone everywhere (law L1)."""
-    granted = spec.permissions.env if spec and spec.limits.allows_permissions else ()
+    granted = config_of(spec).permissions.env if spec and spec.limits.allows_permissions else ()
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", *granted) if name in os.environ}
     fixed = {"NO_COLOR": "1", "DENO_NO_UPDATE_CHECK": "1", "TZ": "UTC", "LANG": "en_US.UTF-8"}
     return {**kept, **fixed, "DENO_DIR": str(cache_folder())}

@@ -16,10 +16,11 @@ from urllib.parse import unquote, urlsplit
 
 import orjson
 
+from connectors.derive_typescript.catalog.config import config_of, module_of
 from connectors.derive_typescript.runtime.command import NO_NETWORK, deno, environment
 from connectors.derive_typescript.runtime.guards import FOLDER, UNGUARDED
 from connectors.derive_typescript.runtime.place import authored, place_in
-from connectors.derive_typescript.runtime.project import CHECK, INTERFACES, module_of, path_of
+from connectors.derive_typescript.runtime.project import CHECK, INTERFACES, path_of
 from derive.errors import Issue
 from derive.position import Position
 from derive.protocol.specs import DerivationSpec
@@ -83,7 +84,7 @@ class _Walk:
         self._spec = spec
         self._module = module_of(spec)
         self._folder = os.path.realpath(folder)
-        self._left_out = {path_of(each) for each in spec.imports if each.outside}
+        self._left_out = {path_of(each) for each in config_of(spec).imports if each.outside}
 
     def graph(self) -> Graph:
         issues: dict[Issue, None] = {}

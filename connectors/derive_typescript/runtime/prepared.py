@@ -9,10 +9,11 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from connectors.derive_typescript.catalog.config import module_of
 from connectors.derive_typescript.runtime.command import cache_folder, deno, environment
 from connectors.derive_typescript.runtime.graph import look_into
 from connectors.derive_typescript.runtime.place import AUTHOR, MODULE, authored, position_in
-from connectors.derive_typescript.runtime.project import CHECK, PREFIX, module_of, write_project
+from connectors.derive_typescript.runtime.project import CHECK, PREFIX, write_project
 from derive.errors import LambdaError, TaskError
 from derive.protocol.specs import DerivationSpec
 

@@ -16,6 +16,7 @@ from typing import Any, get_args
 
 import orjson
 
+from connectors.derive_typescript.catalog.config import config_of
 from connectors.derive_typescript.runtime.command import command_line, deno, environment
 from connectors.derive_typescript.runtime.prepared import project_folder
 from connectors.derive_typescript.types.interfaces import method_of
@@ -214,15 +215,16 @@ class DenoProcess:
 def command_of(spec: DerivationSpec, folder: Path) -> list[str]:
     """The command that runs a derivation's project, which is in `folder`."""
     methods = [method_of(each.name) for each in spec.transforms]
-    net = bool(spec.permissions.net) and spec.limits.allows_permissions
+    net = bool(config_of(spec).permissions.net) and spec.limits.allows_permissions
     argument = orjson.dumps({"methods": methods, "net": net}).decode()
     return [deno(), "run", *command_line(spec), str(folder / "main.ts"), argument]
 
 
 def _working_folder(spec: DerivationSpec, folder: Path) -> Path:
     """Where relative paths begin: beside the catalog for a module that may read there."""
-    beside = spec.permissions.folder
-    return Path(beside) if spec.permissions.read and beside and Path(beside).is_dir() else folder
+    permissions = config_of(spec).permissions
+    beside = permissions.folder
+    return Path(beside) if permissions.read and beside and Path(beside).is_dir() else folder
 
 
 def _unheard(level: Level, message: str) -> None:

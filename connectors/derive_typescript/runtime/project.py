@@ -10,13 +10,13 @@ from pathlib import Path
 
 import orjson
 
+from connectors.derive_typescript.catalog.config import ImportedFile, config_of
 from connectors.derive_typescript.runtime.command import command_line, uses_libraries
 from connectors.derive_typescript.runtime.guards import guard_files, guard_imports, guard_scopes
 from connectors.derive_typescript.runtime.place import AUTHOR, MODULE
 from connectors.derive_typescript.types.interfaces import generate_interfaces
 from derive.errors import TaskError
-from derive.position import Script
-from derive.protocol.specs import DerivationSpec, ImportedFile
+from derive.protocol.specs import DerivationSpec
 
 CHECK = "check.ts"
 """The file that `deno check` begins with; its lines are known to `check.py`."""
@@ -32,17 +32,6 @@ PREFIX = "flowctl-deno-"
 
 _HARNESS = ("main.ts", "frames.ts", "say.ts", "present.ts", "timers.ts", "documents.ts", "absent.ts")
 _GUARDS = ("node/guard.ts", "node/libraries.ts", "node/workers.ts")
-
-
-def module_of(spec: DerivationSpec) -> Script:
-    """The module of a TypeScript derivation.
-
-    Raises:
-        TaskError: the derivation has none.
-    """
-    if spec.module is None:
-        raise TaskError(f"'{spec.name}' names no TypeScript module", position=spec.collection.position)
-    return spec.module
 
 
 def write_project(spec: DerivationSpec, parent: Path | None = None) -> Path:
@@ -69,9 +58,10 @@ def digest_of(spec: DerivationSpec) -> str:
 def _files(spec: DerivationSpec) -> dict[str, bytes]:
     options = {"noImplicitOverride": False}  # `flush` and its kin, with or without `override`
     settings = {"imports": _imports(spec), "scopes": guard_scopes(), "lock": False, "compilerOptions": options}
+    config = config_of(spec)
     return {
-        AUTHOR + MODULE: module_of(spec).text.encode(),
-        **{path_of(each): _content_of(each) for each in spec.imports if not each.outside},
+        AUTHOR + MODULE: config.module.text.encode(),
+        **{path_of(file): _content_of(file) for file in config.imports if not file.outside},
         INTERFACES: generate_interfaces(spec).encode(),
         CHECK: _check_text().encode(),
         _ENTRY: _entry_text(spec).encode(),
@@ -96,7 +86,7 @@ def path_of(file: ImportedFile) -> str:
 def _imports(spec: DerivationSpec) -> dict[str, str]:
     """The import map: Node's modules lead to their guards, by names of the author's, too."""
     guards = guard_imports()
-    named = {name: guards.get(target, _settled(target)) for name, target in spec.import_map}
+    named = {name: guards.get(target, _settled(target)) for name, target in config_of(spec).import_map}
     fixed = {name: path for name, path in guards.items() if name.startswith("node:")}
     return {**guards, **named, **fixed, f"flow/{spec.name}.ts": f"./{INTERFACES}"}
 

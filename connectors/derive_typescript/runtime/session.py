@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from connectors.derive_typescript.catalog.config import module_of, refusal_of
 from connectors.derive_typescript.runtime.place import authored, member_position, position_in
 from connectors.derive_typescript.runtime.pool import POOL
 from connectors.derive_typescript.runtime.process import DenoProcess, Late
-from connectors.derive_typescript.runtime.project import digest_of, module_of
+from connectors.derive_typescript.runtime.project import digest_of
 from connectors.derive_typescript.runtime.state import State
 from connectors.derive_typescript.runtime.stuck import find_stuck, frame_of
 from connectors.derive_typescript.types.interfaces import method_of
@@ -46,7 +47,7 @@ class TypeScriptSession:
     def __init__(self, spec: DerivationSpec, database: apsw.Connection, log: Log) -> None:
         self._spec = spec
         self._module = module_of(spec)
-        if refusal := spec.refusal():
+        if refusal := refusal_of(spec):
             raise LambdaError(refusal.message, position=refusal.position, hint=refusal.hint)
         self._state = State(database)
         self._log = log

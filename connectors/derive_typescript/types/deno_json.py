@@ -16,7 +16,7 @@ from pathlib import Path
 from derive.document.jsonc import parse_jsonc, plain_json
 from derive.document.pointer import JSON
 from derive.errors import FlowError
-from derive.protocol.derive import GENERATED_FOLDER
+from derive.protocol.authoring import GENERATED_FOLDER
 
 NAME = "flow/"
 """The name, in the import map, of the folder of generated types."""

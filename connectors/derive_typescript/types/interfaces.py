@@ -5,7 +5,7 @@ from __future__ import annotations
 from connectors.derive_typescript.types.declaration import declare
 from connectors.derive_typescript.types.literals import member
 from connectors.derive_typescript.types.named import camel, type_name
-from derive.protocol.derive import GENERATED
+from derive.protocol.authoring import GENERATED
 from derive.protocol.specs import DerivationSpec
 
 RESERVED = ("constructor", "flush", "reset", "startCommit")

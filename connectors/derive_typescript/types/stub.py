@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection
-from pathlib import Path
 
+from connectors.derive_typescript.catalog.config import module_of
 from connectors.derive_typescript.types.interfaces import method_of, source_of
 from connectors.derive_typescript.types.literals import member
-from derive.protocol.derive import GeneratedFile
+from derive.protocol.authoring import GeneratedFile, stub_file
 from derive.protocol.specs import DerivationSpec
 
 
@@ -19,10 +18,7 @@ def module_stubs(spec: DerivationSpec, missing: Collection[str]) -> list[Generat
         spec: the derivation.
         missing: absolute paths.
     """
-    if spec.module is None:
-        return []
-    path = os.path.abspath(spec.module.position.file)
-    return [GeneratedFile(Path(path), module_stub(spec), is_stub=True)] if path in missing else []
+    return stub_file(module_of(spec), missing, module_stub(spec))
 
 
 def module_stub(spec: DerivationSpec) -> str:

@@ -39,11 +39,9 @@ from derive.catalog.language.vocabulary import (
     shards,
     text,
 )
+from derive.protocol.authoring import CODE_OR_FILE
+from derive.protocol.installed import find_authoring, installed_connectors
 from derive.reduce.annotation import STRATEGIES
-
-_FILE = (
-    "A text without any space is the name of a file (relative to this one) or an http(s) URL; any other is the code."
-)
 
 _SELECTOR = record(
     "Partition selector",
@@ -89,7 +87,7 @@ _SHUFFLE: Schema = {
                 errorMessage="a shuffle key is an array of at least one JSON pointer",
                 **{"x-code": "E503"},
             ),
-            "lambda": text(f"SQL that returns one row, whose columns are the shuffle key. {_FILE}"),
+            "lambda": text(f"SQL that returns one row, whose columns are the shuffle key. {CODE_OR_FILE}"),
         },
         "E015",
         "'shuffle' is 'any', or an object with 'key' or 'lambda'",
@@ -102,11 +100,6 @@ _SHUFFLE: Schema = {
 }
 
 
-def _named(what: str, pattern: str = r"^[^\s,*][^,*]*$") -> Schema:
-    # Deno is given a list with commas between, and none at all would mean everything.
-    return text(f"This is {what}.", pattern=pattern) | {"errorMessage": f"this is not {what}", "x-code": "E017"}
-
-
 _TRANSFORM = record(
     "Transform",
     "One source of a derivation, and what is done with each of its documents.",
@@ -116,8 +109,8 @@ _TRANSFORM = record(
         "shuffle": _SHUFFLE,
         "lambda": {
             "description": "What turns a source document into derived ones. SQL of one or more statements: parameters"
-            f" such as `$amount` are fields of the document, rows become documents. {_FILE} A TypeScript derivation"
-            " needs none: its module has a method for each transform.",
+            f" such as `$amount` are fields of the document, rows become documents. {CODE_OR_FILE} A TypeScript"
+            " derivation needs none: its module has a method for each transform.",
             "type": ["string", "object", "null"],
         },
         "priority": {**U32, "description": "Documents of a higher priority are processed first.", "default": 0},
@@ -131,84 +124,40 @@ _TRANSFORM = record(
     ("name", "source"),
 )
 
-MODULE_PATTERN = r"\.(ts|mts|tsx|js|mjs|jsx)$"
-"""What names of files with code end with."""
 
-_PERMISSIONS = record(
-    "Permissions",
-    "What the module may touch outside its sandbox, if `flowctl run` is given `--allow-permissions`.",
-    {
-        "net": array("Hosts, each perhaps with a port, to connect to.", _named("a host such as 'example.com:443'")),
-        "read": array("Files and folders to read.", _named("the path of a file or folder")),
-        "env": array(
-            "Environment variables to read.",
-            _named("the name of an environment variable", r"^[A-Za-z_][A-Za-z0-9_]*$"),
-        ),
-    },
-)
+def _using() -> Schema:
+    """One of the languages that are installed, and what each wants to know."""
+    names = installed_connectors()
+    listed = ", ".join(f"'{name}'" for name in names)
+    return only_one(
+        {name: find_authoring(name).config_schema() for name in names},
+        "E014",
+        f"'using' names exactly one of {' and '.join(listed.rsplit(', ', 1))}",
+        description="What runs the lambdas.",
+    )
 
-_USING = only_one(
-    {
-        "sqlite": record(
-            "SQLite",
-            "Lambdas are SQL, run on a SQLite database of each shard.",
-            {
-                "migrations": array(
-                    "SQL that builds the tables, run once each and in order. Add to the end; never edit one.",
-                    text(f"SQL statements. {_FILE}", title="Migration"),
-                )
-            },
-            types=("object", "null"),
-        ),
-        "typescript": {
-            **record(
-                "TypeScript",
-                "Lambdas are methods of a TypeScript class, run by Deno.",
+
+def _derive() -> Schema:
+    return record(
+        "Derivation",
+        "How the documents of this collection follow from those of others.",
+        {
+            "using": _using(),
+            "transforms": array("Sources, and the lambda of each.", ref("transform")),
+            "shuffleKeyTypes": array(
+                "Types of the shuffle key's components; only needed where nothing else tells them.",
                 {
-                    "module": text(f"The module, whose class `Derivation` has a method per transform. {_FILE}"),
-                    "files": array(
-                        "Files in place of 'module'. The first with code is the module; the 'imports' of a 'deno.json'"
-                        " are names for what it imports; others travel with it.",
-                        text("A file, relative to this one.", title="File"),
-                        contains={"type": "string", "pattern": MODULE_PATTERN},
-                        errorMessage="'files' is an array of paths, one of them of a module such as 'mod.ts'",
-                        **{"x-code": "E018"},
-                    ),
-                    "permissions": _PERMISSIONS,
+                    "enum": ["boolean", "integer", "string"],
+                    "errorMessage": "the type of a shuffle key is 'boolean', 'integer' or 'string'",
+                    "x-code": "E505",
                 },
             ),
-            "if": {"type": "object"},
-            "then": {
-                "anyOf": [{"required": ["module"]}, {"required": ["files"]}],
-                "errorMessage": "a derivation in TypeScript needs 'module' or 'files'",
-                "x-code": "E018",
-            },
+            "shards": shards("1s"),
+            "redactSalt": text("Accepted, and of no effect here."),
         },
-    },
-    "E014",
-    "'using' names exactly one of 'sqlite' and 'typescript'",
-    description="What runs the lambdas.",
-)
+        ("using", "transforms"),
+    )
 
-_DERIVE = record(
-    "Derivation",
-    "How the documents of this collection follow from those of others.",
-    {
-        "using": _USING,
-        "transforms": array("Sources, and the lambda of each.", ref("transform")),
-        "shuffleKeyTypes": array(
-            "Types of the shuffle key's components; only needed where nothing else tells them.",
-            {
-                "enum": ["boolean", "integer", "string"],
-                "errorMessage": "the type of a shuffle key is 'boolean', 'integer' or 'string'",
-                "x-code": "E505",
-            },
-        ),
-        "shards": shards("1s"),
-        "redactSalt": text("Accepted, and of no effect here."),
-    },
-    ("using", "transforms"),
-)
 
 _PROJECTION = record(
     "Projection",
@@ -242,34 +191,39 @@ _JOURNALS = record(
     },
 )
 
-_COLLECTION: Schema = {
-    **record(
-        "Collection",
-        "A collection of JSON documents with a key and a schema.",
-        {
-            "schema": ref("schema"),
-            "writeSchema": ref("schema"),
-            "readSchema": ref("schema"),
-            "key": array("JSON pointers of the key; documents of one key are reduced together.", POINTER, minItems=1),
-            "projections": entries("Names of fields, and where they are in a document.", ref("projection")),
-            "journals": _JOURNALS,
-            "derive": _DERIVE,
-            "expectPubId": EXPECT_PUB_ID,
-            "delete": DELETE,
-            "reset": RESET,
+
+def _collection() -> Schema:
+    return {
+        **record(
+            "Collection",
+            "A collection of JSON documents with a key and a schema.",
+            {
+                "schema": ref("schema"),
+                "writeSchema": ref("schema"),
+                "readSchema": ref("schema"),
+                "key": array(
+                    "JSON pointers of the key; documents of one key are reduced together.", POINTER, minItems=1
+                ),
+                "projections": entries("Names of fields, and where they are in a document.", ref("projection")),
+                "journals": _JOURNALS,
+                "derive": _derive(),
+                "expectPubId": EXPECT_PUB_ID,
+                "delete": DELETE,
+                "reset": RESET,
+            },
+            ("key",),
+        ),
+        "if": {"type": "object"},
+        "then": {
+            "oneOf": [
+                {"required": ["schema"], "properties": {"readSchema": False, "writeSchema": False}},
+                {"required": ["readSchema", "writeSchema"], "properties": {"schema": False}},
+            ],
+            "errorMessage": "a collection needs either 'schema', or both 'readSchema' and 'writeSchema'",
+            "x-code": "E401",
         },
-        ("key",),
-    ),
-    "if": {"type": "object"},
-    "then": {
-        "oneOf": [
-            {"required": ["schema"], "properties": {"readSchema": False, "writeSchema": False}},
-            {"required": ["readSchema", "writeSchema"], "properties": {"schema": False}},
-        ],
-        "errorMessage": "a collection needs either 'schema', or both 'readSchema' and 'writeSchema'",
-        "x-code": "E401",
-    },
-}
+    }
+
 
 _NO_DOCUMENTS: Schema = {"errorMessage": "'documents' must be an array of objects", "x-code": "E601"}
 _DOCUMENTS = array(
@@ -370,7 +324,7 @@ def catalog_schema() -> Schema:
         },
     )
     definitions: dict[str, Any] = {
-        "collection": _COLLECTION,
+        "collection": _collection(),
         "projection": _PROJECTION,
         "transform": _TRANSFORM,
         "source": _SOURCE,

@@ -14,7 +14,6 @@ from typing import TypeVar
 from derive.catalog.definitions import (
     AdvanceDef,
     CatalogDef,
-    CodeDef,
     CollectionDef,
     DeriveDef,
     SourceDef,
@@ -25,22 +24,21 @@ from derive.catalog.definitions import (
 from derive.catalog.language.structure import check_structure
 from derive.catalog.language.yaml import Located
 from derive.catalog.language.yaml import Path as Place
-from derive.catalog.loading.module_loader import ModuleLoader
+from derive.catalog.loading.code_files import CodeFiles
 from derive.catalog.loading.project import project_root
-from derive.catalog.loading.resources import Resources, why
+from derive.catalog.loading.resources import Resources
 from derive.catalog.loading.schema_loader import SchemaLoader
 from derive.document.clock import parse_duration
 from derive.errors import CatalogError, Issue
-from derive.position import Position, Script
-from derive.protocol.sandbox import Permissions
+from derive.position import Position
+from derive.protocol.installed import find_authoring
+from derive.protocol.resource import reason_of, resolve, show
 from derive.protocol.specs import JSON
 
 Entry = TypeVar("Entry")
 """What an entry of a catalog's map becomes."""
 
 _TICK = 1_000_000
-_NO_SPACE = "a string without any space is taken for the name of a file"
-_GENERATE = "'flowctl generate' begins it"
 
 
 class Loader:
@@ -69,11 +67,11 @@ class Loader:
         self._materializations: dict[str, Located] = {}
         self._defined: dict[tuple[str, str], Position] = {}
         self._bad: frozenset[Place] = frozenset()
-        self._modules = ModuleLoader(self.resources, self.issues, self.missing, os.getcwd())
+        self._root = os.getcwd()
 
     def load(self, source: Path) -> CatalogDef:
         """All definitions that the root file `source` leads to."""
-        self._modules = ModuleLoader(self.resources, self.issues, self.missing, str(project_root(source)))
+        self._root = str(project_root(source))
         pending = [(os.path.normpath(source.absolute()), Position(str(source)))]
         seen = set()
         while pending:
@@ -84,7 +82,7 @@ class Loader:
             try:
                 file = self.resources.document(url)
             except OSError as exc:
-                self.issue("E003", f"cannot load {Resources.show(url)}: {why(exc)}", referrer)
+                self.issue("E003", f"cannot load {show(url)}: {reason_of(exc)}", referrer)
                 self.incomplete = True
             except CatalogError as exc:
                 self.issues += exc.issues
@@ -107,33 +105,6 @@ class Loader:
     def _elements(self, at: Located | None) -> list[Located]:
         """The items of an array that can be loaded."""
         return [] if at is None or at.value is None else [each for each in at.elements() if each.path not in self._bad]
-
-    def _script(self, at: Located, base: str, what: str, *, may_be_inline: bool = True) -> Script | None:
-        """Code that is written inline or, if the string has no white space, in the file it names."""
-        text: str = at.value
-        if may_be_inline and (any(each.isspace() for each in text) or not text):
-            return at.script()
-        url = Resources.resolve(base, text)
-        try:
-            if "#" in text:
-                raise OSError("only schemas have parts that '#' can name")
-            content = self.resources.text(url)
-        except OSError as exc:
-            hint = _NO_SPACE
-            if isinstance(exc, FileNotFoundError):
-                self.missing.add(url)
-                hint = f"{_NO_SPACE}; {_GENERATE}"
-            self.issue("E003", f"cannot load {what} {Resources.show(url)}: {why(exc)}", at.position, hint)
-            return None
-        return Script(content, content, Position(Resources.show(url)))
-
-    def _module(self, at: Located, base: str) -> Script | None:
-        """A module; among files it is never written inline."""
-        return self._script(at, base, "the module", may_be_inline="files" not in at.path)
-
-    def _scripts(self, at: Located | None, base: str, what: str) -> tuple[Script, ...]:
-        loaded = [self._script(each, base, what) for each in self._elements(at)]
-        return tuple(each for each in loaded if each)
 
     # Files
 
@@ -158,7 +129,7 @@ class Loader:
             self.issue("E003", message, at.position)
             self.incomplete = True
             return None
-        return Resources.resolve(url, at.value), at.position
+        return resolve(url, at.value), at.position
 
     def _entries(
         self, at: Located | None, into: dict[str, Entry], what: str, load: Callable[[Located], Entry | None]
@@ -200,51 +171,40 @@ class Loader:
     def _derive(self, at: Located, url: str) -> DeriveDef | None:
         fields = self._fields(at)
         [(connector, config)] = self._fields(fields["using"]).items()
-        settings = self._fields(config)
         shards = self._fields(fields.get("shards"))
         if "flags" in shards:
             message = f"'flags' of the shards of '{at.path[1]}' are ignored"
             self.notes.append(Issue("N002", message, shards["flags"].key_position))
         transforms = [self._transform(each, url) for each in self._elements(fields["transforms"])]
-        migrations = self._scripts(settings.get("migrations"), url, "the migration")
-        code: CodeDef | None = CodeDef()
-        if connector == "typescript":
-            files = self._elements(settings.get("files"))
-            code = self._modules.load(settings, files, url, lambda at: self._module(at, url))
-        if code is None:
+        connector_config = find_authoring(connector).configure(config, self._code_files(url))
+        if connector_config is None:
             return None
         return DeriveDef(
             connector=connector,
-            migrations=migrations,
-            code=code,
+            connector_config=connector_config,
             transforms=tuple(each for each in transforms if each),
             shuffle_key_types=fields.get("shuffleKeyTypes"),
             tick=parse_duration(shards["maxTxnDuration"].value) if "maxTxnDuration" in shards else _TICK,
             disabled="disable" in shards and shards["disable"].value,
-            permissions=self._permissions(settings.get("permissions"), url),
         )
 
-    def _permissions(self, at: Located | None, url: str) -> Permissions:
-        if at is None or not at.value:
-            return Permissions()
-        values = {name: tuple(each.value for each in self._elements(at[name])) for name in self._fields(at)}
-        read = tuple(Resources.resolve(url, each) for each in values.get("read", ()))
-        folder = os.path.dirname(url) if os.path.isabs(url) else None
-        return Permissions(values.get("net", ()), read, values.get("env", ()), at.position, folder)
+    def _code_files(self, url: str) -> CodeFiles:
+        return CodeFiles(url, self._root, self.resources, self.issues, self.missing)
 
     def _transform(self, at: Located, url: str) -> TransformDef | None:
         """The definition; None if the transform is disabled, or wrong."""
         fields = self._fields(at)
         if "disable" in fields and fields["disable"].value:
             return None
+        files = self._code_files(url)
         script = shuffle_script = None
         written = "lambda" in fields and isinstance(fields["lambda"].value, str)
         if written:
-            script = self._script(fields["lambda"], url, "the lambda")
+            script = files.script(fields["lambda"], "the lambda")
         shuffle = fields.get("shuffle")
         computed = shuffle is not None and shuffle.value != "any" and "lambda" in shuffle.value
         if shuffle is not None and computed:
-            shuffle_script = self._script(shuffle["lambda"], url, "the shuffle lambda")
+            shuffle_script = files.script(shuffle["lambda"], "the shuffle lambda")
         if (written and script is None) or (computed and shuffle_script is None):
             return None
         delay = parse_duration(fields["readDelay"].value) if "readDelay" in fields else 0
@@ -289,19 +249,19 @@ class Loader:
     def _documents(self, at: Located, url: str) -> tuple[JSON, ...] | None:
         value = at.value
         if isinstance(value, str):
-            target = Resources.resolve(url, value)
+            target = resolve(url, value)
             try:
                 if "#" in value:
                     raise OSError("only schemas have parts that '#' can name")
                 value = self.resources.value(target)
             except OSError as exc:
-                self.issue("E003", f"cannot load documents {Resources.show(target)}: {why(exc)}", at.position)
+                self.issue("E003", f"cannot load documents {show(target)}: {reason_of(exc)}", at.position)
                 return None
             except CatalogError as exc:
                 self.issues += exc.issues
                 return None
             if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
-                self.issue("E601", f"{Resources.show(target)} must hold an array of objects", at.position)
+                self.issue("E601", f"{show(target)} must hold an array of objects", at.position)
                 return None
         return tuple(value)
 

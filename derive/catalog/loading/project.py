@@ -14,8 +14,3 @@ def project_root(source: Path) -> Path:
     while folder.parent != folder and any(os.path.isfile(folder.parent / name) for name in _ROOTS):
         folder = folder.parent
     return Path(os.path.normpath(folder))
-
-
-def is_within(path: str, folder: str) -> bool:
-    """Whether a path leads to something below a folder, wherever symbolic links on the way lead to."""
-    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))

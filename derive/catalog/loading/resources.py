@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping
 from http.client import HTTPException
 from pathlib import Path
-from urllib.error import HTTPError, URLError
-from urllib.parse import unquote, urljoin, urlsplit
+from urllib.error import HTTPError
 from urllib.request import urlopen
 
 from derive.catalog.language.yaml import YamlFile, parse_yaml
 from derive.errors import CatalogError
+from derive.protocol.resource import is_remote, show
 from derive.protocol.specs import JSON
 
 _SECONDS = 10.0
@@ -36,25 +35,6 @@ class Resources:
         self.seconds = seconds
         self._texts: dict[str, str | OSError] = {**(given or {})}
         self._parsed: dict[str, YamlFile | CatalogError] = {}
-
-    @staticmethod
-    def resolve(base: str, reference: str) -> str:
-        """The URL of a reference written in the resource `base`."""
-        if _is_remote(reference) or _is_remote(base):
-            try:
-                return urljoin(base, reference)
-            except ValueError:  # no URL at all, which loading will say
-                return reference
-        path = unquote(reference[7:]) if reference.startswith("file://") else reference
-        return os.path.normpath(Path(base).parent / path)
-
-    @staticmethod
-    def show(url: str) -> str:
-        """How a URL is written in messages: a path below the working directory is relative to it."""
-        if _is_remote(url):
-            return url
-        relative = os.path.relpath(url)
-        return url if relative.startswith("..") else relative
 
     def text(self, url: str) -> str:
         """The text of a resource.
@@ -81,7 +61,7 @@ class Resources:
         """
         if url not in self._parsed:
             try:
-                self._parsed[url] = parse_yaml(self.text(url), self.show(url))
+                self._parsed[url] = parse_yaml(self.text(url), show(url))
             except CatalogError as exc:
                 self._parsed[url] = exc
         document = self._parsed[url]
@@ -106,7 +86,7 @@ class Resources:
             OSError: it cannot be loaded.
         """
         try:
-            return self._fetch(url) if _is_remote(url) else Path(url.removeprefix("file://")).read_bytes()
+            return self._fetch(url) if is_remote(url) else Path(url.removeprefix("file://")).read_bytes()
         except HTTPException as exc:
             raise OSError(f"no sensible answer: {type(exc).__name__}") from exc
         except HTTPError as exc:
@@ -129,17 +109,3 @@ class Resources:
         if expected is not None and expected.isdigit() and len(content) < int(expected):
             raise OSError(f"the answer ends after {len(content)} of {expected} bytes")
         return content
-
-
-def _is_remote(url: str) -> bool:
-    try:
-        return urlsplit(url).scheme in ("http", "https")
-    except ValueError:
-        return url.startswith(("http:", "https:"))
-
-
-def why(exc: OSError) -> str:
-    """An error of loading, in a few words."""
-    if isinstance(exc, URLError):
-        return why(exc.reason) if isinstance(exc.reason, OSError) else str(exc.reason)
-    return exc.strerror or str(exc)

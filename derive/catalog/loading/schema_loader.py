@@ -12,10 +12,11 @@ from urllib.parse import urljoin
 
 from derive.catalog.definitions import LoadedSchema
 from derive.catalog.language.yaml import Located
-from derive.catalog.loading.resources import Resources, why
+from derive.catalog.loading.resources import Resources
 from derive.document.pointer import parse_pointer
 from derive.errors import CatalogError, Issue, SchemaError
 from derive.position import Position
+from derive.protocol.resource import reason_of, show
 from derive.protocol.specs import JSON
 from derive.schema.bundle import bundle_documents
 from derive.schema.dialect import NAMED
@@ -115,7 +116,7 @@ class SchemaLoader:
             positions = _Positions(lambda: loaded.positions(lambda *origin: self._locate(at, url, flow, *origin)))
             return LoadedSchema(loaded.schema, positions)
         except OSError as exc:
-            self._issue("E003", f"cannot load a schema it refers to: {why(exc)}", at)
+            self._issue("E003", f"cannot load a schema it refers to: {reason_of(exc)}", at)
         except SchemaError as exc:
             self._issue("E403", exc.message, at, exc.hint)
         except CatalogError as exc:
@@ -173,7 +174,7 @@ class SchemaLoader:
         try:
             file = self._resources.document(url)
         except OSError as exc:
-            self._issue("E003", f"cannot load schema {Resources.show(url)}: {why(exc)}", at)
+            self._issue("E003", f"cannot load schema {show(url)}: {reason_of(exc)}", at)
             self._good[url] = False
         except CatalogError as exc:
             self.issues += exc.issues

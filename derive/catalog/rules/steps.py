@@ -15,6 +15,7 @@ from derive.catalog.rules.selector import build_selector
 from derive.document.key import compile_key
 from derive.document.pointer import MISSING, compile_pointer
 from derive.errors import CatalogError, DocumentError
+from derive.protocol.resource import resolve
 from derive.protocol.specs import CollectionSpec, IngestStep, Moment, VerifyStep
 from derive.schema.validator import compile_validator
 
@@ -76,7 +77,7 @@ class StepBuilder:
             name = at.file.name
             base = name if urlsplit(name).scheme in ("http", "https") else os.path.abspath(name)
             try:
-                file = self._resources.document(Resources.resolve(base, at.value))
+                file = self._resources.document(resolve(base, at.value))
             except (OSError, CatalogError):  # it was there when the loader read it
                 return
             at = Located(file, (), file.value)

@@ -14,6 +14,7 @@ from derive.catalog.schemas.reduction_rules import annotations_by_location
 from derive.catalog.schemas.subschemas import Location, subschemas_of, url_of
 from derive.document.pointer import JSON
 from derive.errors import FlowError
+from derive.protocol.resource import resolve
 from derive.reduce.combiner import Combiner
 from derive.schema.infer import infer
 from derive.schema.projection import project
@@ -60,7 +61,7 @@ class SchemaExaminer:
             schema: the schema, self-contained.
             name: name of its collection.
         """
-        shared = Resources.resolve(url_of(at), at.value) if isinstance(at.value, str) else None
+        shared = resolve(url_of(at), at.value) if isinstance(at.value, str) else None
         if shared in self._good:
             return self._good[shared]
         before = self._report.count

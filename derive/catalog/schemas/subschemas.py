@@ -17,6 +17,7 @@ from derive.catalog.loading.resources import Resources
 from derive.catalog.report import Report
 from derive.document.pointer import escape, unescape
 from derive.errors import CatalogError
+from derive.protocol.resource import resolve
 from derive.suggest import suggest
 
 Location: TypeAlias = tuple[str, ...]
@@ -121,7 +122,7 @@ class _Walk:
         name, _, fragment = reference.partition("#")
         if name:
             try:
-                file = self._resources.document(Resources.resolve(url_of(at), name))
+                file = self._resources.document(resolve(url_of(at), name))
             except (OSError, CatalogError):
                 return None  # the loader has reported it
             root = Located(file, (), file.value)

@@ -12,13 +12,13 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from derive.catalog.language.json_schema import MODULE_PATTERN
-from derive.catalog.loading.project import is_within
-from derive.catalog.loading.resources import Resources
+from connectors.derive_typescript.catalog.config import ImportedFile, ImportMap
+from connectors.derive_typescript.catalog.schema import MODULE_PATTERN
 from derive.document.jsonc import parse_jsonc
 from derive.document.pointer import JSON
 from derive.position import Script
-from derive.protocol.specs import ImportedFile, ImportMap
+from derive.protocol.authoring import CatalogFiles
+from derive.protocol.resource import resolve
 
 _IMPORT = re.compile(r"""(?:\bfrom|\bimport)\s*\(?\s*(["'])([^"'\n\\]+)\1""")
 _SETTINGS = ("deno.json", "deno.jsonc")
@@ -38,49 +38,53 @@ def is_code(path: str) -> bool:
     return re.search(MODULE_PATTERN, path) is not None
 
 
+def is_within(path: str, folder: str) -> bool:
+    """Whether a path leads to something below a folder, wherever symbolic links on the way lead to."""
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
+
+
 def imported_files(
-    resources: Resources, module: Script, url: str, root: str, names: ImportMap = (), listed: Sequence[str] = ()
+    files: CatalogFiles, module: Script, url: str, names: ImportMap = (), listed: Sequence[str] = ()
 ) -> tuple[ImportedFile, ...]:
     """The files that a module imports, themselves or through one another, sorted by path.
 
     Args:
-        resources: loads them.
+        files: loads them; nothing of this machine that is outside the project's folder is loaded.
         module: the module.
         url: of the file it is written in.
-        root: the project's folder; nothing of this machine that is elsewhere is loaded.
         names: of the import map.
         listed: URLs of files that are taken in whether they are imported or not.
     """
-    folder = root if is_within(url, root) else os.path.dirname(url)
-    found: dict[str, ImportedFile] = {}
+    folder = files.root if is_within(url, files.root) else os.path.dirname(url)
+    imported: dict[str, ImportedFile] = {}
     pending = [posixpath.relpath(each, posixpath.dirname(url)) for each in listed]
     pending += _imports(module.text, ".", names)
     while pending:
         path = pending.pop()
-        target = Resources.resolve(url, path)
-        if path in found:
+        target = resolve(url, path)
+        if path in imported:
             continue
         if target == url and module.source == module.text:  # the module itself, by its own name
-            found[path] = ImportedFile(path, None)
+            imported[path] = ImportedFile(path, None)
         elif os.path.isabs(target) and not is_within(target, folder):
-            found[path] = ImportedFile(path, None, outside=True)
+            imported[path] = ImportedFile(path, None, outside=True)
         else:
             try:
-                content = resources.content(target)
+                content = files.content(target)
             except OSError:
                 continue
-            found[path] = ImportedFile(path, content)
+            imported[path] = ImportedFile(path, content)
             if is_code(path):
                 pending += _imports(content.decode("utf-8", "replace"), path, names)
-    return tuple(found[path] for path in sorted(found))
+    return tuple(imported[path] for path in sorted(imported))
 
 
 def _imports(text: str, place: str, names: ImportMap) -> list[str]:
     """Paths, relative to the module's folder, of the files that code at `place` imports."""
     folder = posixpath.dirname(place)
     paths = []
-    for each in _IMPORT.finditer(text):
-        specifier = each[2]
+    for statement in _IMPORT.finditer(text):
+        specifier = statement[2]
         if specifier.startswith(_RELATIVE):
             paths.append(posixpath.join(folder, specifier))
         elif (target := _named(specifier, names)).startswith(_RELATIVE):
@@ -97,17 +101,17 @@ def _named(specifier: str, names: ImportMap) -> str:
     return to + specifier[len(name) :]
 
 
-def named_libraries(resources: Resources, url: str) -> ImportMap:
+def named_libraries(files: CatalogFiles, url: str) -> ImportMap:
     """The libraries that have names in the `imports` of the nearest `deno.json`.
 
     Args:
-        resources: loads it.
+        files: loads it.
         url: of the file that the module is written in; only one of this machine is near a `deno.json`.
     """
     for folder in Path(url).parents if Path(url).is_absolute() else ():
         for name in _SETTINGS:
             try:
-                value = parse_jsonc(resources.content(str(folder / name)).decode("utf-8", "replace"))
+                value = parse_jsonc(files.content(str(folder / name)).decode("utf-8", "replace"))
             except OSError:
                 continue
             return tuple((key, to) for key, to in _entries(value) or () if to.startswith(_LIBRARY))

@@ -1,4 +1,4 @@
-"""What lambdas may touch, and how much of the machine they may take."""
+"""Permissions: what a module may touch outside its sandbox."""
 
 from __future__ import annotations
 
@@ -31,20 +31,3 @@ class Permissions:
     def __str__(self) -> str:
         parts = {"net": self.net, "read": self.read, "env": self.env}
         return ", ".join(f"{name} ({', '.join(values)})" for name, values in parts.items() if values)
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How much a person who runs a catalog lets its lambdas take.
-
-    Attributes:
-        answer_seconds: how long a module may take for one document.
-        heap_megabytes: how large the heap of one process may grow.
-        allows_permissions: whether what authors ask for is granted; if not, asking is an error.
-        sqlite_seconds: how long SQL may take for one document.
-    """
-
-    answer_seconds: float = 60.0
-    heap_megabytes: int = 512
-    allows_permissions: bool = False
-    sqlite_seconds: float = 60.0

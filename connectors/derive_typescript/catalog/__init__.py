@@ -1,0 +1,1 @@
+"""What a catalog says of a derivation in TypeScript: its schema, and how its files are loaded."""
