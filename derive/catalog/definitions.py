@@ -13,7 +13,7 @@ from derive.protocol.specs import JSON
 
 @dataclass(frozen=True, slots=True)
 class SourceDef:
-    """A reference to a collection, with what of it is wanted."""
+    """A reference to a collection, with the selector and the times of documents that are wanted."""
 
     name: Located
     partitions: Located | None = None
@@ -49,11 +49,11 @@ class DeriveDef:
 
 @dataclass(frozen=True, slots=True)
 class LoadedSchema:
-    """A schema with all it refers to.
+    """A schema with all that it refers to.
 
     Attributes:
-        schema: self-contained.
-        positions: where each keyword of it is written, by its JSON pointer.
+        schema: the schema, self-contained.
+        positions: where each of its keywords is written, by JSON pointer.
     """
 
     schema: JSON

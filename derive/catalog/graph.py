@@ -1,4 +1,4 @@
-"""The catalog's data flow as a graph: what there is, what reads what, and how.
+"""The catalog's data flow as a graph: collections, tasks, and which of them read which others, and how.
 
 The graph is plain data, separate from both running and drawing: a picture in any format is a function of it alone, and
 the same catalog always gives the same graph.

@@ -164,7 +164,7 @@ def _reduced(
 def _follow(
     store: Readable, spec: CollectionSpec, options: ReadOptions, show: Callable[..., str], *, in_stream: bool
 ) -> None:
-    """Print documents as they become final, and how far that is, until there is nobody to read it."""
+    """Print documents as they become final, and up to which time, until standard output is closed."""
     from derive.cli.console import note
     from derive.document.clock import format_rfc3339
     from derive.storage.subscription import subscribe_at
@@ -191,17 +191,17 @@ def _follow(
 
 @contextmanager
 def _until_unread() -> Iterator[None]:
-    """End the command quietly when whoever reads what it prints has had enough; click would call that a failure."""
+    """End the command quietly when standard output is closed, which click would count as a failure."""
     try:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still buffered
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is buffered is written there
         raise click.exceptions.Exit(0) from None
 
 
 def _wait() -> None:
-    """Wait a moment, or find out that nobody reads what is printed any more.
+    """Wait for a moment, and notice if standard output has been closed.
 
     Raises:
         BrokenPipeError: standard output is a pipe whose other end is closed.
@@ -210,7 +210,7 @@ def _wait() -> None:
 
     sys.stdout.flush()
     poll = select.poll()
-    poll.register(sys.stdout.fileno(), 0)  # errors are always told
+    poll.register(sys.stdout.fileno(), 0)  # errors are always reported
     if any(event & select.POLLERR for _, event in poll.poll(_POLL_MILLISECONDS)):
         raise BrokenPipeError
 

@@ -138,7 +138,7 @@ def _show(compactions: Sequence[Compaction], output: str | None) -> None:
 
 
 def _tell_held(outcomes: Sequence[Compaction | Forecast]) -> None:
-    """Say who keeps the history of a collection."""
+    """Tell who still needs the history of a collection."""
     from derive.cli.console import note
     from derive.document.clock import format_rfc3339
 

@@ -1,4 +1,4 @@
-"""Errors as text: code, message, place, the line itself with the place underlined, and what was probably meant."""
+"""Errors as text: code, message, position, the line itself with the fault underlined, and a hint."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def _documents(name: str, form: str | None, spec: CollectionSpec) -> Iterator[It
 
 @contextmanager
 def _text(name: str) -> Iterator[BinaryIO]:
-    """A file, or standard input, unpacked if it is packed."""
+    """The text of a file or of standard input, unpacked if it is packed."""
     from derive.errors import UsageError
     from derive.storage.inputs.unpacked import unpacked
 

@@ -71,7 +71,7 @@ def command(
 
 
 def _read(readers: list[LogReader], levels: tuple[str, ...], begin: str) -> list[Entry]:
-    """What the readers have not read yet, by time."""
+    """The entries that have not been read yet, by time."""
     entries = [
         entry for reader in readers for entry in reader.read() if entry["level"] in levels and entry["at"] >= begin
     ]

@@ -102,7 +102,7 @@ def limited_catalog(source: Path, lambda_limits: LambdaLimits) -> CatalogSpec:
 
 
 def catalog_options(command: Command) -> Command:
-    """`--source` and `--data`."""
+    """The options `--source` and `--data`."""
     return source_option(data_option(command))
 
 
@@ -112,11 +112,11 @@ def data_folder(source: Path, data: Path | None) -> Path:
 
 
 def stored_folder(source: Path, data: Path | None) -> Path:
-    """The data folder to use by a command that creates none; where none is named, it may be missing.
+    """The data folder for a command that creates none. It may be missing if `--data` is not given.
 
     Raises:
-        UsageError: there is no data folder of the name that was given.
-        StorageError: it cannot be read.
+        UsageError: `--data` names no data folder.
+        StorageError: the data folder cannot be read.
     """
     import os
 
@@ -149,7 +149,7 @@ def open_store(folder: Path, *, reading: bool = False) -> Store:
 
 
 def _meant(folder: Path, default: Path) -> Path | None:
-    """The data folder that was probably meant by a path that is none."""
+    """The data folder that was probably meant by a path that leads to none."""
     from derive.storage.metadata.opening import is_data_folder
     from derive.suggest import suggest
 
@@ -166,7 +166,7 @@ def clock_of(option: str, text: str | None) -> int | None:
     """The clock of a time given as an option; None if it is not given.
 
     Raises:
-        UsageError: it is no RFC 3339 time.
+        UsageError: the text is no RFC 3339 time.
     """
     from derive.document.clock import parse_rfc3339
     from derive.errors import UsageError

@@ -168,7 +168,7 @@ def _tell_waiting(waiting: list[Waiting]) -> None:
 
 
 class _Reporter:
-    """Tells a person what a run does."""
+    """Reports on the terminal what a run does."""
 
     def __init__(self, progress: Progress, *, goes_on: bool) -> None:
         self._goes_on = goes_on
@@ -185,7 +185,7 @@ class _Reporter:
             self._progress.done(task, done.documents_in)
 
     def failed(self, task: str, error: FlowError) -> None:
-        """A task stopped."""
+        """A task has stopped."""
         from derive.cli.console import note, print_error
 
         self.failures += 1

@@ -83,7 +83,7 @@ def _since(at: str | None) -> str:
 
 
 def _row(store: View, spec: DerivationSpec) -> tuple[dict[str, Any], FlowError | None]:
-    """What is shown of a task, and what stopped it or is going to."""
+    """The row of a task, and the error that stopped it or will stop it."""
     import orjson
 
     from derive.document.clock import format_duration, format_rfc3339

@@ -101,7 +101,7 @@ _NOW, _FORMER = (
 
 
 def _respell(document: JSON, tokens: tuple[str, ...], spelling: Mapping[str, str]) -> list[str]:
-    """Tokens of a pointer through a document, respelt where it spells tuples as draft 2019-09 does."""
+    """Tokens of a pointer, respelt where the document uses the keywords of draft 2019-09 for tuples."""
     respelt = []
     value = document
     for token in tokens:
@@ -214,7 +214,7 @@ class _Bundling:
         return True
 
     def _refer(self, schema: dict[str, Any], keyword: str, reference: str, target: str) -> None:
-        """Add a reference to a schema. A dynamic one becomes a plain one, which it is where there is no choice."""
+        """Add a reference to a schema. A dynamic one becomes a plain one, which is the same if it has one target."""
         if keyword != "$ref":
             name = "#" if keyword == "$recursiveRef" else reference.partition("#")[2]
             if target.removeprefix("#") in self._dynamic.get(name, ()):

@@ -1,4 +1,4 @@
-"""From a JSON Schema to its shape."""
+"""Inference: from a JSON Schema to its shape."""
 
 from __future__ import annotations
 

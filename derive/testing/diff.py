@@ -1,4 +1,4 @@
-"""What differs between an expected and an actual document, and only that."""
+"""Differences between an expected and an actual document."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Difference:
 
     Attributes:
         pointer: JSON pointer.
-        expected: value there, or `MISSING`.
-        actual: value there, or `MISSING`.
+        expected: the expected value there, or `MISSING`.
+        actual: the actual value there, or `MISSING`.
     """
 
     pointer: str

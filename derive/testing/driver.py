@@ -1,4 +1,4 @@
-"""Running catalog tests: each test gets an empty data folder, three shards a task, and a clock that it moves itself."""
+"""Running catalog tests: each test has an empty data folder, three shards a task, and a clock that it moves itself."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Failure:
         position: where the step is written.
         mismatches: for a verify step, the documents that differ.
         error: for any other failure, its cause.
-        to_come: in a test that tells time, what a verify step did not see yet, in words.
+        to_come: in a test that tells time, what a verify step could not see yet, in words.
     """
 
     step: int
@@ -95,9 +95,9 @@ def run_tests(
     """Run the catalog's tests in the order in which they are written.
 
     Args:
-        catalog: holds tests and what they test.
-        names: which tests; None for all.
-        strict: refuse properties and items that a verify step does not mention.
+        catalog: the tests, and the derivations that they test.
+        names: names of tests to run; None for all.
+        strict: whether to refuse properties and items that a verify step does not mention.
     """
     chosen = [test for name, test in catalog.tests.items() if names is None or name in names]
     for test in sorted(chosen, key=lambda test: test.position):
@@ -114,7 +114,7 @@ def run_tests(
 
 
 class _Driver:
-    """One test at work."""
+    """Runs one test."""
 
     def __init__(self, catalog: CatalogSpec, folder: Path, test: TestSpec, *, strict: bool) -> None:
         self._catalog = catalog

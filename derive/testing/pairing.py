@@ -1,7 +1,7 @@
-"""Which expected document stands beside which actual one.
+"""Pairing: which actual document each expected document is compared with.
 
-A document that has all properties of the key is looked up by it. One that leaves some out is about the order of what is
-there: the first such document is held against the first actual one, in key order, that no other is about.
+An expected document that has all properties of the key is compared with the document of that key. Those that leave some
+out are compared, one after the other, with the actual documents that are left, in key order.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class Pair:
 
     Attributes:
         name: the key, as JSON; or, where no key is known, the expected document's number in its step.
-        expected: what is asked for, or `MISSING`.
-        actual: what is there, or `MISSING`.
+        expected: the expected document, or `MISSING`.
+        actual: the actual document, or `MISSING`.
     """
 
     name: str
@@ -32,10 +32,10 @@ class Pair:
 def pair_documents(
     spec: CollectionSpec, expected: Sequence[Document], actual: Mapping[bytes, Document]
 ) -> Iterator[Pair]:
-    """Each document once, in key order; expected ones without a key that nothing is left for come last.
+    """Each document once, in key order; expected ones without a key that no document is left for come last.
 
     Args:
-        spec: of the collection.
+        spec: the collection.
         expected: documents of a verify step, as they are written.
         actual: documents of the collection by packed key; a key has one, so a second expected one finds none.
     """

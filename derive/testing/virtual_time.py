@@ -1,7 +1,7 @@
-"""Virtual time: what happens in a test as its wall clock is moved on.
+"""Virtual time: the derivations of a test run as its wall clock is moved on.
 
-Time goes from one moment to the next at which a derivation has something to do, as it does for a run that goes on, so
-that transactions are those of a run. Only derivations that what is verified follows from take part.
+The clock is moved to one moment after the other at which a derivation has something to do, so that transactions are
+those of a continuous run. Only derivations upstream of a verified collection take part.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class VirtualTime:
     """A data folder with a wall clock of its own, and the derivations of one test at work on it.
 
     Args:
-        catalog: holds what the test is about.
+        catalog: the catalog of the test.
         folder: the data folder.
-        test: says what takes part. If it verifies nothing, that is everything.
+        test: the test; derivations upstream of what it verifies take part, or all if it verifies nothing.
         most_ticks: how many ticks may have documents, one after the other, before a step is given up.
 
     Attributes:
@@ -50,7 +50,7 @@ class VirtualTime:
         self.store.close()
 
     def pass_until(self, wall: int) -> None:
-        """Let time pass, and do what is to be done on the way."""
+        """Let time pass, and run whatever is due on the way."""
         for _ in range(self._most_ticks):
             self._step()
             if self._now >= wall:
@@ -84,7 +84,7 @@ class VirtualTime:
             self._now = min(map(self._end, delayed))
 
     def to_come(self, collection: str) -> list[str]:
-        """What waits and will reach a collection later, in words, by time."""
+        """The documents that wait and will reach a collection later, in words, by time."""
         return [self._told(waiting) for waiting in sorted(self._reaching(collection), key=lambda waiting: waiting.due)]
 
     def _told(self, waiting: Waiting) -> str:
@@ -99,7 +99,7 @@ class VirtualTime:
                 raise task.error
 
     def _end(self, waiting: Waiting) -> int:
-        """When to look again: at the end of the tick in which it is due, or of the present one if that did not do."""
+        """When to look again: at the end of the tick in which it is due, or of the present tick if that is later."""
         return tick_end(max(waiting.due, self._now), self._ticks[waiting.task])
 
     def _reaching(self, collection: str | None) -> list[Waiting]:

@@ -41,7 +41,7 @@ def is_pointer(text: str) -> bool:
 
 
 def fold(name: str) -> str:
-    """A name as it is compared: without regard to case or to how its characters are composed."""
+    """A name in the form in which names are compared: case and composition of characters are folded."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFD", name).casefold())
 
 

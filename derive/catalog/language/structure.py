@@ -40,7 +40,7 @@ _DEPTHS = {
 def check_structure(file: YamlFile) -> tuple[list[Issue], frozenset[Path]]:
     """Issues of a file's structure, and the paths of what is so wrong that it cannot be loaded.
 
-    Everything at a path that is not on the list, or below one that is, has the form that the schema gives it.
+    Any value whose path is not returned, and does not begin with one that is, has the form that the schema demands.
     """
     faults = list(_validator().iter_errors({} if file.value is None else file.value))
     if not faults:
@@ -108,7 +108,7 @@ class _Checker:
 
 
 def _part(schema_path: list[Any]) -> tuple[list[str], Schema]:
-    """The steps to the part of the schema that a fault broke, and that part."""
+    """The path of the schema that a value failed, and that schema."""
     steps = [str(step) for step in schema_path]
     schema: Any = catalog_schema()
     for step in schema_path:
@@ -138,7 +138,7 @@ def _unit(path: Path) -> Path:
 
 
 def _noun(path: Path, part: list[str], schema: Schema) -> str:
-    """What a value is called."""
+    """The name of a value in messages."""
     title = str(schema.get("title", "")).lower()
     an = "an" if title[:1] in tuple("aeiou") else "a"
     if not path:
@@ -160,7 +160,7 @@ def _message(at: Located, schema: Schema) -> str:
 
 
 def _wanted(schema: Schema) -> str:
-    """What a value must be."""
+    """What a value must be, in words."""
     if "enum" in schema:
         return f"one of: {', '.join(schema['enum'])}"
     if "maximum" in schema:

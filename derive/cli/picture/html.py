@@ -1,4 +1,4 @@
-"""A data flow as a page: the picture, and the same as a table, which can be searched, copied and read aloud."""
+"""A data flow as a page: the picture, and the same data as a table, which can be searched, copied and read aloud."""
 
 from __future__ import annotations
 

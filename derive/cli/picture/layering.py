@@ -1,7 +1,8 @@
-"""Which column each node of a picture stands in, and the order within a column.
+"""Layering: the column in which each node of a picture stands, and the order within a column.
 
-The layered method: a node stands to the right of all it reads (longest path), a flow that passes columns gets a stop in
-each, and every column is ordered by the mean place of what its items are linked with, so that few flows cross.
+This is the layered method: a node stands to the right of all it reads (longest path), a flow that passes columns gets a
+stop in each, and every column is ordered by the mean position of the items that its own are linked with, so that few
+flows cross.
 
 Source: Sugiyama, Tagawa, Toda, "Methods for visual understanding of hierarchical system structures" (1981).
 """

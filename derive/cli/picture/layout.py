@@ -1,4 +1,4 @@
-"""Where everything in a picture of a data flow goes, in pixels.
+"""Layout: where everything in a picture of a data flow stands, in pixels.
 
 A node is a box: a head with its name and notes, and one row for each flow that enters it. Flows enter at their rows, so
 what is said about them stands in the box and labels cannot overlap. Flows to the right pass between boxes; back flows
@@ -60,12 +60,13 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """A flow in a picture: the points it passes.
+    """A flow in a picture.
 
     Attributes:
         flow: the flow.
-        points: corners of a line if `back`, else ends of curves (from even to odd places: straight pieces after them).
-        back: it leads to the left, beneath the boxes.
+        points: the points it passes: corners of a line if `back`, else ends of curves (from even to odd places:
+            straight pieces after them).
+        back: whether it leads to the left, beneath the boxes.
     """
 
     flow: Flow
@@ -221,7 +222,7 @@ def _ports(link: Link, drafts: Mapping[str, Box]) -> tuple[float, float]:
 
 
 def spread(wanted: Sequence[float], heights: Sequence[float]) -> list[float]:
-    """Tops of things stacked in this order that are, by least squares, nearest to the wanted ones.
+    """Tops of items, stacked in this order, that are nearest to the wanted tops by least squares.
 
     Source: pooling of adjacent violators, as for isotonic regression.
     """

@@ -10,7 +10,7 @@ _WIDTH = 80
 
 
 def visible(text: str) -> str:
-    """Text without characters that act on a terminal or reorder what is beside them: these are shown as escapes."""
+    """A text in which characters that act on a terminal, or reorder their neighbours, are written as escapes."""
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
     )

@@ -1,4 +1,4 @@
-"""A data flow as a picture that stands alone: SVG, without scripts, and without anything from the net."""
+"""A data flow as an SVG picture that stands alone: it has no scripts, and loads nothing from the net."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _LEGEND_WIDTH, _LEGEND_HEIGHT = 300.0, 28.0
 
 
 def text_of(text: str) -> str:
-    """Text as SVG and HTML take it, between tags or quotes, without characters that neither may hold."""
+    """A text escaped for SVG and HTML, between tags or quotes, without characters that they may not hold."""
     return escape(visible(text), quote=True)
 
 
@@ -158,6 +158,6 @@ def _node_title(node: Node) -> str:
 
 
 def flow_title(flow: Flow) -> str:
-    """All about a flow in one line, for whoever points at it."""
+    """The description of a flow in one line, which is shown when a person points at it."""
     mark = " (feedback)" if flow.feedback else ""
     return f"{flow.label}: {flow.source} → {flow.target}{mark}; {', '.join(flow.notes)}"
