@@ -27,8 +27,8 @@ import apsw
 import orjson
 
 from derive.catalog import load
-from derive.engine.run import Run
-from derive.engine.task import Committed
+from derive.engine.opening import open_run
+from derive.engine.transaction import Committed
 from derive.protocol.specs import CatalogSpec
 from derive.spark.executor import SparkExecutor
 from derive.storage.ingest import Ingestion
@@ -278,7 +278,7 @@ def _loop(task: str, lines: Path, folder: Path) -> float:
 def _ours(task: str, catalog: CatalogSpec, store: Store, executor: SparkExecutor) -> float:
     """Seconds that all transactions of a task take on Spark, from what is stored to what is committed."""
     timer = Timer()
-    run = Run(catalog, store, executor, cores=os.cpu_count() or 1, observer=timer, tasks=[task])
+    run = open_run(catalog, store, executor, cores=os.cpu_count() or 1, observer=timer, tasks=[task])
     run.until_idle()
     run.close()
     return timer.seconds

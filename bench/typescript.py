@@ -28,7 +28,7 @@ from connectors.derive_typescript.runtime.stuck import frame_of
 from derive.catalog import load
 from derive.document.exact import dump_exact
 from derive.engine.executor import InProcessExecutor
-from derive.engine.run import Run
+from derive.engine.opening import open_run
 from derive.protocol.derive import ReadBatch
 from derive.protocol.specs import CatalogSpec, DerivationSpec
 from derive.storage.ingest import Ingestion
@@ -108,7 +108,7 @@ def transfers(count: int) -> list[dict[str, Any]]:
 def end_to_end(catalog: CatalogSpec, data: Path, task: str) -> float:
     """Seconds of a run of one derivation over everything."""
     store = Store(data, durable=False)
-    run = Run(catalog, store, InProcessExecutor(), tasks=[task])
+    run = open_run(catalog, store, InProcessExecutor(), tasks=[task])
     begun = time.perf_counter()
     run.step()
     seconds = time.perf_counter() - begun

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from derive.catalog import load
 from derive.engine.executor import Executor, InProcessExecutor
+from derive.engine.opening import open_run
 from derive.engine.run import Run
 from derive.protocol.specs import CatalogSpec, Document
 from derive.spark.executor import SparkExecutor
@@ -46,7 +47,7 @@ class World:
         Ingestion(self.store, spec, clock=clock).load("test", enumerate(documents, start=1))
 
     def run(self, executor: Executor | None = None, shards: int | None = None, limits: Limits | None = None) -> Run:
-        return Run(self.catalog, self.store, executor or InProcessExecutor(), shards=shards, limits=limits)
+        return open_run(self.catalog, self.store, executor or InProcessExecutor(), shards=shards, limits=limits)
 
     def step(self, executor: Executor | None = None, shards: int | None = None, limits: Limits | None = None) -> None:
         run = self.run(executor, shards, limits)

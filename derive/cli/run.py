@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from derive.cli.console import Progress
     from derive.engine.run import Run
     from derive.engine.scheduler import Scheduler
-    from derive.engine.task import Committed
+    from derive.engine.transaction import Committed
     from derive.engine.waiting import Waiting
     from derive.errors import FlowError
     from derive.protocol.limits import LambdaLimits
@@ -64,7 +64,7 @@ def command(
     """
     from derive.catalog.check import require_sound
     from derive.cli.console import Progress, note
-    from derive.engine.run import Run
+    from derive.engine.opening import open_run
     from derive.engine.scheduler import Scheduler
     from derive.spark.executor import SparkExecutor
     from derive.time.limits import Limits
@@ -77,7 +77,7 @@ def command(
     executor = SparkExecutor(master, folder / "logs" / "spark.log", _settings(conf))
     with Progress() as progress:
         observer = _Reporter(progress, goes_on=not until_idle)
-        run = Run(
+        run = open_run(
             catalog,
             store,
             executor,
@@ -142,15 +142,15 @@ def _tell_new(run: Run) -> None:
     from derive.document.clock import format_rfc3339
 
     for task in run.tasks.values():
-        for transform, since in task.compacted:
+        for transform, since in task.beginning.compacted:
             note(
                 f"{task.spec.name}: '{transform.name}' reads '{transform.source}', of which the history before"
                 f" {format_rfc3339(since)} is compacted to one document per key"
             )
-        for transform in task.begins:
+        for transform in task.beginning.again:
             again = f", again because of 'backfill: {transform.backfill}'" if transform.backfill else ", as it is new"
             note(f"{task.spec.name}: '{transform.name}' reads '{transform.source}' from its start{again}")
-        for edit in task.edits:
+        for edit in task.beginning.edits:
             note(f"{task.spec.name}: {edit.message} ({edit.hint})", level="warn", task=task.spec.name)
 
 

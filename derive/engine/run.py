@@ -7,16 +7,14 @@ any of them has yet to process, so empty ticks are skipped, and each tick that i
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Protocol
 
-from derive.engine.executor import Executor
 from derive.engine.inputs import Inputs
 from derive.engine.news import News
-from derive.engine.plan import default_shards
-from derive.engine.task import Committed, Task
+from derive.engine.observer import Observer, Silent
+from derive.engine.task import Task
 from derive.engine.waiting import Waiting
 from derive.errors import (
     BusyError,
@@ -27,13 +25,12 @@ from derive.errors import (
     SegmentError,
     SegmentMissingError,
 )
-from derive.protocol.specs import CatalogSpec, InputSpec
+from derive.protocol.specs import CatalogSpec
 from derive.storage.compaction import compact
 from derive.storage.roles import Operable
 from derive.storage.task_log import internal
-from derive.time.cycle import feeds_back_in_memory, frontier_of
+from derive.time.cycle import feeds_back_in_memory
 from derive.time.frontier import tick_end
-from derive.time.limits import Limits
 from derive.time.positions import offset_of
 
 _HELD_SECONDS = 0.1
@@ -44,83 +41,39 @@ _WORTH_COMPACTING = 32
 _FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 1.0, 60.0
 
 
-class Observer(Protocol):
-    """Is told what a run does."""
-
-    def working(self, task: str, documents: int) -> None:
-        """A transaction of `task` has processed this many documents so far; it begins with 0."""
-
-    def committed(self, task: str, done: Committed) -> None:
-        """The transaction is committed; it did not begin if there were no documents, and only time moved."""
-
-    def failed(self, task: str, error: FlowError) -> None:
-        """The task stopped."""
-
-
-class Silent:
-    """An observer that is not interested."""
-
-    def working(self, task: str, documents: int) -> None:
-        """Ignore it."""
-
-    def committed(self, task: str, done: Committed) -> None:
-        """Ignore it."""
-
-    def failed(self, task: str, error: FlowError) -> None:
-        """Ignore it."""
-
-
 class Run:
-    """The derivations of a catalog, at work.
+    """The tasks of a catalog, at work; `open_run` opens one.
 
     Args:
         catalog: what is defined.
         store: where it lives.
-        executor: carries out transactions.
-        tasks: names to run; None for all.
-        shards: for tasks that have never run; None for the default.
-        cores: default number of shards.
-        limits: how work is cut.
+        tasks: those that run, by name.
         observer: is told what happens.
+
+    Attributes:
+        tasks: those that run, by name.
+        cycles: names of those that read one another, sources before readers.
     """
 
     def __init__(
-        self,
-        catalog: CatalogSpec,
-        store: Operable,
-        executor: Executor,
-        *,
-        tasks: Sequence[str] | None = None,
-        shards: int | None = None,
-        cores: int = 1,
-        limits: Limits | None = None,
-        observer: Observer | None = None,
+        self, catalog: CatalogSpec, store: Operable, tasks: Mapping[str, Task], observer: Observer | None = None
     ) -> None:
         self._catalog = catalog
         self._store = store
-        self._executor = executor
         self._observer = observer or Silent()
-        self.tasks: dict[str, Task] = {}
+        self.tasks = tasks
         self.cycles: list[tuple[str, ...]] = []
         self._absent: dict[tuple[str, ...], tuple[str, ...]] = {}  # who is on a cycle and does not run
         self._stopped = False
         self._retries: dict[str, tuple[float, float]] = {}  # when to try again, after how many seconds
-        for collection in catalog.collections.values():
-            store.create(collection)
         self._sealable = [name for name in catalog.collections if name not in catalog.derivations]
-        for name in tasks or ():
-            catalog.find_derivation(name)
-        for cycle in catalog.cycles:
-            chosen = tuple(
-                name for name in cycle if (tasks is None or name in tasks) and not catalog.derivations[name].disabled
-            )
-            for name in chosen:
-                spec = catalog.derivations[name]
-                self.tasks[name] = Task(store, spec, shards or default_shards(spec, cores), limits or Limits())
-            if chosen:
-                self.cycles.append(chosen)
-                self._absent[chosen] = tuple(name for name in cycle if name not in chosen)
-        self._news = News(store, [task.spec.tick for task in self.tasks.values()])
+        others = [(name,) for name in tasks if name not in catalog.derivations]
+        for members in (*catalog.cycles, *others):
+            cycle = tuple(name for name in members if name in tasks)
+            if cycle:
+                self.cycles.append(cycle)
+                self._absent[cycle] = tuple(name for name in members if name not in tasks)
+        self._news = News(store, [task.spec.tick for task in tasks.values()])
 
     def seal(self) -> int:
         """Seal the sources to the present; returns it."""
@@ -217,14 +170,10 @@ class Run:
         return True
 
     def _transact(self, task: Task, inputs: Inputs, earliest: int, now: int) -> bool:
-        name, tick = task.spec.name, task.spec.tick
-
-        def frontier(spec: InputSpec) -> int:
-            return frontier_of(spec, tick, inputs.uppers[spec.source], earliest, now)
-
+        name = task.spec.name
         done = None
         with self._stopping(task):
-            done = task.advance(self._executor, inputs, frontier, lambda count: self._observer.working(name, count))
+            done = task.advance(inputs, earliest, now, lambda count: self._observer.working(name, count))
         if done is None:
             return False
         self._retries.pop(name, None)
@@ -334,7 +283,8 @@ class Run:
     def stop(self) -> None:
         """Make transactions fail that other threads are at, without a trace of it."""
         self._stopped = True
-        self._executor.cancel()
+        for task in self.tasks.values():
+            task.cancel()
 
     def close(self) -> None:
         """Give up the right to write."""

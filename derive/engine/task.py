@@ -1,156 +1,128 @@
-"""A task: one derivation's progress, transaction after transaction.
+"""A task at work: what it reads next, transaction after transaction, whatever its transactor does with that.
 
-A transaction is planned, carried out by an executor, and committed in one metadata transaction; an error before that
-leaves nothing behind but garbage and the reason, which is recorded with the task.
+A transaction is executed, and then committed in one metadata transaction; an error before that leaves nothing behind
+but garbage and the reason, which is recorded with the task.
 """
 
 from __future__ import annotations
 
 import itertools
-import shutil
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 import orjson
 
 from derive.document.clock import format_rfc3339
-from derive.engine.edits import edits_of, fingerprints_of
-from derive.engine.executor import Executor
+from derive.engine.checkpoint import Checkpoint
 from derive.engine.inputs import Inputs, look
-from derive.engine.plan import misplaced, place_of, shape_of
-from derive.engine.rights import hold
+from derive.engine.transaction import Committed, Prepared, Transaction
+from derive.engine.transactor import TaskSpec, Transactor
 from derive.engine.waiting import Waiting, find_waiting
 from derive.errors import BusyError, DiskFullError, FlowError, LostError
-from derive.protocol.specs import DerivationSpec, InputSpec
-from derive.shard.message import Message
-from derive.shard.plan import Plan, Shape
-from derive.shard.progress import progress_folder
-from derive.shard.state import publish_epoch, remove_shards
+from derive.protocol.specs import InputSpec
 from derive.storage.metadata.capability import TaskCapability
-from derive.storage.metadata.descriptions import CollectionUpdate, Edited, Stopped, TaskCommit
+from derive.storage.metadata.descriptions import Edit, Stopped, TaskCommit
 from derive.storage.roles import Runnable
 from derive.storage.task_log import TaskLog
-from derive.time.cycle import earliest_cause
-from derive.time.extent import choose_end, is_one_tick, size_of, slice_borders
-from derive.time.frontier import BEGINNING, END_OF_TIME, tick_begin
-from derive.time.limits import Limits
-from derive.time.needs import compacted, lost, needs
+from derive.time.cycle import earliest_cause, frontier_of
+from derive.time.extent import choose_end, is_one_tick, size_of
+from derive.time.frontier import END_OF_TIME, tick_begin
+from derive.time.needs import needs
 from derive.time.pace import Pace
-from derive.time.positions import current_positions
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
-    """A transaction that is over.
+class Beginning:
+    """With what a task begins to run, as people are told.
 
     Attributes:
-        documents_in: source documents it processed.
-        documents_out: documents it published.
-        seconds: how long it took.
+        again: inputs that are new to a task that has run before, and read their source from its start.
+        compacted: inputs that begin with a history that was compacted, each with the `since` of its source.
+        edits: what was edited under its output since the run before.
+        error: why no transaction of it can be run, if none can.
     """
 
-    documents_in: int
-    documents_out: int
-    seconds: float
+    again: tuple[InputSpec, ...] = ()
+    compacted: tuple[tuple[InputSpec, int], ...] = ()
+    edits: tuple[Edit, ...] = ()
+    error: FlowError | None = None
 
 
 class Task:
-    """One derivation, with the exclusive right to write its collection.
+    """One task, with the exclusive right to run it; `open_task` opens it.
 
     Args:
         store: the data folder.
-        spec: the derivation.
-        shards: how many shards it gets if it has never run.
-        limits: how its work is cut.
+        transactor: what is done with the documents that it reads.
+        capability: the right to run it.
+        checkpoint: where it goes on.
+        beginning: with what it begins.
+        pace: how much it takes on at once.
 
     Attributes:
-        spec: the derivation.
-        shards: how many it has.
+        spec: the task.
+        beginning: with what it has begun.
         error: why it stopped, if it did.
-        begins: transforms that are new to a task that has run before, and read their source from its start.
-        compacted: transforms that begin with a history that was compacted, each with the `since` of its source.
-        edits: what was edited under its output since the run before.
     """
 
-    def __init__(self, store: Runnable, spec: DerivationSpec, shards: int, limits: Limits) -> None:
+    def __init__(
+        self,
+        store: Runnable,
+        transactor: Transactor,
+        capability: TaskCapability,
+        checkpoint: Checkpoint,
+        beginning: Beginning,
+        pace: Pace,
+    ) -> None:
         self._store = store
-        self._pace = Pace(limits)
-        self._transactions = itertools.count(1)
-        self.spec = spec
-        self._capability: TaskCapability
-        self._capability, state = store.acquire_task(spec.name, shards, [spec.name])
-        self.shards = state.shards
+        self._transactor = transactor
+        self._capability = capability
+        self._checkpoint = checkpoint
+        self._pace = pace
+        self._numbers = itertools.count(1)
+        self._log = TaskLog(store.root, transactor.spec.name)
+        self.spec: TaskSpec = transactor.spec
+        self.beginning = beginning
         self.error: FlowError | None = None
-        self._log = TaskLog(store.root, spec.name)
-        with publish_epoch(store.root, spec.name, self._capability.epoch):
-            store.garbage.collect_uncommitted(spec.name)
-            remove_shards(store.root, spec.name, self.shards)
-            shutil.rmtree(progress_folder(store.root, spec.name), ignore_errors=True)
-        self._positions = current_positions(spec.inputs, spec.tick, state.positions, state.places)
-        self._places = {
-            **state.places,
-            **{each.input.state_key: place_of(spec, each) for each in spec.transforms},
-        }
-        self._tokens = dict(state.tokens)
-        self.begins = tuple(each for each in spec.inputs if state.positions and each.state_key not in self._positions)
-        rights = hold(store, spec, self._positions, self._capability)
-        self.compacted = tuple(compacted(spec.inputs, self._positions, rights))
-        fingerprints, edits = fingerprints_of(spec), edits_of(spec, state, self.upper)
-        if (fingerprints, edits) != (state.fingerprints, state.edits):
-            store.note_task(self._capability, Edited(fingerprints, edits))
-        self.edits = tuple(edit for edit in edits if edit not in state.edits)
-        self._unfit = misplaced(spec, state) or lost(spec.name, spec.inputs, spec.tick, self._positions, rights)
 
     @property
-    def upper(self) -> int:
-        """The derived collection's `upper`."""
-        return self._capability.frontiers[self.spec.name]
-
-    @property
-    def shape(self) -> Shape:
-        """How its transactions are cut."""
-        return shape_of(self.spec, self.shards)
-
-    def position(self, transform: InputSpec) -> int:
-        """The adjusted clock below which a transform has processed everything."""
-        return self._positions.get(transform.state_key, BEGINNING)
+    def shards(self) -> int:
+        """How many shards keep its state."""
+        return self._checkpoint.shards
 
     def look(self) -> Inputs:
         """What there is to read now."""
-        return look(self._store, self.spec, self._positions)
+        return look(self._store, self.spec, self._checkpoint.positions)
 
     def earliest(self, inputs: Inputs) -> int | None:
         """The least adjusted clock of a stored document that is not processed yet; None if there is none."""
-        found = [inputs.earliest(each, self.position(each)) for each in self.spec.inputs]
-        return min((each for each in found if each is not None), default=None)
+        return self._earliest(inputs, self.spec.inputs)
+
+    def _earliest(self, inputs: Inputs, specs: Sequence[InputSpec]) -> int | None:
+        clocks = [inputs.earliest(spec, self._checkpoint.position(spec)) for spec in specs]
+        return min((clock for clock in clocks if clock is not None), default=None)
 
     def earliest_cause(self, inputs: Inputs) -> int:
         """The least adjusted clock of a document, stored or still to come, that it has yet to process on its cycle."""
         return earliest_cause(self.spec.inputs, self.spec.tick, inputs.uppers, self.earliest(inputs))
 
     def waiting(self) -> list[Waiting]:
-        """What each transform still has to process."""
-        return find_waiting(self._store, self.spec, self._positions)
+        """What each input still has to process."""
+        return find_waiting(self._store, self.spec, self._checkpoint.positions)
 
-    def advance(
-        self,
-        executor: Executor,
-        inputs: Inputs,
-        frontier: Callable[[InputSpec], int],
-        progress: Callable[[int], None],
-    ) -> Committed | None:
+    def advance(self, inputs: Inputs, earliest: int, now: int, progress: Callable[[int], None]) -> Committed | None:
         """Run one transaction as far as frontiers allow.
 
         It belongs to the highest priority that has a document to process. Where none has, time moves as far as all of
         them allow: what they publish later has its own time, and no later one.
 
         Args:
-            executor: carries it out.
             inputs: what `look` has seen.
-            frontier: for a transform, the adjusted clock below which its source is final.
+            earliest: clock before which nothing is published on the task's cycle; `now` if that does not bound it.
+            now: up to which the sources are sealed.
             progress: told how many documents have been processed, with 0 to begin with; not called where there are
                 none, and only time moves.
 
@@ -160,45 +132,42 @@ class Task:
         Raises:
             FlowError: the transaction failed; nothing of it was committed.
         """
-        if self._unfit:
-            raise self._unfit
+        if self.beginning.error:
+            raise self.beginning.error
         tick = self.spec.tick
         bounds: list[int] = []
-        for level in sorted({each.priority for each in self.spec.inputs}, reverse=True):
-            transforms = [each for each in self.spec.inputs if each.priority == level]
-            bound = tick_begin(min(frontier(each) for each in transforms), tick)
-            positions = {each.index: self.position(each) for each in transforms if self.position(each) < bound}
-            found = [inputs.earliest(self.spec.inputs[index], begin) for index, begin in positions.items()]
-            first = min((each for each in found if each is not None), default=END_OF_TIME)
-            if first < bound:
-                return self._transact(executor, inputs, positions, bound, first, progress)
+        for priority in sorted({spec.priority for spec in self.spec.inputs}, reverse=True):
+            specs = [spec for spec in self.spec.inputs if spec.priority == priority]
+            frontier = min(frontier_of(spec, tick, inputs.uppers[spec.source], earliest, now) for spec in specs)
+            bound = tick_begin(frontier, tick)
+            behind = self._behind(specs, bound)
+            first = self._earliest(inputs, behind)
+            if first is not None and first < bound:
+                return self._transact(inputs, behind, bound, first, progress)
             bounds.append(bound)
         bound = min(bounds)
-        positions = {each.index: self.position(each) for each in self.spec.inputs if self.position(each) < bound}
-        return self._transact(executor, inputs, positions, bound, END_OF_TIME, progress) if positions else None
+        behind = self._behind(self.spec.inputs, bound)
+        return self._transact(inputs, behind, bound, END_OF_TIME, progress) if behind else None
+
+    def _behind(self, specs: Sequence[InputSpec], bound: int) -> list[InputSpec]:
+        """Those that have yet to go to a bound, and take part in a transaction that does."""
+        return [spec for spec in specs if self._checkpoint.position(spec) < bound]
 
     def _transact(
-        self,
-        executor: Executor,
-        inputs: Inputs,
-        positions: Mapping[int, int],
-        bound: int,
-        first: int,
-        progress: Callable[[int], None],
+        self, inputs: Inputs, behind: Sequence[InputSpec], bound: int, first: int, progress: Callable[[int], None]
     ) -> Committed:
-        tick, begin = self.spec.tick, min(positions.values())
-        reads = [inputs.read(self.spec.inputs[index], position, bound) for index, position in positions.items()]
+        tick, positions = self.spec.tick, [self._checkpoint.position(spec) for spec in behind]
+        reads = [inputs.read(spec, position, bound) for spec, position in zip(behind, positions, strict=True)]
         while True:
-            end = choose_end(reads, begin, bound, tick, self._pace.limits)
-            begins = {index: position for index, position in positions.items() if position < end}
-            plan = self._plan(inputs, begins, end)
+            end = choose_end(reads, min(positions), bound, tick, self._pace.limits)
+            transaction = self._begin(inputs, end, self._behind(behind, end))
             try:
-                committed = self._carry_out(executor, plan, progress, is_empty=first >= end)
+                committed = self._carry_out(transaction, progress, is_empty=first >= end)
             except LostError as error:
-                size = size_of(plan.reads)
+                size = size_of(transaction.reads)
                 self._pace.slow_down(size)
-                smaller = choose_end(reads, begin, bound, tick, self._pace.limits)
-                if smaller >= end or is_one_tick(plan.reads, tick):
+                smaller = choose_end(reads, min(positions), bound, tick, self._pace.limits)
+                if smaller >= end or is_one_tick(transaction.reads, tick):
                     raise LostError(
                         f"{error.message}; the transaction was as small as one can be, about {size.documents:,}"
                         f" documents of {size.bytes:,} bytes as stored",
@@ -209,72 +178,47 @@ class Task:
             self._pace.speed_up()
             return committed
 
-    def _carry_out(
-        self, executor: Executor, plan: Plan, progress: Callable[[int], None], *, is_empty: bool
-    ) -> Committed:
+    def _begin(self, inputs: Inputs, end: int, taking_part: Sequence[InputSpec]) -> Transaction:
+        return Transaction(
+            number=next(self._numbers),
+            token=str(uuid.uuid4()),
+            capability=self._capability,
+            checkpoint=self._checkpoint,
+            reads=tuple(inputs.read(spec, self._checkpoint.position(spec), end) for spec in taking_part),
+            end=end,
+            limits=self._pace.limits,
+        )
+
+    def _carry_out(self, transaction: Transaction, progress: Callable[[int], None], *, is_empty: bool) -> Committed:
         """Execute a transaction and commit it; where it is empty, only time moves."""
         begun = time.monotonic()
-        messages: list[Message] = []
+        prepared = Prepared()
         if not is_empty:
-            executor.start()
+            self._transactor.start()
             begun = time.monotonic()
             progress(0)
-            messages = executor.execute(plan, progress)
-        self._raise_first(messages)
-        commit = self._commit(plan, messages)
-        committed = Committed(commit.documents_in, commit.documents_out, time.monotonic() - begun)
-        if messages:
-            self._log.write("info", "committed", **asdict(committed), upper=format_rfc3339(self.upper))
+            prepared = self._transactor.execute(transaction, progress)
+        self._commit(transaction, prepared)
+        committed = Committed(prepared.documents_in, prepared.documents_out, time.monotonic() - begun)
+        if not is_empty:
+            upper = self._capability.frontiers.get(self.spec.name, transaction.end)
+            self._log.write("info", "committed", **asdict(committed), upper=format_rfc3339(upper))
         return committed
 
-    def _plan(self, inputs: Inputs, positions: Mapping[int, int], end: int) -> Plan:
-        reads = tuple(inputs.read(self.spec.inputs[index], begin, end) for index, begin in positions.items())
-        slices: tuple[int, ...] = ()
-        limits = self._pace.limits
-        if self.shape != "single":
-            slices = slice_borders(reads, end, self.spec.tick, self.upper, self.shards, limits)
-        return Plan(
-            spec=self.spec,
-            root=self._store.root,
-            token=str(uuid.uuid4()),
-            epoch=self._capability.epoch,
-            transaction=next(self._transactions),
-            shape=self.shape,
-            shards=self.shards,
-            tokens=self._tokens,
-            clamp=self.upper,
-            end=end,
-            reads=reads,
-            slices=slices,
-            is_small=limits.is_small(size_of(reads)),
-        )
-
-    @staticmethod
-    def _raise_first(messages: Sequence[Message]) -> None:
-        errors = [FlowError.from_json(message.error) for message in messages if message.error]
-        if errors:  # the same one whatever came first, and one that will not go away before one that may
-            raise min(errors, key=lambda error: (error.heals, orjson.dumps(error.to_json())))
-
-    def _commit(self, plan: Plan, messages: Sequence[Message]) -> TaskCommit:
-        segments = [segment for each in messages for segment in each.segments]
-        shards = {number: name for message in messages for number, name in message.shards.items()}
-        taking_part = [self.spec.inputs[read.index] for read in plan.reads]
-        positions = {**self._positions, **{transform.state_key: plan.end for transform in taking_part}}
+    def _commit(self, transaction: Transaction, prepared: Prepared) -> None:
+        specs = self.spec.inputs
+        taking_part = [specs[read.index] for read in transaction.reads]
+        checkpoint = self._checkpoint.after(taking_part, transaction.end, prepared.tokens)
         commit = TaskCommit(
-            positions=positions,
-            places=self._places,
-            shards=shards,
-            documents_in=sum(each.documents_in for each in messages),
-            documents_out=sum(each.documents for each in segments),
-            needs=needs(self.spec.inputs, self.spec.tick, positions),
+            positions=checkpoint.positions,
+            places=checkpoint.places,
+            shards=prepared.tokens,
+            documents_in=prepared.documents_in,
+            documents_out=prepared.documents_out,
+            needs=needs(specs, self.spec.tick, checkpoint.positions),
         )
-        last = max((each.clock_max for each in segments), default=BEGINNING)
-        upper = max(self.upper, plan.end, last + 1)
-        update = CollectionUpdate(self.spec.name, segments, upper)
-        self._capability = self._store.commit_task(self._capability, commit, [update])
-        self._positions = positions
-        self._tokens.update(shards)
-        return commit
+        self._capability = self._transactor.commit(transaction, prepared, commit)
+        self._checkpoint = checkpoint
 
     def fail(self, error: FlowError) -> None:
         """Record why the task stopped.
@@ -286,6 +230,10 @@ class Task:
         self._log.write("error", str(error))
         with suppress(DiskFullError, BusyError):  # then it cannot be recorded, and is only told
             self._store.note_task(self._capability, Stopped(orjson.dumps(error.to_json()).decode()))
+
+    def cancel(self) -> None:
+        """Make a transaction fail that is being executed in another thread."""
+        self._transactor.cancel()
 
     def release(self) -> None:
         """Give up the right to run."""

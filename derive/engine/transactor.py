@@ -1,11 +1,22 @@
-"""Transactors: what is done with the documents that a task reads."""
+"""Transactors: what is done with the documents that a task reads.
+
+A task reads its inputs as time allows, transaction after transaction, and goes on from its last checkpoint; all of that
+is the same for every task. What a transaction does with what is read, and where its results go, is its transactor's. A
+derivation is one: it invokes lambdas, and publishes to a collection.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from derive.engine.transaction import Prepared, Transaction
+from derive.errors import FlowError
 from derive.protocol.specs import CollectionSpec, InputSpec
+from derive.storage.metadata.capability import TaskCapability
+from derive.storage.metadata.descriptions import Edit, TaskCommit, TaskState
+from derive.time.positions import Place
 
 
 class TaskSpec(Protocol):
@@ -26,3 +37,68 @@ class TaskSpec(Protocol):
     @property
     def tick(self) -> int:
         """Length of its ticks, microseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A task that has been taken over.
+
+    Attributes:
+        capability: the right to run it, and to write for it.
+        state: what was known of it.
+        places: for each input (by `state_key`), what its position is a position in from now on.
+        fingerprints: of its parts, as in `TaskState`.
+        edits: of its parts, as in `TaskState`.
+        error: why nothing can be done for it, if nothing can.
+    """
+
+    capability: TaskCapability
+    state: TaskState
+    places: Mapping[str, Place]
+    fingerprints: Mapping[str, str] = field(default_factory=dict)
+    edits: tuple[Edit, ...] = ()
+    error: FlowError | None = None
+
+
+class Transactor(Protocol):
+    """What is done with the documents of one task."""
+
+    @property
+    def spec(self) -> TaskSpec:
+        """The task."""
+
+    def open(self) -> Opened:
+        """Take the task over from whoever ran it, who can commit nothing more, and remove what that run has left."""
+
+    def start(self) -> None:
+        """Be ready to execute; nothing happens if it is."""
+
+    def execute(self, transaction: Transaction, progress: Callable[[int], None]) -> Prepared:
+        """Carry a transaction out, up to its commit.
+
+        Args:
+            transaction: what to do.
+            progress: told now and then how many documents have been processed so far.
+
+        Raises:
+            LostError: workers were lost; with fewer documents it may succeed.
+            FlowError: it failed.
+        """
+
+    def commit(self, transaction: Transaction, prepared: Prepared, commit: TaskCommit) -> TaskCapability:
+        """Commit what was prepared, together with how far the task is.
+
+        Args:
+            transaction: what was done.
+            prepared: what came of it; nothing, if only time has moved.
+            commit: how far the task is.
+
+        Returns:
+            The right to run the task from here on.
+
+        Raises:
+            FencedError: another run has taken over.
+        """
+
+    def cancel(self) -> None:
+        """Make transactions fail that are being executed in other threads."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from derive.catalog.rules.lineage import upstream
 from derive.engine.executor import InProcessExecutor
-from derive.engine.run import Run
+from derive.engine.opening import open_run
 from derive.engine.waiting import Waiting
 from derive.errors import TaskError
 from derive.protocol.specs import CatalogSpec, TestSpec, show_offset
@@ -42,7 +42,7 @@ class VirtualTime:
         self._reads = {name: derivation.sources for name, derivation in catalog.derivations.items()}
         tasks = sorted(upstream(test.verified, self._reads)) if test.verified else None
         self.store = Store(folder, wall=lambda: self._now, durable=False)
-        self.run = Run(catalog, self.store, InProcessExecutor(), tasks=tasks, shards=SHARDS)
+        self.run = open_run(catalog, self.store, InProcessExecutor(), tasks=tasks, shards=SHARDS)
 
     def close(self) -> None:
         """Release the data folder."""

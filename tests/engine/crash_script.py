@@ -10,8 +10,8 @@ from pathlib import Path
 
 from derive.document.clock import format_rfc3339
 from derive.engine.executor import InProcessExecutor
+from derive.engine.opening import open_run
 from derive.engine.reset import reset
-from derive.engine.run import Run
 from derive.engine.split import split
 from derive.protocol.specs import CatalogSpec
 from derive.storage.compaction import compact
@@ -71,7 +71,7 @@ def ingest(number: int) -> Step:
 
 def run(catalog: CatalogSpec, store: Store) -> None:
     # What is ingested later has later clocks, so sources may be sealed no further than that.
-    work = Run(catalog, store, InProcessExecutor(), shards=2)
+    work = open_run(catalog, store, InProcessExecutor(), shards=2)
     known = store.collection("x/source")
     assert known is not None
     wall = -(-(known.upper - BASE) // 400_000) * 400_000 + BASE

@@ -20,6 +20,7 @@ from typing_extensions import override
 from derive import failpoint
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
+from derive.engine.opening import open_run
 from derive.engine.reset import reset
 from derive.engine.run import Run
 from derive.engine.split import split
@@ -96,7 +97,7 @@ class Deeds:
 
     def begin(self, store: Store, shards: int, most: int = 1_000_000, executor: InProcessExecutor | None = None) -> Run:
         limits = Limits(documents=most)
-        return Run(self.catalog, store, executor or InProcessExecutor(), shards=shards, limits=limits)
+        return open_run(self.catalog, store, executor or InProcessExecutor(), shards=shards, limits=limits)
 
     def work(self, run: Run) -> None:
         run.step()

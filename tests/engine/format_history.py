@@ -22,7 +22,7 @@ from typing import Any
 
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
-from derive.engine.run import Run
+from derive.engine.opening import open_run
 from derive.engine.split import split
 from derive.protocol.specs import CatalogSpec
 from derive.storage.ingest import Ingestion
@@ -200,7 +200,7 @@ class History:
         Ingestion(self.store, spec, clock="/at").load("history", enumerate(documents(batch), start=1))
 
     def run(self, shards: int | None = None) -> None:
-        run = Run(self.catalog, self.store, InProcessExecutor(), shards=shards)
+        run = open_run(self.catalog, self.store, InProcessExecutor(), shards=shards)
         while run.step():
             pass
         errors = [task.error for task in run.tasks.values() if task.error]

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
-from derive.engine.run import Run
+from derive.engine.opening import open_run
 from derive.shard.message import Message
 from derive.shard.plan import Plan
 from derive.shard.progress import Progress
@@ -62,7 +62,7 @@ def peak(text: str, count: int) -> int:
         documents = ((n, {"id": n, "text": f"{n:0200}"}) for n in range(1, count + 1))
         Ingestion(store, catalog.collections["t/source"]).load("test", documents)
         wall += 60 * SECOND
-        run = Run(catalog, store, LittleMemory(), shards=1)
+        run = open_run(catalog, store, LittleMemory(), shards=1)
         run.step()
         assert [task.error for task in run.tasks.values()] == [None]
         run.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -112,7 +113,9 @@ def test_a_damaged_source_is_found_by_looking_at_what_waits(tmp_path: Path) -> N
     [middle] = files_of(world, "d/middle")
     middle.write_bytes(b"garbage")
     run = world.run()
-    run.tasks["d/late"]._positions = {run.tasks["d/late"].spec.inputs[0].state_key: world.wall + HOUR - 5_000_000}
+    late = run.tasks["d/late"]
+    positions = {late.spec.inputs[0].state_key: world.wall + HOUR - 5_000_000}
+    late._checkpoint = replace(late._checkpoint, positions=positions)
 
     assert run.waiting() == []
     assert isinstance(run.tasks["d/late"].error, SegmentError)

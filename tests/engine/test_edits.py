@@ -53,7 +53,7 @@ def told(world: World) -> list[str]:
     run.step()
     run.close()
     assert [task.error for task in run.tasks.values()] == [None]
-    return [edit.message for edit in run.tasks["e/copies"].edits]
+    return [edit.message for edit in run.tasks["e/copies"].beginning.edits]
 
 
 def shown(world: World) -> list[tuple[str, int | None]]:

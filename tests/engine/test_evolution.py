@@ -172,7 +172,7 @@ def test_transforms_come_and_go_and_state_stays(shards: int, tmp_path: Path) -> 
     add(both, 1)
     run = both.run()
     # The new one reads from the start; what it publishes of the past cannot be earlier than what is final.
-    assert [each.name for each in run.tasks["e/counts"].begins] == ["again"]
+    assert [each.name for each in run.tasks["e/counts"].beginning.again] == ["again"]
     run.step()
     run.close()
     assert counted(both) == [3, 606]
@@ -186,7 +186,7 @@ def test_transforms_come_and_go_and_state_stays(shards: int, tmp_path: Path) -> 
     add(back, 3)
     run = back.run()
     # It was never forgotten, so it goes on where it was.
-    assert run.tasks["e/counts"].begins == ()
+    assert run.tasks["e/counts"].beginning.again == ()
     run.step()
     run.close()
     assert counted(back) == [3, 606, 609, 1212]
@@ -260,7 +260,7 @@ def test_another_source_is_read_from_its_start(tmp_path: Path) -> None:
     changed = world_of(tmp_path, text, world.wall)
 
     run = changed.run()
-    assert [each.name for each in run.tasks["e/counts"].begins] == ["count"]
+    assert [each.name for each in run.tasks["e/counts"].beginning.again] == ["count"]
     run.step()
     run.close()
     assert [json.loads(row[3]) for row in changed.rows("e/counts")][1:] == [

@@ -20,6 +20,7 @@ from derive import failpoint
 from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.engine.executor import InProcessExecutor
+from derive.engine.opening import open_run
 from derive.engine.reset import reset
 from derive.engine.run import Run
 from derive.engine.split import split
@@ -97,7 +98,7 @@ def test_a_run_knows_what_the_older_committed_until_it_took_over(world: World, s
     older = world.run(shards=shards)
     store = Interrupted(world, older.step)
 
-    newer = Run(world.catalog, store, InProcessExecutor())
+    newer = open_run(world.catalog, store, InProcessExecutor())
     newer.step()
     assert sorted(counts(world)) == sorted(TWO_BATCHES[:3])
     add(world, 1)
@@ -146,9 +147,6 @@ def test_a_superseded_run_does_not_say_that_the_task_failed(world: World) -> Non
 
 def test_a_transaction_of_the_older_is_not_in_the_way_of_the_newer(world: World) -> None:
     """The older has prepared state and written segments when it is superseded; none of it stays."""
-    older = world.run(shards=2)
-    task = older.tasks["f/counts"]
-    commit = task._store.commit_task
     newer = None
 
     class TakenOver(Store):
@@ -157,9 +155,10 @@ def test_a_transaction_of_the_older_is_not_in_the_way_of_the_newer(world: World)
             nonlocal newer
             if newer is None:
                 newer = same_folder(world).run()
-            return commit(*arguments, **named)  # type: ignore[arg-type]
+            return super().commit_task(*arguments, **named)  # type: ignore[arg-type]
 
-    task._store = TakenOver(world.root, wall=lambda: world.wall, durable=False)
+    store = TakenOver(world.root, wall=lambda: world.wall, durable=False)
+    older = open_run(world.catalog, store, InProcessExecutor(), shards=2)
     with pytest.raises(FencedError):
         older.step()
     assert newer is not None

@@ -20,7 +20,7 @@ from random_catalogs import BASE, SECOND, SOURCE, catalogs, histories
 from derive.catalog import load
 from derive.document.clock import format_rfc3339, parse_rfc3339
 from derive.engine.executor import InProcessExecutor
-from derive.engine.run import Run
+from derive.engine.opening import open_run
 from derive.engine.split import split
 from derive.spark.executor import SparkExecutor
 from derive.storage.compaction import compact
@@ -68,7 +68,7 @@ def pieces(documents: Documents, data: st.DataObject) -> list[tuple[Documents, i
 
 def run_tasks(world: World, tasks: set[str] | None, shards: int, limits: Limits | None = None) -> None:
     names = sorted(tasks) if tasks else None
-    run = Run(world.catalog, world.store, InProcessExecutor(), tasks=names, shards=shards, limits=limits)
+    run = open_run(world.catalog, world.store, InProcessExecutor(), tasks=names, shards=shards, limits=limits)
     run.step()
     run.close()
     assert [task.error for task in run.tasks.values() if task.error] == []

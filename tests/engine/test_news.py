@@ -14,7 +14,7 @@ from conftest import World, write_catalog
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
 from derive.engine.news import IDLE
-from derive.engine.run import Run
+from derive.engine.opening import open_run
 from derive.engine.scheduler import Scheduler
 from derive.errors import FencedError
 from derive.storage.store import Store
@@ -73,7 +73,7 @@ class Life:
             durable=False,
             elapsed=lambda: ("this", self.wall - BASE),
         )
-        self.run = Run(catalog, self.store, InProcessExecutor(), shards=1)
+        self.run = open_run(catalog, self.store, InProcessExecutor(), shards=1)
         self.reader = apsw.Connection(str(self.folder / "data" / "metadata.db"))
         self.version = 0
 

@@ -10,8 +10,8 @@ from conftest import World, write_catalog
 from failing_executor import FailsFirst
 
 from derive.catalog import load
+from derive.engine.opening import open_run
 from derive.engine.reset import reset
-from derive.engine.run import Run
 from derive.engine.split import split
 from derive.errors import StorageError, TaskError, UsageError
 from derive.shard.state import task_folder
@@ -77,7 +77,7 @@ def test_what_heals_is_tried_again_after_a_pause_that_grows(tmp_path: Path, monk
     now = 0.0
     monkeypatch.setattr("derive.engine.run.time.monotonic", lambda: now)
     executor = FailsFirst(times=3)
-    run = Run(world.catalog, world.store, executor)
+    run = open_run(world.catalog, world.store, executor)
     failures = []
     for now in (0.0, 0.9, 1.0, 2.9, 3.0, 6.9, 7.0):
         run.step()
@@ -254,7 +254,7 @@ def test_new_renamed_and_backfilled_transforms_read_from_the_start(
     changed.wall = world.wall + 10_000_000
     run = changed.run()
 
-    assert [each.name for each in run.tasks["r/whole"].begins] == begins
+    assert [each.name for each in run.tasks["r/whole"].beginning.again] == begins
     run.step()
     run.close()
     times = [row[3] for row in changed.rows("r/whole")]

@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
+from derive.engine.opening import open_run
 from derive.engine.run import Run
 from derive.engine.scheduler import Scheduler
 from derive.errors import FencedError, TaskError
@@ -218,7 +219,7 @@ def test_a_cycle_waits_for_what_is_still_to_come_from_outside(tmp_path: Path) ->
     rest(undisturbed, undisturbed.run())
 
     world = world_of(tmp_path, "other", CYCLE)
-    rest(world, Run(world.catalog, world.store, InProcessExecutor(), tasks=["s/ping", "s/pong"]))
+    rest(world, open_run(world.catalog, world.store, InProcessExecutor(), tasks=["s/ping", "s/pong"]))
     assert world.rows("s/ping") == []
     rest(world, world.run())
 

@@ -102,7 +102,7 @@ def test_a_new_transform_begins_with_what_was_compacted(tmp_path: Path) -> None:
     world.catalog = load(write_catalog(tmp_path, CATALOG.replace("MORE\n", MORE.lstrip("\n"))))
 
     run = world.run()
-    told = [(transform.name, since) for transform, since in run.tasks["n/totals"].compacted]
+    told = [(transform.name, since) for transform, since in run.tasks["n/totals"].beginning.compacted]
     run.close()
     second(world)
 

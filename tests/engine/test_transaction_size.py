@@ -13,8 +13,9 @@ from typing_extensions import override
 from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.engine.executor import InProcessExecutor
-from derive.engine.run import Run, Silent
-from derive.engine.task import Committed
+from derive.engine.observer import Silent
+from derive.engine.opening import open_run
+from derive.engine.transaction import Committed
 from derive.errors import FrontierError
 from derive.storage.metadata.descriptions import TaskCommit
 from derive.time.limits import Limits
@@ -64,7 +65,7 @@ def test_a_backlog_is_cut_into_transactions_of_the_greatest_size(
         first += count
     sizes = Sizes()
 
-    run = Run(world.catalog, world.store, InProcessExecutor(), observer=sizes, limits=Limits(documents=most))
+    run = open_run(world.catalog, world.store, InProcessExecutor(), observer=sizes, limits=Limits(documents=most))
     while run.step():
         pass
     run.close()

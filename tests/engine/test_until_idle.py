@@ -14,7 +14,7 @@ from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.engine import run as run_module
 from derive.engine.executor import InProcessExecutor
-from derive.engine.run import Run
+from derive.engine.opening import open_run
 
 LOOP = """
 collections:
@@ -67,7 +67,7 @@ def test_part_of_a_cycle_does_not_run_ahead_of_the_rest(tmp_path: Path, without:
     if without is None:
         part = loop_of(tmp_path)
         for name in ("r/pong", "r/ping"):
-            run = Run(part.catalog, part.store, InProcessExecutor(), tasks=[name])
+            run = open_run(part.catalog, part.store, InProcessExecutor(), tasks=[name])
             run.step()
             run.close()
     else:
@@ -82,7 +82,7 @@ def test_part_of_a_cycle_does_not_run_ahead_of_the_rest(tmp_path: Path, without:
 
 def test_until_idle_ends_where_others_do_not_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = loop_of(tmp_path)
-    run = Run(world.catalog, world.store, InProcessExecutor(), tasks=["r/both"])
+    run = open_run(world.catalog, world.store, InProcessExecutor(), tasks=["r/both"])
     naps: list[float] = []
 
     def nap(seconds: float) -> None:

@@ -1,0 +1,136 @@
+"""Derivations: the transactor that invokes lambdas, and publishes what they return to a collection."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import orjson
+
+from derive.engine.edits import edits_of, fingerprints_of
+from derive.engine.executor import Executor
+from derive.engine.shape import shape_of
+from derive.engine.transaction import Prepared, Transaction
+from derive.engine.transactor import Opened
+from derive.errors import FlowError, TaskError
+from derive.protocol.specs import DerivationSpec, TransformSpec
+from derive.shard.message import Message
+from derive.shard.plan import Plan
+from derive.shard.progress import progress_folder
+from derive.shard.state import publish_epoch, remove_shards
+from derive.storage.metadata.capability import TaskCapability
+from derive.storage.metadata.descriptions import CollectionUpdate, TaskCommit, TaskState
+from derive.storage.roles import Runnable
+from derive.time.extent import size_of, slice_borders
+from derive.time.frontier import BEGINNING
+from derive.time.positions import Place, offset_of
+
+
+@dataclass(frozen=True, slots=True)
+class Derivation:
+    """The transactor of one derivation.
+
+    Attributes:
+        store: the data folder.
+        executor: carries transactions out.
+        spec: the derivation.
+        shards: how many shards it gets if it has never run.
+    """
+
+    store: Runnable
+    executor: Executor
+    spec: DerivationSpec
+    shards: int
+
+    def open(self) -> Opened:
+        """Take it over, and remove files and state that runs before have left and that nobody knows."""
+        store, spec = self.store, self.spec
+        capability, state = store.acquire_task(spec.name, self.shards, [spec.name])
+        with publish_epoch(store.root, spec.name, capability.epoch):
+            store.garbage.collect_uncommitted(spec.name)
+            remove_shards(store.root, spec.name, state.shards)
+            shutil.rmtree(progress_folder(store.root, spec.name), ignore_errors=True)
+        return Opened(
+            capability=capability,
+            state=state,
+            places={transform.input.state_key: place_of(spec, transform) for transform in spec.transforms},
+            fingerprints=fingerprints_of(spec),
+            edits=edits_of(spec, state, capability.frontiers[spec.name]),
+            error=_misplaced(spec, state),
+        )
+
+    def start(self) -> None:
+        """Start the executor."""
+        self.executor.start()
+
+    def execute(self, transaction: Transaction, progress: Callable[[int], None]) -> Prepared:
+        """Have workers invoke lambdas, and write what follows."""
+        messages = self.executor.execute(self._plan(transaction), progress)
+        _raise_first(messages)
+        return Prepared(
+            documents_in=sum(message.documents_in for message in messages),
+            segments=tuple(segment for message in messages for segment in message.segments),
+            tokens={number: name for message in messages for number, name in message.shards.items()},
+        )
+
+    def _plan(self, transaction: Transaction) -> Plan:
+        checkpoint, reads, limits = transaction.checkpoint, transaction.reads, transaction.limits
+        shape = shape_of(self.spec, checkpoint.shards)
+        upper = transaction.capability.frontiers[self.spec.name]
+        slices: tuple[int, ...] = ()
+        if shape != "single":
+            slices = slice_borders(reads, transaction.end, self.spec.tick, upper, checkpoint.shards, limits)
+        return Plan(
+            spec=self.spec,
+            root=self.store.root,
+            token=transaction.token,
+            epoch=transaction.capability.epoch,
+            transaction=transaction.number,
+            shape=shape,
+            shards=checkpoint.shards,
+            tokens=checkpoint.tokens,
+            clamp=upper,
+            end=transaction.end,
+            reads=reads,
+            slices=slices,
+            is_small=limits.is_small(size_of(reads)),
+        )
+
+    def commit(self, transaction: Transaction, prepared: Prepared, commit: TaskCommit) -> TaskCapability:
+        """Commit segments, state, checkpoint and `upper` together."""
+        name, capability = self.spec.name, transaction.capability
+        last = max((segment.clock_max for segment in prepared.segments), default=BEGINNING)
+        upper = max(capability.frontiers[name], transaction.end, last + 1)
+        return self.store.commit_task(capability, commit, [CollectionUpdate(name, prepared.segments, upper)])
+
+    def cancel(self) -> None:
+        """Cancel what the executor is at."""
+        self.executor.cancel()
+
+
+def place_of(spec: DerivationSpec, transform: TransformSpec) -> Place:
+    """What the position of a transform is a position in."""
+    shuffle = transform.shuffle
+    ways = {"any": "any", "key": f"key [{', '.join(shuffle.key)}]", "lambda": shuffle.script and shuffle.script.text}
+    return Place(transform.input.source, offset_of(transform.input, spec.tick), ways[shuffle.kind] or "")
+
+
+def _misplaced(spec: DerivationSpec, state: TaskState) -> TaskError | None:
+    """The error of a task whose shards would look for state that others of them keep."""
+    for transform in spec.transforms:
+        before, now = state.places.get(transform.input.state_key), place_of(spec, transform)
+        if state.shards > 1 and state.tokens and before and before.shuffle and before.shuffle != now.shuffle:
+            return TaskError(
+                f"'{transform.name}' of '{spec.name}' was shuffled by {before.shuffle}, and is now shuffled by"
+                f" {now.shuffle}: what its {state.shards} shards keep lies where the first one put it",
+                position=transform.position,
+                hint=f"shuffle as before, or start over: flowctl reset --task {spec.name}",
+            )
+    return None
+
+
+def _raise_first(messages: Sequence[Message]) -> None:
+    errors = [FlowError.from_json(message.error) for message in messages if message.error]
+    if errors:  # the same one whatever came first, and one that will not go away before one that may
+        raise min(errors, key=lambda error: (error.heals, orjson.dumps(error.to_json())))

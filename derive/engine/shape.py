@@ -1,0 +1,25 @@
+"""The shape of a derivation: how many shards it has, and how its transactions are cut."""
+
+from __future__ import annotations
+
+from derive.protocol.installed import find_runtime
+from derive.protocol.specs import DerivationSpec
+from derive.shard.plan import Shape
+
+
+def default_shards(spec: DerivationSpec, cores: int) -> int:
+    """Shards of a task that has never run: one if it reads itself, so that it can feed back in memory."""
+    return 1 if any(read.source == spec.name for read in spec.inputs) else cores
+
+
+def keeps_state(spec: DerivationSpec) -> bool:
+    """Whether documents can meet one another in the lambdas: through a key, through state, or through feedback."""
+    state = find_runtime(spec.connector).keeps_state(spec)
+    return state or any(transform.shuffle.kind != "any" or transform.input.feedback for transform in spec.transforms)
+
+
+def shape_of(spec: DerivationSpec, shards: int) -> Shape:
+    """How transactions of this task are cut."""
+    if not keeps_state(spec):
+        return "slices"
+    return "single" if shards == 1 else "sharded"
