@@ -113,7 +113,7 @@ def read_command(
     show = _with_uuid if uuid else _as_it_is
     with _until_unread(), ExitStack() as stack:
         while follow and not is_data_folder(folder):
-            _wait()
+            _check_output(_POLL_MILLISECONDS)
         store = stack.enter_context(closing(open_store(folder, reading=True)))
         if follow:
             _follow(store, spec, options, show, in_stream=progress)
@@ -172,7 +172,7 @@ def _follow(
     printed = 0
     upper: int | None = None
     try:
-        with closing(subscribe_at(store, spec, options, _wait)) as updates:
+        with closing(subscribe_at(store, spec, options, _check_output)) as updates:
             for update in updates:
                 if not isinstance(update, int):
                     sys.stdout.writelines(show(*row) for row in update.tuples())
@@ -200,8 +200,8 @@ def _until_unread() -> Iterator[None]:
         raise click.exceptions.Exit(0) from None
 
 
-def _wait() -> None:
-    """Wait for a moment, and notice if standard output has been closed.
+def _check_output(milliseconds: int = 0) -> None:
+    """Notice if standard output has been closed, or is within so long.
 
     Raises:
         BrokenPipeError: standard output is a pipe whose other end is closed.
@@ -211,7 +211,7 @@ def _wait() -> None:
     sys.stdout.flush()
     poll = select.poll()
     poll.register(sys.stdout.fileno(), 0)  # errors are always reported
-    if any(event & select.POLLERR for _, event in poll.poll(_POLL_MILLISECONDS)):
+    if any(event & select.POLLERR for _, event in poll.poll(milliseconds)):
         raise BrokenPipeError
 
 

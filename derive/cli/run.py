@@ -134,7 +134,7 @@ def _forever(run: Run, scheduler: Scheduler) -> None:
         if time.monotonic() - tidied > _TIDY_SECONDS:
             run.tidy()
             tidied = time.monotonic()
-        time.sleep(_POLL_SECONDS)
+        run.wait(_POLL_SECONDS)
 
 
 def _tell_new(run: Run) -> None:

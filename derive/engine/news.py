@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from derive.storage.changes import Mark
 from derive.storage.roles import Sealable
 from derive.time.frontier import tick_end
 
@@ -30,12 +31,12 @@ class News:
         self._tick = min(ticks, default=0)
         self._due: dict[Collection[str], int] = {}
         self._looked: int | None = None
-        self._version = 0
+        self._mark = Mark(0, 0)
         self._now = 0
 
     def look(self) -> None:
         """Begin to look: what other processes commit from here on is news."""
-        self._version = self._store.version()
+        self._mark = self._store.changes.mark()
         _, self._looked = self._store.timeline.elapsed()
 
     def sealed(self, now: int) -> None:
@@ -57,10 +58,15 @@ class News:
     def is_any(self) -> bool:
         """Whether there may be something to do since the last look."""
         _, elapsed = self._store.timeline.elapsed()
-        if self._looked is None or elapsed - self._looked >= IDLE or self._store.version() != self._version:
+        changed = self._store.changes.mark().others != self._mark.others
+        if self._looked is None or elapsed - self._looked >= IDLE or changed:
             return True
         due = min(list(self._due.values()), default=None)
         if due is None:
             return False
         # What was due already waits for another derivation, which goes on at the end of a tick.
         return self._store.timeline.present() >= (due if due > self._now else tick_end(self._now, self._tick))
+
+    def wait(self, seconds: float) -> None:
+        """Wait for so long, or until another process commits something."""
+        self._store.changes.wait(self._mark, seconds, own=False)

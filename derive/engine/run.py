@@ -89,6 +89,10 @@ class Run:
             for name, task in self.tasks.items()
         )
 
+    def wait(self, seconds: float) -> None:
+        """Wait for so long, or until another process commits something after the sources were sealed last."""
+        self._news.wait(seconds)
+
     def renew(self) -> None:
         """Keep the right to write of tasks that have been in a transaction for long."""
         self._store.renew_tasks()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from derive.protocol.specs import CollectionSpec, SelectorSpec
+from derive.storage.changes import Changes
 from derive.storage.garbage import Garbage
 from derive.storage.history import History
 from derive.storage.leases import Leases
@@ -61,6 +62,10 @@ class Readable(View, Protocol):
     @property
     def leases(self) -> Leases:
         """Rights to read."""
+
+    @property
+    def changes(self) -> Changes:
+        """Tells that something was committed."""
 
 
 class Writable(Folder, Protocol):
@@ -126,8 +131,9 @@ class Sealable(Folder, Protocol):
     def renew_tasks(self) -> None:
         """Extend the leases of all tasks that this process runs."""
 
-    def version(self) -> int:
-        """Differs from what it was before once another process has committed something."""
+    @property
+    def changes(self) -> Changes:
+        """Tells that something was committed."""
 
 
 class Kept(Readable, Protocol):

@@ -17,6 +17,7 @@ import apsw
 from derive.document.clock import format_rfc3339
 from derive.errors import FrontierError
 from derive.protocol.specs import CollectionSpec, SelectorSpec
+from derive.storage.changes import Changes
 from derive.storage.garbage import Garbage
 from derive.storage.history import History
 from derive.storage.leases import Leases
@@ -77,6 +78,7 @@ class Store:
         rights: rights of tasks to read.
         history: what compaction changes.
         garbage: what lies in the folder beside what is part of a collection.
+        changes: tells whoever waits that something was committed.
     """
 
     def __init__(
@@ -96,10 +98,7 @@ class Store:
         self.rights = Rights(self._metadata)
         self.history = History(self._metadata)
         self.garbage = Garbage(root, self._metadata)
-
-    def version(self) -> int:
-        """Differs from what it was before once another process has committed something."""
-        return self._metadata.version()
+        self.changes = Changes(self._metadata)
 
     def close(self) -> None:
         """Release the metadata database."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator
 
 from derive.errors import FencedError, SegmentMissingError
 from derive.protocol.specs import CollectionSpec
+from derive.storage.changes import Mark
 from derive.storage.contents import ReadOptions, read_between
 from derive.storage.metadata.capability import RENEW_SECONDS
 from derive.storage.roles import Readable
@@ -14,9 +15,12 @@ from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.rows import ReadRows
 from derive.time.frontier import BEGINNING
 
+_IDLE_SECONDS = 0.2
+"""How often whoever subscribes is told that there is nothing new."""
+
 
 def subscribe_at(
-    store: Readable, spec: CollectionSpec, options: ReadOptions, pause: Callable[[], None]
+    store: Readable, spec: CollectionSpec, options: ReadOptions, is_idle: Callable[[], None]
 ) -> Generator[ReadRows | int]:
     """Updates of a collection from a time on, those that come as well as those that are there, without an end.
 
@@ -24,7 +28,8 @@ def subscribe_at(
         store: holds it, or will.
         spec: the collection.
         options: from when on, and which logical partitions; it has no `as_of`.
-        pause: is called when there is nothing new; it may raise to end the subscription.
+        is_idle: is called when there is nothing new, and now and then while that is so; it may raise to end the
+            subscription.
 
     Yields:
         Rows as `read_rows` does, and now and then a frontier: every update with a clock below it has been handed on. A
@@ -34,8 +39,11 @@ def subscribe_at(
         FrontierError: what the collection held at `options.since` was compacted.
         FencedError: the collection was reset.
     """
-    while store.collection(spec.name) is None:
-        pause()
+    while True:
+        mark = store.changes.mark()
+        if store.collection(spec.name) is not None:
+            break
+        _wait(store, mark, is_idle)
     frontier = max(BEGINNING, options.since or BEGINNING)
     capability = store.leases.lease(spec.name, None if options.since is None else frontier)
     renewed = time.monotonic()
@@ -44,9 +52,10 @@ def subscribe_at(
             if frontier > capability.frontier and time.monotonic() - renewed > RENEW_SECONDS:
                 capability = store.leases.downgrade(capability, frontier)
                 renewed = time.monotonic()
+            mark = store.changes.mark()
             upper = store.leases.upper(capability)
             if upper <= frontier:
-                pause()
+                _wait(store, mark, is_idle)
                 continue
             read = read_between(store, spec, options.selector, frontier, upper)
             try:
@@ -57,3 +66,10 @@ def subscribe_at(
                 raise FencedError(f"'{spec.name}' was reset while it was read", hint="run the command again") from exc
             frontier = upper
             yield frontier
+
+
+def _wait(store: Readable, mark: Mark, is_idle: Callable[[], None]) -> None:
+    """Wait until something is committed after a mark."""
+    is_idle()
+    while not store.changes.wait(mark, _IDLE_SECONDS):
+        is_idle()

@@ -222,6 +222,7 @@ class Metadata:
     Attributes:
         can_write: whether anything can be kept in it.
         guard: as above.
+        commits: how many there were on this connection.
     """
 
     def __init__(
@@ -236,7 +237,9 @@ class Metadata:
         self.path = path
         self.can_write = access == "write"
         self.guard = guard
+        self.commits = 0
         self._turn = threading.RLock()
+        self._committed = threading.Condition()
         with _of_flowctl(path):
             self._db = (
                 _connect_to_read(path)
@@ -294,6 +297,9 @@ class Metadata:
                     self._db.execute("ROLLBACK")
                 raise
             reach("metadata.committed")
+        with self._committed:
+            self.commits += 1
+            self._committed.notify_all()
 
     @contextmanager
     def snapshot(self) -> Iterator[apsw.Connection]:
@@ -312,6 +318,11 @@ class Metadata:
         with self._turn, _of_flowctl(self.path):
             version: int = self._db.execute("PRAGMA data_version").get
         return version
+
+    def wait(self, commits: int, seconds: float) -> None:
+        """Wait until there are other than so many commits on this connection, or so long."""
+        with self._committed:
+            self._committed.wait_for(lambda: self.commits != commits, seconds)
 
     def close(self) -> None:
         """Close the connection."""
