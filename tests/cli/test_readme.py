@@ -1,4 +1,4 @@
-"""The README cannot lie: its catalog passes its own tests, and the files it names exist."""
+"""The README and its like cannot lie: its catalog passes its own tests, and the files that they name exist."""
 
 import re
 from pathlib import Path
@@ -20,12 +20,22 @@ def test_the_catalog_of_the_readme_passes_its_test(tmp_path: Path) -> None:
     assert [(each.test.name, each.failure) for each in results] == [("shop/tests/spending", None)]
 
 
-@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "docs/typescript.md"])
+@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/typescript.md"])
 def test_named_files_exist(document: str) -> None:
     text = (REPOSITORY / document).read_text(encoding="utf-8")
-    named = {REPOSITORY / name for name in re.findall(r"`((?:derive|connectors|tests)/[\w/]+\.py)`", text)}
+    folders = "derive|connectors|tests|docs|examples|bench"
+    named = {REPOSITORY / name for name in re.findall(rf"`((?:{folders})/[\w./-]*)`", text)}
     links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link]
     named |= {(REPOSITORY / document).parent / link for link in links if link}
 
     assert named
-    assert [each for each in sorted(named) if not each.exists()] == []
+    assert [path for path in sorted(named) if not path.exists()] == []
+
+
+def test_the_page_of_the_architecture_names_what_is_there() -> None:
+    text = (REPOSITORY / "docs/architecture.md").read_text(encoding="utf-8")
+    named = re.findall(r"`([\w.]+)`\s+(?:in|of)\s+`((?:derive|connectors)/[\w/]+\.py)`", text)
+
+    assert len(named) > 3
+    for name, path in named:
+        assert re.search(rf"\b(def|class) {name.rpartition('.')[2]}\b", (REPOSITORY / path).read_text("utf-8")), name
