@@ -45,8 +45,8 @@ def edits_of(spec: DerivationSpec, state: TaskState, upper: int | None = None) -
     names = {_name(key) for key in now}
     begun_again = {_name(key) for key in now if key not in before}
     remembered = [edit for edit in state.edits if _name(edit.part) not in begun_again]
-    found = [replace(edit, at=upper) for edit in _compare(spec, now, before, names)]
-    return (*remembered, *found)
+    new = [replace(edit, at=upper) for edit in _compare(spec, now, before, names)]
+    return (*remembered, *new)
 
 
 def _compare(

@@ -44,7 +44,7 @@ class InProcessExecutor:
         messages = [
             message for number in range(plan.tasks) for message in run_alone(plan, number, next(self._attempts))
         ]
-        progress(sum(each.documents_in for each in messages))
+        progress(sum(message.documents_in for message in messages))
         return messages
 
     def cancel(self) -> None:

@@ -18,11 +18,7 @@ def readers_of(catalog: CatalogSpec, store: Kept, names: Sequence[str]) -> list[
     grown = True
     while grown:
         before = len(reached)
-        reached |= {
-            name
-            for name, spec in catalog.derivations.items()
-            if not reached.isdisjoint(each.source for each in spec.inputs)
-        }
+        reached |= {name for name, spec in catalog.derivations.items() if not reached.isdisjoint(spec.sources)}
         grown = len(reached) > before
     return [
         name for name in catalog.derivations if name in reached and name not in names and store.task(name) is not None

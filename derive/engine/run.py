@@ -1,7 +1,6 @@
-"""Running a catalog: seal the sources, then let each derivation go as far as time allows, sources before readers.
+"""Running a catalog: seal the sources, then let each task go as far as time allows, sources before readers.
 
-Derivations that read one another form a cycle. On a cycle nothing can be published before the earliest document that
-any of them has yet to process, so empty ticks are skipped, and each tick that is not empty is a transaction of its own.
+Tasks that read one another form a cycle, and go on together.
 """
 
 from __future__ import annotations
@@ -14,8 +13,9 @@ from dataclasses import replace
 from derive.engine.inputs import Inputs
 from derive.engine.news import News
 from derive.engine.observer import Observer, Silent
+from derive.engine.retries import Retries
 from derive.engine.task import Task
-from derive.engine.waiting import Waiting
+from derive.engine.waiting import Waiting, find_blamed
 from derive.errors import (
     BusyError,
     DiskFullError,
@@ -38,8 +38,6 @@ _HELD_SECONDS = 0.1
 _WORTH_COMPACTING = 32
 """How many small segments in a row a continuous run merges."""
 
-_FIRST_RETRY_SECONDS, _LAST_RETRY_SECONDS = 1.0, 60.0
-
 
 class Run:
     """The tasks of a catalog, at work; `open_run` opens one.
@@ -49,6 +47,7 @@ class Run:
         store: where it lives.
         tasks: those that run, by name.
         observer: is told what happens.
+        retries: says when a task that has failed is tried again.
 
     Attributes:
         tasks: those that run, by name.
@@ -56,7 +55,12 @@ class Run:
     """
 
     def __init__(
-        self, catalog: CatalogSpec, store: Operable, tasks: Mapping[str, Task], observer: Observer | None = None
+        self,
+        catalog: CatalogSpec,
+        store: Operable,
+        tasks: Mapping[str, Task],
+        observer: Observer | None = None,
+        retries: Retries | None = None,
     ) -> None:
         self._catalog = catalog
         self._store = store
@@ -65,7 +69,7 @@ class Run:
         self.cycles: list[tuple[str, ...]] = []
         self._absent: dict[tuple[str, ...], tuple[str, ...]] = {}  # who is on a cycle and does not run
         self._stopped = False
-        self._retries: dict[str, tuple[float, float]] = {}  # when to try again, after how many seconds
+        self._retries = retries or Retries()
         self._sealable = [name for name in catalog.collections if name not in catalog.derivations]
         others = [(name,) for name in tasks if name not in catalog.derivations]
         for members in (*catalog.cycles, *others):
@@ -85,8 +89,7 @@ class Run:
     def has_news(self) -> bool:
         """Whether there may be something to do since `seal` was called last."""
         return self._news.is_any() or any(
-            task.error and task.error.heals and time.monotonic() >= self._retries[name][0]
-            for name, task in self.tasks.items()
+            task.error and task.error.heals and self._retries.is_due(name) for name, task in self.tasks.items()
         )
 
     def wait(self, seconds: float) -> None:
@@ -168,7 +171,7 @@ class Run:
         """Whether a task is well, or its error may have healed by now and has waited its time."""
         if task.error is None:
             return True
-        if not task.error.heals or time.monotonic() < self._retries[task.spec.name][0]:
+        if not task.error.heals or not self._retries.is_due(task.spec.name):
             return False
         task.error = None
         return True
@@ -180,7 +183,7 @@ class Run:
             done = task.advance(inputs, earliest, now, lambda count: self._observer.working(name, count))
         if done is None:
             return False
-        self._retries.pop(name, None)
+        self._retries.succeed(name)
         self._observer.committed(name, done)
         return True
 
@@ -202,30 +205,29 @@ class Run:
         name = task.spec.name
         task.fail(error)
         if error.heals:
-            pause = min(2 * self._retries.get(name, (0.0, _FIRST_RETRY_SECONDS / 2))[1], _LAST_RETRY_SECONDS)
-            self._retries[name] = (time.monotonic() + pause, pause)
+            self._retries.postpone(name)
         self._observer.failed(name, error)
 
     def waiting(self) -> list[Waiting]:
         """What is stored and not processed yet."""
-        found: list[Waiting] = []
+        waiting: list[Waiting] = []
         for task in self.tasks.values():
             if not task.error:
                 with self._stopping(task):
-                    found += task.waiting()
-        return found
+                    waiting += task.waiting()
+        return waiting
 
     def until_idle(self, step: Callable[[], bool] | None = None) -> list[Waiting]:
         """Run until everything ingested before now is processed, and what it caused by feedback.
 
         A tick ends before it is processed, so this may wait for the end of the present one. It does not wait for
-        derivations that have failed or are not part of this run.
+        tasks that have failed or are not part of this run.
 
         Args:
             step: runs every task as far as it goes, and returns whether anything moved; None for one after the other.
 
         Returns:
-            What still waits, for a read delay or for such a derivation.
+            What still waits, for a read delay or for such a task.
         """
         start = self._store.timeline.read()
         while True:
@@ -233,10 +235,10 @@ class Run:
             waiting = self.waiting()
             if not moved:
                 waiting = self._tell_behind(waiting)
-            soon = [each for each in waiting if each.behind is None and self._is_due(each, start)]
+            soon = [documents for documents in waiting if documents.behind is None and self._is_due(documents, start)]
             if not soon:
                 return waiting
-            due = min(tick_end(each.due, self.tasks[each.task].spec.tick) for each in soon)
+            due = min(tick_end(documents.due, self.tasks[documents.task].spec.tick) for documents in soon)
             pause = (due - self._store.timeline.present()) / 1e6
             if pause > 0:
                 time.sleep(min(pause, 1.0))
@@ -244,38 +246,29 @@ class Run:
                 time.sleep(_HELD_SECONDS)  # somebody ingests, or a tick has ended just now
 
     def _tell_behind(self, waiting: list[Waiting]) -> list[Waiting]:
-        """Say of documents which derivation they wait for, where that is one that does not go on by itself."""
-        # Derivations that do not go on, and which is to blame.
-        standing = {
-            name: name for name in self._catalog.derivations if name not in self.tasks or self.tasks[name].error
-        }
+        """Say of documents which task they wait for, where that is one that does not go on by itself."""
+        stopped = [name for name in self._catalog.derivations if name not in self.tasks or self.tasks[name].error]
         for name in self._sealable:  # a run of another catalog may derive it, and have failed at that
             state = self._store.task(name)
             if state is not None and state.error:
-                standing[name] = name
-        count = -1
-        while count < len(standing):
-            count = len(standing)
-            for name, task in self.tasks.items():
-                held = [standing[each] for each in sorted(task.spec.sources) if each in standing]
-                if held:
-                    standing.setdefault(name, held[0])
-        return [self._behind(each, standing) for each in waiting]
+                stopped.append(name)
+        blamed = find_blamed(stopped, {name: sorted(task.spec.sources) for name, task in self.tasks.items()})
+        return [self._behind(documents, blamed) for documents in waiting]
 
-    def _behind(self, waiting: Waiting, standing: Mapping[str, str]) -> Waiting:
-        spec = self.tasks[waiting.task].spec
-        end = tick_end(waiting.due, spec.tick)
-        for each in spec.inputs:
-            if each.source in standing and self._store.upper(each.source) + offset_of(each, spec.tick) < end:
-                return replace(waiting, behind=standing[each.source])
-        return waiting
+    def _behind(self, documents: Waiting, blamed: Mapping[str, str]) -> Waiting:
+        task = self.tasks[documents.task].spec
+        end = tick_end(documents.due, task.tick)
+        for spec in task.inputs:
+            if spec.source in blamed and self._store.upper(spec.source) + offset_of(spec, task.tick) < end:
+                return replace(documents, behind=blamed[spec.source])
+        return documents
 
-    def _is_due(self, waiting: Waiting, start: int) -> bool:
+    def _is_due(self, documents: Waiting, start: int) -> bool:
         """Whether these documents are part of the work: due by `start`, or derived from what was."""
-        if waiting.due < start or waiting.delay:
-            return waiting.due < start
-        transforms = self.tasks[waiting.task].spec.inputs
-        return any(each.name == waiting.transform and each.source in self._catalog.derivations for each in transforms)
+        if documents.due < start or documents.delay:
+            return documents.due < start
+        inputs = self.tasks[documents.task].spec.inputs
+        return any(spec.name == documents.transform and spec.source in self._catalog.derivations for spec in inputs)
 
     def tidy(self) -> None:
         """Merge the small segments that many small transactions leave behind."""

@@ -1,4 +1,4 @@
-"""Several tasks at once: each cycle of derivations has a thread, which looks for work whenever there may be some.
+"""Several tasks at once: each cycle of tasks has a thread, which looks for work whenever there may be some.
 
 There may be some when time has moved, and when a task has committed that others read. How far others have come changes
 how documents fall into transactions and nothing else (law L1).
@@ -36,8 +36,8 @@ class Scheduler:
         self._moved = False
         self._readers = _readers(run)
         self._threads = [
-            threading.Thread(target=self._work, args=(place,), name=cycle[0], daemon=True)
-            for place, cycle in enumerate(run.cycles)
+            threading.Thread(target=self._work, args=(index,), name=cycle[0], daemon=True)
+            for index, cycle in enumerate(run.cycles)
         ]
 
     def __enter__(self) -> Scheduler:
@@ -103,42 +103,42 @@ class Scheduler:
                 raise self._error
             return bool(at_rest)
 
-    def _work(self, place: int) -> None:
-        while self._begin(place):
+    def _work(self, index: int) -> None:
+        while self._begin(index):
             try:
                 with self._turns:
-                    moved = self._run.advance(self._run.cycles[place], self._now)
+                    moved = self._run.advance(self._run.cycles[index], self._now)
             except BaseException as error:  # whatever it is, it is raised where the run was started
-                self._end(place, moved=False, error=error)
+                self._end(index, moved=False, error=error)
                 return
-            self._end(place, moved=moved)
+            self._end(index, moved=moved)
 
-    def _begin(self, place: int) -> bool:
+    def _begin(self, index: int) -> bool:
         """Wait until there may be work; False if there will be none any more."""
         with self._changed:
-            self._changed.wait_for(lambda: self._stopping or place in self._due)
+            self._changed.wait_for(lambda: self._stopping or index in self._due)
             if self._stopping:
                 return False
-            self._due.discard(place)
-            self._busy.add(place)
+            self._due.discard(index)
+            self._busy.add(index)
             return True
 
-    def _end(self, place: int, *, moved: bool, error: BaseException | None = None) -> None:
+    def _end(self, index: int, *, moved: bool, error: BaseException | None = None) -> None:
         with self._changed:
-            self._busy.discard(place)
+            self._busy.discard(index)
             self._error = self._error or error
             if moved:
                 self._moved = True
-                self._due.update((place, *self._readers[place]))
+                self._due.update((index, *self._readers[index]))
             self._changed.notify_all()
 
 
 def _readers(run: Run) -> list[list[int]]:
-    """For each cycle, the places of those that read it."""
-    place_of = {name: place for place, cycle in enumerate(run.cycles) for name in cycle}
+    """For each cycle, the indexes of those that read it."""
+    cycle_of = {name: index for index, cycle in enumerate(run.cycles) for name in cycle}
     readers: list[set[int]] = [set() for _ in run.cycles]
-    for name, place in place_of.items():
+    for name, index in cycle_of.items():
         for source in run.tasks[name].spec.sources:
-            if source in place_of and place_of[source] != place:
-                readers[place_of[source]].add(place)
-    return [sorted(each) for each in readers]
+            if source in cycle_of and cycle_of[source] != index:
+                readers[cycle_of[source]].add(index)
+    return [sorted(indexes) for indexes in readers]

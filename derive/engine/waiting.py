@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from derive.engine.inputs import Inputs, look
@@ -61,3 +61,21 @@ def _waiting_in(inputs: Inputs, task: TaskSpec, positions: Mapping[str, int]) ->
         if due is not None:
             waiting.append(Waiting(task.name, spec.name, spec.read_delay, inputs.pending(spec, position), due))
     return waiting
+
+
+def find_blamed(stopped: Iterable[str], sources: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Tasks that cannot go on by themselves, each with the one that is to blame.
+
+    Args:
+        stopped: those that have failed, or are not at work; each is to blame for itself, …
+        sources: … and for those that read it. For every task at work, the names of what it reads.
+    """
+    blamed = {name: name for name in stopped}
+    count = -1
+    while count < len(blamed):
+        count = len(blamed)
+        for name, read in sources.items():
+            held_by = [blamed[source] for source in read if source in blamed]
+            if held_by:
+                blamed.setdefault(name, held_by[0])
+    return blamed

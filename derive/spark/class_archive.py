@@ -43,7 +43,7 @@ def prepare() -> Path:
     with translated(archive.parent):
         archive.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=archive.parent) as name:
-            log, classes, made = (Path(name) / each for each in ("spark.log", "classes", "archive"))
+            log, classes, made = (Path(name) / file for file in ("spark.log", "classes", "archive"))
             # The virtual machine shares the pipes, so both ends of them are closed when it has ended and noted all.
             class_path = _output_of([sys.executable, "-c", _TRAIN, str(log), str(classes)]).strip()
             dump = [str(java_home / "bin" / "java"), "-Xshare:dump", "-XX:+UseParallelGC", "-Xlog:disable"]

@@ -59,7 +59,7 @@ def java_options(log_file: Path, *more: str) -> str:
     """
     settings = Path(__file__).with_name("log4j2.properties").absolute()
     log4j = [f"-Dlog4j2.configurationFile={settings.as_uri()}", f"-Dderive.log={log_file.absolute()}"]
-    return " ".join([JAVA_OPTIONS, *(_quoted(each) for each in (*log4j, *more))])
+    return " ".join([JAVA_OPTIONS, *map(_quoted, (*log4j, *more))])
 
 
 def class_archive(java_home: Path) -> Path:
@@ -98,10 +98,10 @@ def ensure_java() -> Path:
 def _installed() -> Path | None:
     """The machine's own Java, if it is recent enough."""
     named = os.environ.get("JAVA_HOME")
-    found = shutil.which("java")
+    on_path = shutil.which("java")
     candidates = [Path(named).absolute() / "bin" / "java"] if named else []
-    candidates += [Path(found).resolve()] if found else []
-    return next((each for each in candidates if _version(each) >= OLDEST), None)
+    candidates += [Path(on_path).resolve()] if on_path else []
+    return next((java for java in candidates if _version(java) >= OLDEST), None)
 
 
 @lru_cache(maxsize=8)
@@ -115,10 +115,10 @@ def _about(java: Path) -> str:
 
 def _version(java: Path) -> int:
     """Major version of a `java` binary; 0 if it does not run."""
-    found = re.search(r'version "(\d+)(?:\.(\d+))?', _about(java))
-    if not found:
+    match = re.search(r'version "(\d+)(?:\.(\d+))?', _about(java))
+    if not match:
         return 0
-    return int(found[2] or 0) if found[1] == "1" else int(found[1])
+    return int(match[2] or 0) if match[1] == "1" else int(match[1])
 
 
 def _bundled() -> Path:

@@ -80,27 +80,27 @@ def _fold(spec: CollectionSpec) -> Callable[[Iterator[pa.RecordBatch]], Iterator
 
 def _folded(spec: CollectionSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     combiner = Combiner(spec.read_schema, name=spec.name)
-    held: tuple[int, int, bytes] | None = None
+    last: tuple[int, int, bytes] | None = None  # clock, seq and key of the update before
     documents: list[Document] = []
     for batch in batches:
         done: list[tuple[int, int, bytes, bytes]] = []
-        places = zip(*(batch.column(name).to_pylist() for name in (CLOCK, SEQ, KEY)), strict=True)
-        for place, document in zip(places, parse_texts(batch.column(DOC)), strict=True):
-            if held is not None and place[2] != held[2]:
-                done += _reduced(combiner, held, documents)
+        identities = zip(*(batch.column(name).to_pylist() for name in (CLOCK, SEQ, KEY)), strict=True)
+        for identity, document in zip(identities, parse_texts(batch.column(DOC)), strict=True):
+            if last is not None and identity[2] != last[2]:
+                done += _reduced(combiner, last, documents)
                 documents = []
-            held = place
+            last = identity
             documents.append(document)
         yield _batch(done)
-    if held is not None:
-        yield _batch(_reduced(combiner, held, documents))
+    if last is not None:
+        yield _batch(_reduced(combiner, last, documents))
 
 
 def _reduced(
-    combiner: Combiner, place: tuple[int, int, bytes], documents: list[Document]
+    combiner: Combiner, last: tuple[int, int, bytes], documents: list[Document]
 ) -> list[tuple[int, int, bytes, bytes]]:
     value = combiner.full(documents)
-    return [] if value is MISSING else [(*place, dump_exact(value))]
+    return [] if value is MISSING else [(*last, dump_exact(value))]
 
 
 def _batch(rows: list[tuple[int, int, bytes, bytes]], error: str | None = None) -> pa.RecordBatch:

@@ -12,6 +12,8 @@ from failing_executor import FailsFirst
 from derive.catalog import load
 from derive.engine.opening import open_run
 from derive.engine.reset import reset
+from derive.engine.retries import Retries
+from derive.engine.run import Run
 from derive.engine.split import split
 from derive.errors import StorageError, TaskError, UsageError
 from derive.shard.state import task_folder
@@ -71,13 +73,13 @@ def numbers(world: World, *values: int) -> None:
     world.wall += 10_000_000
 
 
-def test_what_heals_is_tried_again_after_a_pause_that_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_heals_is_tried_again_after_a_pause_that_grows(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     numbers(world, 1, 12)
     now = 0.0
-    monkeypatch.setattr("derive.engine.run.time.monotonic", lambda: now)
     executor = FailsFirst(times=3)
-    run = open_run(world.catalog, world.store, executor)
+    tasks = open_run(world.catalog, world.store, executor).tasks
+    run = Run(world.catalog, world.store, tasks, retries=Retries(lambda: now))
     failures = []
     for now in (0.0, 0.9, 1.0, 2.9, 3.0, 6.9, 7.0):
         run.step()

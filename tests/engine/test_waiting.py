@@ -1,0 +1,47 @@
+"""Whom documents wait for, and when what has failed is tried again."""
+
+from __future__ import annotations
+
+import pytest
+
+from derive.engine.retries import Retries
+from derive.engine.waiting import find_blamed
+
+SOURCES = {"b": ["a"], "c": ["b", "x"], "d": ["c"], "x": ["root"]}
+
+
+@pytest.mark.parametrize(
+    ("stopped", "expected"),
+    [
+        ([], {}),
+        (["a"], {"a": "a", "b": "a", "c": "a", "d": "a"}),
+        (["b"], {"b": "b", "c": "b", "d": "b"}),
+        (["x"], {"x": "x", "c": "x", "d": "x"}),
+        (["a", "c"], {"a": "a", "b": "a", "c": "c", "d": "c"}),  # who has failed is to blame, whatever came before
+        (["root", "d"], {"root": "root", "d": "d", "x": "root", "c": "root"}),
+    ],
+)
+def test_what_a_task_reads_is_to_blame_for_it(stopped: list[str], expected: dict[str, str]) -> None:
+    assert find_blamed(stopped, SOURCES) == expected
+
+
+def test_tasks_that_read_one_another_wait_for_the_same_one() -> None:
+    assert find_blamed(["a"], {"ping": ["pong", "a"], "pong": ["ping"]}) == {"a": "a", "ping": "a", "pong": "a"}
+
+
+def test_pauses_double_up_to_a_minute_and_begin_again_after_a_success() -> None:
+    now = 0.0
+    retries = Retries(lambda: now)
+    pauses = []
+    for _ in range(8):
+        retries.postpone("t/task")
+        before = now
+        while not retries.is_due("t/task"):
+            now += 0.5
+        pauses.append(now - before)
+    retries.succeed("t/task")
+    retries.postpone("t/task")
+    now += 1.0
+
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert retries.is_due("t/task")
