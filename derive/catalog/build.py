@@ -1,4 +1,4 @@
-"""Building: from definitions to validated specs, by rules that each look at one thing."""
+"""Building: definitions become validated specs, by rules that each examine one thing."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class Build:
     """What a catalog builds to.
 
     Attributes:
-        spec: as much of it as nothing is wrong with; all of it if there are no issues.
-        issues: everything wrong, in the order it was found.
-        notes: what is right and should be known all the same.
+        spec: the part of it that is right; all of it if there are no issues.
+        issues: everything that is wrong, in the order in which it was found.
+        notes: what is not wrong, and worth knowing.
         missing: URLs of files of code that do not exist; each is an issue, too.
     """
 
@@ -68,11 +68,11 @@ def load(source: str | Path) -> CatalogSpec:
 
 
 def build(source: str | Path, resources: Resources | None = None) -> Build:
-    """Load and validate a catalog, and keep what can be kept of one with issues.
+    """Load and validate a catalog, and keep the part that is right if there are issues.
 
     Args:
         source: path of its root file.
-        resources: loads the files; some may be given.
+        resources: loads the files; the texts of some may be given.
     """
     loader = Loader(resources)
     definition = loader.load(Path(source))
@@ -96,14 +96,14 @@ class _Builder:
     def build(self) -> CatalogSpec:
         definition = self._definition
         self._check_names()
-        for each in definition.collections.values():
-            collection = self._collection(each)
+        for collection_def in definition.collections.values():
+            collection = self._collection(collection_def)
             if collection is not None:
-                self._collections[each.name] = collection
+                self._collections[collection_def.name] = collection
         reads = {
-            each.name: [transform.source.name.value for transform in each.derive.transforms]
-            for each in definition.collections.values()
-            if each.derive
+            collection_def.name: [transform.source.name.value for transform in collection_def.derive.transforms]
+            for collection_def in definition.collections.values()
+            if collection_def.derive
         }
         groups = cycles(reads)
         self._groups = {name: group for group in groups for name in group}
@@ -112,16 +112,16 @@ class _Builder:
             derivation = self._derivation(definition.collections[name])
             if derivation is not None:
                 derivations[name] = derivation
-        tests = {name: self._test(each, derivations) for name, each in definition.tests.items()}
+        tests = {name: self._test(test_def, derivations) for name, test_def in definition.tests.items()}
         return CatalogSpec(definition.source, self._collections, derivations, groups, tests)
 
     def _check_names(self) -> None:
         definition = self._definition
         kinds = {
             "capture": definition.captures,
-            "collection": {name: each.at for name, each in definition.collections.items()},
+            "collection": {name: collection_def.at for name, collection_def in definition.collections.items()},
             "materialization": definition.materializations,
-            "test": {name: each.at for name, each in definition.tests.items()},
+            "test": {name: test_def.at for name, test_def in definition.tests.items()},
         }
         entities = [(kind, name, at.key_position) for kind, entries in kinds.items() for name, at in entries.items()]
         for kind, name, position in entities:
@@ -129,8 +129,8 @@ class _Builder:
                 self._report.add("E101", f"{name!r} cannot name a test", position, _LINE_HINT)
             elif kind != "test" and not is_name(name):
                 self._report.add("E101", f"'{name}' cannot name a {kind}", position, _NAME_HINT)
-        for place, other, how in collisions([name for _, name, _ in entities]):
-            kind, name, position = entities[place]
+        for index, other, how in collisions([name for _, name, _ in entities]):
+            kind, name, position = entities[index]
             message = f"{kind} '{name}' {how} {entities[other][0]} '{entities[other][1]}'"
             self._report.add("E102", message, position)
 
@@ -167,9 +167,9 @@ class _Builder:
 
     def _reference(self, at: Located, referrer: str) -> CollectionSpec | None:
         name = at.value
-        found = self._collections.get(name)
+        collection = self._collections.get(name)
         known = name in self._definition.collections or name in self._loader.broken
-        if found is None and not known and not self._loader.incomplete:
+        if collection is None and not known and not self._loader.incomplete:
             if name not in self._guesses:
                 self._guesses[name] = suggest(name, self._definition.collections)
             guess = self._guesses[name]
@@ -177,7 +177,7 @@ class _Builder:
             if guess:
                 hint = f"did you mean '{guess}'? ({self._definition.collections[guess].at.key_position})"
             self._report.add("E201", f"collection '{name}', referenced by {referrer}, is not defined", at, hint)
-        return found
+        return collection
 
     def _derivation(self, definition: CollectionDef) -> DerivationSpec | None:
         derive = definition.derive
@@ -186,13 +186,15 @@ class _Builder:
         sources: dict[str, CollectionSpec] = {}
         transforms: list[TransformSpec] = []
         check_transform_names(definition, derive.transforms, self._report)
-        for each in derive.transforms:
-            source = self._reference(each.source.name, f"transform '{each.name.value}' of '{definition.name}'")
+        for transform_def in derive.transforms:
+            source = self._reference(
+                transform_def.source.name, f"transform '{transform_def.name.value}' of '{definition.name}'"
+            )
             if source is None:
                 continue
             sources[source.name] = source
             feedback = source.name in self._groups[definition.name]
-            transforms.append(self._transforms.build(each, len(transforms), source, feedback=feedback))
+            transforms.append(self._transforms.build(transform_def, len(transforms), source, feedback=feedback))
         transforms = self._transforms.aligned(definition, derive.transforms, transforms)
         collection = self._collections.get(definition.name)
         if collection is None or self._report.count > before or len(transforms) < len(derive.transforms):

@@ -1,7 +1,7 @@
 """Generation: files that help to write a catalog's code, made from the catalog alone.
 
-A catalog is generated from before its code exists. So files of code that are missing are no error here, and neither is
-code that is wrong; whatever else is wrong is said, and nothing is removed while the whole is not known.
+Files are generated before the code of a catalog exists. So missing files of code are no error here, and neither is code
+that is wrong. Everything else that is wrong is reported, and nothing is removed unless the catalog is complete.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Change:
     """What becomes of one file.
 
     Attributes:
-        path: absolute.
-        what: `unchanged` if it is there already, just so.
-        text: what it is to hold; empty if it is removed.
+        path: the absolute path.
+        what: what becomes of it; `unchanged` if it exists and has this text.
+        text: its new text; empty if it is removed.
     """
 
     path: Path
@@ -60,7 +60,7 @@ class Changes:
 
 
 def plan_changes(source: Path) -> Changes:
-    """What to write for a catalog; nothing is written.
+    """The changes that generation would make; nothing is written.
 
     Args:
         source: path of its root file.
@@ -71,50 +71,52 @@ def plan_changes(source: Path) -> Changes:
     root = project_root(source)
     built, missing = _build(source, root)
     derivations = tuple(built.spec.derivations[name] for name in sorted(built.spec.derivations))
-    generations = [find_authoring(each.connector).generate(each, root, missing) for each in derivations]
-    stubs = [shuffle_stubs(each, missing) for each in derivations]
+    generations = [
+        find_authoring(derivation.connector).generate(derivation, root, missing) for derivation in derivations
+    ]
+    stubs = [shuffle_stubs(derivation, missing) for derivation in derivations]
     files = _files(generations, stubs)
     changes = [_change(path, text, is_stub=is_stub) for path, (text, is_stub) in files.items()]
     if not built.issues:
-        changes += [Change(each, "removed") for each in _stale(root / GENERATED_FOLDER) if each not in files]
-    notes = dict.fromkeys(note for each in generations for note in each.notes)
+        changes += [Change(path, "removed") for path in _stale(root / GENERATED_FOLDER) if path not in files]
+    notes = dict.fromkeys(note for generation in generations for note in generation.notes)
     return Changes(root, tuple(changes), built.issues, tuple(notes), derivations)
 
 
 def write_changes(changes: Changes) -> None:
-    """Write what was planned.
+    """Write planned changes.
 
     Raises:
-        FlowError: the system refuses to.
+        FlowError: a file cannot be written.
     """
-    for each in changes.files:
+    for change in changes.files:
         try:
-            if each.what == "removed":
-                each.path.unlink()
-                _remove_empty(each.path.parent, changes.root)
-            elif each.what != "unchanged":
-                each.path.parent.mkdir(parents=True, exist_ok=True)
-                # A file that is created is never one that someone else made meanwhile.
-                with each.path.open("x" if each.what == "created" else "w", encoding="utf-8", newline="") as stream:
-                    stream.write(each.text)
+            if change.what == "removed":
+                change.path.unlink()
+                _remove_empty(change.path.parent, changes.root)
+            elif change.what != "unchanged":
+                change.path.parent.mkdir(parents=True, exist_ok=True)
+                # A file that someone else has made meanwhile is never overwritten.
+                with change.path.open("x" if change.what == "created" else "w", encoding="utf-8", newline="") as stream:
+                    stream.write(change.text)
         except OSError as exc:
-            raise FlowError(f"cannot write {show(str(each.path))}: {exc.strerror or exc}") from exc
+            raise FlowError(f"cannot write {show(str(change.path))}: {exc.strerror or exc}") from exc
 
 
 def cache_libraries(derivations: Iterable[DerivationSpec]) -> Iterator[str]:
     """Fetch the libraries that derivations' code imports; yields a line for each that was not there already.
 
     Raises:
-        TaskError: one cannot be fetched.
+        TaskError: a library cannot be fetched.
     """
-    for each in derivations:
-        yield from find_authoring(each.connector).cache(each)
+    for derivation in derivations:
+        yield from find_authoring(derivation.connector).cache(derivation)
 
 
 def _build(source: Path, root: Path) -> tuple[Build, frozenset[str]]:
     """The catalog as if missing files of code, where they can be written, were there and empty; and those files."""
     built = build(source)
-    missing = frozenset(each for each in built.missing if _is_writable(each, root))
+    missing = frozenset(url for url in built.missing if _is_writable(url, root))
     if missing:
         again = build(source, Resources(given=dict.fromkeys(missing, "")))
         built = replace(again, missing=built.missing)

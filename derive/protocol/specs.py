@@ -56,7 +56,7 @@ class CollectionSpec:
     @property
     def partitions(self) -> tuple[ProjectionSpec, ...]:
         """Logical partitions, sorted by field."""
-        return tuple(each for each in self.projections if each.is_partition)
+        return tuple(projection for projection in self.projections if projection.is_partition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class SelectorSpec:
 
 def _among(value: JSON, values: tuple[JSON, ...]) -> bool:
     # JSON's booleans are not its numbers, though Python says True == 1.
-    return any(isinstance(value, bool) == isinstance(each, bool) and value == each for each in values)
+    return any(isinstance(value, bool) == isinstance(other, bool) and value == other for other in values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +283,7 @@ class TestSpec:
     @property
     def verified(self) -> frozenset[str]:
         """Names of the collections that it verifies."""
-        return frozenset(each.collection for each in self.steps if isinstance(each, VerifyStep))
+        return frozenset(step.collection for step in self.steps if isinstance(step, VerifyStep))
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +307,7 @@ class CatalogSpec:
 
     def within(self, limits: LambdaLimits) -> CatalogSpec:
         """This catalog, with lambdas that run within these limits."""
-        limited = {name: replace(each, limits=limits) for name, each in self.derivations.items()}
+        limited = {name: replace(derivation, limits=limits) for name, derivation in self.derivations.items()}
         return replace(self, derivations=limited)
 
     def find_collection(self, name: str) -> CollectionSpec:
@@ -339,11 +339,11 @@ _SHOWN_NAMES = 12
 
 
 def _find(kind: str, name: str, known: Mapping[str, _Spec]) -> _Spec:
-    found = known.get(name)
-    if found is None:
+    spec = known.get(name)
+    if spec is None:
         guess = suggest(name, known)
         listed = ", ".join(list(known)[:_SHOWN_NAMES]) or "none"
         more = ", …" if len(known) > _SHOWN_NAMES else ""
         hint = f"did you mean '{guess}'?" if guess else f"it has: {listed}{more}"
         raise UsageError(f"the catalog has no {kind} '{name}'", hint=hint)
-    return found
+    return spec

@@ -100,11 +100,13 @@ class Loader:
         """The properties of an object that can be loaded."""
         if at is None or at.value is None:
             return {}
-        return {name: each for name, each in at.items() if each.path not in self._bad}
+        return {name: value for name, value in at.items() if value.path not in self._bad}
 
     def _elements(self, at: Located | None) -> list[Located]:
         """The items of an array that can be loaded."""
-        return [] if at is None or at.value is None else [each for each in at.elements() if each.path not in self._bad]
+        if at is None or at.value is None:
+            return []
+        return [element for element in at.elements() if element.path not in self._bad]
 
     # Files
 
@@ -115,13 +117,13 @@ class Loader:
         if () in self._bad:
             self.incomplete = True
             return []
-        self.incomplete = self.incomplete or any(len(each) == 1 for each in self._bad)
+        self.incomplete = self.incomplete or any(len(path) == 1 for path in self._bad)
         fields = self._fields(root)
         self._entries(fields.get("collections"), self._collections, "collection", lambda at: self._collection(at, url))
         self._entries(fields.get("tests"), self._tests, "test", lambda at: self._test(at, url))
         self._entries(fields.get("captures"), self._captures, "capture", self._capture)
         self._entries(fields.get("materializations"), self._materializations, "materialization", lambda at: at)
-        return [target for each in self._elements(fields.get("import")) if (target := self._import(each, url))]
+        return [target for element in self._elements(fields.get("import")) if (target := self._import(element, url))]
 
     def _import(self, at: Located, url: str) -> tuple[str, Position] | None:
         if "#" in at.value:
@@ -136,12 +138,12 @@ class Loader:
     ) -> None:
         if at is None or at.value is None:
             return
-        for name, each in at.items():
-            first = self._defined.setdefault((what, name), each.key_position)
-            if first != each.key_position:
-                self.issue("E102", f"{what} '{name}' is defined a second time; first at {first}", each.key_position)
+        for name, entry in at.items():
+            first = self._defined.setdefault((what, name), entry.key_position)
+            if first != entry.key_position:
+                self.issue("E102", f"{what} '{name}' is defined a second time; first at {first}", entry.key_position)
                 continue
-            loaded = None if each.path in self._bad else load(each)
+            loaded = None if entry.path in self._bad else load(entry)
             if loaded is None:
                 self.broken.add(name)
             else:
@@ -175,14 +177,14 @@ class Loader:
         if "flags" in shards:
             message = f"'flags' of the shards of '{at.path[1]}' are ignored"
             self.notes.append(Issue("N002", message, shards["flags"].key_position))
-        transforms = [self._transform(each, url) for each in self._elements(fields["transforms"])]
+        transforms = [self._transform(element, url) for element in self._elements(fields["transforms"])]
         connector_config = find_authoring(connector).configure(config, self._code_files(url))
         if connector_config is None:
             return None
         return DeriveDef(
             connector=connector,
             connector_config=connector_config,
-            transforms=tuple(each for each in transforms if each),
+            transforms=tuple(transform for transform in transforms if transform),
             shuffle_key_types=fields.get("shuffleKeyTypes"),
             tick=parse_duration(shards["maxTxnDuration"].value) if "maxTxnDuration" in shards else _TICK,
             disabled="disable" in shards and shards["disable"].value,
@@ -229,8 +231,8 @@ class Loader:
 
     def _test(self, at: Located, url: str) -> TestDef:
         fields = self._fields(at) if isinstance(at.value, dict) else {"steps": at}
-        loaded = [self._step(each, url) for each in self._elements(fields["steps"])]
-        return TestDef(str(at.path[-1]), at, _text(fields.get("description")), tuple(each for each in loaded if each))
+        loaded = [self._step(element, url) for element in self._elements(fields["steps"])]
+        return TestDef(str(at.path[-1]), at, _text(fields.get("description")), tuple(step for step in loaded if step))
 
     def _step(self, at: Located, url: str) -> StepDef | AdvanceDef | None:
         [(kind, body)] = self._fields(at).items()
@@ -260,7 +262,7 @@ class Loader:
             except CatalogError as exc:
                 self.issues += exc.issues
                 return None
-            if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+            if not isinstance(value, list) or not all(isinstance(document, dict) for document in value):
                 self.issue("E601", f"{show(target)} must hold an array of objects", at.position)
                 return None
         return tuple(value)

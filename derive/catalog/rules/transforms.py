@@ -1,4 +1,4 @@
-"""Transforms: what one derivation reads, when, and how its documents find their shard."""
+"""Rules of transforms: what a derivation reads, when, and how the documents find their shard."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _TOKEN_HINT = "letters, numbers, '-', '_' and '.'"
 
 
 def check_transform_names(definition: CollectionDef, transforms: Sequence[TransformDef], report: Report) -> None:
-    """Names are tokens, and no two are alike."""
-    for each in transforms:
-        if not is_token(each.name.value):
-            report.add("E101", f"'{each.name.value}' cannot name a transform", each.name, _TOKEN_HINT)
-    for place, other, how in collisions([each.name.value for each in transforms]):
-        name, first = transforms[place].name, transforms[other].name
+    """Report names that are no tokens, and names that are too much alike."""
+    for transform in transforms:
+        if not is_token(transform.name.value):
+            report.add("E101", f"'{transform.name.value}' cannot name a transform", transform.name, _TOKEN_HINT)
+    for index, other, how in collisions([transform.name.value for transform in transforms]):
+        name, first = transforms[index].name, transforms[other].name
         message = f"transform '{name.value}' of '{definition.name}' {how} transform '{first.value}'"
         if name.value == first.value:
             message = (
@@ -39,7 +39,7 @@ class TransformBuilder:
 
     Args:
         shapes: what the read schema of each collection allows.
-        report: told of what is wrong.
+        report: takes the issues.
     """
 
     def __init__(self, shapes: Mapping[str, Shape], report: Report) -> None:
@@ -50,10 +50,10 @@ class TransformBuilder:
         """The transform.
 
         Args:
-            definition: what a person wrote.
-            index: its place among the derivation's transforms.
-            source: what it reads.
-            feedback: the source lies on a cycle with the derivation.
+            definition: the transform as it was written.
+            index: its index among the derivation's transforms.
+            source: the collection that it reads.
+            feedback: whether the source lies on a cycle with the derivation.
         """
         not_before = self._clock(definition.source.not_before)
         not_after = self._clock(definition.source.not_after)
@@ -81,42 +81,46 @@ class TransformBuilder:
     def aligned(
         self, definition: CollectionDef, written: Sequence[TransformDef], built: Sequence[TransformSpec]
     ) -> list[TransformSpec]:
-        """The transforms of a derivation, with keys of the same length and types, which computed ones are told."""
+        """The transforms of a derivation, whose shuffle keys have the same types. Computed keys are given these."""
         assert definition.derive is not None
-        keyed = [each for each in built if each.shuffle.kind == "key"]
+        keyed = [transform for transform in built if transform.shuffle.kind == "key"]
         explicit = definition.derive.shuffle_key_types
-        places = {each.name.value: each for each in written}
+        definitions = {transform.name.value: transform for transform in written}
         if explicit is not None:
             if not isinstance(explicit.value, list) or not set(map(str, explicit.value)) <= set(SCALARS):
-                return list(built)  # which the loader has said
+                return list(built)  # the loader has reported it
             wanted, reason = tuple(explicit.value or ()), "'shuffleKeyTypes' says"
         elif keyed:
             wanted, reason = keyed[-1].shuffle.key_types, f"'{keyed[-1].name}' has"
         else:
             self._check_inferred(written)
             return list(built)
-        for each in keyed:
-            if each.shuffle.key_types != wanted:
-                at = places[each.name].shuffle or places[each.name].name
+        for transform in keyed:
+            if transform.shuffle.key_types != wanted:
+                at = definitions[transform.name].shuffle or definitions[transform.name].name
                 message = (
-                    f"the shuffle key of '{each.name}' has types [{', '.join(each.shuffle.key_types)}],"
+                    f"the shuffle key of '{transform.name}' has types [{', '.join(transform.shuffle.key_types)}],"
                     f" and {reason} [{', '.join(map(str, wanted))}]"
                 )
                 self._report.add("E504", message, at)
         return [
-            replace(each, shuffle=replace(each.shuffle, key_types=wanted)) if each.shuffle.kind == "lambda" else each
-            for each in built
+            replace(transform, shuffle=replace(transform.shuffle, key_types=wanted))
+            if transform.shuffle.kind == "lambda"
+            else transform
+            for transform in built
         ]
 
     def _check_inferred(self, written: Sequence[TransformDef]) -> None:
         # A transform whose key is wrong would have given the types.
-        if any(each.shuffle is not None and "key" in each.shuffle.value for each in written):
+        if any(transform.shuffle is not None and "key" in transform.shuffle.value for transform in written):
             return
-        for each in written:
-            if each.shuffle_script is not None and each.shuffle is not None:
-                message = f"the types of the key that the shuffle lambda of '{each.name.value}' computes are not known"
+        for transform in written:
+            if transform.shuffle_script is not None and transform.shuffle is not None:
+                message = (
+                    f"the types of the key that the shuffle lambda of '{transform.name.value}' computes are not known"
+                )
                 hint = "add 'shuffleKeyTypes', such as [string], to 'derive'"
-                self._report.add("E506", message, each.shuffle["lambda"], hint)
+                self._report.add("E506", message, transform.shuffle["lambda"], hint)
 
     def _clock(self, at: Located | None) -> int | None:
         if at is None:
@@ -135,14 +139,14 @@ class TransformBuilder:
             return ShuffleSpec("any")
         shape = self._shapes[source.name]
         if at is None:
-            types = [sorted(locate(shape, parse_pointer(each))[0].types - {"null"})[0] for each in source.key]
+            types = [sorted(locate(shape, parse_pointer(pointer))[0].types - {"null"})[0] for pointer in source.key]
             return ShuffleSpec("key", source.key, source.key_defaults, tuple(types))
         key_at = at["key"]
         if not isinstance(key_at.value, list) or not key_at.value:
             self._report.add("E503", "a shuffle key is an array of at least one JSON pointer", key_at)
             return ShuffleSpec("any")
-        found = [scalar_type(each, shape, "a shuffle key", self._report) for each in key_at.elements()]
-        if None in found:
+        key_types = [scalar_type(pointer_at, shape, "a shuffle key", self._report) for pointer_at in key_at.elements()]
+        if None in key_types:
             return ShuffleSpec("any")
         key = tuple(key_at.value)
-        return ShuffleSpec("key", key, defaults(shape, key), tuple(each for each in found if each))
+        return ShuffleSpec("key", key, defaults(shape, key), tuple(key_type for key_type in key_types if key_type))
