@@ -129,9 +129,9 @@ class _Builder:
                 self._report.add("E101", f"{name!r} cannot name a test", position, _LINE_HINT)
             elif kind != "test" and not is_name(name):
                 self._report.add("E101", f"'{name}' cannot name a {kind}", position, _NAME_HINT)
-        for index, other, how in collisions([name for _, name, _ in entities]):
+        for index, other, relation in collisions([name for _, name, _ in entities]):
             kind, name, position = entities[index]
-            message = f"{kind} '{name}' {how} {entities[other][0]} '{entities[other][1]}'"
+            message = f"{kind} '{name}' {relation} {entities[other][0]} '{entities[other][1]}'"
             self._report.add("E102", message, position)
 
     # Collections
@@ -139,10 +139,10 @@ class _Builder:
     def _collection(self, definition: CollectionDef) -> CollectionSpec | None:
         name = definition.name
         before = self._report.count
-        one = definition.read is definition.write
-        read_at = definition.schema_at if one else definition.at["readSchema"]
+        shares_schema = definition.read is definition.write
+        read_at = definition.schema_at if shares_schema else definition.at["readSchema"]
         read = self._schemas.examine(read_at, definition.read.schema, name)
-        write = read if one else self._schemas.examine(definition.schema_at, definition.write.schema, name)
+        write = read if shares_schema else self._schemas.examine(definition.schema_at, definition.write.schema, name)
         if read is None or write is None:
             return None
         self._shapes[name] = read.shape

@@ -86,7 +86,7 @@ def _show(entries: list[Entry], *, as_json: bool) -> None:
             click.echo(orjson.dumps(entry))
         else:
             level = click.style(f"{entry['level']:<5}", fg={"warn": "yellow", "error": "red"}.get(entry["level"]))
-            rest = {name: value for name, value in entry.items() if name not in ("at", "level", "task", "message")}
-            said = " ".join(f"{name}={value}" for name, value in rest.items())
+            fields = {name: value for name, value in entry.items() if name not in ("at", "level", "task", "message")}
+            said = " ".join(f"{name}={value}" for name, value in fields.items())
             click.echo(f"{entry['at'][:23]}Z {level} {entry['task']}  {entry['message']}{'  ' if said else ''}{said}")
     sys.stdout.flush()

@@ -170,16 +170,16 @@ class _Compiler:
         """The reducers of properties by their name, if the schema does not name them."""
         patterns = reduction.patterns
         if not patterns:
-            rest = self.compile(reduction.others(()))
-            return lambda _: rest
+            reduce_other = self.compile(reduction.others(()))
+            return lambda _: reduce_other
         return lru_cache(_NAMES)(
             lambda name: self.compile(reduction.others(tuple([match(name) for match in patterns])))
         )
 
     def _item(self, reduction: Reduction) -> Callable[[int], Reduce]:
         prefix = [self.compile(location) for location in reduction.prefix]
-        rest = self.compile(reduction.items)
-        return lambda index: prefix[index] if index < len(prefix) else rest
+        reduce_other = self.compile(reduction.items)
+        return lambda index: prefix[index] if index < len(prefix) else reduce_other
 
     def _indexed(self, reduction: Reduction) -> Reduce:
         item = self._item(reduction)

@@ -1,11 +1,12 @@
 """The JSON Schema of `flow.yaml`: the one table of what a catalog may say.
 
-Editors complete, explain and check catalogs with it, and the loader refuses what it refuses, so neither can know more
-than the other. It is written so that a fault fails at its own place: a definition that takes a string or an object says
-`type: [string, object]` and constrains each, where `oneOf` could only tell that neither fits.
+Editors complete, explain and check catalogs with it, and the loader refuses whatever it refuses, so neither can know
+more than the other. It is written so that a fault fails at its own position: a definition that takes a string or an
+object says `type: [string, object]` and constrains both, where `oneOf` could only tell that neither fits.
 
-Two keywords of ours carry what a fault is called: `errorMessage`, which editors show too, and `x-code`. A `pattern`,
-`minItems` or `propertyNames` without them, and a `format`, is for editors: building says those faults better.
+Two keywords of ours hold the message and the code of a fault: `errorMessage`, which editors show too, and `x-code`. A
+`pattern`, `minItems` or `propertyNames` without them, and a `format`, is for editors: building says those faults
+better.
 
 Source: JSON Schema draft 2020-12.
 """

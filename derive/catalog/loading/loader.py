@@ -1,7 +1,7 @@
 """Loading: from the root file, through imports and references, to definitions.
 
-Structure is checked by the catalog's JSON Schema, meaning in `build`; here, what has the right form is taken in. Every
-issue is collected, and what can still be made sense of is loaded all the same, so that one run reports everything.
+The catalog's JSON Schema checks the structure of files, and `build` checks what they mean. Here everything that has the
+right form is loaded, also from a file that has issues, so that one run reports everything.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class Loader:
     """Loads a catalog.
 
     Attributes:
-        issues: everything found wrong so far.
-        notes: what is not wrong, and worth knowing all the same.
-        broken: names that are defined, but not well enough to be loaded.
-        incomplete: a file could not be loaded, and what it defines is unknown.
+        issues: all issues so far.
+        notes: what is not wrong, and worth knowing.
+        broken: names whose definitions are too wrong to be loaded.
+        incomplete: whether a file could not be loaded, so that it is unknown what it defines.
         missing: URLs of files of code that do not exist; each is an issue, too.
         resources: the files loaded so far.
     """
@@ -89,11 +89,11 @@ class Loader:
                 self.incomplete = True
             else:
                 pending += self._file(Located(file, (), {} if file.value is None else file.value), url)
-        self.issues[:] = dict.fromkeys(self.issues)  # what is merged in several places is wrong in one
+        self.issues[:] = dict.fromkeys(self.issues)  # what is merged into several places is reported once
         return CatalogDef(str(source), self._collections, self._tests, self._captures, self._materializations)
 
     def issue(self, code: str, message: str, position: Position, hint: str | None = None) -> None:
-        """Note something wrong."""
+        """Report an issue."""
         self.issues.append(Issue(code, message, position, hint))
 
     def _fields(self, at: Located | None) -> dict[str, Located]:
@@ -111,7 +111,7 @@ class Loader:
     # Files
 
     def _file(self, root: Located, url: str) -> list[tuple[str, Position]]:
-        """Take in one file; returns what it imports."""
+        """Load one file; returns the files that it imports."""
         issues, self._bad = check_structure(root.file)
         self.issues += issues
         if () in self._bad:
@@ -134,14 +134,14 @@ class Loader:
         return resolve(url, at.value), at.position
 
     def _entries(
-        self, at: Located | None, into: dict[str, Entry], what: str, load: Callable[[Located], Entry | None]
+        self, at: Located | None, into: dict[str, Entry], kind: str, load: Callable[[Located], Entry | None]
     ) -> None:
         if at is None or at.value is None:
             return
         for name, entry in at.items():
-            first = self._defined.setdefault((what, name), entry.key_position)
+            first = self._defined.setdefault((kind, name), entry.key_position)
             if first != entry.key_position:
-                self.issue("E102", f"{what} '{name}' is defined a second time; first at {first}", entry.key_position)
+                self.issue("E102", f"{kind} '{name}' is defined a second time; first at {first}", entry.key_position)
                 continue
             loaded = None if entry.path in self._bad else load(entry)
             if loaded is None:

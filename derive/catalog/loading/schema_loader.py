@@ -1,7 +1,7 @@
 """Loading of collections' schemas: from the catalog, from files, and what a read schema makes of the write schema.
 
-A read schema may refer to `flow://write-schema`, to `flow://relaxed-write-schema` (the same without what documents from
-outside often break), and to `flow://inferred-schema`, which stands for what has been seen in the documents so far.
+A read schema may refer to `flow://write-schema`, to `flow://relaxed-write-schema` (the same without the keywords
+that documents from outside often violate), and to `flow://inferred-schema`, a schema inferred from documents.
 """
 
 from __future__ import annotations

@@ -148,8 +148,8 @@ class CollectionLocations:
 
     def _check_collisions(self, at: Located) -> None:
         fields = list(at.value)
-        for index, other, how in collisions(fields):
-            message = f"projection '{fields[index]}' {how} projection '{fields[other]}'"
+        for index, other, relation in collisions(fields):
+            message = f"projection '{fields[index]}' {relation} projection '{fields[other]}'"
             self._report.add("E104", message, at[fields[index]].key_position)
 
 

@@ -24,9 +24,9 @@ def check_transform_names(definition: CollectionDef, transforms: Sequence[Transf
     for transform in transforms:
         if not is_token(transform.name.value):
             report.add("E101", f"'{transform.name.value}' cannot name a transform", transform.name, _TOKEN_HINT)
-    for index, other, how in collisions([transform.name.value for transform in transforms]):
+    for index, other, relation in collisions([transform.name.value for transform in transforms]):
         name, first = transforms[index].name, transforms[other].name
-        message = f"transform '{name.value}' of '{definition.name}' {how} transform '{first.value}'"
+        message = f"transform '{name.value}' of '{definition.name}' {relation} transform '{first.value}'"
         if name.value == first.value:
             message = (
                 f"transform '{name.value}' of '{definition.name}' is defined a second time; first at {first.position}"

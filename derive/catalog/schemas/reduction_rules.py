@@ -143,9 +143,9 @@ class _AnnotationCheck:
             if is_pointer(at.value):
                 pointers.append(at)
                 continue
-            what = f"the key '{at.value}' of '{annotation.strategy}' at '{self._where}'"
+            subject = f"the key '{at.value}' of '{annotation.strategy}' at '{self._where}'"
             hint = _ITSELF if at.value == "/" else None
-            self._report.add("E419", f"{what} is no JSON pointer without empty names", at, hint)
+            self._report.add("E419", f"{subject} is no JSON pointer without empty names", at, hint)
         return pointers
 
     def _check_key(self, at: Located, strategy: str, values: Shape) -> None:
@@ -153,8 +153,8 @@ class _AnnotationCheck:
             return
         guess = suggest(at.value, [projection.pointer for projection in project(values, (), {}) if projection.pointer])
         hint = f"did you mean '{guess}'?" if guess else None if values.types & _CONTAINERS else _ITSELF
-        what = f"the key '{at.value}' of '{strategy}' at '{self._where}'"
-        self._report.add("E419", f"{what} cannot exist there: the schema allows {_show_types(values)}", at, hint)
+        subject = f"the key '{at.value}' of '{strategy}' at '{self._where}'"
+        self._report.add("E419", f"{subject} cannot exist there: the schema allows {_show_types(values)}", at, hint)
 
 
 def _keyed(strategy: str, allowed: Shape) -> Iterator[Shape]:

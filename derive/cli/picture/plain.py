@@ -23,8 +23,8 @@ def render_text(graph: FlowGraph) -> str:
         incoming.setdefault(flow.target, []).append(flow)
     blocks = [_node_lines(node, incoming.get(node.name, [])) for node in graph.nodes]
     lone = [lines[0] for lines in blocks if len(lines) == 1]
-    rest = ["\n".join(lines) for lines in blocks if len(lines) > 1]
-    return "\n\n".join(["\n".join(lone), *rest] if lone else rest) + "\n" if blocks else ""
+    flowing = ["\n".join(lines) for lines in blocks if len(lines) > 1]
+    return "\n\n".join(["\n".join(lone), *flowing] if lone else flowing) + "\n" if blocks else ""
 
 
 def _node_lines(node: Node, flows: list[Flow]) -> list[str]:
