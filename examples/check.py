@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping
-from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from derive.catalog import load
 from derive.protocol.specs import CollectionSpec
-from derive.storage.contents import ReadOptions, read_rows, reduce_in_memory
+from derive.storage.contents import ReadOptions, contents_in_memory, read_rows
 from derive.storage.store import Store
 
 Document: TypeAlias = dict[str, Any]
@@ -43,8 +42,7 @@ def differences(found: Iterable[Document], expected: Mapping[Any, Document], *ke
 def derived(store: Store, spec: CollectionSpec) -> list[Document]:
     """The reduced documents of a collection, which is small enough to reduce in this process."""
     rows = read_rows(store, spec, ReadOptions())
-    pairs = chain.from_iterable(part.pairs() for part in rows)
-    return [document for _, document in reduce_in_memory(spec, pairs)]
+    return [document for _, document in contents_in_memory(spec, rows)]
 
 
 def read(file: Path) -> list[Document]:

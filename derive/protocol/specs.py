@@ -27,6 +27,10 @@ Document: TypeAlias = dict[str, Any]
 """A JSON object of a collection."""
 
 
+CollectionKind: TypeAlias = Literal["reduced", "consolidated"]
+"""What the rows of a collection are: documents of a key that are reduced, or changes of a multiset of documents."""
+
+
 @dataclass(frozen=True, slots=True)
 class CollectionSpec:
     """A collection: documents with a key, a schema and projections.
@@ -41,6 +45,8 @@ class CollectionSpec:
         position: where it is written.
         write_positions: where each keyword of `write_schema` is written, by its JSON pointer.
         read_positions: the same for `read_schema`.
+        kind: `reduced`, if its documents are reduced per key; `consolidated`, if it is a multiset, in which each row
+            adds its document or takes it away.
     """
 
     name: str
@@ -52,6 +58,7 @@ class CollectionSpec:
     position: Position
     write_positions: Mapping[str, Position] = field(default_factory=dict)
     read_positions: Mapping[str, Position] = field(default_factory=dict)
+    kind: CollectionKind = "reduced"
 
     @property
     def partitions(self) -> tuple[ProjectionSpec, ...]:

@@ -76,9 +76,9 @@ def _combined(fold: KeyFold, labels: MakeLabels, rows: PublishedRows, ticks: np.
         parts.append(picked.written())
     if not alone.all():
         several = rows.batch.append_column(_TICK, pa.array(ticks)).take(pa.array(order[~alone]))
-        in_order = PublishedRows(several.sort_by(ascending((*_GROUP, *PublishedRows.PROCESSED))))
+        in_order = PublishedRows(several).sorted((*_GROUP, *PublishedRows.PROCESSED))
         parts.append(_folded(fold, labels, in_order, sizes[sizes > 1].tolist()))
-    return concat(parts).sorted()
+    return concat(parts).sorted(WrittenRows.ORDER)
 
 
 def _group_sizes(groups: pa.Table) -> np.ndarray:

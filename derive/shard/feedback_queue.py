@@ -103,8 +103,9 @@ class FeedbackQueue:
             self._spilled = Sorter(ReadRows.SCHEMA, ReadRows.ORDER, self._spill)
         for rows in self._due.values():
             for begin in range(0, len(rows), _PIECE):
-                *places, documents = zip(*rows[begin : begin + _PIECE], strict=True)
-                self._spilled.add(ReadRows.from_columns(*places, write_texts(documents)).batch)
+                piece = rows[begin : begin + _PIECE]
+                adjusted, transforms, seqs, keys, documents = zip(*piece, strict=True)
+                self._spilled.add(ReadRows.of(adjusted, transforms, seqs, keys, write_texts(documents)).batch)
             rows.clear()
         self._spilled.spill()
         self._weight = self._count = 0

@@ -57,7 +57,7 @@ def _marked(rows: ReadRows, spec: DerivationSpec, before: int | None) -> ReadRow
 def _ends(spec: DerivationSpec, ticks: np.ndarray) -> ReadRows:
     count = len(ticks)
     clocks, transforms = (ticks + 1) * spec.tick - 1, np.full(count, len(spec.transforms))
-    return ReadRows.from_columns(clocks, transforms, np.zeros(count, dtype=np.int32), [b""] * count, ["{}"] * count)
+    return ReadRows.of(clocks, transforms, np.zeros(count, dtype=np.int32), [b""] * count, ["{}"] * count)
 
 
 def end_row(spec: DerivationSpec, tick: int) -> tuple[int, int, int, bytes, Document]:

@@ -126,7 +126,10 @@ class Invoker:
             except DocumentError:
                 index, exc = next(key_errors(self._keys, results))
                 raise self._unkeyed(batch, causes[index], results[index], exc) from exc
-            yield Published(causes, np.maximum(source.adjusted[causes], self._clamp), keys, results)
+            clocks = source.adjusted[causes]
+            if clocks[0] < self._clamp:  # the first is the least
+                clocks = np.maximum(clocks, self._clamp)
+            yield Published(causes, clocks, keys, results)
 
     def _unkeyed(self, batch: ReadBatch, cause: int, document: Document, exc: DocumentError) -> DocumentError:
         position, name, reason = self._publisher(batch, cause)

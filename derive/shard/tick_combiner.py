@@ -60,6 +60,10 @@ class TickCombiner:
     def add(self, published: Published) -> Iterator[WrittenRows]:
         """Take documents with ascending clocks; yields the rows of ticks that are over."""
         clocks, keys, documents = published.clocks, published.keys, published.documents
+        first, last_tick = int(clocks[0]) // self._tick, int(clocks[-1]) // self._tick
+        if first == last_tick and self.open_tick in (None, first):
+            self._collect(first, clocks.tolist(), keys, documents)
+            return
         ticks = clocks // self._tick
         borders = [0, *(np.flatnonzero(np.diff(ticks)) + 1).tolist(), len(keys)]
         ready: list[_Part] = []

@@ -24,7 +24,7 @@ from derive.protocol.specs import CollectionSpec
 from derive.storage.metadata.database import translated
 from derive.storage.metadata.descriptions import Hold
 from derive.storage.roles import Kept
-from derive.storage.segments.fold import Fold, by_partition, copy_rows
+from derive.storage.segments.fold import SIZES, Fold, Sizes, by_partition, copy_rows
 from derive.storage.segments.writer import COMPACTED, SegmentWriter
 from derive.storage.timeline import wall_clock
 from derive.time.frontier import BEGINNING, END_OF_TIME
@@ -69,6 +69,7 @@ def compact(
     fewest: int = 2,
     grace: int = GRACE,
     wait: bool = True,
+    fold_sizes: Sizes = SIZES,
 ) -> Compaction | None:
     """Merge small segments of a collection, and remove files that are of no use any more.
 
@@ -79,6 +80,7 @@ def compact(
         fewest: how many small segments in a row are worth merging.
         grace: how long replaced files are kept, microseconds; longer while someone may be reading them.
         wait: for another process that compacts in this data folder.
+        fold_sizes: how much of the history is handled at once.
 
     Returns:
         What was done; None if another process compacts and `wait` is False.
@@ -92,7 +94,7 @@ def compact(
         store.garbage.collect_unknown(spec.name)
         before = store.segments(spec)
         if since is not None:
-            _advance(store, spec, since)
+            _advance(store, spec, since, fold_sizes)
         for group in choose(store.segments(spec), fewest):
             _merge(store, spec, group)
         store.garbage.collect_replaced(wall_clock() - grace)
@@ -115,7 +117,7 @@ def _outcome(store: Kept, spec: CollectionSpec, before: Sequence[Segment], wante
     )
 
 
-def _advance(store: Kept, spec: CollectionSpec, wanted: int) -> None:
+def _advance(store: Kept, spec: CollectionSpec, wanted: int, sizes: Sizes) -> None:
     """Move `since` as far up as it may go, and fold what is below."""
     known = store.history.frontiers(spec.name)
     since = min(wanted, known.bound) if known else BEGINNING
@@ -127,7 +129,7 @@ def _advance(store: Kept, spec: CollectionSpec, wanted: int) -> None:
     new: list[Segment] = []
     try:
         with _scratch(store) as scratch, translated(store.root):
-            new = Fold(store.root, spec, scratch).write(old, since, name)
+            new = Fold(store.root, spec, scratch, sizes).write(old, since, name)
             for label, segments in by_partition([each for each in old if each.clock_max >= since]).items():
                 copy_rows(store.root, writer, SourceRead(0, 0, since, END_OF_TIME, tuple(segments)), label)
             new += writer.close()

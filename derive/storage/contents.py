@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 
 from derive.document.clock import format_rfc3339
+from derive.document.exact import parse_exact
 from derive.document.pointer import MISSING
-from derive.errors import FencedError, FrontierError, SegmentMissingError, UsageError
+from derive.errors import FencedError, FrontierError, SegmentMissingError, StorageError, UsageError
 from derive.protocol.specs import JSON, CollectionSpec, Document, SelectorSpec
 from derive.reduce.combiner import Combiner
 from derive.storage.roles import Readable
+from derive.storage.segments.consolidation import Consolidation
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.rows import ReadRows
 from derive.time.frontier import BEGINNING
@@ -105,6 +108,29 @@ def read_rows(store: Readable, spec: CollectionSpec, options: ReadOptions) -> Ge
     """
     with reading(store, spec, options) as read:
         yield from read_sorted(store.root, [read])
+
+
+def contents_in_memory(spec: CollectionSpec, parts: Iterable[ReadRows]) -> list[tuple[bytes, Document]]:
+    """Packed keys and documents of what rows in order come to, in the order of keys.
+
+    They are the documents reduced per key, or those of the multiset, each as often as it is there.
+
+    Args:
+        spec: the collection.
+        parts: rows, as `read_rows` gives them.
+
+    Raises:
+        ReductionError: documents of a key cannot be reduced.
+        StorageError: a document is taken out of a multiset more often than it was put in.
+    """
+    if spec.kind == "reduced":
+        return reduce_in_memory(spec, chain.from_iterable(rows.pairs() for rows in parts))
+    documents: list[tuple[bytes, Document]] = []
+    for key, text, count in Consolidation(parts).counts():
+        if count < 0:
+            raise StorageError(f"a document of '{spec.name}' was taken out too often, by {-count}: {text[:500]}")
+        documents += [(key, parse_exact(text.encode())) for _ in range(count)]
+    return documents
 
 
 def reduce_in_memory(spec: CollectionSpec, rows: Iterator[tuple[bytes, Document]]) -> list[tuple[bytes, Document]]:

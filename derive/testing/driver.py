@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from pathlib import Path
 
 from derive.document.key import compile_key
@@ -25,7 +24,7 @@ from derive.protocol.specs import (
     show_offset,
 )
 from derive.reduce.combiner import Combiner
-from derive.storage.contents import ReadOptions, read_rows, reduce_in_memory
+from derive.storage.contents import ReadOptions, contents_in_memory, read_rows
 from derive.storage.ingest import Ingestion
 from derive.storage.task_log import Entry, recent_entries
 from derive.testing.diff import Difference, differences
@@ -193,8 +192,7 @@ class _Driver:
         spec = self._catalog.collections[step.collection]
         self._time.run.seal()
         rows = read_rows(self._time.store, spec, ReadOptions(selector=step.selector))
-        pairs = chain.from_iterable(part.pairs() for part in rows)
-        for comparison in pair_documents(spec, step.documents, dict(reduce_in_memory(spec, pairs))):
+        for comparison in pair_documents(spec, step.documents, dict(contents_in_memory(spec, rows))):
             faults = differences(comparison.expected, comparison.actual, strict=self._strict)
             if faults:
                 yield Mismatch(comparison.name, tuple(faults))

@@ -13,7 +13,7 @@ from derive.catalog.check import check
 from derive.cli.init import write_files
 from derive.cli.starter import FILES
 from derive.errors import FlowError, UsageError
-from derive.storage.contents import ReadOptions, read_rows, reduce_in_memory
+from derive.storage.contents import ReadOptions, contents_in_memory, read_rows
 from derive.storage.ingest import Ingestion
 from derive.storage.inputs.json_lines import json_lines
 from derive.testing.driver import run_tests
@@ -71,8 +71,8 @@ def test_its_sample_derives_what_its_readme_shows(tmp_path: Path) -> None:
     world.step()
 
     spec = catalog.collections["shop/customers"]
-    pairs = [pair for rows in read_rows(world.store, spec, ReadOptions()) for pair in rows.pairs()]
-    documents = [orjson.dumps(document).decode() for _, document in reduce_in_memory(spec, iter(pairs))]
+    rows = read_rows(world.store, spec, ReadOptions())
+    documents = [orjson.dumps(document).decode() for _, document in contents_in_memory(spec, rows)]
     assert documents == [
         '{"customer":"ann","first_order":1,"orders":2,"spent":19.75}',
         '{"customer":"ben","first_order":2,"orders":2,"spent":42.25}',

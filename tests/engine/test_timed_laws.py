@@ -8,7 +8,6 @@ import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from random_catalogs import BASE, SECOND, SOURCE, catalogs, histories
 from derive.catalog import load
 from derive.document.clock import format_duration, format_rfc3339
 from derive.protocol.specs import Document, IngestStep, TestStep, VerifyStep
-from derive.storage.contents import ReadOptions, read_rows, reduce_in_memory
+from derive.storage.contents import ReadOptions, contents_in_memory, read_rows
 from derive.testing.driver import run_tests
 
 EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "15"))
@@ -110,8 +109,7 @@ def published(world: World, steps: Sequence[TestStep], walls: Sequence[int], ste
     world.step(shards=1)
     spec = world.catalog.collections[step.collection]
     rows = read_rows(world.store, spec, ReadOptions())
-    pairs = chain.from_iterable(part.pairs() for part in rows)
-    found = tuple(document for _, document in reduce_in_memory(spec, pairs))
+    found = tuple(document for _, document in contents_in_memory(spec, rows))
     world.store.close()
     return found
 

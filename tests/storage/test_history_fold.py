@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import tempfile
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import orjson
-import pytest
 from conftest import World, write_catalog
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,8 +15,8 @@ from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.protocol.specs import Document, SelectorSpec
 from derive.storage.compaction import compact
-from derive.storage.contents import ReadOptions, read_rows, reduce_in_memory
-from derive.storage.segments import fold
+from derive.storage.contents import ReadOptions, contents_in_memory, read_rows
+from derive.storage.segments.fold import SIZES, Sizes
 
 CATALOG = """
 collections:
@@ -85,14 +83,14 @@ def world_of(folder: Path, documents: list[Document]) -> World:
     return world
 
 
-def forget(world: World, since: int) -> None:
-    compact(world.store, world.catalog.collections["f/values"], since=since, grace=0)
+def forget(world: World, since: int, sizes: Sizes = SIZES) -> None:
+    compact(world.store, world.catalog.collections["f/values"], since=since, grace=0, fold_sizes=sizes)
 
 
 def reduced(world: World, options: ReadOptions) -> list[tuple[bytes, bytes]]:
     spec = world.catalog.collections["f/values"]
-    pairs = chain.from_iterable(rows.pairs() for rows in read_rows(world.store, spec, options))
-    return [(key, orjson.dumps(document)) for key, document in reduce_in_memory(spec, pairs)]
+    rows = read_rows(world.store, spec, options)
+    return [(key, orjson.dumps(document)) for key, document in contents_in_memory(spec, rows)]
 
 
 def left(world: World) -> list[tuple[int, Any]]:
@@ -105,13 +103,11 @@ def left(world: World) -> list[tuple[int, Any]]:
 def test_l3_reads_at_and_after_since_are_the_same_bytes(
     documents: list[Document], first: int, second: int, has_many_buckets: bool
 ) -> None:
-    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
-        if has_many_buckets:
-            patch.setattr(fold, "_BUCKET_DOCUMENTS", 2)
-            patch.setattr(fold, "_RUN_ROWS", 2)
+    with tempfile.TemporaryDirectory() as name:
+        sizes = Sizes(bucket_documents=2, run_rows=2) if has_many_buckets else SIZES
         plain, compacted = world_of(Path(name) / "plain", documents), world_of(Path(name) / "compacted", documents)
-        forget(compacted, first)
-        forget(compacted, second)
+        forget(compacted, first, sizes)
+        forget(compacted, second, sizes)
         since = min(max(first, second), len(documents) + 1)
         known = compacted.store.collection("f/values")
         assert known is not None

@@ -89,6 +89,10 @@ class Rows:
         """The rows of these numbers, in the order of these."""
         return type(self)(self.batch.take(_array(indices, pa.int64())))
 
+    def sorted(self, order: Sequence[str]) -> Self:
+        """These rows, by some columns."""
+        return type(self)(self.batch.sort_by(ascending(order)))
+
     def filter(self, mask: Column) -> Self:
         """The rows for which the mask is true."""
         return type(self)(self.batch.filter(_array(mask, pa.bool_())))
@@ -126,8 +130,20 @@ class _Keyed(Rows):
         return zip(self.keys.to_pylist(), self.documents(), strict=True)
 
 
-class StoredRows(_Keyed):
-    """Rows of a segment: publication time, number among equal clocks and keys, +1 or -1, packed key, JSON text."""
+class _Changes(_Keyed):
+    """Rows that add their documents, or take them away."""
+
+    __slots__ = ()
+
+    @property
+    def diffs(self) -> np.ndarray:
+        """How often each row adds its document; -1 takes it away once."""
+        diffs: np.ndarray = self.batch.column(DIFF).to_numpy()
+        return diffs
+
+
+class StoredRows(_Changes):
+    """Rows of a segment: publication time, number among equal clocks and keys, diff, packed key, JSON text."""
 
     __slots__ = ()
     SCHEMA = _schema(CLOCK, SEQ, DIFF, KEY, DOC)
@@ -139,12 +155,6 @@ class StoredRows(_Keyed):
         """Clocks."""
         clocks: np.ndarray = self.batch.column(CLOCK).to_numpy()
         return clocks
-
-    @property
-    def diffs(self) -> np.ndarray:
-        """How often each row adds its document; -1 takes it away once."""
-        diffs: np.ndarray = self.batch.column(DIFF).to_numpy()
-        return diffs
 
     def place(self, row: int) -> tuple[int, int, bytes]:
         """Values of the columns by which one of the rows is ordered."""
@@ -169,16 +179,12 @@ class WrittenRows(StoredRows):
     ) -> WrittenRows:
         """Rows that each add one document, sorted as they are stored."""
         rows = WrittenRows.of(clocks, seqs, keys, write_texts(documents), labels)
-        return rows if bool(np.all(np.diff(rows.clocks) > 0)) else rows.sorted()
+        return rows if bool(np.all(np.diff(rows.clocks) > 0)) else rows.sorted(WrittenRows.ORDER)
 
     @property
     def labels(self) -> pa.Array:
         """Labels of the logical partitions, as an Arrow array."""
         return self.batch.column(PARTITION)
-
-    def sorted(self) -> WrittenRows:
-        """These rows, sorted as they are stored."""
-        return WrittenRows(self.batch.sort_by(ascending(self.ORDER)))
 
     def stored(self) -> StoredRows:
         """What a segment holds of these rows."""
@@ -195,22 +201,27 @@ class WrittenRows(StoredRows):
         return clocks, seqs, keys, self.documents(), labels
 
 
-class ReadRows(_Keyed):
+class ReadRows(_Changes):
     """Source documents on their way to a lambda, by adjusted clock, index of the transform, seq and packed key.
 
     Where no transform reads them, the adjusted clock is the clock.
     """
 
     __slots__ = ()
-    SCHEMA = _schema(ADJUSTED, TRANSFORM, SEQ, KEY, DOC)
+    SCHEMA = _schema(ADJUSTED, TRANSFORM, SEQ, KEY, DIFF, DOC)
     ORDER: ClassVar[tuple[str, ...]] = (ADJUSTED, TRANSFORM, SEQ, KEY)
     """The columns that order documents for lambdas (law L4)."""
 
     STORED_ORDER: ClassVar[tuple[str, ...]] = (ADJUSTED, SEQ, KEY)
     """The order of documents in a collection, where `transform` does not tell a transform."""
 
-    STORED: ClassVar[tuple[str, ...]] = (CLOCK, SEQ, KEY, DOC)
+    STORED: ClassVar[tuple[str, ...]] = (CLOCK, SEQ, KEY, DIFF, DOC)
     """The columns of a segment that are read."""
+
+    @staticmethod
+    def of(adjusted: Column, transforms: Column, seqs: Column, keys: Column, texts: Column) -> ReadRows:
+        """Rows that each add one document."""
+        return ReadRows.from_columns(adjusted, transforms, seqs, keys, _ones(len(texts)), texts)
 
     @staticmethod
     def of_stored(stored: pa.Table, transform: int, offset: int) -> list[ReadRows]:
@@ -254,12 +265,13 @@ class ReadRows(_Keyed):
 
     def with_texts(self, texts: pa.Array) -> ReadRows:
         """These rows with other documents."""
-        return ReadRows.from_columns(*(self.batch.column(name) for name in self.ORDER), texts)
+        return ReadRows.from_columns(*(self.batch.column(name) for name in (*self.ORDER, DIFF)), texts)
 
     def written(self, label: str) -> WrittenRows:
         """Rows to write into one logical partition, with the adjusted clock for their clock."""
-        adjusted, seqs, keys = (self.batch.column(name) for name in self.STORED_ORDER)
-        return WrittenRows.of(adjusted, seqs, keys, self.texts, pa.repeat(pa.scalar(label), len(self)))
+        clocks, seqs, keys = (self.batch.column(name) for name in self.STORED_ORDER)
+        labels = pa.repeat(pa.scalar(label), len(self))
+        return WrittenRows.from_columns(clocks, seqs, self.batch.column(DIFF), keys, self.texts, labels)
 
 
 class NumberedRows(_Keyed):

@@ -1,0 +1,91 @@
+"""Consolidation: rows of a multiset with equal key and document become one, whose diff is the sum of theirs.
+
+What comes to nothing leaves nothing. A row's diff is a byte, in files of every kind of collection, so that they have
+one format and older ones stay readable; a sum beyond that is several rows. A document that is in a multiset more than
+127 times is rare enough for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from derive.storage.segments.rows import DIFF, DOC, KEY, TRANSFORM, ReadRows, ascending
+
+MOST_DIFF = 127
+"""The greatest diff of one row, and the least is its negative."""
+
+_GROUP = (KEY, DOC, TRANSFORM)
+_COLUMNS = pa.schema([*map(ReadRows.SCHEMA.field, _GROUP), pa.field(DIFF, pa.int64())])
+_GATHERED_ROWS = 200_000
+
+
+class Consolidation:
+    """Adds up the diffs of rows with equal key, document and `transform`; memory holds what is left of them.
+
+    Args:
+        gathered_rows: how many rows are added up at once.
+    """
+
+    def __init__(self, parts: Iterable[ReadRows], gathered_rows: int = _GATHERED_ROWS) -> None:
+        self._sums = _COLUMNS.empty_table()
+        gathered = [self._sums]
+        for rows in parts:
+            columns = [*(rows.batch.column(name) for name in _GROUP), pa.array(rows.diffs, pa.int64())]
+            gathered.append(pa.table(columns, schema=_COLUMNS))
+            if sum(table.num_rows for table in gathered[1:]) >= gathered_rows:
+                gathered = [_summed(gathered)]
+        self._sums = _summed(gathered).sort_by(ascending(_GROUP))
+
+    def counts(self) -> Iterator[tuple[bytes, str, int]]:
+        """Packed key and JSON text of each document, in their order, and how often it is there."""
+        keys, texts, counts = (self._sums.column(name).to_pylist() for name in (KEY, DOC, DIFF))
+        return zip(keys, texts, counts, strict=True)
+
+    def rows_at(self, clock: int) -> ReadRows:
+        """Rows of one clock that add up to the same, sorted as they are stored."""
+        sums = self._sums.column(DIFF).to_numpy()
+        pieces = -(-np.abs(sums) // MOST_DIFF)
+        indices = np.repeat(np.arange(len(sums)), pieces)
+        last = np.cumsum(pieces) - 1
+        diffs = np.full(len(indices), MOST_DIFF)
+        diffs[last] = np.abs(sums) - MOST_DIFF * (pieces - 1)
+        table = self._sums.take(pa.array(indices))
+        keys, texts, transforms = (table.column(name).combine_chunks() for name in _GROUP)
+        rows = ReadRows.from_columns(
+            np.full(len(indices), clock), transforms, _numbered(keys), keys, (diffs * np.sign(sums)[indices]), texts
+        )
+        return rows.sorted(ReadRows.STORED_ORDER)
+
+
+class ConsolidatedFold:
+    """What history leaves of a multiset: all of it at the last moment before `since`.
+
+    Args:
+        since: clock.
+    """
+
+    def __init__(self, since: int) -> None:
+        self._clock = since - 1
+
+    def fold(self, read: Callable[[], Iterator[ReadRows]]) -> Iterator[ReadRows]:
+        """What rows leave that are below `since`, in order."""
+        yield Consolidation(read()).rows_at(self._clock)
+
+
+def _summed(tables: list[pa.Table]) -> pa.Table:
+    sums = pa.concat_tables(tables).group_by(list(_GROUP), use_threads=False).aggregate([(DIFF, "sum")])
+    columns = [*(sums.column(name) for name in _GROUP), sums.column(f"{DIFF}_sum")]
+    table = pa.table(columns, schema=_COLUMNS)
+    return table.filter(pc.not_equal(table.column(DIFF), 0))
+
+
+def _numbered(keys: pa.Array) -> np.ndarray:
+    """For each of sorted keys, how many equal ones are before it."""
+    count = len(keys)
+    differ = pc.not_equal(keys.slice(1), keys.slice(0, max(count - 1, 0))).to_numpy(zero_copy_only=False)
+    starts = np.flatnonzero(np.concatenate([[True], differ])) if count else np.array([], dtype=np.int64)
+    return np.arange(count) - np.repeat(starts, np.diff(np.append(starts, count)))
