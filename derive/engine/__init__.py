@@ -1,1 +1,1 @@
-"""The engine: plans a task's transactions, runs them on Spark or in this process, and commits them."""
+"""The engine: says which task runs when, what its transactions read, and what commits together."""

@@ -17,6 +17,25 @@ from derive.spark.java import archive_options, ensure_java, java_options
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.speculation": "false",
+    "spark.scheduler.mode": "FAIR",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
+    "spark.sql.parquet.enableVectorizedReader": "true",
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+    "spark.sql.files.openCostInBytes": "65536",
+    "spark.sql.files.maxPartitionBytes": str(32 << 20),
+    "spark.sql.ansi.enabled": "false",
+    "spark.shuffle.sort.bypassMergeThreshold": "1000",
+    "spark.python.daemon.module": "derive.spark.daemon",
+}
+"""What suits us anywhere: quiet, fair to transactions that run side by side, with batches as workers expect them."""
+
 
 def start_session(master: str | None, log_file: Path, conf: Mapping[str, str]) -> SparkSession:
     """Start Spark, quietly: its log goes to `log_file`.
@@ -37,29 +56,14 @@ def start_session(master: str | None, log_file: Path, conf: Mapping[str, str]) -
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName("flowctl").master(master or f"local[{os.cpu_count()},4]")
-    for name, value in {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
+    settings = {
         "spark.driver.extraJavaOptions": java_options(log_file, *archive_options(java_home)),
         "spark.driver.memory": os.environ.get("FLOW_DRIVER_MEMORY", "2g"),
-        "spark.sql.adaptive.enabled": "false",
-        "spark.speculation": "false",
-        "spark.scheduler.mode": "FAIR",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-        "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
-        "spark.sql.parquet.enableVectorizedReader": "true",
-        "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
-        "spark.sql.files.openCostInBytes": "65536",
-        "spark.sql.files.maxPartitionBytes": str(32 << 20),
-        "spark.sql.ansi.enabled": "false",
-        "spark.shuffle.sort.bypassMergeThreshold": "1000",
-        "spark.python.daemon.module": "derive.spark.daemon",
-    }.items():
-        builder = builder.config(name, value)
+        **_SETTINGS,
+    }
     if master is None:
-        builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
-    for name, value in conf.items():
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    for name, value in {**settings, **conf}.items():
         builder = builder.config(name, value)
     try:
         session: SparkSession = builder.getOrCreate()
