@@ -20,11 +20,10 @@ from typing import Any
 import orjson
 
 from connectors.derive_typescript.runtime.command import deno, environment
+from connectors.derive_typescript.runtime.frame import FRAME_DOCUMENTS, frame_of
 from connectors.derive_typescript.runtime.prepared import project_folder
 from connectors.derive_typescript.runtime.process import command_of
 from connectors.derive_typescript.runtime.project import digest_of
-from connectors.derive_typescript.runtime.session import FRAME_DOCUMENTS
-from connectors.derive_typescript.runtime.stuck import frame_of
 from derive.catalog import load
 from derive.document.exact import dump_exact
 from derive.engine.executor import InProcessExecutor

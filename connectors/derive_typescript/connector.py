@@ -13,7 +13,7 @@ from connectors.derive_typescript.catalog.schema import SCHEMA
 from connectors.derive_typescript.check import check_modules, check_names
 from connectors.derive_typescript.runtime.prepared import cache_modules
 from connectors.derive_typescript.runtime.session import TypeScriptSession
-from connectors.derive_typescript.types.deno_json import extend_settings
+from connectors.derive_typescript.types.deno_json import settings_of
 from connectors.derive_typescript.types.interfaces import generate_interfaces
 from connectors.derive_typescript.types.stub import module_stubs
 from derive.errors import Issue
@@ -69,7 +69,7 @@ class TypeScriptConnector:
         Raises:
             FlowError: a `deno.json` is there and cannot be read.
         """
-        settings = extend_settings(root, config_of(spec).settings)
+        settings = settings_of(root, config_of(spec).settings)
         notes = [] if settings.note is None else [settings.note]
         files = []
         if {".", ".."} & set(spec.name.split("/")):

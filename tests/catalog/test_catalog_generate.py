@@ -250,14 +250,17 @@ def test_files_of_a_module_are_begun_like_one_module(folder: Path) -> None:
     assert {what for what, _ in told(generate(folder, FILES))} == {"unchanged"}
 
 
-def test_settings_of_files_are_extended_where_they_are(folder: Path) -> None:
+def test_what_settings_of_files_lack_is_told(folder: Path) -> None:
     (folder / "code").mkdir()
     (folder / "code/util.ts").write_text("export {};")
     (folder / "code/deno.json").write_text('{"imports": {"pad": "npm:left-pad@1.3.0"}} // mine')
-    assert ("updated", "code/deno.json") in told(generate(folder, FILES))
-    text = (folder / "code/deno.json").read_text()
-    assert '"flow/": "../flow_generated/typescript/"' in text
-    assert text.endswith("// mine")
+    changes = generate(folder, FILES)
+    assert "code/deno.json" not in [path for _, path in told(changes)]
+    (note,) = changes.notes
+    assert note == (
+        'for editors to find the types, add "flow/": "../flow_generated/typescript/" to "imports":'
+        " deno.json does not have it"
+    )
 
 
 # Files that cannot be taken in, and why.

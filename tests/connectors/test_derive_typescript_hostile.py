@@ -112,7 +112,7 @@ STUCK = [
 
 
 @pytest.mark.parametrize(("body", "line"), STUCK)
-def test_a_method_that_never_ends_is_ended_and_its_document_named(body: str, line: int) -> None:
+def test_a_method_that_never_ends_is_ended_and_its_document_is_among_those_named(body: str, line: int) -> None:
     spec = replace(lambdas(f"{body} return [read.doc];"), limits=LambdaLimits(answer_seconds=0.7))
     session = open_session(spec)
     with pytest.raises(LambdaError) as caught:
@@ -123,7 +123,7 @@ def test_a_method_that_never_ends_is_ended_and_its_document_named(body: str, lin
     assert not process.alive
     assert caught.value.message == (
         "transform 'fromIn' of 'acme/out' gave no answer within 0.7 s, and its process was ended;"
-        ' the document was {"id":7}'
+        ' the document was {"id":0}, or one of the 19 after it'
     )
     position = caught.value.position
     assert position is not None

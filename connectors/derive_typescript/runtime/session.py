@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from connectors.derive_typescript.catalog.config import module_of, refusal_of
+from connectors.derive_typescript.runtime.frame import FRAME_DOCUMENTS, send_batch
 from connectors.derive_typescript.runtime.place import authored, member_position, position_in
 from connectors.derive_typescript.runtime.pool import POOL
 from connectors.derive_typescript.runtime.process import DenoProcess, Late
 from connectors.derive_typescript.runtime.project import digest_of
 from connectors.derive_typescript.runtime.state import State
-from connectors.derive_typescript.runtime.stuck import find_stuck, frame_of
 from connectors.derive_typescript.types.interfaces import method_of
 from derive.document.exact import dump_exact, parse_exact
 from derive.errors import FlowError, LambdaError, LostError
@@ -28,11 +28,6 @@ if TYPE_CHECKING:
 
 _FETCH = "fetch libraries ahead of time: flowctl generate --cache"
 _KILLED = (-signal.SIGKILL, -signal.SIGTERM)
-_FIRST_FRAME = 100
-FRAME_DOCUMENTS = 250
-"""Few enough for Deno to be done with them before its collector looks at them: 1,000 take half as long again each."""
-
-_FRAME_BYTES = 4_000_000
 
 
 class TypeScriptSession:
@@ -71,14 +66,14 @@ class TypeScriptSession:
             return
         process = self._open()
         self._unanswered = True
-        sender = threading.Thread(target=_send, args=(process, batch), name="deno-stdin", daemon=True)
+        sender = threading.Thread(target=send_batch, args=(process, batch), name="deno-stdin", daemon=True)
         sender.start()
-        place = 0
-        while place < len(batch.documents):
-            for documents in self._receive(process, batch, place):
+        index = 0
+        while index < len(batch.documents):
+            for documents in self._receive(process, batch, index):
                 for document in documents:
-                    yield place, document
-                place += 1
+                    yield index, document
+                index += 1
         sender.join()
         self._unanswered = False
 
@@ -131,13 +126,9 @@ class TypeScriptSession:
         self._unanswered = False
         return process
 
-    def _question(self) -> dict[str, Any]:
-        """What opens a session."""
-        return {"open": {"state": self._state.value(), "forget": self._state.version() is None}}
-
     def _begin(self) -> tuple[DenoProcess, dict[str, Any]]:
         """A process, and its answer to the question that opens a session."""
-        question = self._question()
+        question = {"open": {"state": self._state.value(), "forget": self._state.version() is None}}
         waiting = self._process = POOL.take(self._digest, self._state.version(), self._state.place)
         if waiting is not None:
             waiting.log = self._log
@@ -163,17 +154,18 @@ class TypeScriptSession:
             self._error(process, line, reply)
         return reply
 
-    def _receive(self, process: DenoProcess, batch: ReadBatch, place: int) -> list[list[Document]]:
-        """What each of the next documents, the first of which is at `place`, published."""
+    def _receive(self, process: DenoProcess, batch: ReadBatch, index: int) -> list[list[Document]]:
+        """What each of the next documents, the first of which is at `index`, published."""
         try:
             line = process.receive(self._spec.limits.answer_seconds)
         except Late:
-            raise self._stuck(process, batch, place) from None
+            process.end()
+            raise self._stuck(batch, index) from None
         reply = self._parse(process, line)
         if isinstance(reply, dict):
             error = self._error(process, line, reply)
-            raise self._failed(batch, place + error["index"], error["message"], error["stack"])
-        if isinstance(reply, list) and 0 < len(reply) <= len(batch.documents) - place and _are_documents(reply):
+            raise self._failed(batch, index + error["index"], error["message"], error["stack"])
+        if isinstance(reply, list) and 0 < len(reply) <= len(batch.documents) - index and _are_documents(reply):
             return reply
         raise self._gone(process, line)
 
@@ -213,34 +205,36 @@ class TypeScriptSession:
             hint=_FETCH if "--cached-only" in error["message"] else None,
         )
 
-    def _failed(self, batch: ReadBatch, place: int, reason: str, stack: str) -> LambdaError:
-        name, method, document = self._at(batch, place)
+    def _failed(self, batch: ReadBatch, index: int, reason: str, stack: str) -> LambdaError:
+        name, method, document = self._at(batch, index)
         return LambdaError(
             f"{name} of '{self._spec.name}' failed: {authored(self._module, reason)[:2_000]}{document}",
             position=position_in(self._module, stack) or member_position(self._module, method),
         )
 
-    def _at(self, batch: ReadBatch, place: int) -> tuple[str, str, str]:
+    def _at(self, batch: ReadBatch, index: int) -> tuple[str, str, str]:
         """What was at work for a document of a batch: its name, its method, and which document it was."""
-        index = batch.transforms[place]
-        if index == len(self._spec.transforms):
+        which = batch.transforms[index]
+        if which == len(self._spec.transforms):
             return "flush()", "flush", ""
-        transform = self._spec.transforms[index]
+        transform = self._spec.transforms[which]
         return (
             f"transform '{transform.name}'",
             method_of(transform.name),
-            f"; the document was {_short(batch.documents[place])}",
+            f"; the document was {_short(batch.documents[index])}",
         )
 
-    def _stuck(self, process: DenoProcess, batch: ReadBatch, place: int) -> LambdaError:
-        process.end()
-        places = range(place, min(place + FRAME_DOCUMENTS, len(batch.documents)))
-        another = DenoProcess(self._spec, self._digest)
-        found = find_stuck(another, self._question(), batch, places, self._spec.limits.answer_seconds)
-        name, method, document = self._at(batch, place if found is None else found)
-        if found is None:
-            document = document.replace("; the document was", "; it was at, or soon after, the document")
-        return self._late(f"{name} of '{self._spec.name}'", document, member_position(self._module, method))
+    def _stuck(self, batch: ReadBatch, index: int) -> LambdaError:
+        """The error of a frame that is not answered, whose first document is at `index`; which of them is not known."""
+        end = min(index + FRAME_DOCUMENTS, len(batch.documents))
+        name, method, document = self._at(batch, index)
+        position = member_position(self._module, method)
+        if any(transform != batch.transforms[index] for transform in batch.transforms[index:end]):
+            name, position = "the TypeScript module", self._module.position
+        others = end - index - 1
+        if document and others:
+            document += f", or {'the one' if others == 1 else f'one of the {others}'} after it"
+        return self._late(f"{name} of '{self._spec.name}'", document, position)
 
     def _late(self, what: str, document: str, position: Position) -> LambdaError:
         seconds = f"{self._spec.limits.answer_seconds:g}"
@@ -249,21 +243,6 @@ class TypeScriptSession:
             position=position,
             hint="if it needs longer: --deno-timeout SECONDS",
         )
-
-
-def _send(process: DenoProcess, batch: ReadBatch) -> None:
-    """Send a batch in frames, bounded in documents and, as far as the last frame tells, in bytes."""
-    begin = 0
-    count = _FIRST_FRAME
-    while begin < len(batch.documents):
-        part = slice(begin, begin + count)
-        frame = dump_exact(frame_of(batch, part))
-        try:
-            process.send(frame)
-        except (OSError, ValueError):
-            return  # the process is gone or closed, which the reader of its answers reports
-        begin += count
-        count = max(1, min(FRAME_DOCUMENTS, count * _FRAME_BYTES // len(frame)))
 
 
 def _are_documents(reply: list[Any]) -> bool:

@@ -1,0 +1,38 @@
+"""Frames: the parts of a batch that a process is sent, each as a line of JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from connectors.derive_typescript.runtime.process import DenoProcess
+from derive.document.exact import dump_exact
+from derive.protocol.derive import ReadBatch
+
+FRAME_DOCUMENTS = 250
+"""Few enough for Deno to be done with them before its collector looks at them: 1,000 take half as long again each."""
+
+_FIRST_FRAME = 100
+_FRAME_BYTES = 4_000_000
+
+
+def send_batch(process: DenoProcess, batch: ReadBatch) -> None:
+    """Send a batch in frames, bounded in documents and, as far as the last frame tells, in bytes."""
+    begin = 0
+    count = _FIRST_FRAME
+    while begin < len(batch.documents):
+        frame = dump_exact(frame_of(batch, slice(begin, begin + count)))
+        try:
+            process.send(frame)
+        except (OSError, ValueError):
+            return  # the process is gone or closed, which the reader of its answers reports
+        begin += count
+        count = max(1, min(FRAME_DOCUMENTS, count * _FRAME_BYTES // len(frame)))
+
+
+def frame_of(batch: ReadBatch, part: slice) -> dict[str, Any]:
+    """What is sent for a part of a batch; no `published` if it is as `clocks`, without delays."""
+    clocks, published = batch.clocks[part], batch.published[part]
+    frame: dict[str, Any] = {"transforms": batch.transforms[part], "clocks": clocks, "documents": batch.documents[part]}
+    if part.stop >= len(batch.documents):
+        frame["last"] = True
+    return frame if published == clocks else {**frame, "published": published}
