@@ -67,7 +67,7 @@ def _property(column: str, statement: Statement, projections: Sequence[Projectio
 
 
 def _hint(name: str, shape: Shape) -> str:
-    known = sorted(each for each, what in shape.properties.items() if what.types)
+    known = sorted(name for name, member in shape.properties.items() if member.types)
     guess = suggest(name, known)
     more = ", …" if len(known) > _SHOWN else ""
     return f"did you mean '{guess}'?" if guess else f"it has: {', '.join(known[:_SHOWN])}{more}"

@@ -39,7 +39,7 @@ class SqliteConnector:
 
         Where the migrations fail nothing is said about the lambdas, which could not be prepared without their tables.
         """
-        return [issue for each in specs for issue in _check(each)]
+        return [issue for spec in specs for issue in _check(spec)]
 
     def keeps_state(self, spec: DerivationSpec) -> bool:
         """Whether there are tables."""
@@ -78,13 +78,13 @@ def _check(spec: DerivationSpec) -> list[Issue]:
         except LambdaError as error:
             return [Issue("E521", error.message, error.position or spec.collection.position, error.hint)]
         with guard:
-            programs = [compile_program(guard, spec, each) for each in spec.transforms]
+            programs = [compile_program(guard, spec, transform) for transform in spec.transforms]
     issues = [
         issue
         for program in programs
         for issue in (program if isinstance(program, list) else check_columns(spec, program))
     ]
-    return issues + check_tables([each for each in programs if isinstance(each, Program)])
+    return issues + check_tables([program for program in programs if isinstance(program, Program)])
 
 
 def _empty_state() -> apsw.Connection:

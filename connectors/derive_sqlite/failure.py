@@ -74,9 +74,9 @@ def _find_failing(failure: Failure, db: apsw.Connection, watch: Watch) -> Step |
     if len(steps) == 1:
         return steps[0]
     if isinstance(failure.cause, apsw.InterruptError):
-        return _only([each for each in steps if watch.interrupted.startswith(_constant(each))])
+        return _only([step for step in steps if watch.interrupted.startswith(_constant(step))])
     if isinstance(failure.cause, LambdaError):  # a row is no document
-        return next((each for each in steps if each.make is not None), None)
+        return next((step for step in steps if step.make is not None), None)
     return _find_by_trying(failure, db)
 
 

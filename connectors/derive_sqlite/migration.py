@@ -16,7 +16,7 @@ from derive.sql.watch import Watch
 _TABLE = f"CREATE TABLE IF NOT EXISTS {MIGRATIONS} (script_index INTEGER PRIMARY KEY NOT NULL, script TEXT NOT NULL)"
 
 
-def apply_migrations(guard: Guard, watch: Watch, migrations: tuple[Script, ...], task: str, place: Position) -> None:
+def apply_migrations(guard: Guard, watch: Watch, migrations: tuple[Script, ...], task: str, position: Position) -> None:
     """Run the migrations that have not been run on this database, inside its open transaction.
 
     Args:
@@ -24,7 +24,7 @@ def apply_migrations(guard: Guard, watch: Watch, migrations: tuple[Script, ...],
         watch: likewise; a statement may take as long as a document.
         migrations: of the catalog.
         task: names the derivation in errors.
-        place: where the derivation is written, for errors about what is written no longer.
+        position: where the derivation is written, for errors about what is written no longer.
 
     Raises:
         LambdaError: one fails, or one that was run has been edited, removed or moved.
@@ -32,19 +32,19 @@ def apply_migrations(guard: Guard, watch: Watch, migrations: tuple[Script, ...],
     db = guard.db
     db.execute(_TABLE)
     applied = [str(row[0]) for row in db.execute(f"SELECT script FROM {MIGRATIONS} ORDER BY script_index").fetchall()]
-    _compare(applied, migrations, task, place)
+    _compare(applied, migrations, task, position)
     for index in range(len(applied), len(migrations)):
         with guard, watch:
             _run(guard, watch, migrations[index], f"migration {index} of '{task}'")
         db.execute(f"INSERT INTO {MIGRATIONS} VALUES (?, ?)", (index, migrations[index].text))
 
 
-def _compare(applied: list[str], migrations: tuple[Script, ...], task: str, place: Position) -> None:
+def _compare(applied: list[str], migrations: tuple[Script, ...], task: str, position: Position) -> None:
     for index, text in enumerate(applied):
         if index >= len(migrations):
             raise LambdaError(
                 f"migration {index} of '{task}' was applied and is no longer in the catalog: {text.strip()[:80]!r}",
-                position=place,
+                position=position,
                 hint="put it back; to undo it, append a migration",
             )
         if migrations[index].text != text:
@@ -63,10 +63,10 @@ def _run(guard: Guard, watch: Watch, script: Script, what: str) -> None:
         if isinstance(statement, Issue):
             raise first_issue(statement)
         if statement.parameters:
-            place = script.text.find(statement.parameters[0], statement.begin) - 1
+            offset = script.text.find(statement.parameters[0], statement.begin) - 1
             raise LambdaError(
                 f"{what} has a parameter ${statement.parameters[0]}, but no document is being processed",
-                position=script.locate(place, len(statement.parameters[0]) + 1),
+                position=script.locate(offset, len(statement.parameters[0]) + 1),
             )
         watch.begin(cursor, iter(()))
         try:
@@ -83,4 +83,4 @@ def _run(guard: Guard, watch: Watch, script: Script, what: str) -> None:
 
 def _first_difference(before: str, after: str) -> int:
     pairs = zip(before, after, strict=False)
-    return next((place for place, (left, right) in enumerate(pairs) if left != right), min(len(before), len(after)))
+    return next((index for index, (left, right) in enumerate(pairs) if left != right), min(len(before), len(after)))

@@ -74,14 +74,14 @@ def compile_program(guard: Guard, spec: DerivationSpec, transform: TransformSpec
             steps.append(Step(statement, binding, _compile_make(statement, fields)))
     if issues:
         return issues
-    used = [find_projection(name, projections) for each in steps for name in each.statement.parameters]
-    makes = [each.make for each in steps if each.make is not None]
+    used = [find_projection(name, projections) for step in steps for name in step.statement.parameters]
+    makes = [step.make for step in steps if step.make is not None]
     return Program(
         transform=transform,
         what=what,
         steps=tuple(steps),
-        sql="".join(each.statement.text for each in steps),
-        binding=compile_binding([each for each in used if each is not None]),
+        sql="".join(step.statement.text for step in steps),
+        binding=compile_binding([projection for projection in used if projection is not None]),
         make=makes[0] if makes else None,
         together=len(makes) <= 1,
     )
@@ -90,4 +90,4 @@ def compile_program(guard: Guard, spec: DerivationSpec, transform: TransformSpec
 def _compile_make(statement: Statement, fields: Mapping[str, ProjectionSpec]) -> MakeDocument | None:
     if not statement.columns:
         return None
-    return compile_row(statement.columns, {f"${name}": each for name, each in fields.items()})
+    return compile_row(statement.columns, {f"${name}": projection for name, projection in fields.items()})

@@ -31,9 +31,9 @@ def compile_row(columns: Sequence[str], parameters: Mapping[str, ProjectionSpec]
     """
     if len(columns) == 1 and columns[0].lower().startswith("json"):
         return _whole_document
-    names = tuple(parameters[each].field if each in parameters else each for each in columns)
-    passed = {parameters[each].field: parameters[each] for each in columns if each in parameters}
-    booleans = tuple(name for name, each in passed.items() if each.types - {"null"} == {"boolean"})
+    names = tuple(parameters[column].field if column in parameters else column for column in columns)
+    passed = {parameters[column].field: parameters[column] for column in columns if column in parameters}
+    booleans = tuple(name for name, parameter in passed.items() if parameter.types - {"null"} == {"boolean"})
     converted = tuple(name for name in dict.fromkeys(names) if name not in passed or not _comes_back(passed[name]))
     parsed = frozenset(name for name in converted if name not in passed or _may_be_structured(passed[name]))
     if not converted and not booleans:

@@ -53,8 +53,8 @@ class SqliteSession:
         self._guarded.enter_context(self._guard)
         self._guarded.enter_context(self._watch)
         self._programs: list[Program] = []
-        for each in spec.transforms:
-            program = compile_program(self._guard, spec, each)
+        for transform in spec.transforms:
+            program = compile_program(self._guard, spec, transform)
             if isinstance(program, list):
                 raise first_issue(program[0])
             self._programs.append(program)
@@ -103,8 +103,8 @@ class SqliteSession:
         except ENVIRONMENT:
             raise
         except (*FAILURES, LambdaError) as exc:
-            place = last - length_hint(left)
-            failure = Failure(program, batch.documents[place], batch.published[place], exc)
+            index = last - length_hint(left)
+            failure = Failure(program, batch.documents[index], batch.published[index], exc)
             raise explain(failure, self._guard, self._watch) from exc
 
     @staticmethod
@@ -112,23 +112,23 @@ class SqliteSession:
         chance: Chance, program: Program, documents: Iterator[Document], batch: ReadBatch, begin: int
     ) -> Iterator[tuple[Any, ...]]:
         values, which = program.binding.values, program.transform.index
-        for place, document in enumerate(documents, begin):
-            chance.begin(which, batch.clocks[place], document)
-            yield values(document, batch.published[place])
+        for index, document in enumerate(documents, begin):
+            chance.begin(which, batch.clocks[index], document)
+            yield values(document, batch.published[index])
 
     def _run_steps(self, program: Program, batch: ReadBatch, begin: int, end: int) -> Iterator[tuple[int, Document]]:
         """One document and one statement at a time, for a block of which several statements return rows."""
-        left, index = iter(range(begin, end)), program.transform.index
+        left, transform = iter(range(begin, end)), program.transform.index
         self._watch.begin(self._cursor, left)
-        for place in left:
-            document, published = batch.documents[place], batch.published[place]
+        for index in left:
+            document, published = batch.documents[index], batch.published[index]
             if self._chance is not None:
-                self._chance.begin(index, batch.clocks[place], document)
+                self._chance.begin(transform, batch.clocks[index], document)
             for step in program.steps:
                 try:
                     for row in self._cursor.execute(step.statement.text, step.binding.values(document, published)):
                         if step.make is not None:
-                            yield place, step.make(row)
+                            yield index, step.make(row)
                 except ENVIRONMENT:
                     raise
                 except (*FAILURES, LambdaError) as exc:

@@ -57,14 +57,14 @@ def lambda_stub(spec: DerivationSpec, transform: TransformSpec) -> str:
     for field in chosen:
         end = ";" if field is chosen[-1] else ","
         lines += [f"    -- {describe(field)}", f"    {parameter_of(field.field)}{end}"]
-    rest = [each for each in projections if each not in chosen]
+    rest = [projection for projection in projections if projection not in chosen]
     return "\n".join([*lines, *listed_fields("There are also:", rest)]) + "\n"
 
 
 def _chosen(projections: Collection[ProjectionSpec]) -> list[ProjectionSpec]:
     """Fields that together are the document: those at its top, each location once."""
-    fields = [each for each in projections if each.field not in (DOCUMENT, PUBLISHED_AT)]
-    top = [each for each in fields if len(parse_pointer(each.pointer)) == 1]
-    named = {each.pointer for each in top if each.field == each.pointer[1:]}
-    chosen = [each for each in top if each.field == each.pointer[1:] or each.pointer not in named]
+    fields = [projection for projection in projections if projection.field not in (DOCUMENT, PUBLISHED_AT)]
+    top = [field for field in fields if len(parse_pointer(field.pointer)) == 1]
+    named = {field.pointer for field in top if field.field == field.pointer[1:]}
+    chosen = [field for field in top if field.field == field.pointer[1:] or field.pointer not in named]
     return chosen or fields or list(projections)

@@ -29,8 +29,8 @@ def check_tables(programs: Sequence[Program]) -> list[Issue]:
         for step in program.steps:
             for table in step.statement.writes:
                 written.setdefault(table, program.transform.name)
-    anywhere = [each for each in programs if each.transform.shuffle.kind == "any"]
-    return [issue for each in anywhere for issue in _issues(each, written)]
+    anywhere = [program for program in programs if program.transform.shuffle.kind == "any"]
+    return [issue for program in anywhere for issue in _issues(program, written)]
 
 
 def _issues(program: Program, written: dict[str, str]) -> Iterator[Issue]:

@@ -62,22 +62,22 @@ def compile_binding(projections: Sequence[ProjectionSpec]) -> Binding:
     """
     names: dict[str, Any] = {}
     terms = []
-    for place, each in enumerate(projections):
-        name = _plain_property(each)
+    for index, projection in enumerate(projections):
+        name = _plain_property(projection)
         if name is None:
-            names[f"get{place}"] = compile_getter(each)
-            terms.append(f"get{place}(document, published)")
-        elif each.exists == "must":
+            names[f"get{index}"] = compile_getter(projection)
+            terms.append(f"get{index}(document, published)")
+        elif projection.exists == "must":
             terms.append(f"document[{name!r}]")
         else:
-            names[f"default{place}"] = each.default[0] if each.default else None
-            terms.append(f"document.get({name!r}, default{place})")
-    body = "".join(f"{each}, " for each in terms)
+            names[f"default{index}"] = projection.default[0] if projection.default else None
+            terms.append(f"document.get({name!r}, default{index})")
+    body = "".join(f"{term}, " for term in terms)
     values: Callable[[Document, int], tuple[Value, ...]] = eval(f"lambda document, published: ({body})", names)
-    properties = [_plain_property(each) for each in projections if each.exists == "must"]
+    properties = [_plain_property(projection) for projection in projections if projection.exists == "must"]
     if len(properties) < len(projections) or None in properties:
         return Binding(values)
-    return Binding(values, tuple(str(each) for each in properties))
+    return Binding(values, tuple(str(name) for name in properties))
 
 
 def compile_getter(projection: ProjectionSpec) -> Getter:
@@ -89,10 +89,10 @@ def compile_getter(projection: ProjectionSpec) -> Getter:
     convert = _conversion(projection)
 
     def value(document: Document, _: int) -> Value:
-        found = get(document)
-        if found is MISSING:
-            found = default
-        return found if found is None else convert(found)
+        item = get(document)
+        if item is MISSING:
+            item = default
+        return item if item is None else convert(item)
 
     return value
 

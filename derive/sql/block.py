@@ -64,9 +64,9 @@ def read_block(guard: Guard, script: Script, what: str) -> Iterator[Statement | 
         return
     offset = 0
     while (begin := _skip_nothing(text, offset)) < len(text):
-        found = _prepare_first(guard, script, offset, begin, what)
-        yield found
-        offset = offset + len(found.text) if isinstance(found, Statement) else _end_of_statement(text, begin)
+        statement = _prepare_first(guard, script, offset, begin, what)
+        yield statement
+        offset = offset + len(statement.text) if isinstance(statement, Statement) else _end_of_statement(text, begin)
 
 
 def first_issue(issue: Issue) -> LambdaError:
@@ -75,14 +75,14 @@ def first_issue(issue: Issue) -> LambdaError:
 
 
 def _skip_nothing(text: str, offset: int) -> int:
-    found = _NOTHING.match(text, offset)
-    return found.end() if found else offset
+    match = _NOTHING.match(text, offset)
+    return match.end() if match else offset
 
 
 def _end_of_statement(text: str, begin: int) -> int:
-    for found in re.compile(";").finditer(text, begin):
-        if apsw.complete(text[begin : found.end()]):
-            return found.end()
+    for match in re.compile(";").finditer(text, begin):
+        if apsw.complete(text[begin : match.end()]):
+            return match.end()
     return len(text)
 
 
@@ -99,24 +99,24 @@ def _prepare_first(guard: Guard, script: Script, offset: int, begin: int, what: 
         if guard.refusal:
             return Issue("E525", f"{what} {guard.refusal}", _refused_position(guard, script, begin))
         size: int = getattr(exc, "error_offset", -1)
-        place = begin if size < 0 else offset + _characters(rest, size)
-        word = _WORD.match(script.text, place)
-        return Issue("E522", f"{what} does not prepare: {exc}", script.locate(place, len(word[0]) if word else 1))
+        fault = begin if size < 0 else offset + _characters(rest, size)
+        word = _WORD.match(script.text, fault)
+        return Issue("E522", f"{what} does not prepare: {exc}", script.locate(fault, len(word[0]) if word else 1))
     rollback = find_rollback(info.first_query)
     if rollback is not None:
         message = f"{what} may not use ROLLBACK to resolve a conflict: the runtime owns the transaction"
         position = script.locate(offset + rollback, len("ROLLBACK"))
         return Issue("E525", message, position, "ABORT, which is the default, fails just as well")
     if None in info.bindings_names:
-        place = max(begin, script.text.find("?", begin))
-        return Issue("E523", f"{what} has a parameter without a name", script.locate(place, 1), "write $field")
+        mark = max(begin, script.text.find("?", begin))
+        return Issue("E523", f"{what} has a parameter without a name", script.locate(mark, 1), "write $field")
     return Statement(
         text=info.first_query,
         offset=offset,
         begin=begin,
-        parameters=tuple(str(each) for each in info.bindings_names),
+        parameters=tuple(str(name) for name in info.bindings_names),
         # A column's name reaches to the next comma, whatever comments lie before it.
-        columns=tuple(_without_comments(each[0]) for each in info.description),
+        columns=tuple(_without_comments(column[0]) for column in info.description),
         reads=frozenset(guard.reads),
         writes=frozenset(guard.writes),
     )
@@ -124,12 +124,12 @@ def _prepare_first(guard: Guard, script: Script, offset: int, begin: int, what: 
 
 def _refused_position(guard: Guard, script: Script, begin: int) -> Position:
     """Where the table or function that was refused is written, or else the statement."""
-    text, found = script.text, None
+    text, word = script.text, None
     if guard.refused:
         name = re.compile(re.escape(guard.refused), re.IGNORECASE)
-        found = name.search(text, begin, _end_of_statement(text, begin))
-    found = found or _WORD.match(text, begin)
-    return script.locate(found.start(), len(found[0])) if found else script.locate(begin)
+        word = name.search(text, begin, _end_of_statement(text, begin))
+    word = word or _WORD.match(text, begin)
+    return script.locate(word.start(), len(word[0])) if word else script.locate(begin)
 
 
 def _characters(text: str, size: int) -> int:

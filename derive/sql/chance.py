@@ -54,8 +54,8 @@ class Chance:
     def register(self, db: apsw.Connection) -> None:
         """Override the functions of a connection."""
         # Time is fixed within one run of a statement, as SQLite's own functions have it; so it may index by them.
-        for name, place in _TIMES.items():
-            db.create_scalar_function(name, partial(self._time, name, place), deterministic=True)
+        for name, index in _TIMES.items():
+            db.create_scalar_function(name, partial(self._time, name, index), deterministic=True)
         db.create_scalar_function("timediff", self._timediff, 2, deterministic=True)
         for name, function in (("current_timestamp", "datetime"), ("current_date", "date"), ("current_time", "time")):
             db.create_scalar_function(name, partial(self._time, function, 0), 0, deterministic=True)
@@ -81,23 +81,26 @@ class Chance:
         # SQLite's clock has milliseconds, and more digits would round up, into the future.
         return format_rfc3339(self._clock // 1000 * 1000)
 
-    def _time(self, function: str, place: int, *arguments: Any) -> Any:
+    def _time(self, function: str, index: int, *arguments: Any) -> Any:
         values = list(arguments)
-        if len(values) == place:
+        if len(values) == index:
             values.append(self._now())
-        elif len(values) > place and isinstance(values[place], str):
-            given = values[place].lower()
+        elif len(values) > index and isinstance(values[index], str):
+            given = values[index].lower()
             if given == "now":
-                values[place] = self._now()
+                values[index] = self._now()
             elif given in ("subsec", "subsecond"):
-                values[place : place + 1] = [self._now(), given]
+                values[index : index + 1] = [self._now(), given]
         return self._helper.execute(f"SELECT {function}({','.join('?' * len(values))})", values).get
 
     def _timediff(self, *arguments: Any) -> Any:
-        values = [self._now() if isinstance(each, str) and each.lower() == "now" else each for each in arguments]
+        values = [
+            self._now() if isinstance(argument, str) and argument.lower() == "now" else argument
+            for argument in arguments
+        ]
         return self._helper.execute("SELECT timediff(?, ?)", values).get
 
 
 def calls_chance(texts: Iterable[str]) -> bool:
     """Whether any SQL asks for the time or for a random value."""
-    return any(_CALLED.search(each) for each in texts)
+    return any(_CALLED.search(text) for text in texts)

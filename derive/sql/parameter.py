@@ -26,11 +26,11 @@ def find_projection(name: str, projections: Sequence[ProjectionSpec]) -> Project
     """
     explicit = _EXPLICIT.fullmatch(name)
     field = explicit[1] if explicit else name.replace("$", "/")
-    for each in projections:
-        if each.field == field:
-            return each
+    for projection in projections:
+        if projection.field == field:
+            return projection
     loose = r"\s" if explicit else r"[\s\-]"
-    for each in projections:
-        if re.sub(loose, "_", each.field) == field:
-            return each
+    for projection in projections:
+        if re.sub(loose, "_", projection.field) == field:
+            return projection
     return None

@@ -50,10 +50,10 @@ def describe(projection: ProjectionSpec) -> str:
 
 
 def _types(projection: ProjectionSpec) -> str:
-    types = {"number" if each == "fractional" else each for each in projection.types}
+    types = {"number" if type_name == "fractional" else type_name for type_name in projection.types}
     if "number" in types:
         types.discard("integer")
-    names = [each for each in _TYPES if each in types]
+    names = [type_name for type_name in _TYPES if type_name in types]
     text = "anything" if projection.types == ALL else " or ".join(names) or "nothing"
     if projection.format:
         text += f" ({projection.format})"

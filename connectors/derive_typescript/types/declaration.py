@@ -25,8 +25,8 @@ def declare(schema: JSON, name: str, taken: set[str]) -> list[str]:
         taken: names that are in use already; those of the new types are added.
     """
     named = named_schemas(schema, name, taken)
-    inference = Inference(schema, {key: each.name for key, each in named.items()})
-    shapes = {each.name: inference.define(each.schema) for each in named.values()}
+    inference = Inference(schema, {key: named_schema.name for key, named_schema in named.items()})
+    shapes = {named_schema.name: inference.define(named_schema.schema) for named_schema in named.values()}
     root = named.get(id(schema))
     if root is None:
         # Whatever its schema says, a collection's documents are objects.
@@ -35,26 +35,26 @@ def declare(schema: JSON, name: str, taken: set[str]) -> list[str]:
         shapes = {name: Shape(name=root.name), **shapes}
     else:
         shapes = {name: shapes.pop(name), **shapes}
-    endless = _endless({each: _in_place(shape) for each, shape in shapes.items()})
+    endless = _endless({name: _in_place(shape) for name, shape in shapes.items()})
     return [
-        f"export type {each} = {'unknown' if each in endless else described(shape)};" for each, shape in shapes.items()
+        f"export type {name} = {'unknown' if name in endless else described(shape)};" for name, shape in shapes.items()
     ]
 
 
 def _endless(names: Mapping[str, frozenset[str]]) -> set[str]:
     """Names that are, without a property or an item between, defined by themselves, which TypeScript refuses."""
-    found = set()
+    recursive = set()
     for begin in names:
         seen: set[str] = set()
         pending = [*names[begin]]
         while pending:
-            each = pending.pop()
-            if each not in seen:
-                seen.add(each)
-                pending += names[each]
+            name = pending.pop()
+            if name not in seen:
+                seen.add(name)
+                pending += names[name]
         if begin in seen:
-            found.add(begin)
-    return found
+            recursive.add(begin)
+    return recursive
 
 
 def described(shape: Shape, indent: str = "") -> str:
@@ -73,7 +73,7 @@ def type_of(shape: Shape, indent: str = "") -> str:
 
 
 def _comment(shape: Shape) -> str:
-    text = " ".join(" ".join(each.split()) for each in (shape.title, shape.description) if each)
+    text = " ".join(" ".join(text.split()) for text in (shape.title, shape.description) if text)
     return f"/* {text.replace('*/', '* /')} */ " if text else ""
 
 
@@ -82,26 +82,26 @@ def _alternatives(shape: Shape, indent: str) -> list[str]:
     if shape.name is not None:
         return [shape.name]
     if shape.alternatives:
-        kinds = dict.fromkeys(chain(*(_alternatives(each, indent) for each in shape.alternatives)))
-        return ["unknown"] if "unknown" in kinds else sorted(kinds, key=lambda each: each == "null")
+        kinds = dict.fromkeys(chain(*(_alternatives(alternative, indent) for alternative in shape.alternatives)))
+        return ["unknown"] if "unknown" in kinds else sorted(kinds, key=lambda type_name: type_name == "null")
     if not shape.types:
         return ["never"]
     if shape.values is not None:
         return literals(shape.values)
     if shape.types == ALL:
         return ["unknown"]
-    found = []
+    descriptions = []
     if "object" in shape.types:
-        found.append(_object(shape, indent))
+        descriptions.append(_object(shape, indent))
     if "array" in shape.types:
-        found.append(_array(shape, indent))
-    return found + list(dict.fromkeys(_SCALARS[each] for each in _SCALARS if each in shape.types))
+        descriptions.append(_array(shape, indent))
+    return descriptions + list(dict.fromkeys(_SCALARS[scalar] for scalar in _SCALARS if scalar in shape.types))
 
 
 def _in_place(shape: Shape) -> frozenset[str]:
     """Names that stand where the shape itself does."""
     own = [] if shape.name is None else [shape.name]
-    return frozenset(own).union(*(_in_place(each) for each in shape.alternatives))
+    return frozenset(own).union(*(_in_place(alternative) for alternative in shape.alternatives))
 
 
 def _object(shape: Shape, indent: str) -> str:
@@ -113,10 +113,10 @@ def _object(shape: Shape, indent: str) -> str:
     lines = []
     kinds: dict[str, None] = {}
     for name in sorted(shape.properties):
-        found = shape.properties[name]
-        alternatives = _alternatives(found, inner)
+        property_shape = shape.properties[name]
+        alternatives = _alternatives(property_shape, inner)
         optional = "" if name in shape.required else "?"
-        lines.append(f"{inner}{member(name)}{optional}: {_comment(found)}{' | '.join(alternatives)};")
+        lines.append(f"{inner}{member(name)}{optional}: {_comment(property_shape)}{' | '.join(alternatives)};")
         kinds |= dict.fromkeys(alternatives)
     if others:
         undefined = ["undefined"] if shape.properties.keys() - shape.required else []
@@ -131,7 +131,7 @@ def _array(shape: Shape, indent: str) -> str:
     if not prefix:
         return "[]" if most == 0 else f"{_element(rest, indent)}[]"
     # TypeScript lets no required item follow an optional one, which `min_items` never asks for.
-    items = [_element(each, indent) + ("" if place < shape.min_items else "?") for place, each in enumerate(prefix)]
+    items = [_element(item, indent) + ("" if index < shape.min_items else "?") for index, item in enumerate(prefix)]
     if rest.types and (most is None or most > len(prefix)):
         items.append(f"...({described(rest, indent)})[]")
     return f"[{', '.join(items)}]"

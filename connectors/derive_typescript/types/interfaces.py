@@ -42,17 +42,19 @@ def source_of(transform: str) -> str:
 
 def generate_interfaces(spec: DerivationSpec) -> str:
     """The module that a derivation's own module imports from: its types, and the class it extends."""
-    taken = {"Document", "IDerivation", *(source_of(each.name) for each in spec.transforms)}
+    taken = {"Document", "IDerivation", *(source_of(transform.name) for transform in spec.transforms)}
     parts = [
         f"// {GENERATED} from the schemas of {spec.name} and of what it reads: changes made here are lost.",
         *declare(spec.collection.write_schema, "Document", taken),
     ]
     methods = [_MEMBERS]
-    for each in spec.transforms:
-        source = source_of(each.name)
-        parts += declare(spec.sources[each.input.source].read_schema, source, taken)
+    for transform in spec.transforms:
+        source = source_of(transform.name)
+        parts += declare(spec.sources[transform.input.source].read_schema, source, taken)
         read = f"{{ doc: {source}; publishedAt: string }}"
-        methods.append(f"    abstract {member(method_of(each.name))}(read: {read}): Document[] | Promise<Document[]>;")
+        methods.append(
+            f"    abstract {member(method_of(transform.name))}(read: {read}): Document[] | Promise<Document[]>;"
+        )
     body = "\n".join(methods)
     parts.append(f"export abstract class IDerivation {{\n{body}\n}}")
     return "\n\n".join(parts) + "\n"

@@ -31,21 +31,21 @@ def member(name: str) -> str:
 
 def literals(values: Iterable[JSON]) -> list[str]:
     """The literal types of values, each once: objects first, then arrays, booleans, numbers, strings and null."""
-    ordered = sorted(values, key=lambda each: _ORDER.index(type_of(each)))
-    found = list(dict.fromkeys(literal(each) for each in ordered))
-    if "true" in found and "false" in found:
-        place = min(found.index("true"), found.index("false"))
-        found[place : place + 2] = ["boolean"]
-    return found
+    ordered = sorted(values, key=lambda value: _ORDER.index(type_of(value)))
+    types = list(dict.fromkeys(literal(value) for value in ordered))
+    if "true" in types and "false" in types:
+        index = min(types.index("true"), types.index("false"))
+        types[index : index + 2] = ["boolean"]
+    return types
 
 
 def literal(value: JSON) -> str:
     """The type of one value."""
     if isinstance(value, dict):
-        members = "; ".join(f"{member(name)}: {literal(each)}" for name, each in value.items())
+        members = "; ".join(f"{member(name)}: {literal(item)}" for name, item in value.items())
         return f"{{ {members} }}" if members else "Record<string, never>"
     if isinstance(value, list):
-        return f"[{', '.join(literal(each) for each in value)}]"
+        return f"[{', '.join(literal(item) for item in value)}]"
     if isinstance(value, str):
         return quoted(value)
     if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) > _LARGEST:

@@ -36,7 +36,7 @@ def camel(name: str) -> str:
 
 def type_name(text: str) -> str:
     """A name of a type: what an identifier cannot have is left out."""
-    return "".join(each for each in text if f"a{each}".isidentifier())
+    return "".join(character for character in text if f"a{character}".isidentifier())
 
 
 def named_schemas(schema: JSON, name: str, taken: set[str]) -> dict[int, NamedSchema]:
@@ -50,24 +50,24 @@ def named_schemas(schema: JSON, name: str, taken: set[str]) -> dict[int, NamedSc
     Returns:
         By the identity (`id`) of each schema. The document's own is among them where it refers to itself.
     """
-    places: dict[int, tuple[str, dict[str, JSON]]] = {}
-    for pointer, each in subschemas(schema):
-        places.setdefault(id(each), (pointer, each))
-    recursive = _recursive(Inference(schema), places)
-    found = {}
-    for key, (pointer, each) in places.items():
-        anchor = each.get("$anchor")
+    schemas: dict[int, tuple[str, dict[str, JSON]]] = {}
+    for pointer, subschema in subschemas(schema):
+        schemas.setdefault(id(subschema), (pointer, subschema))
+    recursive = _recursive(Inference(schema), schemas)
+    names = {}
+    for key, (pointer, subschema) in schemas.items():
+        anchor = subschema.get("$anchor")
         if isinstance(anchor, str) and _ANCHOR.fullmatch(anchor):
-            found[key] = NamedSchema(_free(type_name(name + anchor), taken), each)
+            names[key] = NamedSchema(_free(type_name(name + anchor), taken), subschema)
         elif key in recursive:
-            found[key] = NamedSchema(name if pointer == "" else _free(name + _title(pointer), taken), each)
-    return found
+            names[key] = NamedSchema(name if pointer == "" else _free(name + _title(pointer), taken), subschema)
+    return names
 
 
 def _title(pointer: str) -> str:
     """What to call the schema at a pointer: the names along the way, without the keywords that hold them."""
-    tokens = [each for each in parse_pointer(pointer) if each not in _SILENT]
-    return type_name("".join(camel(_FILE.sub("", each)) for each in tokens)) or "Part"
+    tokens = [token for token in parse_pointer(pointer) if token not in _SILENT]
+    return type_name("".join(camel(_FILE.sub("", token)) for token in tokens)) or "Part"
 
 
 def _free(name: str, taken: set[str]) -> str:
@@ -80,33 +80,33 @@ def _free(name: str, taken: set[str]) -> str:
     return free
 
 
-def _recursive(inference: Inference, places: dict[int, tuple[str, dict[str, JSON]]]) -> set[int]:
+def _recursive(inference: Inference, schemas: dict[int, tuple[str, dict[str, JSON]]]) -> set[int]:
     """Identities of schemas that are referred to from inside themselves."""
     targets: dict[int, set[int]] = {}
-    pending = [each for _, each in places.values() if isinstance(each.get("$ref"), str)]
-    reached = [inference.resolve(each["$ref"]) for each in pending]
-    for each in reached:
-        if isinstance(each, dict) and id(each) in places and id(each) not in targets:
-            inside = [inference.resolve(reference) for reference in _references(each)]
-            targets[id(each)] = {id(target) for target in inside if isinstance(target, dict)}
-    return {each for each in targets if each in _reachable(each, targets)}
+    pending = [subschema for _, subschema in schemas.values() if isinstance(subschema.get("$ref"), str)]
+    reached = [inference.resolve(referring["$ref"]) for referring in pending]
+    for target in reached:
+        if isinstance(target, dict) and id(target) in schemas and id(target) not in targets:
+            inside = [inference.resolve(reference) for reference in _references(target)]
+            targets[id(target)] = {id(inner) for inner in inside if isinstance(inner, dict)}
+    return {identity for identity in targets if identity in _reachable(identity, targets)}
 
 
 def _reachable(begin: int, edges: dict[int, set[int]]) -> set[int]:
     seen: set[int] = set()
     pending = [*edges[begin]]
     while pending:
-        each = pending.pop()
-        if each not in seen:
-            seen.add(each)
-            pending += edges.get(each, ())
+        identity = pending.pop()
+        if identity not in seen:
+            seen.add(identity)
+            pending += edges.get(identity, ())
     return seen
 
 
 def _references(schema: dict[str, JSON]) -> Iterator[str]:
     """References in a schema and below it, definitions left out: they count where something refers to them."""
-    used = {keyword: each for keyword, each in schema.items() if keyword not in _DEFINITIONS}
-    for pointer, each in subschemas(used):
+    used = {keyword: value for keyword, value in schema.items() if keyword not in _DEFINITIONS}
+    for pointer, subschema in subschemas(used):
         below = parse_pointer(pointer)
-        if isinstance(each.get("$ref"), str) and not set(below) & set(_DEFINITIONS):
-            yield each["$ref"]
+        if isinstance(subschema.get("$ref"), str) and not set(below) & set(_DEFINITIONS):
+            yield subschema["$ref"]

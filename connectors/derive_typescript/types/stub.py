@@ -23,15 +23,15 @@ def module_stubs(spec: DerivationSpec, missing: Collection[str]) -> list[Generat
 
 def module_stub(spec: DerivationSpec) -> str:
     """A class with a method for each transform, none of which is implemented yet."""
-    imported = ["Document", "IDerivation", *(source_of(each.name) for each in spec.transforms)]
+    imported = ["Document", "IDerivation", *(source_of(transform.name) for transform in spec.transforms)]
     names = f" {', '.join(imported)} "
     if len(names) > 80:
-        names = "".join(f"\n    {each}," for each in imported) + "\n"
+        names = "".join(f"\n    {name}," for name in imported) + "\n"
     methods = [
-        f"    {member(method_of(each.name))}(read: {{ doc: {source_of(each.name)} }}): Document[] {{\n"
+        f"    {member(method_of(transform.name))}(read: {{ doc: {source_of(transform.name)} }}): Document[] {{\n"
         "        throw new Error('Not implemented');\n"
         "    }\n"
-        for each in spec.transforms
+        for transform in spec.transforms
     ]
     return (
         f"import {{{names}}} from 'flow/{spec.name}.ts';\n\n"

@@ -69,11 +69,11 @@ def _nested(kind: Any, shape: Shape) -> Convert:
     if types.is_map(kind):
         return partial(_maps, converter(kind.key_type, None), converter(kind.item_type, shape.additional))
     if types.is_struct(kind):
-        fields = [kind.field(place) for place in range(kind.num_fields)]
-        names = [each.name for each in fields]
+        fields = [kind.field(index) for index in range(kind.num_fields)]
+        names = [field.name for field in fields]
         if len(set(names)) < len(names):
             raise UnfitError("two fields of one name")
-        return partial(_structs, names, [converter(each.type, shape.member(each.name)) for each in fields])
+        return partial(_structs, names, [converter(field.type, shape.member(field.name)) for field in fields])
     if types.is_nested(kind) and not types.is_union(kind):
         return partial(_lists, converter(kind.value_type, shape.items))
     raise UnfitError(f"the type {kind}, which has no JSON form")
@@ -81,10 +81,10 @@ def _nested(kind: Any, shape: Shape) -> Convert:
 
 def _extension(kind: Any, shape: Shape) -> Convert:
     if kind.extension_name == "arrow.uuid":
-        return lambda array: [each and str(uuid.UUID(bytes=each)) for each in array.storage.to_pylist()]
+        return lambda array: [item and str(uuid.UUID(bytes=item)) for item in array.storage.to_pylist()]
     storage = converter(kind.storage_type, shape)
     if kind.extension_name == "arrow.json":
-        return lambda array: [_parsed(each) for each in storage(array.storage)]
+        return lambda array: [_parsed(item) for item in storage(array.storage)]
     return lambda array: storage(array.storage)
 
 
@@ -108,7 +108,7 @@ def _texts(array: Any) -> list[JSON]:
 
 
 def _binaries(array: Any) -> list[JSON]:
-    return [None if each is None else base64.b64encode(each).decode() for each in array.to_pylist()]
+    return [None if item is None else base64.b64encode(item).decode() for item in array.to_pylist()]
 
 
 def _floats(array: Any) -> list[JSON]:
@@ -123,12 +123,12 @@ def _floats(array: Any) -> list[JSON]:
 def _decimals(kind: Any, allowed: frozenset[str], array: Any) -> list[JSON]:
     values: list[Decimal | None] = array.to_pylist()
     if not allowed & NUMBER:
-        return [None if each is None else format(each, "f") for each in values]
+        return [None if value is None else format(value, "f") for value in values]
     if kind.scale == 0:
-        return [None if each is None else int(each) for each in values]
+        return [None if value is None else int(value) for value in values]
     if kind.precision <= _EXACT_DIGITS and "fractional" in allowed:
-        return [None if each is None else float(each) for each in values]
-    return [None if each is None else _number(each, allowed) for each in values]
+        return [None if value is None else float(value) for value in values]
+    return [None if value is None else _number(value, allowed) for value in values]
 
 
 def _number(value: Decimal, allowed: frozenset[str]) -> JSON:
@@ -162,38 +162,36 @@ def _times(kind: Any, array: Any) -> list[JSON]:
         raise UnfitError("a time beyond 24 hours" if types.is_time(kind) else "a time beyond the years 1 to 9999")
     texts = np.datetime_as_string(ticks.astype(f"datetime64[{unit}]")).tolist()
     if types.is_date(kind):
-        texts = [each[:10] for each in texts]
+        texts = [text[:10] for text in texts]
     elif types.is_time(kind):
-        texts = [each[11:] for each in texts]
+        texts = [text[11:] for text in texts]
     elif kind.tz is not None:
-        texts = [f"{each}Z" for each in texts]
+        texts = [f"{text}Z" for text in texts]
     if not array.null_count:
         return list(texts)
-    return [each if valid else None for each, valid in zip(texts, array.is_valid().to_pylist(), strict=True)]
+    return [text if valid else None for text, valid in zip(texts, array.is_valid().to_pylist(), strict=True)]
 
 
 def _lists(items: Convert, array: Any) -> list[JSON]:
     values = iter(items(array.flatten()))
     lengths = pc.list_value_length(array).to_pylist()
-    return [None if each is None else list(islice(values, each)) for each in lengths]
+    return [None if length is None else list(islice(values, length)) for length in lengths]
 
 
 def _maps(keys: Convert, items: Convert, array: Any) -> list[JSON]:
     """Objects; a key that is no string is written as JSON writes it."""
     offsets = array.offsets.to_pylist()
     first, count = offsets[0], offsets[-1] - offsets[0]
-    names = [
-        each if isinstance(each, str) else dump_exact(each).decode() for each in keys(array.keys.slice(first, count))
-    ]
+    names = [key if isinstance(key, str) else dump_exact(key).decode() for key in keys(array.keys.slice(first, count))]
     values = items(array.items.slice(first, count))
-    found: list[JSON] = []
-    for place, valid in enumerate(array.is_valid().to_pylist()):
-        begin, end = offsets[place] - first, offsets[place + 1] - first
+    objects: list[JSON] = []
+    for index, valid in enumerate(array.is_valid().to_pylist()):
+        begin, end = offsets[index] - first, offsets[index + 1] - first
         members = dict(zip(names[begin:end], values[begin:end], strict=True))
         if valid and len(members) < end - begin:
             raise UnfitError("a map with a key twice")
-        found.append(members if valid else None)
-    return found
+        objects.append(members if valid else None)
+    return objects
 
 
 def _structs(names: list[str], fields: list[Convert], array: Any) -> list[JSON]:

@@ -30,7 +30,7 @@ def csv_rows(stream: BinaryIO, spec: CollectionSpec, name: str) -> Iterator[Line
     try:
         header = next(reader, [])
         _check_header(header, spec, name)
-        types = {each.field: each.types for each in spec.projections}
+        types = {projection.field: projection.types for projection in spec.projections}
         columns = [(column, types.get(column, frozenset({"string"}))) for column in header]
         for row in reader:
             if not row:
@@ -57,12 +57,12 @@ def _texts(stream: BinaryIO) -> Iterator[str]:
 def _check_header(header: Sequence[str], spec: CollectionSpec, name: str) -> None:
     if not header:
         raise DocumentError(f"{name} has no header line", hint="its first line is to name the columns")
-    for place, column in enumerate(header):
-        if column in header[:place]:
+    for index, column in enumerate(header):
+        if column in header[:index]:
             raise DocumentError(f"{name}:1: the header names '{column}' twice", hint=NOTHING_INGESTED)
     missing = sorted(infer(spec.write_schema).required - set(header))
     if missing:
-        listed = ", ".join(f"'{each}'" for each in missing)
+        listed = ", ".join(f"'{name}'" for name in missing)
         raise DocumentError(
             f"{name}:1: '{spec.name}' requires {listed}, and the header does not name"
             f" {'it' if len(missing) == 1 else 'them'}: {','.join(header)[:200]}",

@@ -57,18 +57,18 @@ class _Rows:
 
     def of(self, batch: Any) -> Iterator[dict[str, JSON] | DocumentError]:
         unfit: dict[int, str] = {}
-        columns = [self._values(place, batch.column(place), unfit) for place in range(batch.num_columns)]
+        columns = [self._values(index, batch.column(index), unfit) for index in range(batch.num_columns)]
         rows = zip(*columns, strict=True) if columns else iter([()] * batch.num_rows)
-        for place, row in enumerate(rows):
-            if place in unfit:
-                yield DocumentError(unfit[place])
+        for index, row in enumerate(rows):
+            if index in unfit:
+                yield DocumentError(unfit[index])
             else:
                 yield {name: value for name, value in zip(self._names, row, strict=True) if value is not None}
 
-    def _values(self, place: int, column: Any, unfit: dict[int, str]) -> list[JSON]:
+    def _values(self, index: int, column: Any, unfit: dict[int, str]) -> list[JSON]:
         from derive.storage.inputs.arrow_values import UnfitError
 
-        convert = self._converters[place]
+        convert = self._converters[index]
         try:
             return convert(column)
         except UnfitError:
@@ -79,5 +79,5 @@ class _Rows:
                 values += convert(column.slice(row, 1))
             except UnfitError as exc:
                 values.append(None)
-                unfit.setdefault(row, f"column '{self._names[place]}': {exc}")
+                unfit.setdefault(row, f"column '{self._names[index]}': {exc}")
         return values
