@@ -217,7 +217,9 @@ class Run:
                     waiting += task.waiting()
         return waiting
 
-    def until_idle(self, step: Callable[[], bool] | None = None) -> list[Waiting]:
+    def until_idle(
+        self, step: Callable[[], bool] | None = None, sleep: Callable[[float], None] = time.sleep
+    ) -> list[Waiting]:
         """Run until everything ingested before now is processed, and what it caused by feedback.
 
         A tick ends before it is processed, so this may wait for the end of the present one. It does not wait for
@@ -225,6 +227,7 @@ class Run:
 
         Args:
             step: runs every task as far as it goes, and returns whether anything moved; None for one after the other.
+            sleep: waits so many seconds.
 
         Returns:
             What still waits, for a read delay or for such a task.
@@ -241,9 +244,9 @@ class Run:
             due = min(tick_end(documents.due, self.tasks[documents.task].spec.tick) for documents in soon)
             pause = (due - self._store.timeline.present()) / 1e6
             if pause > 0:
-                time.sleep(min(pause, 1.0))
+                sleep(min(pause, 1.0))
             elif not moved:
-                time.sleep(_HELD_SECONDS)  # somebody ingests, or a tick has ended just now
+                sleep(_HELD_SECONDS)  # somebody ingests, or a tick has ended just now
 
     def _tell_behind(self, waiting: list[Waiting]) -> list[Waiting]:
         """Say of documents which task they wait for, where that is one that does not go on by itself."""

@@ -68,12 +68,11 @@ def class_archive(java_home: Path) -> Path:
     return Path(sys.prefix) / "var" / "flowctl" / f"spark-{kind:08x}.jsa"
 
 
-def archive_options(java_home: Path) -> tuple[str, ...]:
+def archive_options(archive: Path) -> tuple[str, ...]:
     """Options with which Java loads Spark's classes from their archive, if there is one.
 
     Java passes over an archive that does not fit, in silence.
     """
-    archive = class_archive(java_home)
     return (f"-XX:SharedArchiveFile={archive}", "-Xlog:cds*=off") if archive.exists() else ()
 
 

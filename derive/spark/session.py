@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from derive.errors import TaskError
-from derive.spark.java import archive_options, ensure_java, java_options
+from derive.spark.java import archive_options, class_archive, ensure_java, java_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,7 +57,7 @@ def start_session(master: str | None, log_file: Path, conf: Mapping[str, str]) -
 
     builder = SparkSession.builder.appName("flowctl").master(master or f"local[{os.cpu_count()},4]")
     settings = {
-        "spark.driver.extraJavaOptions": java_options(log_file, *archive_options(java_home)),
+        "spark.driver.extraJavaOptions": java_options(log_file, *archive_options(class_archive(java_home))),
         "spark.driver.memory": os.environ.get("FLOW_DRIVER_MEMORY", "2g"),
         **_SETTINGS,
     }

@@ -18,7 +18,7 @@ from test_kill import expected as expected  # noqa: PLC0414 (a fixture)
 from test_kill import source as source  # noqa: PLC0414
 from victims import processes_of
 
-from derive.spark.java import JAVA_OPTIONS, archive_options, ensure_java
+from derive.spark.java import JAVA_OPTIONS, archive_options, class_archive, ensure_java
 
 pytestmark = pytest.mark.spark
 
@@ -27,7 +27,7 @@ DEPLOY = "org.apache.spark.deploy"
 
 def quick_java() -> str:
     """Options with which six virtual machines start sooner."""
-    return " ".join([JAVA_OPTIONS, *archive_options(ensure_java())])
+    return " ".join([JAVA_OPTIONS, *archive_options(class_archive(ensure_java()))])
 
 
 class Cluster:

@@ -86,11 +86,11 @@ def world_of(folder: Path) -> World:
     return World(folder / "data", load(write_catalog(folder, CATALOG)), wall=100 * SECOND)
 
 
-def ledger_of(world: World, delay: int = 0, most: int = 1_000) -> Ledger:
+def ledger_of(world: World, delay: int = 0, most: int = 1_000, priority: int = 0) -> Ledger:
     collections = world.catalog.collections
     inputs = (
         InputSpec(0, "numbers", "t/numbers", Position("flow.yaml", 1), read_delay=delay),
-        InputSpec(1, "doubles", "t/doubles", Position("flow.yaml", 2)),
+        InputSpec(1, "doubles", "t/doubles", Position("flow.yaml", 2), priority=priority),
     )
     return Ledger(world.store, LedgerSpec("t/ledger", inputs, collections), most)
 
@@ -138,6 +138,20 @@ def test_it_honours_delays_and_says_what_waits(tmp_path: Path) -> None:
     world.wall += 5 * SECOND
     run.step()
     assert ledger.entries == ["2", "1"]
+
+
+@pytest.mark.parametrize(("priority", "expected"), [(1, ["2", "4", "1", "2"]), (-1, ["1", "2", "2", "4"])])
+def test_the_higher_priority_has_a_transaction_of_its_own_first(
+    priority: int, expected: list[str], tmp_path: Path
+) -> None:
+    world = world_of(tmp_path)
+    ledger = ledger_of(world, priority=priority)
+    second(world, run_of(world, ledger), 1, 2)
+
+    assert ledger.entries == expected
+    state = world.store.task("t/ledger")
+    assert state is not None
+    assert state.transactions == 2
 
 
 def test_it_takes_on_less_after_a_loss_and_stops_alone(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from conftest import World, write_catalog
@@ -12,7 +11,6 @@ from failing_executor import FailsFirst
 
 from derive.catalog import load
 from derive.document.clock import format_rfc3339
-from derive.engine import run as run_module
 from derive.engine.executor import InProcessExecutor
 from derive.engine.opening import open_run
 
@@ -80,7 +78,7 @@ def test_part_of_a_cycle_does_not_run_ahead_of_the_rest(tmp_path: Path, without:
     assert part.digest() == whole.digest()
 
 
-def test_until_idle_ends_where_others_do_not_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_until_idle_ends_where_others_do_not_go_on(tmp_path: Path) -> None:
     world = loop_of(tmp_path)
     run = open_run(world.catalog, world.store, InProcessExecutor(), tasks=["r/both"])
     naps: list[float] = []
@@ -89,16 +87,13 @@ def test_until_idle_ends_where_others_do_not_go_on(tmp_path: Path, monkeypatch: 
         naps.append(seconds)
         assert len(naps) < 5, "it waits for ever"
 
-    monkeypatch.setattr(run_module, "time", SimpleNamespace(sleep=nap))
-    waiting = run.until_idle()
+    waiting = run.until_idle(sleep=nap)
     run.close()
 
     assert [(each.transform, each.documents, each.behind) for each in waiting] == [("numbers", 5, "r/pong")]
 
 
-def test_until_idle_does_not_wait_for_what_comes_after_it_began(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_until_idle_does_not_wait_for_what_comes_after_it_began(tmp_path: Path) -> None:
     world = loop_of(tmp_path)
     run = world.run()
     later = [{"n": 9, "at": format_rfc3339(world.wall + 30_000_000)}]
@@ -112,8 +107,7 @@ def test_until_idle_does_not_wait_for_what_comes_after_it_began(
             world.ingest("r/numbers", [later.pop()])
         return moved
 
-    monkeypatch.setattr(run_module, "time", SimpleNamespace(sleep=never))
-    waiting = run.until_idle(step)
+    waiting = run.until_idle(step, sleep=never)
     run.close()
 
     assert {(each.task, each.transform, each.documents, each.behind) for each in waiting} == {
@@ -137,9 +131,7 @@ collections:
 """
 
 
-def test_until_idle_ends_where_the_run_of_another_catalog_has_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_until_idle_ends_where_the_run_of_another_catalog_has_failed(tmp_path: Path) -> None:
     """It has failed, and keeps the right to write what it derives."""
     world = loop_of(tmp_path)
     executor = FailsFirst(times=0)
@@ -158,8 +150,7 @@ def test_until_idle_ends_where_the_run_of_another_catalog_has_failed(
         naps.append(seconds)
         assert len(naps) < 5, "it waits for ever"
 
-    monkeypatch.setattr(run_module, "time", SimpleNamespace(sleep=nap))
-    run.until_idle()
+    run.until_idle(sleep=nap)
 
     assert [name for name, task in failing.tasks.items() if task.error] == ["r/ping"]
     run.close()

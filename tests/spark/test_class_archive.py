@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 from test_java import SPARK
-from test_kill import FLOWCTL
 
-from derive.spark import java
-from derive.spark.java import archive_options, ensure_java
+from derive.spark.java import archive_options, class_archive, ensure_java
 
 pytestmark = pytest.mark.spark
+
+FLOWCTL = "import sys; sys.argv[0] = 'flowctl'; from derive.cli.main import main; main()"
 
 
 def flowctl(*arguments: str) -> str:
@@ -25,7 +25,7 @@ def flowctl(*arguments: str) -> str:
 def test_sparks_classes_come_from_the_archive(tmp_path: Path) -> None:
     flowctl("prepare")  # `make test` has done so before
     loaded = tmp_path / "loaded"
-    options = [*archive_options(ensure_java()), f"-Xlog:class+load:file={loaded}"]
+    options = [*archive_options(class_archive(ensure_java())), f"-Xlog:class+load:file={loaded}"]
 
     done = subprocess.run(
         [sys.executable, "-c", SPARK, str(tmp_path / "log"), *options], capture_output=True, text=True, check=False
@@ -39,15 +39,13 @@ def test_sparks_classes_come_from_the_archive(tmp_path: Path) -> None:
     assert "archived already" in flowctl("prepare")
 
 
-def test_an_archive_that_does_not_fit_is_passed_over_in_silence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(java, "class_archive", lambda _: tmp_path / "archive")
-    assert archive_options(tmp_path) == ()
-    (tmp_path / "archive").write_bytes(b"of another Java" * 10_000)
+def test_an_archive_that_does_not_fit_is_passed_over_in_silence(tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    assert archive_options(archive) == ()
+    archive.write_bytes(b"of another Java" * 10_000)
 
     done = subprocess.run(
-        [ensure_java() / "bin" / "java", *archive_options(tmp_path), "-version"],
+        [ensure_java() / "bin" / "java", *archive_options(archive), "-version"],
         capture_output=True,
         text=True,
         check=False,

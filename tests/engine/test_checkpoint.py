@@ -1,0 +1,26 @@
+"""Checkpoints: what a task's next transaction builds on."""
+
+from __future__ import annotations
+
+from derive.engine.checkpoint import Checkpoint
+from derive.position import Position
+from derive.protocol.specs import InputSpec
+from derive.time.positions import Place
+
+AT = Position("flow.yaml", 1)
+ONE, TWO = InputSpec(0, "one", "c/source", AT), InputSpec(1, "two", "c/source", AT, backfill=2)
+PLACES = {"one": Place("c/source", 0), "two.v2": Place("c/source", 0)}
+
+
+def test_only_those_that_took_part_move_and_only_their_shards_are_at_another_state() -> None:
+    before = Checkpoint({"one": 10, "two.v2": 20, "two": 90}, PLACES, shards=2, tokens={0: "a", 1: "b"})
+
+    after = before.after([TWO], end=30, tokens={1: "c"})
+
+    assert after == Checkpoint({"one": 10, "two.v2": 30, "two": 90}, PLACES, shards=2, tokens={0: "a", 1: "c"})
+    assert (after.position(ONE), after.position(TWO)) == (10, 30)
+    assert before.tokens == {0: "a", 1: "b"}
+
+
+def test_an_input_that_is_new_begins_at_the_beginning() -> None:
+    assert Checkpoint({"two": 90}, PLACES, shards=1, tokens={}).position(TWO) == 0
