@@ -6,10 +6,9 @@ once nobody can be reading it. Both are decided by capabilities, so that a crash
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import chain
 from pathlib import Path
 
+from derive.storage.blobs import Blobs
 from derive.storage.metadata.capability import drop_ended, writers
 from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.read_rights import reading_since
@@ -28,12 +27,12 @@ class Garbage:
     """What is garbage among the files of one data folder.
 
     Args:
-        root: the data folder.
+        blobs: the files of the data folder.
         metadata: says which files are part of a collection.
     """
 
-    def __init__(self, root: Path, metadata: Metadata) -> None:
-        self._root = root
+    def __init__(self, blobs: Blobs, metadata: Metadata) -> None:
+        self._blobs = blobs
         self._metadata = metadata
 
     def known(self, name: str) -> set[str]:
@@ -52,7 +51,7 @@ class Garbage:
             reading = reading_since(db)
             replaced = replaced_before(db, before)
         paths = [path for path, collection, at in replaced if at < reading.get(collection, before)]
-        self._remove(paths)
+        self._blobs.delete(paths)
         with self._metadata.transaction() as db:
             forget_replaced(db, paths)
         return len(paths)
@@ -64,7 +63,7 @@ class Garbage:
         """
         paths = [path for path in self._paths(name, "*") if not Path(path).name.startswith(COMPACTED)]
         known = self.known(name)
-        return self._remove(path for path in paths if path not in known)
+        return self._blobs.delete(path for path in paths if path not in known)
 
     def collect_abandoned(self, name: str) -> int:
         """Remove what ingestions into a collection that never came to their end have left; returns how many files.
@@ -78,7 +77,7 @@ class Garbage:
             return 0
         known = self.known(name)  # one that died after its commit has left nothing but its lease
         paths = [path for identifier in abandoned for path in self._paths(name, f"{INGESTED}{identifier}-*")]
-        removed = self._remove(path for path in paths if path not in known)
+        removed = self._blobs.delete(path for path in paths if path not in known)
         with self._metadata.transaction() as db:
             forget_abandoned(db, abandoned)
         return removed
@@ -94,18 +93,10 @@ class Garbage:
         with self._metadata.snapshot() as db:
             known = known_paths(db, name)
             live = tuple(f"{INGESTED}{identifier}-" for identifier in writers(db))
-        return self._remove(path for path in paths if path not in known and not Path(path).name.startswith(live))
+        return self._blobs.delete(path for path in paths if path not in known and not Path(path).name.startswith(live))
 
     def _paths(self, name: str, pattern: str) -> list[str]:
-        own, former = self._root / collection_folder(name), self._root / former_folder(name)
+        own, former = collection_folder(name), former_folder(name)
         # A folder with '=' in its name is a logical partition: names hold none, so it is no other collection's.
         folders = [(own, "**/"), (former, ""), (former, "*=*/**/")]
-        files = chain(*(folder.glob(f"{below}{pattern}.parquet") for folder, below in folders))
-        return [str(file.relative_to(self._root)) for file in files]
-
-    def _remove(self, paths: Iterable[str]) -> int:
-        removed = 0
-        for path in paths:
-            (self._root / path).unlink(missing_ok=True)
-            removed += 1
-        return removed
+        return [path for folder, below in folders for path in self._blobs.list(folder, f"{below}{pattern}.parquet")]

@@ -17,6 +17,7 @@ import apsw
 from derive.document.clock import format_rfc3339
 from derive.errors import FrontierError
 from derive.protocol.specs import CollectionSpec, SelectorSpec
+from derive.storage.blobs import blobs_of, is_there
 from derive.storage.changes import Changes
 from derive.storage.garbage import Garbage
 from derive.storage.history import History
@@ -97,7 +98,8 @@ class Store:
         self.leases = Leases(self._metadata)
         self.rights = Rights(self._metadata)
         self.history = History(self._metadata)
-        self.garbage = Garbage(root, self._metadata)
+        self._blobs = blobs_of(root)
+        self.garbage = Garbage(self._blobs, self._metadata)
         self.changes = Changes(self._metadata)
 
     def close(self) -> None:
@@ -155,7 +157,7 @@ class Store:
         """Paths of the segments of collections whose files are not there; none of them was reset or replaced."""
         with self._metadata.snapshot() as db:
             paths = [path for name in names for path in segment_paths(db, name)]
-        return [path for path in paths if not (self.root / path).exists()]
+        return [path for path in paths if not is_there(self._blobs, path)]
 
     def seal(self, names: Sequence[str], frontier: int) -> dict[str, int]:
         """Advance collections to `frontier`, or as far as live write capabilities allow, with no new updates.

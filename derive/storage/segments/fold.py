@@ -24,6 +24,7 @@ import pyarrow as pa
 from derive.errors import StorageError
 from derive.failpoint import reach
 from derive.protocol.specs import CollectionSpec
+from derive.storage.blobs import blobs_of
 from derive.storage.segments.consolidation import ConsolidatedFold
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.reduced_fold import ReducedFold
@@ -132,8 +133,7 @@ class Fold:
         for label, segments in by_partition(runs).items():
             copy_rows(self._root, writer, SourceRead(0, 0, BEGINNING, END_OF_TIME, tuple(segments)), label)
         written = writer.close()
-        for run in runs:
-            (self._root / run.path).unlink()
+        blobs_of(self._root).delete(run.path for run in runs)
         return written
 
 

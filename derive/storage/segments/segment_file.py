@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from pathlib import Path
 
@@ -16,24 +16,27 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from derive.errors import SegmentError, SegmentMissingError
+from derive.storage.blobs import blobs_of
 from derive.storage.segments.rows import CLOCK, StoredRows
 from derive.time.segment import Segment
 
 
-def open_segment(root: Path, segment: Segment) -> pq.ParquetFile:
-    """Open the file of a segment; reading from it is to be done inside `readable`.
+@contextmanager
+def open_segment(root: Path, segment: Segment) -> Iterator[pq.ParquetFile]:
+    """Open the file of a segment for the block; reading from it is to be done inside `readable`.
 
     Raises:
         SegmentError: it is missing, damaged, unreadable, or another file than the one that was committed.
     """
-    with readable(segment):
-        file = pq.ParquetFile(str(root / segment.path), page_checksum_verification=True)
-    schema = file.schema_arrow
-    is_ours = (schema.names, schema.types) == (StoredRows.SCHEMA.names, StoredRows.SCHEMA.types)
-    if not is_ours or file.metadata.num_rows != segment.documents:
-        file.close()
-        raise _damaged(segment, f"it does not hold the {segment.documents:,} documents that were written to it")
-    return file
+    with ExitStack() as stack:
+        with readable(segment):
+            blob = stack.enter_context(blobs_of(root).open(segment.path))
+            file = stack.enter_context(pq.ParquetFile(blob, page_checksum_verification=True))
+        schema = file.schema_arrow
+        is_ours = (schema.names, schema.types) == (StoredRows.SCHEMA.names, StoredRows.SCHEMA.types)
+        if not is_ours or file.metadata.num_rows != segment.documents:
+            raise _damaged(segment, f"it does not hold the {segment.documents:,} documents that were written to it")
+        yield file
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from derive.failpoint import reach
 from derive.protocol.specs import CollectionSpec
-from derive.storage.durable import make_folders, sync
+from derive.storage.blobs import Blobs, blobs_of
 from derive.storage.metadata.database import translated
 from derive.storage.segments.partition import NO_PARTITION, collection_folder, partition_folder
 from derive.storage.segments.rows import StoredRows, WrittenRows
@@ -34,8 +34,8 @@ _OPEN_FILES = 64
 class _OpenFile:
     """A segment being written."""
 
-    def __init__(self, root: Path, collection: str, path: str, partition: tuple[Any, ...]) -> None:
-        self.root = root
+    def __init__(self, blobs: Blobs, collection: str, path: str, partition: tuple[Any, ...]) -> None:
+        self.blobs = blobs
         self.collection = collection
         self.path = path
         self.partition = partition
@@ -44,10 +44,9 @@ class _OpenFile:
         self.rows = 0
         self.clock_min = 0
         self.last: tuple[int, int, bytes] | None = None
-        full = root / path
-        make_folders(full.parent)
+        self.sink = blobs.create(path)
         self.writer = pq.ParquetWriter(
-            str(full), StoredRows.SCHEMA, compression="zstd", use_dictionary=False, write_page_checksum=True
+            self.sink, StoredRows.SCHEMA, compression="zstd", use_dictionary=False, write_page_checksum=True
         )
 
     def append(self, rows: StoredRows) -> None:
@@ -70,14 +69,18 @@ class _OpenFile:
         self.flush()
         reach("segment.closing")
         self.writer.close()
+        self.sink.close()
         reach("segment.closed")
-        full = self.root / self.path
-        sync(full)
-        sync(full.parent)
+        size = self.blobs.finish(self.path)
         reach("segment.synced")
         assert self.last is not None
         clocks = (self.clock_min, self.last[0])
-        return Segment(self.collection, self.path, self.partition, *clocks, self.rows, full.stat().st_size)
+        return Segment(self.collection, self.path, self.partition, *clocks, self.rows, size)
+
+    def abort(self) -> None:
+        for file in (self.writer, self.sink):
+            with suppress(OSError):  # the disk may be full, and the file goes anyway
+                file.close()
 
 
 class SegmentWriter:
@@ -92,9 +95,10 @@ class SegmentWriter:
     """
 
     def __init__(self, root: Path, collection: CollectionSpec, name: str) -> None:
-        self._root = root
+        self._blobs = blobs_of(root)
         self._collection = collection.name
         self._folder = collection_folder(collection.name)
+        self._shown = root / self._folder
         self._fields = [each.field for each in collection.partitions]
         self._name = name
         self._count = 0
@@ -105,7 +109,7 @@ class SegmentWriter:
         """Append rows, which are sorted as they are stored."""
         if not len(rows):
             return
-        with translated(self._root / self._folder):
+        with translated(self._shown):
             if not self._fields:
                 self._append(NO_PARTITION, rows.stored())
                 return
@@ -127,7 +131,7 @@ class SegmentWriter:
             below = partition_folder(self._fields, values)
             folder = f"{self._folder}/{below}" if below else self._folder
             path = f"{folder}/{self._name}-{self._count}.parquet"
-            file = _OpenFile(self._root, self._collection, path, tuple(values))
+            file = _OpenFile(self._blobs, self._collection, path, tuple(values))
             self._count += 1
             self._open[label] = file
         self._open.move_to_end(label)
@@ -137,7 +141,7 @@ class SegmentWriter:
 
     def close(self) -> list[Segment]:
         """Finish all files; they and their folders are synced when this returns."""
-        with translated(self._root / self._folder):
+        with translated(self._shown):
             while self._open:
                 _, file = self._open.popitem()
                 self._closed.append(file.close())
@@ -145,9 +149,7 @@ class SegmentWriter:
 
     def abort(self) -> None:
         """Remove everything written."""
-        paths = [file.path for file in self._open.values()] + [segment.path for segment in self._closed]
         for file in self._open.values():
-            with suppress(OSError):  # the disk may be full, and the file goes anyway
-                file.writer.close()
-        for path in paths:
-            (self._root / path).unlink(missing_ok=True)
+            file.abort()
+        self._blobs.delete(file.path for file in self._open.values())
+        self._blobs.delete(segment.path for segment in self._closed)

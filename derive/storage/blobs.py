@@ -1,0 +1,105 @@
+"""Blobs: the files of segments, written once, under names that no other one ever has.
+
+All that storage asks of the place where segments lie is here, so that it can be something else than a local folder.
+What is read is handed to Arrow as its own kind of file, through which no byte passes Python.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+from pyarrow.fs import LocalFileSystem
+
+from derive.storage.durable import make_folders, sync
+
+
+class Blobs(Protocol):
+    """Where blobs lie, each under its path; errors are those of the operating system."""
+
+    def create(self, path: str) -> pa.NativeFile:
+        """Begin a blob, to be written and closed.
+
+        Raises:
+            FileExistsError: there is one of this path.
+        """
+
+    def finish(self, path: str) -> int:
+        """Make a blob that was written survive a loss of power; returns its size in bytes."""
+
+    def open(self, path: str) -> pa.NativeFile:
+        """Open a blob, to read any range of it.
+
+        Raises:
+            FileNotFoundError: there is none of this path.
+        """
+
+    def list(self, folder: str, pattern: str) -> list[str]:
+        """Paths of the blobs below a folder that match a pattern, which is one of pathlib."""
+
+    def delete(self, paths: Iterable[str]) -> int:
+        """Delete blobs, of which some may be gone; returns how many paths there were."""
+
+
+_FILES = LocalFileSystem()
+
+
+@dataclass(frozen=True, slots=True)
+class LocalBlobs:
+    """Blobs as files.
+
+    Attributes:
+        root: the folder to which paths are relative.
+    """
+
+    root: Path
+
+    def create(self, path: str) -> pa.NativeFile:
+        """Begin a file; folders above it are made, durably."""
+        full = self.root / path
+        make_folders(full.parent)
+        os.close(os.open(full, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        return _FILES.open_output_stream(str(full))
+
+    def finish(self, path: str) -> int:
+        """Sync a file and the folder it is entered in."""
+        full = self.root / path
+        sync(full)
+        sync(full.parent)
+        return full.stat().st_size
+
+    def open(self, path: str) -> pa.NativeFile:
+        """Open a file."""
+        return _FILES.open_input_file(str(self.root / path))
+
+    def list(self, folder: str, pattern: str) -> list[str]:
+        """Files below a folder that match a pattern."""
+        return [str(file.relative_to(self.root)) for file in (self.root / folder).glob(pattern)]
+
+    def delete(self, paths: Iterable[str]) -> int:
+        """Unlink files."""
+        count = 0
+        for path in paths:
+            (self.root / path).unlink(missing_ok=True)
+            count += 1
+        return count
+
+
+def blobs_of(root: Path) -> Blobs:
+    """The blobs of a data folder."""
+    return LocalBlobs(root)
+
+
+def is_there(blobs: Blobs, path: str) -> bool:
+    """Whether there is a blob, be it one that cannot be read."""
+    try:
+        blobs.open(path).close()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True

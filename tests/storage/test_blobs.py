@@ -1,0 +1,64 @@
+"""Blobs are written once, are whole when they are finished, and are listed and deleted by their paths."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from derive.storage.blobs import Blobs, blobs_of, is_there
+
+
+@pytest.fixture
+def blobs(tmp_path: Path) -> Blobs:
+    return blobs_of(tmp_path)
+
+
+def put(blobs: Blobs, path: str, content: bytes = b"content") -> int:
+    with blobs.create(path) as sink:
+        sink.write(content)
+    return blobs.finish(path)
+
+
+def test_what_was_written_can_be_read_in_any_range(blobs: Blobs) -> None:
+    assert put(blobs, "a/b/c.parquet") == 7
+
+    with blobs.open("a/b/c.parquet") as blob:
+        assert blob.size() == 7
+        assert blob.read() == b"content"
+        assert blob.read_at(4, 3) == b"tent"
+
+
+def test_a_path_is_written_once(blobs: Blobs) -> None:
+    put(blobs, "a/b")
+
+    with pytest.raises(FileExistsError):
+        blobs.create("a/b")
+    with blobs.open("a/b") as blob:
+        assert blob.read() == b"content"
+
+
+def test_blobs_below_a_folder_are_listed_by_their_names(blobs: Blobs) -> None:
+    for path in ("one/x-1", "one/k=1/x-2", "one/k=1/y-3", "two/x-4"):
+        put(blobs, path)
+
+    assert sorted(blobs.list("one", "**/x-*")) == ["one/k=1/x-2", "one/x-1"]
+    assert blobs.list("one", "y-*") == []
+    assert blobs.list("none", "**/*") == []
+
+
+def test_what_is_deleted_is_gone_and_may_have_been_before(blobs: Blobs) -> None:
+    put(blobs, "a/b")
+    assert is_there(blobs, "a/b")
+
+    assert blobs.delete(["a/b", "a/c"]) == 2
+
+    assert not is_there(blobs, "a/b")
+    with pytest.raises(FileNotFoundError):
+        blobs.open("a/b")
+
+
+def test_below_a_blob_there_is_nothing(blobs: Blobs) -> None:
+    put(blobs, "a")
+
+    assert not is_there(blobs, "a/b")
