@@ -27,7 +27,9 @@ LEVELS: tuple[Level, ...] = get_args(Level)
 Entry: TypeAlias = dict[str, Any]
 """`at` (RFC 3339), `level`, `task`, `message`, and what else belongs to it; `by` is `lambda` where one said it."""
 
-_MOST_BYTES = 16 << 20
+MOST_BYTES = 16 << 20
+"""How large a log's file grows before another one begins."""
+
 _MOST_CHARACTERS = 10_000
 
 
@@ -42,11 +44,13 @@ class TaskLog:
     Args:
         root: the data folder.
         task: the derivation.
+        most_bytes: how large its file grows before another one begins.
     """
 
-    def __init__(self, root: Path, task: str) -> None:
+    def __init__(self, root: Path, task: str, most_bytes: int = MOST_BYTES) -> None:
         self._task = task
         self._file = log_file(root, task)
+        self._most_bytes = most_bytes
 
     def write(self, level: Level, message: str, **fields: Any) -> None:
         """Append an entry; where the disk is full it is lost, because a log is no reason to stop."""
@@ -64,7 +68,7 @@ class TaskLog:
         descriptor = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
             os.write(descriptor, line)
-            if os.fstat(descriptor).st_size > _MOST_BYTES:
+            if os.fstat(descriptor).st_size > self._most_bytes:
                 self._turn_over(descriptor)
         finally:
             os.close(descriptor)

@@ -6,9 +6,6 @@ import threading
 from contextlib import closing
 from pathlib import Path
 
-import pytest
-
-from derive.storage import task_log as log_module
 from derive.storage.task_log import Entry, LogReader, TaskLog, log_file, recent_entries
 
 TASK = "acme/b c"
@@ -46,9 +43,8 @@ def test_a_line_that_was_cut_short_is_left_out(tmp_path: Path) -> None:
     assert messages(tmp_path) == ["a", "b"]
 
 
-def test_a_log_keeps_the_last_two_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_module, "_MOST_BYTES", 1_000)
-    log = TaskLog(tmp_path, TASK)
+def test_a_log_keeps_the_last_two_files(tmp_path: Path) -> None:
+    log = TaskLog(tmp_path, TASK, most_bytes=1_000)
     for number in range(100):
         log.write("info", f"{number:03} {'x' * 100}")
 
@@ -58,12 +54,10 @@ def test_a_log_keeps_the_last_two_files(tmp_path: Path, monkeypatch: pytest.Monk
     assert sorted(each.name for each in (tmp_path / "logs" / "acme").iterdir()) == ["b c@.jsonl", "b c@.jsonl.1"]
 
 
-def test_writers_do_not_tear_each_other_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_module, "_MOST_BYTES", 300_000)
-
+def test_writers_do_not_tear_each_other_apart(tmp_path: Path) -> None:
     def write(name: str) -> None:
         for _ in range(200):
-            TaskLog(tmp_path, TASK).write("info", name * 500)
+            TaskLog(tmp_path, TASK, most_bytes=300_000).write("info", name * 500)
 
     threads = [threading.Thread(target=write, args=[name]) for name in "abcd"]
     for each in threads:
@@ -82,9 +76,8 @@ def test_a_full_disk_stops_no_task(tmp_path: Path) -> None:
     assert (tmp_path / "logs").read_text() == "a file where the folder should be"
 
 
-def test_a_reader_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_module, "_MOST_BYTES", 500)
-    log, seen = TaskLog(tmp_path, TASK), []
+def test_a_reader_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    log, seen = TaskLog(tmp_path, TASK, most_bytes=500), []
     with closing(LogReader(tmp_path, TASK)) as reader:
         for number in range(30):
             log.write("info", f"{number:03} {'x' * 100}")

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from derive.document.exact import dump_exact
 from derive.errors import DocumentError
-from derive.storage.segments import texts
 from derive.storage.segments.texts import parse_texts, write_texts
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
@@ -27,12 +26,10 @@ def test_documents_are_written_one_by_one_and_read_back(documents: list[dict[str
     assert parse_texts(column) == documents
 
 
-def test_a_column_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(texts, "_MOST_BYTES", 20)
-
-    assert write_texts([{"a": "12345"}]).to_pylist() == ['{"a":"12345"}']
+def test_a_column_that_is_too_large_is_refused() -> None:
+    assert write_texts([{"a": "12345"}], most_bytes=20).to_pylist() == ['{"a":"12345"}']
     with pytest.raises(DocumentError, match="3 documents that belong together take more than 2 GiB"):
-        write_texts([{"a": "12345"}] * 3)
+        write_texts([{"a": "12345"}] * 3, most_bytes=20)
 
 
 def test_a_document_that_is_too_deep_is_refused() -> None:

@@ -14,7 +14,8 @@ from derive.errors import DocumentError
 from derive.protocol.specs import Document
 
 _BORDER = orjson.Fragment(b"\n")
-_MOST_BYTES = (1 << 31) - 1
+MOST_BYTES = (1 << 31) - 1
+"""How many bytes of text a column holds, whose offsets have 32 bits."""
 
 
 def parse_texts(column: pa.StringArray) -> list[Document]:
@@ -24,7 +25,7 @@ def parse_texts(column: pa.StringArray) -> list[Document]:
     return documents
 
 
-def write_texts(documents: Sequence[Document]) -> pa.StringArray:
+def write_texts(documents: Sequence[Document], most_bytes: int = MOST_BYTES) -> pa.StringArray:
     """A column of the documents' JSON texts.
 
     Raises:
@@ -39,6 +40,6 @@ def write_texts(documents: Sequence[Document]) -> pa.StringArray:
     texts = dump_exact([[[mixed]]])[4:-4].split(b",\n,")  # with as many levels around documents as there ever are
     offsets = np.zeros(count + 1, dtype=np.int64)
     np.cumsum(np.fromiter(map(len, texts), np.int64, count), out=offsets[1:])
-    if offsets[-1] > _MOST_BYTES:
+    if offsets[-1] > most_bytes:
         raise DocumentError(f"{count:,} documents that belong together take more than 2 GiB")
     return pa.StringArray.from_buffers(count, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(b"".join(texts)))
