@@ -34,8 +34,33 @@ from derive.time.source_read import SourceRead
 GRACE = 600_000_000
 """How long replaced files are kept, microseconds."""
 
-_SMALL_DOCUMENTS, _SMALL_BYTES = 250_000, 32 << 20
-_LARGE_DOCUMENTS, _LARGE_BYTES = 1_000_000, 128 << 20
+
+@dataclass(frozen=True, slots=True)
+class MergeSizes:
+    """Which segments are merged, and into how large ones.
+
+    Attributes:
+        small_documents: with fewer documents and fewer than `small_bytes`, a segment is small.
+        small_bytes: see `small_documents`.
+        large_documents: with as many documents or as many as `large_bytes`, a merged segment is large enough.
+        large_bytes: see `large_documents`.
+    """
+
+    small_documents: int = 250_000
+    small_bytes: int = 32 << 20
+    large_documents: int = 1_000_000
+    large_bytes: int = 128 << 20
+
+    def is_small(self, segment: Segment) -> bool:
+        """Whether a segment is worth merging."""
+        return segment.documents < self.small_documents and segment.bytes < self.small_bytes
+
+    def is_large(self, documents: int, size: int) -> bool:
+        """Whether a merged segment of so many documents and bytes is large enough."""
+        return documents >= self.large_documents or size >= self.large_bytes
+
+
+MERGE_SIZES = MergeSizes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +168,13 @@ def _advance(store: Kept, spec: CollectionSpec, wanted: int, sizes: Sizes) -> No
     reach("compaction.advanced")
 
 
-def choose(segments: Sequence[Segment], fewest: int) -> list[list[Segment]]:
+def choose(segments: Sequence[Segment], fewest: int, sizes: MergeSizes = MERGE_SIZES) -> list[list[Segment]]:
     """Which segments to merge: small ones of one logical partition that follow one another in time.
 
     Args:
         segments: by clock.
         fewest: how many are worth it.
+        sizes: which of them are small, and when a merged one is large enough.
     """
     chosen = []
     ordered = sorted(segments, key=lambda each: orjson.dumps(each.partition))
@@ -156,8 +182,8 @@ def choose(segments: Sequence[Segment], fewest: int) -> list[list[Segment]]:
         group: list[Segment] = []
         documents = size = 0
         for segment in partition:
-            is_small = segment.documents < _SMALL_DOCUMENTS and segment.bytes < _SMALL_BYTES
-            if not is_small or documents >= _LARGE_DOCUMENTS or size >= _LARGE_BYTES:
+            is_small = sizes.is_small(segment)
+            if not is_small or sizes.is_large(documents, size):
                 chosen.append(group)
                 group, documents, size = [], 0, 0
             if is_small:

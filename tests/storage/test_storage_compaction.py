@@ -17,13 +17,10 @@ from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.errors import StorageError
 from derive.protocol.specs import SelectorSpec
-from derive.storage import compaction
-from derive.storage.compaction import Compaction, choose, compact
+from derive.storage.compaction import Compaction, MergeSizes, choose, compact
 from derive.storage.contents import ReadOptions, read_rows
 from derive.storage.history import History
 from derive.storage.metadata.database import FORMAT
-from derive.storage.segments import fold
-from derive.storage.segments.reader import read_sorted
 from derive.storage.store import Store
 from derive.time.segment import Segment
 
@@ -126,18 +123,26 @@ def test_what_an_unfinished_compaction_left_is_removed(tmp_path: Path) -> None:
     assert world.rows("c/events") == before
 
 
-def test_a_collection_that_was_reset_meanwhile_stays_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+class ResetFirst(History):
+    """Another process resets the collection before its segments are replaced."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store._metadata)
+        self._store = store
+
+    @override
+    def replace(self, name: str, old: Sequence[Segment], new: Sequence[Segment]) -> bool:
+        self._store.reset([name])
+        return super().replace(name, old, new)
+
+
+def test_a_collection_that_was_reset_meanwhile_stays_empty(tmp_path: Path) -> None:
     world = world_of(tmp_path)
     spec = world.catalog.collections["c/events"]
     ingest(world, 0, 2)
     ingest(world, 2, 2)
 
-    def reset_first(*arguments: object) -> object:
-        world.store.reset(["c/events"])
-        return read_sorted(*arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(fold, "read_sorted", reset_first)
-
+    world.store.history = ResetFirst(world.store)
     done = compact(world.store, spec)
 
     assert done is not None
@@ -145,16 +150,15 @@ def test_a_collection_that_was_reset_meanwhile_stays_empty(tmp_path: Path, monke
     assert files(world) == ["ingest"] * 4
 
 
-def test_what_is_large_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction, "_SMALL_DOCUMENTS", 10)
-    monkeypatch.setattr(compaction, "_LARGE_DOCUMENTS", 15)
+def test_what_is_large_is_left_alone() -> None:
+    sizes = MergeSizes(small_documents=10, large_documents=15)
     segments = [
         Segment("c/events", str(place), (), place, place, size, 1)
         for place, size in enumerate([5, 5, 9, 9, 10, 1, 20, 1, 1, 1])
     ]
 
-    assert [[each.path for each in group] for group in choose(segments, 2)] == [["0", "1", "2"], ["7", "8", "9"]]
-    assert choose(segments, 4) == []
+    assert [[each.path for each in group] for group in choose(segments, 2, sizes)] == [["0", "1", "2"], ["7", "8", "9"]]
+    assert choose(segments, 4, sizes) == []
 
 
 def test_newer_metadata_is_refused(tmp_path: Path) -> None:
