@@ -11,7 +11,6 @@ from derive.catalog.language.names import collisions, is_line, is_name
 from derive.catalog.language.yaml import Located
 from derive.catalog.loading.loader import Loader
 from derive.catalog.loading.resources import Resources
-from derive.catalog.report import Report
 from derive.catalog.rules.lineage import cycles, upstream
 from derive.catalog.rules.locations import CollectionLocations, defaults
 from derive.catalog.rules.schedule import Schedule
@@ -77,14 +76,14 @@ def build(source: str | Path, resources: Resources | None = None) -> Build:
     loader = Loader(resources)
     definition = loader.load(Path(source))
     spec = _Builder(definition, loader).build()
-    return Build(spec, tuple(loader.issues), tuple(loader.notes), frozenset(loader.missing))
+    return Build(spec, tuple(loader.report.issues), tuple(loader.notes), frozenset(loader.missing))
 
 
 class _Builder:
     def __init__(self, definition: CatalogDef, loader: Loader) -> None:
         self._definition = definition
         self._loader = loader
-        self._report = Report(loader.issues)
+        self._report = loader.report
         self._shapes: dict[str, Shape] = {}
         self._collections: dict[str, CollectionSpec] = {}
         self._guesses: dict[str, str | None] = {}

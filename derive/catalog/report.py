@@ -1,9 +1,11 @@
-"""The report: it takes the issues that the rules of a catalog find.
+"""The report: it takes the issues that loading and the rules of a catalog find.
 
 A schema file that many collections share is examined for each of them, and each of its issues is reported once.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from derive.catalog.language.yaml import Located
 from derive.errors import Issue
@@ -18,8 +20,8 @@ class Report:
         count: the number of issues, repeated ones included. It has grown if a rule has found something.
     """
 
-    def __init__(self, issues: list[Issue]) -> None:
-        self.issues = issues
+    def __init__(self) -> None:
+        self.issues: list[Issue] = []
         self.count = 0
         self._seen: set[Issue] = set()
 
@@ -32,8 +34,12 @@ class Report:
             at: where it is written.
             hint: what was probably meant, or what to do.
         """
-        self.count += 1
-        issue = Issue(code, message, at.position if isinstance(at, Located) else at, hint)
-        if issue not in self._seen:
-            self._seen.add(issue)
-            self.issues.append(issue)
+        self.take([Issue(code, message, at.position if isinstance(at, Located) else at, hint)])
+
+    def take(self, issues: Iterable[Issue]) -> None:
+        """Report issues that were found elsewhere."""
+        for issue in issues:
+            self.count += 1
+            if issue not in self._seen:
+                self._seen.add(issue)
+                self.issues.append(issue)

@@ -94,7 +94,7 @@ def issues(path: Path) -> list[tuple[str, int, int, str, str | None]]:
 def test_every_construct_is_taken_in(tmp_path: Path) -> None:
     catalog, loader = loaded(write_catalog(tmp_path, WHOLE, **FILES))
 
-    assert loader.issues == []
+    assert loader.report.issues == []
     assert [*catalog.collections, *catalog.tests] == ["a/source", "a/sql", "a/script", "a/list", "a/steps"]
     assert catalog.captures["a/capture"]["interval"].value == "5m"
     assert catalog.materializations["a/view"]["bindings"][0]["source"].value == "a/sql"
@@ -228,7 +228,7 @@ def test_read_schemas_made_of_the_write_schema(reference: str, document: object,
     read = f"{{type: object, allOf: [{{$ref: '{reference}'}}]}}"
     catalog, loader = loaded(write_catalog(tmp_path, PAIR.format(read=read)))
 
-    assert loader.issues == []
+    assert loader.report.issues == []
     read_schema = catalog.collections["a/b"].read.schema
     assert compile_part(read_schema, "", name="a/b")(document) == fits
 

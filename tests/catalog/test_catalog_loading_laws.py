@@ -151,7 +151,7 @@ def test_what_the_schema_accepts_is_loaded_whole(tmp_path_factory: pytest.TempPa
     loader = Loader()
     found = loader.load(written(tmp_path_factory, catalog))
 
-    assert loader.issues == []
+    assert loader.report.issues == []
     assert set(found.collections) == set(catalog.get("collections", {}))
     assert set(found.tests) == set(catalog.get("tests", {}))
     assert set(found.captures) == set(catalog.get("captures", {}))
@@ -168,7 +168,7 @@ def test_a_spoiled_catalog_is_refused_by_both_or_by_neither(
     if JUDGE.is_valid(catalog) or catalog is None:
         loader = Loader()
         loader.load(path)
-        assert [each for each in loader.issues if each.code != "E003"] == []
+        assert [each for each in loader.report.issues if each.code != "E003"] == []
     else:
         with pytest.raises(CatalogError) as caught:
             load(path)

@@ -71,7 +71,7 @@ def issue_of(folder: Path, reference: str, seconds: float = 5) -> Issue:
     (folder / "flow.yaml").write_text(f"import: ['{reference}']\n")
     loader = Loader(Resources(seconds=seconds))
     loader.load(folder / "flow.yaml")
-    [issue] = loader.issues
+    [issue] = loader.report.issues
     assert loader.incomplete
     return issue
 
@@ -82,7 +82,7 @@ def test_catalogs_and_what_they_refer_to_may_be_remote(tmp_path: Path, address: 
 
     catalog = loader.load(tmp_path / "flow.yaml")
 
-    assert loader.issues == []
+    assert loader.report.issues == []
     assert catalog.collections["a/b"].write.schema == {"type": "object", "properties": {"id": {"type": "integer"}}}
     assert catalog.collections["a/b"].at.position.file == f"{address}/sub/more.yaml"
 

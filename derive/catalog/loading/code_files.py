@@ -1,10 +1,11 @@
-"""The code that one file of a catalog names: lambdas, and whatever else a connector asks for."""
+"""Files of code that one file of a catalog names: lambdas, and whatever else a connector asks for."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from derive.catalog.loading.resources import Resources
+from derive.catalog.report import Report
 from derive.errors import Issue
 from derive.position import Position, Script
 from derive.protocol.authoring import LocatedValue
@@ -19,20 +20,20 @@ class CodeFiles:
     """Loads code from beside a file of a catalog; what connectors are given of the catalog (`CatalogFiles`).
 
     Attributes:
-        url: of the catalog's file, from where relative paths begin.
+        url: URL of the catalog's file, where relative paths begin.
         root: the project's folder.
         resources: loads files.
-        issues: takes what is wrong.
+        issues: takes the issues.
         missing: takes URLs of files of code that do not exist.
     """
 
     url: str
     root: str
     resources: Resources
-    issues: list[Issue]
+    issues: Report
     missing: set[str]
 
-    def script(self, at: LocatedValue, what: str, *, may_be_inline: bool = True) -> Script | None:
+    def script(self, at: LocatedValue, role: str, *, may_be_inline: bool = True) -> Script | None:
         """Code that is written inline or, if the string has no white space, in the file it names."""
         text: str = at.value
         if may_be_inline and (any(character.isspace() for character in text) or not text):
@@ -45,7 +46,7 @@ class CodeFiles:
         except OSError as exc:
             is_missing = isinstance(exc, FileNotFoundError)
             hint = f"{_NO_SPACE}; {_GENERATE}" if is_missing else _NO_SPACE
-            issue = Issue("E003", f"cannot load {what} {show(url)}: {reason_of(exc)}", at.position, hint)
+            issue = Issue("E003", f"cannot load {role} {show(url)}: {reason_of(exc)}", at.position, hint)
             self.report(issue, missing=url if is_missing else "")
             return None
         return Script(content, content, Position(show(url)))
@@ -59,7 +60,7 @@ class CodeFiles:
         return self.resources.content(url)
 
     def report(self, issue: Issue, missing: str = "") -> None:
-        """Note something wrong, and a file that does not exist and that `generate` begins."""
-        self.issues.append(issue)
+        """Report an issue, and the URL of a missing file that `generate` begins."""
+        self.issues.take([issue])
         if missing:
             self.missing.add(missing)

@@ -28,6 +28,7 @@ from derive.catalog.loading.code_files import CodeFiles
 from derive.catalog.loading.project import project_root
 from derive.catalog.loading.resources import Resources
 from derive.catalog.loading.schema_loader import SchemaLoader
+from derive.catalog.report import Report
 from derive.document.clock import parse_duration
 from derive.errors import CatalogError, Issue
 from derive.position import Position
@@ -45,7 +46,7 @@ class Loader:
     """Loads a catalog.
 
     Attributes:
-        issues: all issues so far.
+        report: takes the issues.
         notes: what is not wrong, and worth knowing.
         broken: names whose definitions are too wrong to be loaded.
         incomplete: whether a file could not be loaded, so that it is unknown what it defines.
@@ -54,13 +55,13 @@ class Loader:
     """
 
     def __init__(self, resources: Resources | None = None) -> None:
-        self.issues: list[Issue] = []
+        self.report = Report()
         self.notes: list[Issue] = []
         self.broken: set[str] = set()
         self.incomplete = False
         self.missing: set[str] = set()
         self.resources = resources or Resources()
-        self._schemas = SchemaLoader(self.resources, self.issues)
+        self._schemas = SchemaLoader(self.resources, self.report)
         self._collections: dict[str, CollectionDef] = {}
         self._tests: dict[str, TestDef] = {}
         self._captures: dict[str, Located] = {}
@@ -82,19 +83,14 @@ class Loader:
             try:
                 file = self.resources.document(url)
             except OSError as exc:
-                self.issue("E003", f"cannot load {show(url)}: {reason_of(exc)}", referrer)
+                self.report.add("E003", f"cannot load {show(url)}: {reason_of(exc)}", referrer)
                 self.incomplete = True
             except CatalogError as exc:
-                self.issues += exc.issues
+                self.report.take(exc.issues)
                 self.incomplete = True
             else:
                 pending += self._file(Located(file, (), {} if file.value is None else file.value), url)
-        self.issues[:] = dict.fromkeys(self.issues)  # what is merged into several places is reported once
         return CatalogDef(str(source), self._collections, self._tests, self._captures, self._materializations)
-
-    def issue(self, code: str, message: str, position: Position, hint: str | None = None) -> None:
-        """Report an issue."""
-        self.issues.append(Issue(code, message, position, hint))
 
     def _fields(self, at: Located | None) -> dict[str, Located]:
         """The properties of an object that can be loaded."""
@@ -113,7 +109,7 @@ class Loader:
     def _file(self, root: Located, url: str) -> list[tuple[str, Position]]:
         """Load one file; returns the files that it imports."""
         issues, self._bad = check_structure(root.file)
-        self.issues += issues
+        self.report.take(issues)
         if () in self._bad:
             self.incomplete = True
             return []
@@ -128,7 +124,7 @@ class Loader:
     def _import(self, at: Located, url: str) -> tuple[str, Position] | None:
         if "#" in at.value:
             message = f"cannot import {at.value}: only schemas have parts that '#' can name"
-            self.issue("E003", message, at.position)
+            self.report.add("E003", message, at.position)
             self.incomplete = True
             return None
         return resolve(url, at.value), at.position
@@ -141,7 +137,9 @@ class Loader:
         for name, entry in at.items():
             first = self._defined.setdefault((kind, name), entry.key_position)
             if first != entry.key_position:
-                self.issue("E102", f"{kind} '{name}' is defined a second time; first at {first}", entry.key_position)
+                self.report.add(
+                    "E102", f"{kind} '{name}' is defined a second time; first at {first}", entry.key_position
+                )
                 continue
             loaded = None if entry.path in self._bad else load(entry)
             if loaded is None:
@@ -191,7 +189,7 @@ class Loader:
         )
 
     def _code_files(self, url: str) -> CodeFiles:
-        return CodeFiles(url, self._root, self.resources, self.issues, self.missing)
+        return CodeFiles(url, self._root, self.resources, self.report, self.missing)
 
     def _transform(self, at: Located, url: str) -> TransformDef | None:
         """The definition; None if the transform is disabled, or wrong."""
@@ -257,13 +255,13 @@ class Loader:
                     raise OSError("only schemas have parts that '#' can name")
                 value = self.resources.value(target)
             except OSError as exc:
-                self.issue("E003", f"cannot load documents {show(target)}: {reason_of(exc)}", at.position)
+                self.report.add("E003", f"cannot load documents {show(target)}: {reason_of(exc)}", at.position)
                 return None
             except CatalogError as exc:
-                self.issues += exc.issues
+                self.report.take(exc.issues)
                 return None
             if not isinstance(value, list) or not all(isinstance(document, dict) for document in value):
-                self.issue("E601", f"{show(target)} must hold an array of objects", at.position)
+                self.report.add("E601", f"{show(target)} must hold an array of objects", at.position)
                 return None
         return tuple(value)
 

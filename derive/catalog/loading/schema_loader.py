@@ -13,8 +13,9 @@ from urllib.parse import urljoin
 from derive.catalog.definitions import LoadedSchema
 from derive.catalog.language.yaml import Located
 from derive.catalog.loading.resources import Resources
+from derive.catalog.report import Report
 from derive.document.pointer import parse_pointer
-from derive.errors import CatalogError, Issue, SchemaError
+from derive.errors import CatalogError, SchemaError
 from derive.position import Position
 from derive.protocol.resource import reason_of, show
 from derive.protocol.specs import JSON
@@ -86,13 +87,14 @@ class _Positions(Mapping[str, Position]):
 class SchemaLoader:
     """Loads each schema, with all that it refers to, as one document.
 
-    Attributes:
-        issues: all issues so far.
+    Args:
+        resources: loads the files.
+        report: takes the issues.
     """
 
-    def __init__(self, resources: Resources, issues: list[Issue]) -> None:
-        self.issues = issues
+    def __init__(self, resources: Resources, report: Report) -> None:
         self._resources = resources
+        self._report = report
         self._good: dict[str, bool] = {}
 
     def load(self, at: Located, url: str, write: JSON = None) -> LoadedSchema | None:
@@ -116,11 +118,11 @@ class SchemaLoader:
             positions = _Positions(lambda: loaded.positions(lambda *origin: self._locate(at, url, flow, *origin)))
             return LoadedSchema(loaded.schema, positions)
         except OSError as exc:
-            self._issue("E003", f"cannot load a schema it refers to: {reason_of(exc)}", at)
+            self._report.add("E003", f"cannot load a schema it refers to: {reason_of(exc)}", at)
         except SchemaError as exc:
-            self._issue("E403", exc.message, at, exc.hint)
+            self._report.add("E403", exc.message, at, exc.hint)
         except CatalogError as exc:
-            self.issues += exc.issues
+            self._report.take(exc.issues)
         return None
 
     def _locate(self, at: Located, base: str, flow: Mapping[str, JSON], url: str, pointer: str) -> Position | None:
@@ -135,9 +137,6 @@ class SchemaLoader:
             except (KeyError, IndexError, TypeError, ValueError):
                 return None
         return located.key_position
-
-    def _issue(self, code: str, message: str, at: Located, hint: str | None = None) -> None:
-        self.issues.append(Issue(code, message, at.position, hint))
 
     def _check(self, at: Located, url: str, flow: Mapping[str, JSON]) -> bool:
         """Whether all files that a schema refers to can be loaded, and all its types are types of JSON Schema."""
@@ -154,15 +153,15 @@ class SchemaLoader:
 
     def _are_types(self, at: Located) -> bool:
         """Whether the value of `type` is a type of JSON Schema or an array of such types."""
-        before = len(self.issues)
+        before = self._report.count
         for type_at in at.elements() if isinstance(at.value, list) else (at,):
             if type_at.value is None:
-                self._issue("E403", "a bare null is no type: write it in quotes", type_at, 'write "null"')
+                self._report.add("E403", "a bare null is no type: write it in quotes", type_at, 'write "null"')
             elif not isinstance(type_at.value, str) or type_at.value not in (*_TYPES, "fractional"):
                 guess = suggest(str(type_at.value), _TYPES)
                 hint = f"did you mean '{guess}'?" if guess else f"types: {', '.join(_TYPES)}"
-                self._issue("E403", f"JSON has no type {type_at.value!r}", type_at, hint)
-        return len(self.issues) == before
+                self._report.add("E403", f"JSON has no type {type_at.value!r}", type_at, hint)
+        return self._report.count == before
 
     def _follow(self, at: Located, base: str, reference: str, flow: Mapping[str, JSON]) -> bool:
         url = urljoin(base, reference.partition("#")[0])
@@ -174,10 +173,10 @@ class SchemaLoader:
         try:
             file = self._resources.document(url)
         except OSError as exc:
-            self._issue("E003", f"cannot load schema {show(url)}: {reason_of(exc)}", at)
+            self._report.add("E003", f"cannot load schema {show(url)}: {reason_of(exc)}", at)
             self._good[url] = False
         except CatalogError as exc:
-            self.issues += exc.issues
+            self._report.take(exc.issues)
             self._good[url] = False
         else:
             self._good[url] = self._check(Located(file, (), file.value), url, flow)
@@ -187,10 +186,10 @@ class SchemaLoader:
         if url in flow:
             return True
         if url in (WRITE, RELAXED, INFERRED):
-            self._issue("E003", f"only a 'readSchema' may refer to {url}", at)
+            self._report.add("E003", f"only a 'readSchema' may refer to {url}", at)
         else:
             guess = suggest(url, (WRITE, RELAXED, INFERRED))
-            self._issue("E003", f"there is no schema {url}", at, f"did you mean '{guess}'?" if guess else None)
+            self._report.add("E003", f"there is no schema {url}", at, f"did you mean '{guess}'?" if guess else None)
         return False
 
 
