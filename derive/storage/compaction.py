@@ -130,13 +130,13 @@ def _outcome(store: Kept, spec: CollectionSpec, before: Sequence[Segment], wante
     after = store.segments(spec)
     known = store.history.frontiers(spec.name)
     reached = known.since if known else BEGINNING
-    held = tuple(each for each in known.holds if each.frontier <= reached) if known else ()
+    held = tuple(hold for hold in known.holds if hold.frontier <= reached) if known else ()
     return Compaction(
         spec.name,
         len(before),
         len(after),
-        sum(each.documents for each in before),
-        sum(each.documents for each in after),
+        sum(segment.documents for segment in before),
+        sum(segment.documents for segment in after),
         reached,
         held if wanted is not None and reached < wanted else (),
     )
@@ -148,14 +148,14 @@ def _advance(store: Kept, spec: CollectionSpec, wanted: int, sizes: Sizes) -> No
     since = min(wanted, known.bound) if known else BEGINNING
     if known is None or since <= known.since:
         return
-    old = [each for each in store.segments(spec) if each.clock_min < since]
+    old = [segment for segment in store.segments(spec) if segment.clock_min < since]
     name = f"{COMPACTED}{uuid.uuid4()}"
     writer = SegmentWriter(store.root, spec, f"{name}-later")
     new: list[Segment] = []
     try:
         with _scratch(store) as scratch, translated(store.root):
             new = Fold(store.root, spec, scratch, sizes).write(old, since, name)
-            for label, segments in by_partition([each for each in old if each.clock_max >= since]).items():
+            for label, segments in by_partition([segment for segment in old if segment.clock_max >= since]).items():
                 copy_rows(store.root, writer, SourceRead(0, 0, since, END_OF_TIME, tuple(segments)), label)
             new += writer.close()
         reach("compaction.folded")
@@ -177,8 +177,8 @@ def choose(segments: Sequence[Segment], fewest: int, sizes: MergeSizes = MERGE_S
         sizes: which of them are small, and when a merged one is large enough.
     """
     chosen = []
-    ordered = sorted(segments, key=lambda each: orjson.dumps(each.partition))
-    for _, partition in itertools.groupby(ordered, key=lambda each: orjson.dumps(each.partition)):
+    ordered = sorted(segments, key=lambda segment: orjson.dumps(segment.partition))
+    for _, partition in itertools.groupby(ordered, key=lambda segment: orjson.dumps(segment.partition)):
         group: list[Segment] = []
         documents = size = 0
         for segment in partition:

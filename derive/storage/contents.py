@@ -42,10 +42,10 @@ def selector_of(spec: CollectionSpec, value: Mapping[str, JSON]) -> SelectorSpec
     Raises:
         UsageError: it has other properties, or names a field that is not a logical partition.
     """
-    unknown = [each for each in value if each not in ("include", "exclude")]
+    unknown = [side for side in value if side not in ("include", "exclude")]
     if unknown:
         raise UsageError(f"a partition selector has no '{unknown[0]}'", hint="it has 'include' and 'exclude'")
-    known = [each.field for each in spec.partitions]
+    known = [projection.field for projection in spec.partitions]
     sides: dict[str, dict[str, tuple[JSON, ...]]] = {}
     for side in ("include", "exclude"):
         sides[side] = {}
@@ -67,7 +67,7 @@ def reading(store: Readable, spec: CollectionSpec, options: ReadOptions) -> Iter
         FencedError: the collection was reset meanwhile.
         SegmentError: a file of it cannot be read.
     """
-    times = [each for each in (options.since, options.as_of) if each is not None]
+    times = [clock for clock in (options.since, options.as_of) if clock is not None]
     capability = store.leases.lease(spec.name, max(BEGINNING, min(times)) if times else None)
     with store.leases.kept(capability):
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 
@@ -55,20 +56,20 @@ def forecast(
     known = store.history.frontiers(spec.name)
     if known is None:
         return None
-    known = replace(known, holds=tuple(each for each in known.holds if each.task not in gone))
+    known = replace(known, holds=tuple(hold for hold in known.holds if hold.task not in gone))
     reached = known.since if since is None else max(known.since, min(since, known.bound))
     segments = store.segments(spec)
-    old = [each for each in segments if reached > known.since and each.clock_min < reached]
-    merged = [each for group in choose([each for each in segments if each not in old], 2) for each in group]
+    old = [segment for segment in segments if reached > known.since and segment.clock_min < reached]
+    merged = list(chain(*choose([segment for segment in segments if segment not in old], 2)))
     is_held = since is not None and reached < since
     return Forecast(
         spec.name,
         len(segments),
         len(old) + len(merged),
-        sum(each.documents for each in segments),
-        sum(_below(store, each, reached) for each in old),
+        sum(segment.documents for segment in segments),
+        sum(_below(store, segment, reached) for segment in old),
         reached,
-        tuple(each for each in known.holds if each.frontier <= reached) if is_held else (),
+        tuple(hold for hold in known.holds if hold.frontier <= reached) if is_held else (),
     )
 
 

@@ -118,7 +118,7 @@ class Ingestion:
             raise
         finally:
             store.drop(capability)
-        return sum(each.documents for each in segments)
+        return sum(segment.documents for segment in segments)
 
     def _write(self, name: str, lines: Iterable[Line], writer: SegmentWriter, capability: WriteCapability) -> int:
         problems = _Problems(name)
@@ -171,8 +171,8 @@ class Ingestion:
         try:
             return numbers, documents, self._keys(documents)
         except DocumentError:
-            for place, error in key_errors(self._keys, documents):
-                problems.add(numbers[place], error.message)
+            for index, error in key_errors(self._keys, documents):
+                problems.add(numbers[index], error.message)
             return [], [], []
 
     def _shown_key(self, document: JSON) -> str:
@@ -203,8 +203,8 @@ class Ingestion:
 
     def _parse_clock(self, value: JSON) -> int:
         if not isinstance(value, str):
-            found = "no value" if value is MISSING else dump_exact(value).decode()
-            raise DocumentError(f"the clock {self._clock_pointer} must be an RFC 3339 time, and there is {found}")
+            shown = "no value" if value is MISSING else dump_exact(value).decode()
+            raise DocumentError(f"the clock {self._clock_pointer} must be an RFC 3339 time, and there is {shown}")
         try:
             return parse_rfc3339(value)
         except ValueError as exc:

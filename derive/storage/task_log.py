@@ -112,13 +112,13 @@ class LogReader:
     def _is_new(self, path: Path) -> bool:
         """Whether a file came after the one that is being read."""
         try:
-            found = path.stat()
+            status = path.stat()
         except (FileNotFoundError, NotADirectoryError):
             return False
         if self._stream is None:
             return True
         held = os.fstat(self._stream.fileno())
-        return found.st_ino != held.st_ino and found.st_mtime_ns >= held.st_mtime_ns
+        return status.st_ino != held.st_ino and status.st_mtime_ns >= held.st_mtime_ns
 
     def _rest(self) -> Iterator[Entry]:
         if self._stream is None:
