@@ -28,9 +28,9 @@ from derive.errors import FencedError, OutdatedError, StorageError
 from derive.failpoint import reach
 from derive.shard.attempt import Attempt
 from derive.shard.lock import locked
+from derive.storage.disk_errors import translated
 from derive.storage.durable import make_folders, sync
 from derive.storage.layout import own_path
-from derive.storage.metadata.database import translated
 
 _DATABASE, _LOCK = "state.db", "lock"
 _SHARD = re.compile("[0-9a-f]{8}-[0-9a-f]{8}")

@@ -27,7 +27,7 @@ from derive.shard.pipeline import Pipeline
 from derive.shard.plan import Plan
 from derive.shard.progress import Counter
 from derive.shard.state import open_scratch, open_state, shard_folder
-from derive.storage.metadata.database import translated
+from derive.storage.disk_errors import translated
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.rows import PublishedRows, ReadRows
 from derive.storage.segments.spill import Spill

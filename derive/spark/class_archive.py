@@ -15,8 +15,8 @@ from pathlib import Path
 from derive.errors import TaskError
 from derive.spark.executor import SparkExecutor
 from derive.spark.java import class_archive, ensure_java, java_options
+from derive.storage.disk_errors import translated
 from derive.storage.durable import sync
-from derive.storage.metadata.database import translated
 
 _TRAIN = """
 import sys

@@ -21,7 +21,7 @@ import orjson
 from derive.errors import FlowError
 from derive.failpoint import reach
 from derive.protocol.specs import CollectionSpec
-from derive.storage.metadata.database import translated
+from derive.storage.disk_errors import translated
 from derive.storage.metadata.descriptions import Hold
 from derive.storage.roles import Kept
 from derive.storage.segments.fold import SIZES, Fold, Sizes, by_partition, copy_rows

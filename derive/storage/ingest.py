@@ -22,9 +22,9 @@ from derive.document.pointer import MISSING, compile_pointer
 from derive.errors import DocumentError, FrontierError
 from derive.protocol.specs import JSON, CollectionSpec, Document
 from derive.schema.validator import compile_validator
+from derive.storage.disk_errors import translated
 from derive.storage.inputs.line import NOTHING_INGESTED, Line
 from derive.storage.metadata.capability import RENEW_SECONDS, WriteCapability
-from derive.storage.metadata.database import translated
 from derive.storage.roles import Writable
 from derive.storage.segments.partition import compile_labels
 from derive.storage.segments.rows import WrittenRows

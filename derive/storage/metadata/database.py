@@ -7,19 +7,18 @@ here says so, and everything that must happen together happens in one transactio
 from __future__ import annotations
 
 import ctypes
-import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 import apsw
 
-from derive.errors import BusyError, DiskFullError, StorageError
+from derive.errors import StorageError
 from derive.failpoint import reach
+from derive.storage.disk_errors import translated
 from derive.storage.layout import move_former
-from derive.storage.metadata.process import is_stopped, lock_holder
 
 FORMAT = 6
 """Version of the tables below."""
@@ -157,23 +156,6 @@ _LOG_BYTES = 8 << 20
 
 
 @contextmanager
-def translated(path: Path | str) -> Iterator[None]:
-    """Turn SQLite's and the operating system's errors about a full or broken disk into ours."""
-    try:
-        yield
-    except apsw.FullError as exc:
-        raise disk_full(path) from exc
-    except OSError as exc:
-        if exc.errno == 28:
-            raise disk_full(path) from exc
-        raise StorageError(f"cannot write {path}: {exc.strerror or exc}") from exc
-    except (apsw.BusyError, apsw.LockedError) as exc:
-        raise _busy(path) from exc
-    except (apsw.IOError, apsw.CantOpenError, apsw.ReadOnlyError, apsw.NotADBError, apsw.CorruptError) as exc:
-        raise StorageError(f"the database {path} cannot be used: {exc}") from exc
-
-
-@contextmanager
 def _of_flowctl(path: Path) -> Iterator[None]:
     """As `translated`, and say so of a database that is not ours, or is not whole."""
     try:
@@ -185,28 +167,6 @@ def _of_flowctl(path: Path) -> Iterator[None]:
         raise StorageError(
             f"{path} is no metadata database of flowctl, or not a whole one: {exc}", hint="restore it from a backup"
         ) from exc
-
-
-def _busy(path: Path | str) -> BusyError:
-    """The error for a database that another process has locked for longer than anyone waits."""
-    holder = None
-    with suppress(FileNotFoundError):  # the lock on a database is one on its shared memory
-        holder = lock_holder(os.stat(f"{path}-shm"), "POSIX")
-    who, way_out = "another process", "run the command again once that process, a backup perhaps, is done"
-    if holder is not None and holder != os.getpid():
-        who = f"process {holder}"
-        if is_stopped(holder):
-            who = f"process {holder}, which is stopped,"
-            way_out = f"let it go on (kill -CONT {holder}) or end it (kill -KILL {holder}), and run the command again"
-    return BusyError(f"{who} keeps the database {path} to itself", hint=f"nothing was committed; {way_out}")
-
-
-def disk_full(path: Path | str) -> DiskFullError:
-    """The error for a write that found no space."""
-    return DiskFullError(
-        f"no space left on the device while writing {path}",
-        hint="nothing was committed; free some space and run the command again",
-    )
 
 
 class Metadata:

@@ -26,7 +26,7 @@ import orjson
 
 from derive.document.clock import format_rfc3339
 from derive.errors import FencedError, FlowError, StorageError
-from derive.storage.metadata.database import translated
+from derive.storage.disk_errors import translated
 from derive.storage.metadata.process import boot, is_dead, this_process
 
 BEAT_SECONDS = 10.0

@@ -8,7 +8,7 @@ from typing import IO
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from derive.storage.metadata.database import translated
+from derive.storage.disk_errors import translated
 from derive.storage.segments.merge import Cursor, Place, merge
 from derive.storage.segments.spill import Spill
 

@@ -12,7 +12,7 @@ from tempfile import TemporaryFile
 from types import TracebackType
 from typing import IO, Self
 
-from derive.storage.metadata.database import translated
+from derive.storage.disk_errors import translated
 
 
 class Spill:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from derive.failpoint import reach
 from derive.protocol.specs import CollectionSpec
 from derive.storage.blobs import Blobs, blobs_of
-from derive.storage.metadata.database import translated
+from derive.storage.disk_errors import translated
 from derive.storage.segments.partition import NO_PARTITION, collection_folder, partition_folder
 from derive.storage.segments.rows import StoredRows, WrittenRows
 from derive.time.segment import Segment

@@ -1,0 +1,52 @@
+"""Errors of the disk and of the databases on it, as errors for people."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import apsw
+
+from derive.errors import BusyError, DiskFullError, StorageError
+from derive.storage.metadata.process import is_stopped, lock_holder
+
+
+@contextmanager
+def translated(path: Path | str) -> Iterator[None]:
+    """Turn SQLite's and the operating system's errors about a full or broken disk into ours."""
+    try:
+        yield
+    except apsw.FullError as exc:
+        raise _disk_full(path) from exc
+    except OSError as exc:
+        if exc.errno == 28:
+            raise _disk_full(path) from exc
+        raise StorageError(f"cannot write {path}: {exc.strerror or exc}") from exc
+    except (apsw.BusyError, apsw.LockedError) as exc:
+        raise _busy(path) from exc
+    except (apsw.IOError, apsw.CantOpenError, apsw.ReadOnlyError, apsw.NotADBError, apsw.CorruptError) as exc:
+        raise StorageError(f"the database {path} cannot be used: {exc}") from exc
+
+
+def _disk_full(path: Path | str) -> DiskFullError:
+    """The error for a write that found no space."""
+    return DiskFullError(
+        f"no space left on the device while writing {path}",
+        hint="nothing was committed; free some space and run the command again",
+    )
+
+
+def _busy(path: Path | str) -> BusyError:
+    """The error for a database that another process has locked for longer than anyone waits."""
+    holder = None
+    with suppress(FileNotFoundError):  # the lock on a database is one on its shared memory
+        holder = lock_holder(os.stat(f"{path}-shm"), "POSIX")
+    who, way_out = "another process", "run the command again once that process, a backup perhaps, is done"
+    if holder is not None and holder != os.getpid():
+        who = f"process {holder}"
+        if is_stopped(holder):
+            who = f"process {holder}, which is stopped,"
+            way_out = f"let it go on (kill -CONT {holder}) or end it (kill -KILL {holder}), and run the command again"
+    return BusyError(f"{who} keeps the database {path} to itself", hint=f"nothing was committed; {way_out}")
