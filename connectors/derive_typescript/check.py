@@ -57,15 +57,15 @@ def check_names(spec: DerivationSpec) -> list[Issue]:
     """Transforms that no method can implement: two share one, or it has a meaning already."""
     issues = []
     taken: dict[str, str] = {}
-    for each in spec.transforms:
-        method = method_of(each.name)
+    for transform in spec.transforms:
+        method = method_of(transform.name)
         if method in taken:
-            message = f"transforms '{taken[method]}' and '{each.name}' would both be the method '{method}'"
-            issues.append(Issue("E532", message, each.position, "rename one of them"))
+            message = f"transforms '{taken[method]}' and '{transform.name}' would both be the method '{method}'"
+            issues.append(Issue("E532", message, transform.position, "rename one of them"))
         elif not method or method in RESERVED:
-            message = f"transform '{each.name}' would be the method '{method}', which has a meaning already"
-            issues.append(Issue("E532", message, each.position, "rename the transform"))
-        taken.setdefault(method, each.name)
+            message = f"transform '{transform.name}' would be the method '{method}', which has a meaning already"
+            issues.append(Issue("E532", message, transform.position, "rename the transform"))
+        taken.setdefault(method, transform.name)
     return issues
 
 
@@ -78,13 +78,13 @@ def check_modules(specs: Sequence[DerivationSpec]) -> list[Issue]:
         return []
     parent = Path(tempfile.mkdtemp(prefix="flowctl-check-"))
     try:
-        projects = {write_project(each, parent).name: each for each in specs}
+        projects = {write_project(spec, parent).name: spec for spec in specs}
         _join(parent, projects)
         root = parent / _GRAPH
         root.write_text("".join(f"import './{name}/{CHECK}';\n" for name in projects))
-        graphs = look_into({parent / name: each for name, each in projects.items()}, root)
+        graphs = look_into({parent / name: spec for name, spec in projects.items()}, root)
         looked = zip(projects.items(), graphs, strict=True)
-        sound = {name: each for (name, each), graph in looked if not graph.issues}
+        sound = {name: spec for (name, spec), graph in looked if not graph.issues}
         return [issue for graph in graphs for issue in graph.issues] + (_check(parent, sound) if sound else [])
     finally:
         shutil.rmtree(parent, ignore_errors=True)
@@ -119,22 +119,22 @@ def _check(parent: Path, projects: Mapping[str, DerivationSpec]) -> list[Issue]:
     )
     if run.returncode == 0:
         return []
-    found: dict[str, list[_Report]] = {}
+    by_project: dict[str, list[_Report]] = {}
     reports = _reports(run.stderr)
-    for each in reports:
-        found.setdefault(each.project, []).append(each)
+    for report in reports:
+        by_project.setdefault(report.project, []).append(report)
     if len(projects) == 1:
         [(name, spec)] = projects.items()
-        return _issues(module_of(spec), found.get(name, []) + found.get("", [])) or [_failure(spec, run)]
-    issues = [issue for name, each in projects.items() for issue in _issues(module_of(each), found.get(name, []))]
-    if reports and all(each.is_of_type for each in reports):
+        return _issues(module_of(spec), by_project.get(name, []) + by_project.get("", [])) or [_failure(spec, run)]
+    issues = [issue for name, spec in projects.items() for issue in _issues(module_of(spec), by_project.get(name, []))]
+    if reports and all(report.is_of_type for report in reports):
         return issues
     # A module that cannot be loaded is all that is said: nothing is known of the types of any.
-    blamed = projects.keys() & found.keys()
-    rest = [{name: each for name, each in projects.items() if name not in blamed}]
+    blamed = projects.keys() & by_project.keys()
+    rest = [{name: spec for name, spec in projects.items() if name not in blamed}]
     if not blamed:
-        rest = [{name: each} for name, each in projects.items()]
-    return issues + [issue for each in rest if each for issue in _check(parent, each)]
+        rest = [{name: spec} for name, spec in projects.items()]
+    return issues + [issue for group in rest if group for issue in _check(parent, group)]
 
 
 def _failure(spec: DerivationSpec, run: subprocess.CompletedProcess[str]) -> Issue:
@@ -172,21 +172,21 @@ def _report(block: list[str]) -> _Report:
     if not is_of_type:  # what follows is an excerpt in a frame, or what Deno was doing
         message = message[:1]
     project = _PROJECT.search("\n".join([place, *block]))
-    text = "; ".join(each.rstrip(".") for each in message)
+    text = "; ".join(line.rstrip(".") for line in message)
     return _Report(text, place, length, project[1] if project else "", is_of_type)
 
 
 def _issues(module: Script, reports: list[_Report]) -> list[Issue]:
     issues = []
     about_class = []
-    for each in reports:
-        line = _CHECK_PLACE.search(each.place)
+    for report in reports:
+        line = _CHECK_PLACE.search(report.place)
         if line:
-            about_class.append((int(line[1]), each))
+            about_class.append((int(line[1]), report))
             continue
-        library = _LIBRARY.search(each.message)
-        position = position_in(module, each.place, each.length) or _import_position(module, library)
-        issues.append(Issue("E531", _readable(module, each.message), position, _FETCH if library else None))
+        library = _LIBRARY.search(report.message)
+        position = position_in(module, report.place, report.length) or _import_position(module, library)
+        issues.append(Issue("E531", _readable(module, report.message), position, _FETCH if library else None))
     return issues + _class_issues(module, about_class)
 
 
@@ -203,7 +203,7 @@ def _class_issues(module: Script, reports: list[tuple[int, _Report]]) -> list[Is
         message = "the module exports no class 'Derivation'"
         return [Issue("E531", message, module.position, "write 'export class Derivation extends IDerivation'")]
     position = member_position(module, "Derivation")
-    return [Issue("E531", _readable(module, each.message), position) for _, each in reports[:1]]
+    return [Issue("E531", _readable(module, report.message), position) for _, report in reports[:1]]
 
 
 def _readable(module: Script, message: str) -> str:

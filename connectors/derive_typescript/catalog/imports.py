@@ -57,7 +57,7 @@ def imported_files(
     """
     folder = files.root if is_within(url, files.root) else os.path.dirname(url)
     imported: dict[str, ImportedFile] = {}
-    pending = [posixpath.relpath(each, posixpath.dirname(url)) for each in listed]
+    pending = [posixpath.relpath(file, posixpath.dirname(url)) for file in listed]
     pending += _imports(module.text, ".", names)
     while pending:
         path = pending.pop()
@@ -79,9 +79,9 @@ def imported_files(
     return tuple(imported[path] for path in sorted(imported))
 
 
-def _imports(text: str, place: str, names: ImportMap) -> list[str]:
-    """Paths, relative to the module's folder, of the files that code at `place` imports."""
-    folder = posixpath.dirname(place)
+def _imports(text: str, path: str, names: ImportMap) -> list[str]:
+    """Paths, relative to the module's folder, of the files that code at `path` imports."""
+    folder = posixpath.dirname(path)
     paths = []
     for statement in _IMPORT.finditer(text):
         specifier = statement[2]
@@ -89,7 +89,7 @@ def _imports(text: str, place: str, names: ImportMap) -> list[str]:
             paths.append(posixpath.join(folder, specifier))
         elif (target := _named(specifier, names)).startswith(_RELATIVE):
             paths.append(target)
-    return [posixpath.normpath(each) for each in paths]
+    return [posixpath.normpath(path) for path in paths]
 
 
 def _named(specifier: str, names: ImportMap) -> str:
@@ -97,7 +97,7 @@ def _named(specifier: str, names: ImportMap) -> str:
     fitting = [
         (name, to) for name, to in names if name == specifier or (name[-1:] == "/" and specifier.startswith(name))
     ]
-    name, to = max(fitting, key=lambda each: len(each[0]), default=(specifier, specifier))
+    name, to = max(fitting, key=lambda entry: len(entry[0]), default=(specifier, specifier))
     return to + specifier[len(name) :]
 
 

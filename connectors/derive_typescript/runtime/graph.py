@@ -63,7 +63,7 @@ def look_into(projects: Mapping[Path, DerivationSpec], root: Path) -> list[Graph
         answer = orjson.loads(run.stdout)
     except orjson.JSONDecodeError:
         return [_failure(spec, run.stderr) for spec in projects.values()]
-    modules = {each["specifier"]: each for each in answer["modules"]}
+    modules = {module["specifier"]: module for module in answer["modules"]}
     return [_Walk(modules, answer["redirects"], folder, spec).graph() for folder, spec in projects.items()]
 
 
@@ -84,7 +84,7 @@ class _Walk:
         self._spec = spec
         self._module = module_of(spec)
         self._folder = os.path.realpath(folder)
-        self._left_out = {path_of(each) for each in config_of(spec).imports if each.outside}
+        self._left_out = {path_of(file) for file in config_of(spec).imports if file.outside}
 
     def graph(self) -> Graph:
         issues: dict[Issue, None] = {}
@@ -141,9 +141,13 @@ class _Walk:
 
 def _dependencies(node: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any] | None]]:
     """What a module depends on: as it is written, as it is resolved, and where it stands."""
-    for each in node.get("dependencies", ()):
+    for dependency in node.get("dependencies", ()):
         for kind in ("code", "type"):
-            target = each.get(kind, {})
+            target = dependency.get(kind, {})
             if "specifier" in target:
-                is_other = kind == "type" and "code" in each  # the types are named beside what is imported
-                yield target["specifier"] if is_other else each["specifier"], target["specifier"], target.get("span")
+                is_other = kind == "type" and "code" in dependency  # the types are named beside what is imported
+                yield (
+                    target["specifier"] if is_other else dependency["specifier"],
+                    target["specifier"],
+                    target.get("span"),
+                )

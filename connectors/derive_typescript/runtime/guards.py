@@ -84,8 +84,8 @@ def _path(module: str) -> str:
 
 
 def _text(module: str, names: list[str]) -> str:
-    listed = ", ".join(f"'{each}'" for each in names)
-    exported = "\n".join(f"export const {each} = guarded['{each}'];" for each in names)
+    listed = ", ".join(f"'{name}'" for name in names)
+    exported = "\n".join(f"export const {name} = guarded['{name}'];" for name in names)
     # Whoever can ask for modules by their names finds all of them guarded.
     all_of_them = "import './all.ts';\n" if module == "module" else ""
     return (

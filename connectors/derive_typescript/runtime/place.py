@@ -21,9 +21,9 @@ _HARNESS_LINE = re.compile(r"\s+at .*(?:/flowctl-deno-[^/\s]+/(?!author/)|\bext:
 
 def position_in(module: Script, text: str, length: int = 0) -> Position | None:
     """The author's place that a message or stack of Deno's names first, if it names one."""
-    for found in _URL.finditer(text):
-        if found[2]:
-            return place_in(module, found[1], int(found[2]), int(found[3]), length)
+    for written in _URL.finditer(text):
+        if written[2]:
+            return place_in(module, written[1], int(written[2]), int(written[3]), length)
     return None
 
 
@@ -47,22 +47,22 @@ def _shown(module: Script, path: str) -> str:
 def located(module: Script, line: int, column: int, length: int = 0) -> Position:
     """The author's place of a line and column of the module's text, both from 1."""
     before = module.text.split("\n")[: line - 1]
-    return module.locate(sum(len(each) + 1 for each in before) + column - 1, length)
+    return module.locate(sum(len(text) + 1 for text in before) + column - 1, length)
 
 
 def member_position(module: Script, name: str) -> Position:
     """Where a class member of this name is probably written; the module's beginning if nowhere."""
-    found = re.search(rf"(?<![\w.]){re.escape(name)}(?=\s*[(=])", module.text)
-    return module.locate(found.start(), len(name)) if found else module.position
+    member = re.search(rf"(?<![\w.]){re.escape(name)}(?=\s*[(=])", module.text)
+    return module.locate(member.start(), len(name)) if member else module.position
 
 
 def authored(module: Script, text: str) -> str:
     """A message of Deno's with the author's file and places, and without the harness's lines of a stack."""
 
-    def replaced(found: re.Match[str]) -> str:
-        if found[2]:
-            return str(place_in(module, found[1], int(found[2]), int(found[3])))
-        return _shown(module, found[1])
+    def replaced(written: re.Match[str]) -> str:
+        if written[2]:
+            return str(place_in(module, written[1], int(written[2]), int(written[3])))
+        return _shown(module, written[1])
 
     lines = [line for line in text.split("\n") if not _HARNESS_LINE.match(line)]
     return _NEIGHBOUR.sub("./", _URL.sub(replaced, "\n".join(lines)))

@@ -32,15 +32,19 @@ class Pool:
             shard: names whose state it is; empty if nobody's.
         """
         with self._lock:
-            stale = [each for _, each in self._idle if shard and each.shard == shard and not _continues(each, version)]
-            self._idle = [each for each in self._idle if each[1] not in stale]
-        for each in stale:
-            each.end()
+            stale = [
+                process
+                for _, process in self._idle
+                if shard and process.shard == shard and not _continues(process, version)
+            ]
+            self._idle = [waiting for waiting in self._idle if waiting[1] not in stale]
+        for process in stale:
+            process.end()
         with self._lock:
             places = [
-                place
-                for place, (each, process) in enumerate(self._idle)
-                if each == digest and _continues(process, version)
+                index
+                for index, (waiting, process) in enumerate(self._idle)
+                if waiting == digest and _continues(process, version)
             ]
             return self._idle.pop(places[-1])[1] if places else None
 
@@ -49,8 +53,8 @@ class Pool:
         with self._lock:
             self._idle.append((digest, process))
             surplus = [self._idle.pop(0)[1]] if len(self._idle) > _LIMIT else []
-        for each in surplus:
-            each.end()
+        for oldest in surplus:
+            oldest.end()
 
     def close(self) -> None:
         """End all processes that wait."""

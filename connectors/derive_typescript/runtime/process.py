@@ -214,7 +214,7 @@ class DenoProcess:
 
 def command_of(spec: DerivationSpec, folder: Path) -> list[str]:
     """The command that runs a derivation's project, which is in `folder`."""
-    methods = [method_of(each.name) for each in spec.transforms]
+    methods = [method_of(transform.name) for transform in spec.transforms]
     net = bool(config_of(spec).permissions.net) and spec.limits.allows_permissions
     argument = orjson.dumps({"methods": methods, "net": net}).decode()
     return [deno(), "run", *command_line(spec), str(folder / "main.ts"), argument]
