@@ -38,37 +38,39 @@ output_option = click.option(
 )
 
 
+_LIMITS = (
+    click.option(
+        "--sqlite-timeout",
+        type=click.FloatRange(min=0, min_open=True),
+        default=60.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long SQL may take for one document.",
+    ),
+    click.option(
+        "--deno-timeout",
+        type=click.FloatRange(min=0, min_open=True),
+        default=60.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long a TypeScript module may take for one document.",
+    ),
+    click.option(
+        "--deno-heap",
+        type=click.IntRange(16, 65_536),
+        default=512,
+        show_default=True,
+        metavar="MB",
+        help="How large the heap of a TypeScript module may grow.",
+    ),
+    click.option(
+        "--allow-permissions", is_flag=True, help="Grant TypeScript modules the permissions that the catalog lists."
+    ),
+)
+
+
 def limit_options(command: Callable[..., None]) -> Callable[..., None]:
     """Options that limit what lambdas may take and touch; the command is given them as `lambda_limits`."""
-    options = (
-        click.option(
-            "--sqlite-timeout",
-            type=click.FloatRange(min=0, min_open=True),
-            default=60.0,
-            show_default=True,
-            metavar="SECONDS",
-            help="How long SQL may take for one document.",
-        ),
-        click.option(
-            "--deno-timeout",
-            type=click.FloatRange(min=0, min_open=True),
-            default=60.0,
-            show_default=True,
-            metavar="SECONDS",
-            help="How long a TypeScript module may take for one document.",
-        ),
-        click.option(
-            "--deno-heap",
-            type=click.IntRange(16, 65_536),
-            default=512,
-            show_default=True,
-            metavar="MB",
-            help="How large the heap of a TypeScript module may grow.",
-        ),
-        click.option(
-            "--allow-permissions", is_flag=True, help="Grant TypeScript modules the permissions that the catalog lists."
-        ),
-    )
 
     @wraps(command)
     def limited(
@@ -78,7 +80,7 @@ def limit_options(command: Callable[..., None]) -> Callable[..., None]:
 
         command(**others, lambda_limits=LambdaLimits(deno_timeout, deno_heap, allow_permissions, sqlite_timeout))
 
-    for option in reversed(options):
+    for option in reversed(_LIMITS):
         limited = option(limited)
     return limited
 

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import time
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from derive.engine.waiting import Waiting
     from derive.errors import FlowError
     from derive.protocol.limits import LambdaLimits
+    from derive.spark.executor import SparkExecutor
 
 _POLL_SECONDS = 0.1
 _TIDY_SECONDS = 60.0
@@ -63,9 +65,8 @@ def command(
       flowctl run --task acmeBank/balances --shards 4 --master spark://host:7077
     """
     from derive.catalog.check import require_sound
-    from derive.cli.console import Progress, note
+    from derive.cli.console import Progress
     from derive.engine.opening import open_run
-    from derive.engine.scheduler import Scheduler
     from derive.spark.executor import SparkExecutor
     from derive.time.limits import Limits
 
@@ -73,10 +74,11 @@ def command(
     catalog = limited_catalog(source, lambda_limits)
     require_sound(catalog)
     folder = data_folder(source, data)
-    store = open_store(folder)
-    executor = SparkExecutor(master, folder / "logs" / "spark.log", _settings(conf))
-    with Progress() as progress:
+    with Progress() as progress, ExitStack() as stack:
         observer = _Reporter(progress, goes_on=not until_idle)
+        store = stack.enter_context(closing(open_store(folder)))
+        executor = SparkExecutor(master, folder / "logs" / "spark.log", _settings(conf))
+        stack.enter_context(closing(executor))
         run = open_run(
             catalog,
             store,
@@ -87,23 +89,28 @@ def command(
             limits=Limits(**json.loads(limits)),
             observer=observer,
         )
+        stack.enter_context(closing(run))
         _tell_new(run)
-        try:
-            with Scheduler(run, threads) as scheduler:
-                if until_idle:
-                    _tell_waiting(run.until_idle(scheduler.step))
-                else:
-                    executor.warm_up()
-                    _forever(run, scheduler)
-        except KeyboardInterrupt:
-            note("stopped; what was not committed will be done again")
-            raise click.exceptions.Exit(0 if not until_idle else 130) from None
-        finally:
-            run.close()
-            executor.close()
-            store.close()
+        _carry_on(run, executor, threads, until_idle=until_idle)
     if observer.failures:
         raise click.exceptions.Exit(1)
+
+
+def _carry_on(run: Run, executor: SparkExecutor, threads: int, *, until_idle: bool) -> None:
+    """Run tasks until there is nothing left to do, or until Ctrl-C."""
+    from derive.cli.console import note
+    from derive.engine.scheduler import Scheduler
+
+    try:
+        with Scheduler(run, threads) as scheduler:
+            if until_idle:
+                _tell_waiting(run.until_idle(scheduler.step))
+            else:
+                executor.warm_up()
+                _forever(run, scheduler)
+    except KeyboardInterrupt:
+        note("stopped; what was not committed will be done again")
+        raise click.exceptions.Exit(0 if not until_idle else 130) from None
 
 
 def _settings(conf: tuple[str, ...]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 
 def upstream(names: Iterable[str], reads: Mapping[str, Iterable[str]]) -> frozenset[str]:
@@ -36,22 +36,24 @@ def cycles(reads: Mapping[str, Sequence[str]]) -> tuple[tuple[str, ...], ...]:
     stacked: set[str] = set()
     groups: list[tuple[str, ...]] = []
     order = {name: index for index, name in enumerate(reads)}
+    work: list[tuple[str, Iterator[str]]] = []
+
+    def enter(name: str) -> None:
+        index[name] = low[name] = len(index)
+        stack.append(name)
+        stacked.add(name)
+        work.append((name, iter(reads[name])))
+
     for root in reads:
         if root in index:
             continue
-        work = [(root, iter(reads[root]))]
-        index[root] = low[root] = len(index)
-        stack.append(root)
-        stacked.add(root)
+        enter(root)
         while work:
             name, sources = work[-1]
             following = next((source for source in sources if source in reads), None)
             if following is not None:
                 if following not in index:
-                    index[following] = low[following] = len(index)
-                    stack.append(following)
-                    stacked.add(following)
-                    work.append((following, iter(reads[following])))
+                    enter(following)
                 elif following in stacked:
                     low[name] = min(low[name], index[following])
                 continue
