@@ -31,12 +31,12 @@ class Change:
 
     Attributes:
         path: the absolute path.
-        what: what becomes of it; `unchanged` if it exists and has this text.
+        outcome: what becomes of it; `unchanged` if it exists and has this text.
         text: its new text; empty if it is removed.
     """
 
     path: Path
-    what: Literal["created", "updated", "unchanged", "removed"]
+    outcome: Literal["created", "updated", "unchanged", "removed"]
     text: str = ""
 
 
@@ -91,13 +91,15 @@ def write_changes(changes: Changes) -> None:
     """
     for change in changes.files:
         try:
-            if change.what == "removed":
+            if change.outcome == "removed":
                 change.path.unlink()
                 _remove_empty(change.path.parent, changes.root)
-            elif change.what != "unchanged":
+            elif change.outcome != "unchanged":
                 change.path.parent.mkdir(parents=True, exist_ok=True)
                 # A file that someone else has made meanwhile is never overwritten.
-                with change.path.open("x" if change.what == "created" else "w", encoding="utf-8", newline="") as stream:
+                with change.path.open(
+                    "x" if change.outcome == "created" else "w", encoding="utf-8", newline=""
+                ) as stream:
                     stream.write(change.text)
         except OSError as exc:
             raise FlowError(f"cannot write {show(str(change.path))}: {exc.strerror or exc}") from exc

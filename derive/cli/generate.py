@@ -47,7 +47,7 @@ def command(source: Path, output: str | None, *, check: bool, cache: bool) -> No
     changes = plan_changes(source)
     if not check:
         write_changes(changes)
-    rows = [{"what": change.what, "file": show(str(change.path))} for change in changes.files]
+    rows = [{"what": change.outcome, "file": show(str(change.path))} for change in changes.files]
     print_rows(("what", "file"), rows, output)
     for generation_note in changes.notes:
         note(generation_note, style="yellow")
@@ -56,6 +56,6 @@ def command(source: Path, output: str | None, *, check: bool, cache: bool) -> No
     if changes.issues:
         note("the catalog has errors, so not everything may have been generated, and nothing was removed")
         raise CatalogError(changes.issues)
-    if check and any(change.what != "unchanged" for change in changes.files):
+    if check and any(change.outcome != "unchanged" for change in changes.files):
         note("not up to date; 'flowctl generate' writes what is listed as created, updated or removed")
         raise click.exceptions.Exit(1)

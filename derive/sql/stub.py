@@ -45,7 +45,8 @@ def describe(projection: ProjectionSpec) -> str:
     """A field on one line: what it is, where, of which types, and what its schema says of it."""
     kind = "Key" if projection.is_key else "Partitioned field" if projection.is_partition else "Field"
     where = projection.pointer or "the root"
-    said = [each for text in (projection.title, projection.description) if text and (each := " ".join(text.split()))]
+    texts = [text for text in (projection.title, projection.description) if text]
+    said = [words for text in texts if (words := " ".join(text.split()))]
     return "; ".join([f"{kind} {projection.field} at {where}: {_types(projection)}", *said])
 
 

@@ -62,7 +62,7 @@ def generate(folder: Path, text: str = CATALOG) -> Changes:
 
 
 def told(changes: Changes) -> list[tuple[str, str]]:
-    return [(each.what, str(each.path.relative_to(changes.root))) for each in changes.files]
+    return [(each.outcome, str(each.path.relative_to(changes.root))) for each in changes.files]
 
 
 def test_types_and_stubs_are_created_once(folder: Path) -> None:
