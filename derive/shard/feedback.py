@@ -109,6 +109,7 @@ def run_ticks(
         Published rows, in order.
     """
     tick = plan.spec.tick
+    least = plan.clamp // tick
     queue = FeedbackQueue(plan, spill)
     source = by_tick(parts, tick)
     ahead = next(source, None)
@@ -116,16 +117,15 @@ def run_ticks(
     output = _Output(spill.memory // 2)
     end_of_tick = len(plan.spec.transforms)
     while True:
-        due = queue.next_tick()
-        following = min((number for number in (ahead[0] if ahead else None, due) if number is not None), default=None)
-        published_tick = None if following is None else max(following, plan.clamp // tick)
+        stored_tick, due = ahead[0] if ahead else None, queue.next_tick()
+        following = due if stored_tick is None or (due is not None and due < stored_tick) else stored_tick
+        published_tick = None if following is None else max(following, least)
         if combiner.open_tick is not None and published_tick != combiner.open_tick:
             yield from _end_tick(combiner, label, queue, output)  # which may put documents before `following`
             continue
         if following is None:
             break
-        is_stored = ahead is not None and ahead[0] == following
-        stored = ahead[1] if ahead is not None and is_stored else iter(())
+        stored = ahead[1] if ahead and stored_tick == following else iter(())
         fed_back, spilled = queue.take(following)
         if invoker.flushes:
             fed_back = [*fed_back, end_row(plan.spec, following)]
@@ -134,7 +134,7 @@ def run_ticks(
                 for published in invoker.invoke(_batch(rows)):
                     yield from combiner.add(published)
             processed(sum(row[1] != end_of_tick for row in rows) if invoker.flushes else len(rows))
-        if is_stored:
+        if stored_tick == following:
             ahead = next(source, None)
     yield from output.take()
 

@@ -103,7 +103,7 @@ class Invoker:
         """
         self._check_sources(source)
         transforms = source.transforms
-        read = (source.adjusted - self._offsets[transforms]).tolist()
+        read = (source.adjusted - self._offsets.take(transforms)).tolist()
         batch = ReadBatch(transforms, source.adjusted.tolist(), read, source.documents)
         invoked = self._session.invoke(batch)
         # What is published at the end of a tick is put in order as a whole.
@@ -126,10 +126,12 @@ class Invoker:
             except DocumentError:
                 index, exc = next(key_errors(self._keys, results))
                 raise self._unkeyed(batch, causes[index], results[index], exc) from exc
-            clocks = source.adjusted[causes]
+            clocks = source.adjusted.take(causes)
             if clocks[0] < self._clamp:  # the first is the least
                 clocks = np.maximum(clocks, self._clamp)
             yield Published(causes, clocks, keys, results)
+            if most is None or len(causes) < most:
+                return
 
     def _unkeyed(self, batch: ReadBatch, cause: int, document: Document, exc: DocumentError) -> DocumentError:
         position, name, reason = self._publisher(batch, cause)

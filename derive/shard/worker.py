@@ -19,13 +19,13 @@ import pyarrow as pa
 
 from derive.errors import LostError, OutdatedError
 from derive.protocol.installed import find_runtime
-from derive.shard.combine import combine_ticks, merge_ticks
 from derive.shard.message import Message
 from derive.shard.owners import owners_of_keys, source_owners
 from derive.shard.packets import deliver, pack_message, pack_rows, unpack_rows
 from derive.shard.pipeline import Pipeline
 from derive.shard.plan import Plan
 from derive.shard.progress import Counter
+from derive.shard.shuffled_ticks import combine_ticks, gather_ticks
 from derive.shard.state import open_scratch, open_state, shard_folder
 from derive.storage.disk_errors import translated
 from derive.storage.segments.reader import read_sorted
@@ -185,7 +185,7 @@ def run_combine(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], atte
     try:
         with translated(plan.root), _spill(plan) as spill:
             published = unpack_rows(packets, PublishedRows, messages.append)
-            parts = merge_ticks(published, plan.spec.tick, plan.memory // 4)
+            parts = gather_ticks(published, plan.spec.tick, plan.memory // 4)
             for rows in combine_ticks(plan.spec, parts, spill):
                 writer.write(rows)
             segments = writer.close()

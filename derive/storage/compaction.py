@@ -24,7 +24,7 @@ from derive.protocol.specs import CollectionSpec
 from derive.storage.disk_errors import translated
 from derive.storage.metadata.descriptions import Hold
 from derive.storage.roles import Kept
-from derive.storage.segments.fold import SIZES, Fold, Sizes, by_partition, copy_rows
+from derive.storage.segments.fold import FOLD_SIZES, Fold, FoldSizes, by_partition, copy_rows
 from derive.storage.segments.writer import COMPACTED, SegmentWriter
 from derive.storage.timeline import wall_clock
 from derive.time.frontier import BEGINNING, END_OF_TIME
@@ -94,7 +94,7 @@ def compact(
     fewest: int = 2,
     grace: int = GRACE,
     wait: bool = True,
-    fold_sizes: Sizes = SIZES,
+    fold_sizes: FoldSizes = FOLD_SIZES,
 ) -> Compaction | None:
     """Merge small segments of a collection, and remove files that are of no use any more.
 
@@ -142,7 +142,7 @@ def _outcome(store: Kept, spec: CollectionSpec, before: Sequence[Segment], wante
     )
 
 
-def _advance(store: Kept, spec: CollectionSpec, wanted: int, sizes: Sizes) -> None:
+def _advance(store: Kept, spec: CollectionSpec, wanted: int, sizes: FoldSizes) -> None:
     """Move `since` as far up as it may go, and fold what is below."""
     known = store.history.frontiers(spec.name)
     since = min(wanted, known.bound) if known else BEGINNING

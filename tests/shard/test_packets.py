@@ -10,9 +10,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from derive.shard.combine import merge_ticks
 from derive.shard.owners import owners_of_keys
 from derive.shard.packets import DELIVERED, OWNER, PACKETS, PLACE, pack_message, pack_rows, unpack_rows
+from derive.shard.shuffled_ticks import gather_ticks
 from derive.storage.segments.rows import PublishedRows
 
 
@@ -83,7 +83,7 @@ def test_merged_batches_hold_whole_ticks_in_order_or_parts_of_a_large_one(
         parts = [clocks[place : place + cut] for place in range(0, len(clocks), cut)]
         packets += [(part[0], rows_of(part)) for part in parts]
     packets.sort(key=lambda packet: packet[0])
-    merged = merge_ticks(iter(packets), tick, most_bytes, merge_rows)
+    merged = gather_ticks(iter(packets), tick, most_bytes, merge_rows)
     batches = [({clock // tick for clock in rows.clocks.tolist()}, is_whole, rows) for rows, is_whole in merged]
 
     found = [clock for _, _, rows in batches for clock in rows.clocks.tolist()]

@@ -21,7 +21,7 @@ from derive.storage.compaction import compact
 from derive.storage.contents import ReadOptions, contents_in_memory, read_rows
 from derive.storage.metadata.descriptions import CollectionUpdate
 from derive.storage.segments.consolidation import Consolidation
-from derive.storage.segments.fold import Sizes
+from derive.storage.segments.fold import FoldSizes
 from derive.storage.segments.rows import ReadRows, WrittenRows
 from derive.storage.segments.writer import SegmentWriter
 from derive.storage.store import Store
@@ -92,7 +92,7 @@ def expected_at(changes: Iterable[Change], time: int, values: Iterable[int]) -> 
 def test_l3_contents_at_and_after_since_are_the_sum_of_diffs(
     changes: list[Change], border: int, first: int, second: int, bucket_documents: int
 ) -> None:
-    sizes = Sizes(bucket_documents=bucket_documents, run_rows=2)
+    sizes = FoldSizes(bucket_documents=bucket_documents, run_rows=2)
     with tempfile.TemporaryDirectory() as name:
         store, spec = consolidated(Path(name))
         publish(store, spec, changes, range(border))

@@ -16,7 +16,7 @@ from derive.document.clock import format_rfc3339
 from derive.protocol.specs import Document, SelectorSpec
 from derive.storage.compaction import compact
 from derive.storage.contents import ReadOptions, contents_in_memory, read_rows
-from derive.storage.segments.fold import SIZES, Sizes
+from derive.storage.segments.fold import FOLD_SIZES, FoldSizes
 
 CATALOG = """
 collections:
@@ -83,7 +83,7 @@ def world_of(folder: Path, documents: list[Document]) -> World:
     return world
 
 
-def forget(world: World, since: int, sizes: Sizes = SIZES) -> None:
+def forget(world: World, since: int, sizes: FoldSizes = FOLD_SIZES) -> None:
     compact(world.store, world.catalog.collections["f/values"], since=since, grace=0, fold_sizes=sizes)
 
 
@@ -104,7 +104,7 @@ def test_l3_reads_at_and_after_since_are_the_same_bytes(
     documents: list[Document], first: int, second: int, has_many_buckets: bool
 ) -> None:
     with tempfile.TemporaryDirectory() as name:
-        sizes = Sizes(bucket_documents=2, run_rows=2) if has_many_buckets else SIZES
+        sizes = FoldSizes(bucket_documents=2, run_rows=2) if has_many_buckets else FOLD_SIZES
         plain, compacted = world_of(Path(name) / "plain", documents), world_of(Path(name) / "compacted", documents)
         forget(compacted, first, sizes)
         forget(compacted, second, sizes)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import orjson
 import pytest
 from conftest import World
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from derive.errors import DocumentError, FencedError, FrontierError, StorageError
 from derive.protocol.specs import CatalogSpec, CollectionSpec
@@ -20,11 +16,6 @@ from derive.storage.ingest import Ingestion
 from derive.storage.inputs.csv_rows import csv_rows
 from derive.storage.inputs.json_lines import json_lines
 from derive.storage.metadata.descriptions import CollectionUpdate
-from derive.storage.segments.partition import compile_labels
-from derive.storage.segments.reader import read_sorted
-from derive.storage.segments.rows import WrittenRows
-from derive.storage.segments.writer import SegmentWriter
-from derive.time.source_read import SourceRead
 
 CATALOG = """
 collections:
@@ -183,34 +174,6 @@ def test_the_key_and_partitions_of_an_empty_collection_can_change_unless_someone
     with pytest.raises(StorageError, match="was stored with key"):
         world.store.acquire_write("s/events")
         world.store.create(world.catalog.collections["s/events"])
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.lists(st.lists(st.integers(0, 60), max_size=40), max_size=4), st.integers(0, 40), st.integers(0, 70))
-def test_segments_are_read_in_order_whatever_their_layout(files: list[list[int]], begin: int, end: int) -> None:
-    from derive.catalog import load
-
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / "flow.yaml").write_text(CATALOG)
-        spec = load(folder / "flow.yaml").collections["s/events"]
-        labels = compile_labels(spec)
-        expected: list[tuple[int, bytes]] = []
-        segments: list[Any] = []
-        for number, clocks in enumerate(files):
-            writer = SegmentWriter(folder, spec, f"file-{number}")
-            ordered = sorted(clocks)
-            for place in range(0, len(ordered), 7):
-                part = ordered[place : place + 7]
-                keys = [b"%06d" % (number * 1000 + place + each) for each in range(len(part))]
-                documents = [{"id": number} for _ in part]
-                writer.write(WrittenRows.sorted_of(part, [0] * len(part), keys, documents, labels(documents)))
-                expected += [(clock, key) for clock, key in zip(part, keys, strict=True) if begin <= clock < end]
-            segments += writer.close()
-        parts = read_sorted(folder, [SourceRead(0, 0, begin, end, tuple(segments))])
-        found = [(clock, key) for rows in parts for clock, _, key, _ in rows.tuples()]
-
-        assert found == sorted(expected)
 
 
 def test_documents_are_kept_as_they_were(world: World) -> None:

@@ -38,7 +38,7 @@ _MOST_PARTITIONS = 1 << 15
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class FoldSizes:
     """How much of a collection is handled at once.
 
     Attributes:
@@ -54,7 +54,7 @@ class Sizes:
     run_rows: int = 200_000
 
 
-SIZES = Sizes()
+FOLD_SIZES = FoldSizes()
 
 
 class BucketFold(Protocol):
@@ -80,7 +80,7 @@ class Fold:
         sizes: how much is handled at once.
     """
 
-    def __init__(self, root: Path, spec: CollectionSpec, scratch: Path, sizes: Sizes = SIZES) -> None:
+    def __init__(self, root: Path, spec: CollectionSpec, scratch: Path, sizes: FoldSizes = FOLD_SIZES) -> None:
         self._sizes = sizes
         self._root = root
         self._spec = spec
@@ -145,7 +145,7 @@ def by_partition(segments: Sequence[Segment]) -> dict[str, list[Segment]]:
     return partitions
 
 
-def bucket_count(segments: Sequence[Segment], sizes: Sizes = SIZES) -> int:
+def bucket_count(segments: Sequence[Segment], sizes: FoldSizes = FOLD_SIZES) -> int:
     """Into how many buckets to split the documents of these segments."""
     documents, size = sum(segment.documents for segment in segments), sum(segment.bytes for segment in segments)
     return min(max(-(-documents // sizes.bucket_documents), -(-size // sizes.bucket_bytes), 1), sizes.buckets)

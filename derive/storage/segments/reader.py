@@ -18,20 +18,25 @@ from derive.time.segment import Segment
 from derive.time.source_read import SourceRead
 
 _CLOCK = StoredRows.SCHEMA.get_field_index(CLOCK)
-_BATCH = 10_000
-_BATCH_BYTES = 16 << 20
+MOST_ROWS = 10_000
+"""How many rows are handed on at once, at most."""
+
+_MOST_BYTES = 16 << 20
 
 
-def read_sorted(root: Path, reads: Sequence[SourceRead], order: Sequence[str] = ReadRows.ORDER) -> Iterator[ReadRows]:
+def read_sorted(
+    root: Path, reads: Sequence[SourceRead], order: Sequence[str] = ReadRows.ORDER, most_rows: int = MOST_ROWS
+) -> Iterator[ReadRows]:
     """Rows of all reads, in order.
 
     Args:
         root: the data folder.
         reads: what to read; at most one per transform.
         order: columns by which to sort, of which the adjusted clock is the first; by law L4 if it is not given.
+        most_rows: how many to hand on at once, at most.
 
     Yields:
-        Rows, at most 10,000 at once and, where rows are no longer than that, 16 MiB; borders between them mean nothing.
+        Rows, so many at once and, where rows are no longer than that, 16 MiB; borders between them mean nothing.
 
     Raises:
         SegmentError: a file is missing, damaged or cannot be read.
@@ -42,7 +47,7 @@ def read_sorted(root: Path, reads: Sequence[SourceRead], order: Sequence[str] = 
         for segment in read.segments
     ]
     for rows in map(ReadRows, merge(cursors)):
-        step = max(1, min(_BATCH, _BATCH_BYTES * len(rows) // rows.nbytes))
+        step = max(1, min(most_rows, _MOST_BYTES * len(rows) // rows.nbytes))
         for begin in range(0, len(rows), step):
             yield rows.slice(begin, step)
 

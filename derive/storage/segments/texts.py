@@ -28,6 +28,10 @@ def parse_texts(column: pa.StringArray) -> list[Document]:
 def write_texts(documents: Sequence[Document], most_bytes: int = MOST_BYTES) -> pa.StringArray:
     """A column of the documents' JSON texts.
 
+    Args:
+        documents: parsed.
+        most_bytes: how many a column can hold.
+
     Raises:
         DocumentError: they take more than 2 GiB, or one is of more than `MOST_LEVELS` levels.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,22 +24,36 @@ from derive.time.segment import Segment
 COMPACTED, INGESTED = "compact-", "ingest-"
 """Begin the names of files that compaction and ingestion wrote; what follows `ingest-` is the capability's id."""
 
-_ROW_GROUP = 16_384
-_BUFFER_BYTES = 16 << 20
-"""How many bytes of rows a writer holds at most, in all of its files together."""
 
-_FILE_ROWS = 2_000_000
-_OPEN_FILES = 64
+@dataclass(frozen=True, slots=True)
+class WriteSizes:
+    """How much a writer holds.
+
+    Attributes:
+        row_group: how many rows of a file are compressed together.
+        buffer_bytes: bytes of rows in memory at most, of all of its files together.
+        file_rows: about how many rows a file has at most.
+        open_files: how many files are open at most.
+    """
+
+    row_group: int = 16_384
+    buffer_bytes: int = 16 << 20
+    file_rows: int = 2_000_000
+    open_files: int = 64
+
+
+WRITE_SIZES = WriteSizes()
 
 
 class _OpenFile:
     """A segment being written."""
 
-    def __init__(self, blobs: Blobs, collection: str, path: str, partition: tuple[Any, ...]) -> None:
+    def __init__(self, blobs: Blobs, collection: str, path: str, partition: tuple[Any, ...], row_group: int) -> None:
         self.blobs = blobs
         self.collection = collection
         self.path = path
         self.partition = partition
+        self.row_group = row_group
         self.buffered: list[pa.RecordBatch] = []
         self.buffered_rows = self.buffered_bytes = 0
         self.rows = 0
@@ -57,12 +72,12 @@ class _OpenFile:
         self.buffered_rows += len(rows)
         self.buffered_bytes += rows.nbytes
         self.rows += len(rows)
-        if self.buffered_rows >= _ROW_GROUP:
+        if self.buffered_rows >= self.row_group:
             self.flush()
 
     def flush(self) -> None:
         if self.buffered:
-            self.writer.write_table(pa.Table.from_batches(self.buffered), row_group_size=_ROW_GROUP)
+            self.writer.write_table(pa.Table.from_batches(self.buffered), row_group_size=self.row_group)
             self.buffered, self.buffered_rows, self.buffered_bytes = [], 0, 0
 
     def close(self) -> Segment:
@@ -92,14 +107,16 @@ class SegmentWriter:
         root: the data folder.
         collection: what is written.
         name: begins the file names; must be unique to this writer for all time.
+        sizes: how much it holds.
     """
 
-    def __init__(self, root: Path, collection: CollectionSpec, name: str) -> None:
+    def __init__(self, root: Path, collection: CollectionSpec, name: str, sizes: WriteSizes = WRITE_SIZES) -> None:
+        self._sizes = sizes
         self._blobs = blobs_of(root)
         self._collection = collection.name
         self._folder = collection_folder(collection.name)
         self._shown = root / self._folder
-        self._fields = [each.field for each in collection.partitions]
+        self._fields = [partition.field for partition in collection.partitions]
         self._name = name
         self._count = 0
         self._open: OrderedDict[str, _OpenFile] = OrderedDict()
@@ -120,24 +137,24 @@ class SegmentWriter:
     def _append(self, label: str, rows: StoredRows) -> None:
         file = self._open.get(label)
         # Each file is sorted: rows that step back in time begin another one.
-        if file and (file.rows >= _FILE_ROWS or (file.last is not None and rows.place(0) < file.last)):
+        if file and (file.rows >= self._sizes.file_rows or (file.last is not None and rows.place(0) < file.last)):
             self._closed.append(self._open.pop(label).close())
             file = None
         if file is None:
-            if len(self._open) >= _OPEN_FILES:
+            if len(self._open) >= self._sizes.open_files:
                 _, oldest = self._open.popitem(last=False)
                 self._closed.append(oldest.close())
             values = orjson.loads(label)
             below = partition_folder(self._fields, values)
             folder = f"{self._folder}/{below}" if below else self._folder
             path = f"{folder}/{self._name}-{self._count}.parquet"
-            file = _OpenFile(self._blobs, self._collection, path, tuple(values))
+            file = _OpenFile(self._blobs, self._collection, path, tuple(values), self._sizes.row_group)
             self._count += 1
             self._open[label] = file
         self._open.move_to_end(label)
         file.append(rows)
-        if sum(each.buffered_bytes for each in self._open.values()) > _BUFFER_BYTES:
-            max(self._open.values(), key=lambda each: each.buffered_bytes).flush()
+        if sum(open_file.buffered_bytes for open_file in self._open.values()) > self._sizes.buffer_bytes:
+            max(self._open.values(), key=lambda open_file: open_file.buffered_bytes).flush()
 
     def close(self) -> list[Segment]:
         """Finish all files; they and their folders are synced when this returns."""

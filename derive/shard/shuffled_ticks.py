@@ -1,4 +1,4 @@
-"""Combining per tick and key what several shards published: documents of one tick and key are found by sorting.
+"""Ticks of documents that several shards published: they are gathered, and combined per tick and key by sorting.
 
 Documents are folded from the left in processing order, as `TickCombiner` does where they come in that order: even sums
 of floating-point numbers come out the same.
@@ -24,7 +24,7 @@ from derive.time.frontier import tick_begin
 _TICK = "tick"
 _GROUP = (_TICK, KEY)
 
-MERGE_ROWS = 50_000
+GATHERED_ROWS = 50_000
 """How many rows are worth combining at once."""
 
 
@@ -112,8 +112,8 @@ def _folded(fold: KeyFold, labels: MakeLabels, rows: PublishedRows, sizes: list[
     return WrittenRows.sorted_of(clocks, seqs, keys, documents, labels(documents))
 
 
-def merge_ticks(
-    packets: Iterator[tuple[int, PublishedRows]], tick: int, most_bytes: int, fewest: int = MERGE_ROWS
+def gather_ticks(
+    packets: Iterator[tuple[int, PublishedRows]], tick: int, most_bytes: int, fewest: int = GATHERED_ROWS
 ) -> Iterator[tuple[PublishedRows, bool]]:
     """Gather rows of several senders into batches of whole ticks, in no order inside a batch.
 
