@@ -26,7 +26,7 @@ from derive.storage.segments.partition import compile_label
 from derive.storage.segments.rows import ReadRows, WrittenRows
 from derive.storage.segments.spill import Spill
 
-_PLACE = itemgetter(0, 1, 2, 3)
+_SORT_KEY = itemgetter(0, 1, 2, 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +78,10 @@ def in_pieces(
     """
     rows, more = next(stored, []), next(stored, None)
     if more is None and spilled is None and len(fed_back) <= sizes.few:
-        yield sorted(rows + fed_back, key=_PLACE) if fed_back else rows
+        yield sorted(rows + fed_back, key=_SORT_KEY) if fed_back else rows
         return
     from_storage = itertools.chain(rows, more or [], itertools.chain.from_iterable(stored))
-    merged = heapq.merge(from_storage, sorted(fed_back, key=_PLACE), spilled or (), key=_PLACE)
+    merged = heapq.merge(from_storage, sorted(fed_back, key=_SORT_KEY), spilled or (), key=_SORT_KEY)
     size = max(sizes.piece, len(rows), len(more or []))  # batches from storage are of a size that memory holds
     while piece := list(itertools.islice(merged, size)):
         yield piece

@@ -41,7 +41,7 @@ class FeedbackQueue:
         taking_part = [plan.spec.inputs[read.index] for read in plan.reads]
         self._inputs = [spec for spec in taking_part if spec.source == plan.spec.name]
         self._offsets = {spec.index: offset_of(spec, plan.spec.tick) for spec in self._inputs}
-        self._fields = [each.field for each in plan.spec.collection.partitions]
+        self._fields = [partition.field for partition in plan.spec.collection.partitions]
         self._selected: dict[str, list[InputSpec]] = {}
         self._due: dict[int, list[SourceRow]] = {}
         self._ticks: list[int] = []

@@ -47,11 +47,11 @@ def _marked(rows: ReadRows, spec: DerivationSpec, before: int | None) -> ReadRow
     """Rows with the ends of ticks between them and, if the tick before them is another, in front."""
     ticks = rows.adjusted // spec.tick
     previous = np.concatenate([ticks[:1] if before is None else [before], ticks[:-1]])
-    places = np.flatnonzero(previous != ticks)
-    if not places.size:
+    borders = np.flatnonzero(previous != ticks)
+    if not borders.size:
         return rows
-    order = np.insert(np.arange(len(rows)), places, len(rows) + np.arange(places.size))
-    return concat([rows, _ends(spec, previous[places])]).take(order)
+    order = np.insert(np.arange(len(rows)), borders, len(rows) + np.arange(borders.size))
+    return concat([rows, _ends(spec, previous[borders])]).take(order)
 
 
 def _ends(spec: DerivationSpec, ticks: np.ndarray) -> ReadRows:
@@ -65,7 +65,7 @@ def end_row(spec: DerivationSpec, tick: int) -> tuple[int, int, int, bytes, Docu
     return tick_end(tick * spec.tick, spec.tick) - 1, len(spec.transforms), 0, b"", {}
 
 
-def places_of(
+def order_of(
     rows: ReadRows, published: Published, spec: DerivationSpec
 ) -> tuple[pa.Array, pa.Array, pa.Array, pa.Array]:
     """The columns that order source documents, for each published document: its place in the order of processing.
@@ -73,7 +73,7 @@ def places_of(
     Documents of the end of a tick have their text for the key of a source document, which is the order
     they were published in, so that it does not matter which shard published them.
     """
-    adjusted, transforms, seqs, keys = rows.places(pa.array(published.causes, pa.int32()))
+    adjusted, transforms, seqs, keys = rows.sort_columns(pa.array(published.causes, pa.int32()))
     ends = pc.equal(transforms, len(spec.transforms))
     if pc.any(ends).as_py():
         keys = pc.if_else(ends, write_texts(published.documents).cast(pa.binary()), keys)

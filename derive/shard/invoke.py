@@ -79,8 +79,8 @@ class Invoker:
         self._session = session
         self._offsets = np.array([*offsets, 0], dtype=np.int64)  # the last one is for the ends of ticks
         self._flush = len(spec.transforms)
-        by_source = {name: compile_validator(each.read_schema, name=name) for name, each in spec.sources.items()}
-        self._sources: list[Validator] = [by_source[each.source] for each in spec.inputs]
+        by_source = {name: compile_validator(source.read_schema, name=name) for name, source in spec.sources.items()}
+        self._sources: list[Validator] = [by_source[input_spec.source] for input_spec in spec.inputs]
         self._one_source = self._sources[0] if len(by_source) == 1 else None
         self._sources.append(compile_validator(True, name=spec.name))
         self._output = compile_validator(spec.collection.write_schema, name=spec.name)
@@ -180,11 +180,11 @@ class Invoker:
                     document, key=show_key(self._keys([document])[0]), positions=self._spec.collection.write_positions
                 )
                 written = f", which is at {violation.position}" if violation.position else ""
-                place, name, reason = self._publisher(batch, cause)
+                position, name, reason = self._publisher(batch, cause)
                 raise SchemaViolation(
                     f"{name} of '{self._spec.name}' published an invalid document:"
                     f" {violation.message}{written}; it is {dump_exact(document).decode()[:500]}{reason}",
-                    position=place,
+                    position=position,
                     hint=violation.hint,
                 )
 
@@ -196,8 +196,8 @@ class Invoker:
             return code.position if code else self._spec.collection.position, "flush()", ""
         transform = self._spec.transforms[index]
         reason = f", published for {dump_exact(batch.documents[cause]).decode()[:500]}"
-        place = transform.script.position if transform.script else transform.position
-        return place, f"transform '{transform.name}'", reason
+        position = transform.script.position if transform.script else transform.position
+        return position, f"transform '{transform.name}'", reason
 
 
 def _in_context(violation: SchemaViolation, context: str) -> SchemaViolation:

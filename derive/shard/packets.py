@@ -2,8 +2,8 @@
 
 Spark moves, sorts and spills rows. What it is given here are not documents but *packets*, each some thousand rows of
 Arrow for one owner, so that its cost per document all but vanishes and a document is never turned into a row of the
-Java virtual machine and back. A packet says at which place it comes. Rows inside a packet are in order, so putting
-packets in order, and merging those that overlap, restores the order of the whole (law L4).
+Java virtual machine and back. A packet has a rank among those of its owner. Rows inside a packet are in order, so
+putting packets in order, and merging those that overlap, restores the order of all rows (law L4).
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ import pyarrow.compute as pc
 
 from derive.storage.segments.rows import R
 
-OWNER, PLACE, CONTENT = "owner", "place", "content"
+OWNER, RANK, CONTENT = "owner", "rank", "content"
 
 PACKETS = pa.schema(
     [
         pa.field(OWNER, pa.int32(), nullable=False),
-        pa.field(PLACE, pa.int64(), nullable=False),
+        pa.field(RANK, pa.int64(), nullable=False),
         pa.field(CONTENT, pa.binary(), nullable=False),
     ]
 )
-"""Packets as Spark moves them: who gets one, its place among those of its owner, and its rows or a message."""
+"""Packets as Spark moves them: who gets one, its rank among those of its owner, and its rows or a message."""
 
-DELIVERED = [PLACE, CONTENT]
+DELIVERED = [RANK, CONTENT]
 """What an owner is given of its packets."""
 
 MESSAGE = -(1 << 63)
-"""The `place` of a packet that carries a message: before all rows."""
+"""The `rank` of a packet that carries a message: before all rows."""
 
 PACKET_BYTES = 8 << 20
 """About how many bytes of rows a packet holds at most."""
 
 
 def pack_rows(
-    rows: R, owners: np.ndarray, place: Callable[[R], int], packet_bytes: int = PACKET_BYTES
+    rows: R, owners: np.ndarray, rank: Callable[[R], int], packet_bytes: int = PACKET_BYTES
 ) -> pa.RecordBatch:
     """Packets of rows.
 
     Args:
         rows: in order.
         owners: int32 array of the owner of each.
-        place: of a packet, from its rows.
+        rank: of a packet, from its rows.
         packet_bytes: about how many bytes of rows a packet holds at most.
     """
     order = np.argsort(owners, kind="stable")
@@ -59,7 +59,7 @@ def pack_rows(
         step = -(-(end - begin) // parts)
         for first in range(begin, end, step):
             part = sorted_rows.slice(first, min(step, end - first))
-            packets.append((owner, place(part), part.batch.serialize().to_pybytes()))
+            packets.append((owner, rank(part), part.batch.serialize().to_pybytes()))
     columns = zip(*packets, strict=True)
     return pa.RecordBatch.from_arrays(
         [pa.array(column, field.type) for column, field in zip(columns, PACKETS, strict=True)], schema=PACKETS
@@ -68,29 +68,29 @@ def pack_rows(
 
 def pack_message(owner: int, text: str) -> pa.RecordBatch:
     """A packet with a message."""
-    return pa.RecordBatch.from_pylist([{OWNER: owner, PLACE: MESSAGE, CONTENT: text.encode()}], schema=PACKETS)
+    return pa.RecordBatch.from_pylist([{OWNER: owner, RANK: MESSAGE, CONTENT: text.encode()}], schema=PACKETS)
 
 
 def deliver(packets: list[pa.RecordBatch], owner: int) -> Iterator[pa.RecordBatch]:
-    """What a shuffle does, in memory: one owner's packets in order of place, without the owner's number."""
+    """What a shuffle does, in memory: one owner's packets in order of rank, without the owner's number."""
     table = pa.Table.from_batches(packets, schema=PACKETS)
-    owned = table.filter(pc.equal(table.column(OWNER), owner)).sort_by(PLACE)
+    owned = table.filter(pc.equal(table.column(OWNER), owner)).sort_by(RANK)
     return iter(owned.select(DELIVERED).to_batches())
 
 
 def unpack_rows(
     packets: Iterator[pa.RecordBatch], layout: type[R], receive: Callable[[str], None]
 ) -> Iterator[tuple[int, R]]:
-    """Place and rows of each packet.
+    """Rank and rows of each packet.
 
     Args:
-        packets: columns `DELIVERED`, of one owner, in order of place.
+        packets: columns `DELIVERED`, of one owner, in order of rank.
         layout: of the rows.
         receive: takes the messages, which come first.
     """
     for batch in packets:
-        for place, content in zip(batch.column(PLACE).to_pylist(), batch.column(CONTENT), strict=True):
-            if place == MESSAGE:
+        for rank, content in zip(batch.column(RANK).to_pylist(), batch.column(CONTENT), strict=True):
+            if rank == MESSAGE:
                 receive(content.as_py().decode())
             else:
-                yield place, layout(pa.ipc.read_record_batch(content.as_buffer(), layout.SCHEMA))
+                yield rank, layout(pa.ipc.read_record_batch(content.as_buffer(), layout.SCHEMA))

@@ -12,7 +12,7 @@ import numpy as np
 
 from derive.protocol.derive import DeriveSession
 from derive.shard.feedback import run_ticks
-from derive.shard.flush import places_of, with_ends
+from derive.shard.flush import order_of, with_ends
 from derive.shard.invoke import Invoker, Published, SourceBatch
 from derive.shard.plan import Plan
 from derive.shard.tick_combiner import TickCombiner
@@ -53,7 +53,7 @@ class Pipeline:
                 published.keys,
                 write_texts(published.documents),
                 labels(published.documents),
-                *places_of(rows, published, self._plan.spec),
+                *order_of(rows, published, self._plan.spec),
                 np.arange(number, number + count, dtype=np.int64),
             )
             number += count

@@ -17,7 +17,7 @@ from derive.shard.plan import Plan
 from derive.shard.worker import run_alone, run_combine, run_lambdas, run_shuffle
 
 Stage: TypeAlias = Callable[[int, Iterator[pa.RecordBatch], int], Iterator[pa.RecordBatch]]
-"""Runs one task of a stage, given its number, the packets that are addressed to it, in order of place, and the number
+"""Runs one task of a stage, given its number, the packets that are addressed to it, in order of rank, and the number
 of this attempt; yields packets (`PACKETS`) for the next stage, or messages (`MESSAGES`) if it is the last one."""
 
 MESSAGE = "message"

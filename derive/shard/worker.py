@@ -137,15 +137,15 @@ def run_shuffle(plan: Plan, number: int) -> Iterator[pa.RecordBatch]:
     """Read one slice of a transaction, and send each document to the shard that owns it.
 
     Yields:
-        Packets of source rows, whose places follow those of slices before.
+        Packets of source rows, whose ranks follow those of slices before.
     """
-    places = itertools.count(number << 32)
+    ranks = itertools.count(number << 32)
     span = plan.slices[number], plan.slices[number + 1]
     try:
         owners_of = source_owners(plan)
         with translated(plan.root):
             for rows in _read(plan, span):
-                yield pack_rows(rows, owners_of(rows), lambda _: next(places))
+                yield pack_rows(rows, owners_of(rows), lambda _: next(ranks))
     except Exception as error:  # whatever it is, it would come again
         for shard in range(plan.shards):
             yield pack_message(shard, _failed(plan, error).to_json())
@@ -158,7 +158,7 @@ def run_lambdas(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], atte
     opened at all.
 
     Yields:
-        Packets of published rows, placed by their first clock, and messages, which go to owner 0.
+        Packets of published rows, ranked by their first clock, and messages, which go to owner 0.
     """
     messages: list[str] = []
     parts = (rows for _, rows in unpack_rows(packets, ReadRows, messages.append))

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from derive.errors import DiskFullError, EngineLostError, InternalError, LostError, OutdatedError, TaskError
 from derive.shard.message import Message
-from derive.shard.packets import DELIVERED, OWNER, PACKETS, PLACE
+from derive.shard.packets import DELIVERED, OWNER, PACKETS, RANK
 from derive.shard.plan import Plan
 from derive.shard.progress import Progress, progress_folder
 from derive.shard.stages import MESSAGE, MESSAGES, Stage, Stages, stages_of
@@ -167,9 +167,9 @@ def _numbers(session: SparkSession, count: int) -> DataFrame:
 
 
 def _delivered(packets: DataFrame, owners: int) -> DataFrame:
-    """Packets with their owners, in order of place."""
+    """Packets with their owners, in order of rank."""
     owned = packets.repartitionById(owners, OWNER)
-    return owned.select(*DELIVERED).sortWithinPartitions(PLACE)
+    return owned.select(*DELIVERED).sortWithinPartitions(RANK)
 
 
 def _first(stage: Stage) -> _Run:

@@ -83,7 +83,7 @@ def shown(parts: Iterable[WrittenRows]) -> list[tuple[int, int, bytes, str]]:
         for rows in parts
         for row in zip(
             rows.clocks.tolist(),
-            [rows.place(index)[1] for index in range(len(rows))],
+            [rows.sort_key(index)[1] for index in range(len(rows))],
             rows.keys.to_pylist(),
             rows.texts.to_pylist(),
             strict=True,

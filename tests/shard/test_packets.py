@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from derive.shard.owners import owners_of_keys
-from derive.shard.packets import DELIVERED, OWNER, PACKETS, PLACE, pack_message, pack_rows, unpack_rows
+from derive.shard.packets import DELIVERED, OWNER, PACKETS, RANK, pack_message, pack_rows, unpack_rows
 from derive.shard.shuffled_ticks import gather_ticks
 from derive.storage.segments.rows import PublishedRows
 
@@ -27,7 +27,7 @@ def rows_of(clocks: list[int]) -> PublishedRows:
 def delivered(packets: list[pa.RecordBatch], owner: int) -> Iterator[pa.RecordBatch]:
     table = pa.Table.from_batches(packets, schema=PACKETS)
     rows = [row for row in table.to_pylist() if row[OWNER] == owner]
-    rows.sort(key=lambda row: int(row[PLACE]))
+    rows.sort(key=lambda row: int(row[RANK]))
     for row in rows:
         yield pa.RecordBatch.from_pylist([row], schema=PACKETS).select(DELIVERED)
 

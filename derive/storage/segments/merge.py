@@ -1,8 +1,8 @@
 """Merging: several sorted sequences of rows become one, with flat memory.
 
 A batch of each sequence is loaded. Whatever is not behind the end of any of these batches certainly comes before
-everything that is not loaded yet; it is sorted (in Arrow, outside Python) and handed on. That compares whole places in
-the order and not their first columns only, so rows that are equal there need not all be in memory at once.
+everything that is not loaded yet; it is sorted (in Arrow, outside Python) and handed on. That compares whole
+sort keys and not their first columns only, so rows that are equal there need not all be in memory at once.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-Place: TypeAlias = tuple[Any, ...]
-"""Values of the columns that order rows, or of the first of them: a bound that is below every place it begins."""
+SortKey: TypeAlias = tuple[Any, ...]
+"""Values of the columns that order rows, or of the first of them: a bound below every key that begins with it."""
 
 
 class Cursor:
@@ -27,25 +27,25 @@ class Cursor:
         order: the columns that order rows; no two rows may be equal in all of them.
     """
 
-    def __init__(self, first: Place, batches: Iterator[pa.RecordBatch], order: Sequence[str]) -> None:
+    def __init__(self, first: SortKey, batches: Iterator[pa.RecordBatch], order: Sequence[str]) -> None:
         self.first = first
-        self.last: Place = ()
+        self.last: SortKey = ()
         self.order = order
         self._batches = batches
         self._rows: pa.RecordBatch | None = None
 
     def load(self) -> bool:
-        """Have a batch in memory, whose last place is `last`; False if there is none any more."""
+        """Have a batch in memory, whose last sort key is `last`; False if there is none any more."""
         while self._rows is None:
             rows = next(self._batches, None)
             if rows is None:
                 return False
             if rows.num_rows:
                 self._rows = rows
-                self.first, self.last = self._place(rows, 0), self._place(rows, rows.num_rows - 1)
+                self.first, self.last = self._sort_key(rows, 0), self._sort_key(rows, rows.num_rows - 1)
         return True
 
-    def take_through(self, end: Place) -> pa.RecordBatch | None:
+    def take_through(self, end: SortKey) -> pa.RecordBatch | None:
         """Take the loaded rows that are not behind `end`."""
         rows = self._rows
         if rows is None or self.first > end:
@@ -53,16 +53,16 @@ class Cursor:
         if self.last <= end:
             self._rows = None
             return rows
-        count = bisect_right(range(rows.num_rows), end, key=lambda row: self._place(rows, row))
+        count = bisect_right(range(rows.num_rows), end, key=lambda row: self._sort_key(rows, row))
         self._rows = rows.slice(count)
-        self.first = self._place(rows, count)
+        self.first = self._sort_key(rows, count)
         return rows.slice(0, count)
 
-    def _place(self, rows: pa.RecordBatch, row: int) -> Place:
+    def _sort_key(self, rows: pa.RecordBatch, row: int) -> SortKey:
         return tuple(rows.column(name)[row].as_py() for name in self.order)
 
 
-def merge(cursors: Iterable[Cursor], until: Place | None = None) -> Iterator[pa.RecordBatch]:
+def merge(cursors: Iterable[Cursor], until: SortKey | None = None) -> Iterator[pa.RecordBatch]:
     """Rows of several sequences in order.
 
     Args:
@@ -74,8 +74,8 @@ def merge(cursors: Iterable[Cursor], until: Place | None = None) -> Iterator[pa.
     while waiting or active:
         if not active:
             active = [waiting.pop()]
-        active = [each for each in active if each.load()]
-        end = min((each.last for each in active), default=None)
+        active = [cursor for cursor in active if cursor.load()]
+        end = min((cursor.last for cursor in active), default=None)
         while end is not None and waiting and waiting[-1].first <= end:
             cursor = waiting.pop()
             if cursor.load():
@@ -85,13 +85,13 @@ def merge(cursors: Iterable[Cursor], until: Place | None = None) -> Iterator[pa.
             continue
         if until is not None:
             end = min(end, until)
-        yield from _in_order([each.take_through(end) for each in active], active[0].order)
+        yield from _in_order([cursor.take_through(end) for cursor in active], active[0].order)
         if end == until:
             return
 
 
 def _in_order(parts: Sequence[pa.RecordBatch | None], order: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    ready = [each for each in parts if each is not None]
+    ready = [rows for rows in parts if rows is not None]
     if len(ready) == 1:
         yield ready[0]
     elif ready:

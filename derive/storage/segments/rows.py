@@ -156,7 +156,7 @@ class StoredRows(_Changes):
         clocks: np.ndarray = self.batch.column(CLOCK).to_numpy()
         return clocks
 
-    def place(self, row: int) -> tuple[int, int, bytes]:
+    def sort_key(self, row: int) -> tuple[int, int, bytes]:
         """Values of the columns by which one of the rows is ordered."""
         clock, seq, key = (self.batch.column(name)[row].as_py() for name in self.ORDER)
         return clock, seq, key
@@ -258,7 +258,7 @@ class ReadRows(_Changes):
         """Adjusted clock, seq, packed key and JSON text of each row."""
         return zip(*(self.batch.column(name).to_pylist() for name in (*self.STORED_ORDER, DOC)), strict=True)
 
-    def places(self, indices: Column) -> tuple[pa.Array, pa.Array, pa.Array, pa.Array]:
+    def sort_columns(self, indices: Column) -> tuple[pa.Array, pa.Array, pa.Array, pa.Array]:
         """The columns that order documents, of the rows of these numbers."""
         adjusted, transforms, seqs, keys = (self.batch.column(name).take(indices) for name in self.ORDER)
         return adjusted, transforms, seqs, keys

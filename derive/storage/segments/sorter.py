@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from derive.storage.disk_errors import translated
-from derive.storage.segments.merge import Cursor, Place, merge
+from derive.storage.segments.merge import Cursor, SortKey, merge
 from derive.storage.segments.spill import Spill
 
 _RUNS = 32
@@ -59,7 +59,7 @@ class Sorter:
         if self._held:
             self._keep(self._written(self._sorted()), 0)
 
-    def take(self, until: Place | None = None) -> Iterator[pa.RecordBatch]:
+    def take(self, until: SortKey | None = None) -> Iterator[pa.RecordBatch]:
         """Take rows out, in order; none may be added before the iterator ends.
 
         Args:

@@ -1,4 +1,4 @@
-"""Spilling: a place on disk for rows that outgrow the memory they are meant to have.
+"""Spilling: files for rows that outgrow the memory they are meant to have.
 
 Its files have no name: they are unlinked as soon as they are open. So the system frees them when the process ends,
 however it ends, and nothing is ever left to be cleaned up.

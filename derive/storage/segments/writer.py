@@ -66,8 +66,8 @@ class _OpenFile:
 
     def append(self, rows: StoredRows) -> None:
         if self.last is None:
-            self.clock_min, _, _ = rows.place(0)
-        self.last = rows.place(len(rows) - 1)
+            self.clock_min, _, _ = rows.sort_key(0)
+        self.last = rows.sort_key(len(rows) - 1)
         self.buffered.append(rows.batch)
         self.buffered_rows += len(rows)
         self.buffered_bytes += rows.nbytes
@@ -137,7 +137,7 @@ class SegmentWriter:
     def _append(self, label: str, rows: StoredRows) -> None:
         file = self._open.get(label)
         # Each file is sorted: rows that step back in time begin another one.
-        if file and (file.rows >= self._sizes.file_rows or (file.last is not None and rows.place(0) < file.last)):
+        if file and (file.rows >= self._sizes.file_rows or (file.last is not None and rows.sort_key(0) < file.last)):
             self._closed.append(self._open.pop(label).close())
             file = None
         if file is None:
