@@ -13,7 +13,7 @@ from pathlib import Path
 import orjson
 
 from connectors.derive_typescript.catalog.config import module_of
-from connectors.derive_typescript.runtime.command import NO_NETWORK, deno, environment
+from connectors.derive_typescript.runtime.command import run_deno
 from connectors.derive_typescript.runtime.graph import look_into
 from connectors.derive_typescript.runtime.guards import guard_imports
 from connectors.derive_typescript.runtime.place import authored, member_position, position_in
@@ -107,16 +107,7 @@ def _join(parent: Path, projects: Iterable[str]) -> None:
 
 
 def _check(parent: Path, projects: Mapping[str, DerivationSpec]) -> list[Issue]:
-    run = subprocess.run(
-        [deno(), "check", "--cached-only", "--quiet", *(f"{name}/{CHECK}" for name in projects)],
-        cwd=parent,
-        env={**environment(), **NO_NETWORK},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        check=False,
-    )
+    run = run_deno(["check", "--cached-only", "--quiet", *(f"{name}/{CHECK}" for name in projects)], parent)
     if run.returncode == 0:
         return []
     by_project: dict[str, list[_Report]] = {}

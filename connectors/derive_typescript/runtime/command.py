@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 import tempfile
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -32,6 +34,28 @@ def deno() -> str:
         return str(find_deno_bin())
     except (ImportError, FileNotFoundError) as exc:
         raise TaskError("the Deno runtime, which runs TypeScript, is not installed", hint="pip install deno") from exc
+
+
+def run_deno(
+    arguments: Sequence[str], folder: Path, settings: Mapping[str, str] = NO_NETWORK
+) -> subprocess.CompletedProcess[str]:
+    """Run Deno until it ends, without input.
+
+    Args:
+        arguments: of its command line.
+        folder: where it runs.
+        settings: further variables of its environment.
+    """
+    return subprocess.run(
+        [deno(), *arguments],
+        cwd=folder,
+        env={**environment(), **settings},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+    )
 
 
 def uses_libraries(spec: DerivationSpec) -> bool:

@@ -7,7 +7,6 @@ shows parts of what it read. So this is asked before a module is checked, fetche
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 import orjson
 
 from connectors.derive_typescript.catalog.config import config_of, module_of
-from connectors.derive_typescript.runtime.command import NO_NETWORK, deno, environment
+from connectors.derive_typescript.runtime.command import run_deno
 from connectors.derive_typescript.runtime.guards import FOLDER, UNGUARDED
 from connectors.derive_typescript.runtime.place import authored, place_in
 from connectors.derive_typescript.runtime.project import CHECK, INTERFACES, path_of
@@ -49,16 +48,7 @@ def look_into(projects: Mapping[Path, DerivationSpec], root: Path) -> list[Graph
         projects: derivations, by the folders that their projects are in.
         root: of all of them: a file that leads to each folder's `CHECK`.
     """
-    run = subprocess.run(
-        [deno(), "info", "--json", "--quiet", root.name],
-        cwd=root.parent,
-        env={**environment(), **NO_NETWORK},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        check=False,
-    )
+    run = run_deno(["info", "--json", "--quiet", root.name], root.parent)
     try:
         answer = orjson.loads(run.stdout)
     except orjson.JSONDecodeError:

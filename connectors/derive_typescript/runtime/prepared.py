@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
 
 from connectors.derive_typescript.catalog.config import module_of
-from connectors.derive_typescript.runtime.command import cache_folder, deno, environment
+from connectors.derive_typescript.runtime.command import cache_folder, run_deno
 from connectors.derive_typescript.runtime.graph import look_into
 from connectors.derive_typescript.runtime.place import AUTHOR, MODULE, authored, position_in
 from connectors.derive_typescript.runtime.project import CHECK, PREFIX, write_project
@@ -90,16 +89,7 @@ def cache_modules(spec: DerivationSpec) -> list[str]:
         [graph] = look_into({folder: spec}, folder / CHECK)
         for issue in graph.issues:
             raise TaskError(f"'{spec.name}': {issue.message}", position=issue.position, hint=issue.hint)
-        run = subprocess.run(
-            [deno(), "cache", AUTHOR + MODULE],
-            cwd=folder,
-            env={"DENO_TLS_CA_STORE": "system,mozilla", **environment(), **settings},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            check=False,
-        )
+        run = run_deno(["cache", AUTHOR + MODULE], folder, {"DENO_TLS_CA_STORE": "system,mozilla", **settings})
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if run.returncode != 0:

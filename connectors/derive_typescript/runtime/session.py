@@ -246,7 +246,7 @@ class TypeScriptSession:
 
 
 def _are_documents(reply: list[Any]) -> bool:
-    return all(type(each) is list and all(type(document) is dict for document in each) for each in reply)
+    return all(type(published) is list and all(type(document) is dict for document in published) for published in reply)
 
 
 def _short(value: Any) -> str:
