@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
+from functools import partial
 from typing import Any
 
 import orjson
@@ -17,14 +19,13 @@ from derive.spark.columns import spark_columns
 from derive.spark.executor import SparkExecutor
 from derive.storage.contents import ReadOptions, reading
 from derive.storage.roles import Readable
+from derive.storage.segments.consolidation import times_present
 from derive.storage.segments.rows import CLOCK, DOC, KEY, SEQ, StoredRows
 from derive.storage.segments.segment_file import check_segments
-from derive.storage.segments.texts import parse_texts
 from derive.time.source_read import SourceRead
 
-_READ = [CLOCK, SEQ, KEY, DOC]
 _ERROR = "error"
-_REDUCED = pa.schema([*map(StoredRows.SCHEMA.field, _READ), pa.field(_ERROR, pa.string())])
+_REDUCED = pa.schema([*map(StoredRows.SCHEMA.field, (CLOCK, SEQ, KEY, DOC)), pa.field(_ERROR, pa.string())])
 """What is read of a key: its last clock and seq, and JSON text; or an error in place of them all."""
 
 _CHECKED = "parquet.page.verify-checksum.enabled"
@@ -33,7 +34,7 @@ _CHECKED = "parquet.page.verify-checksum.enabled"
 def read_reduced(
     executor: SparkExecutor, store: Readable, spec: CollectionSpec, options: ReadOptions
 ) -> Generator[tuple[int, int, bytes, str]]:
-    """Documents of a collection, fully reduced per key.
+    """Documents of a collection, fully reduced per key, or those of a multiset, each as often as it is there.
 
     Yields:
         `(clock, seq, key, doc)` in the order of packed keys: clock and seq of the key's last update, and JSON text.
@@ -60,7 +61,7 @@ def read_reduced(
 
 def _rows(executor: SparkExecutor, store: Readable, spec: CollectionSpec, read: SourceRead) -> Iterator[Any]:
     files = [str(store.root / segment.path) for segment in read.segments]
-    columns = spark_columns(StoredRows.SCHEMA, _READ)
+    columns = spark_columns(StoredRows.SCHEMA)
     stored = executor.session.read.schema(columns).option(_CHECKED, True).parquet(*files)
     within = stored.where((stored.clock >= read.clock_begin) & (stored.clock < read.clock_end))
     grouped = within.repartitionByRange(KEY).sortWithinPartitions(KEY, CLOCK, SEQ)
@@ -71,36 +72,48 @@ def _rows(executor: SparkExecutor, store: Readable, spec: CollectionSpec, read: 
 def _fold(spec: CollectionSpec) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
-            yield from _folded(spec, batches)
+            yield from contents_per_key(spec, batches)
         except FlowError as error:  # no reason for Spark to try again
             yield _batch([], orjson.dumps(error.to_json()).decode())
 
     return run
 
 
-def _folded(spec: CollectionSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    combiner = Combiner(spec.read_schema, name=spec.name)
+def contents_per_key(spec: CollectionSpec, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What updates come to, as `read_reduced` yields it.
+
+    Args:
+        spec: the collection.
+        batches: rows of segments (`StoredRows`), sorted by key, and those of a key as they are stored.
+    """
+    is_reduced = spec.kind == "reduced"
+    contents = partial(_reduced, Combiner(spec.read_schema, name=spec.name)) if is_reduced else partial(_present, spec)
     last: tuple[int, int, bytes] | None = None  # clock, seq and key of the update before
-    documents: list[Document] = []
-    for batch in batches:
+    updates: list[Any] = []
+    for rows in map(StoredRows, batches):
         done: list[tuple[int, int, bytes, bytes]] = []
-        identities = zip(*(batch.column(name).to_pylist() for name in (CLOCK, SEQ, KEY)), strict=True)
-        for identity, document in zip(identities, parse_texts(batch.column(DOC)), strict=True):
+        values = rows.documents() if is_reduced else zip(rows.texts.to_pylist(), rows.diffs.tolist(), strict=True)
+        for identity, value in zip(rows.sort_keys(), values, strict=True):
             if last is not None and identity[2] != last[2]:
-                done += _reduced(combiner, last, documents)
-                documents = []
+                done += [(*last, text) for text in contents(updates)]
+                updates = []
             last = identity
-            documents.append(document)
+            updates.append(value)
         yield _batch(done)
     if last is not None:
-        yield _batch(_reduced(combiner, last, documents))
+        yield _batch([(*last, text) for text in contents(updates)])
 
 
-def _reduced(
-    combiner: Combiner, last: tuple[int, int, bytes], documents: list[Document]
-) -> list[tuple[int, int, bytes, bytes]]:
+def _reduced(combiner: Combiner, documents: list[Document]) -> list[bytes]:
     value = combiner.full(documents)
-    return [] if value is MISSING else [(*last, dump_exact(value))]
+    return [] if value is MISSING else [dump_exact(value)]
+
+
+def _present(spec: CollectionSpec, changes: list[tuple[str, int]]) -> list[bytes]:
+    counts: Counter[str] = Counter()
+    for text, diff in changes:
+        counts[text] += diff
+    return [text.encode() for text in sorted(counts) for _ in range(times_present(spec.name, text, counts[text]))]
 
 
 def _batch(rows: list[tuple[int, int, bytes, bytes]], error: str | None = None) -> pa.RecordBatch:

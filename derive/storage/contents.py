@@ -10,11 +10,11 @@ from itertools import chain
 from derive.document.clock import format_rfc3339
 from derive.document.exact import parse_exact
 from derive.document.pointer import MISSING
-from derive.errors import FencedError, FrontierError, SegmentMissingError, StorageError, UsageError
+from derive.errors import FencedError, FrontierError, SegmentMissingError, UsageError
 from derive.protocol.specs import JSON, CollectionSpec, Document, SelectorSpec
 from derive.reduce.combiner import Combiner
 from derive.storage.roles import Readable
-from derive.storage.segments.consolidation import Consolidation
+from derive.storage.segments.consolidation import Consolidation, times_present
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.rows import ReadRows
 from derive.time.frontier import BEGINNING
@@ -127,9 +127,7 @@ def contents_in_memory(spec: CollectionSpec, parts: Iterable[ReadRows]) -> list[
         return reduce_in_memory(spec, chain.from_iterable(rows.pairs() for rows in parts))
     documents: list[tuple[bytes, Document]] = []
     for key, text, count in Consolidation(parts).counts():
-        if count < 0:
-            raise StorageError(f"a document of '{spec.name}' was taken out too often, by {-count}: {text[:500]}")
-        documents += [(key, parse_exact(text.encode())) for _ in range(count)]
+        documents += [(key, parse_exact(text.encode())) for _ in range(times_present(spec.name, text, count))]
     return documents
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from derive.errors import StorageError
 from derive.storage.segments.rows import DIFF, DOC, KEY, TRANSFORM, ReadRows, ascending
 
 MOST_DIFF = 127
@@ -74,6 +75,17 @@ class ConsolidatedFold:
     def fold(self, read: Callable[[], Iterator[ReadRows]]) -> Iterator[ReadRows]:
         """What rows leave that are below `since`, in order."""
         yield Consolidation(read()).rows_at(self._clock)
+
+
+def times_present(collection: str, text: str, count: int) -> int:
+    """How often a document is in a multiset whose diffs of it add up to `count`.
+
+    Raises:
+        StorageError: it was taken out more often than it was put in.
+    """
+    if count < 0:
+        raise StorageError(f"a document of '{collection}' was taken out too often, by {-count}: {text[:500]}")
+    return count
 
 
 def _summed(tables: list[pa.Table]) -> pa.Table:

@@ -161,6 +161,10 @@ class StoredRows(_Changes):
         clock, seq, key = (self.batch.column(name)[row].as_py() for name in self.ORDER)
         return clock, seq, key
 
+    def sort_keys(self) -> Iterator[tuple[int, int, bytes]]:
+        """Values of the columns by which rows are ordered, of each row."""
+        return zip(*(self.batch.column(name).to_pylist() for name in self.ORDER), strict=True)
+
 
 class WrittenRows(StoredRows):
     """Rows that a segment is to hold, with the label of each one's logical partition."""
