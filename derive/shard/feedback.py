@@ -95,7 +95,7 @@ def run_ticks(
     processed: Callable[[int], None],
     spill: Spill,
 ) -> Iterator[WrittenRows]:
-    """Run all ticks of a transaction, feeding back in memory.
+    """Run all ticks of a transaction, feeding back in memory; yields published rows, in order.
 
     Args:
         plan: the transaction.
@@ -104,9 +104,6 @@ def run_ticks(
         combiner: of what they publish.
         processed: told how many documents were processed.
         spill: where goes what outgrows memory.
-
-    Yields:
-        Published rows, in order.
     """
     tick = plan.spec.tick
     least = plan.clamp // tick
@@ -129,10 +126,9 @@ def run_ticks(
         fed_back, spilled = queue.take(following)
         if invoker.flushes:
             fed_back = [*fed_back, end_row(plan.spec, following)]
-        for rows in in_pieces(stored, fed_back, spilled):
-            if rows:
-                for published in invoker.invoke(_batch(rows)):
-                    yield from combiner.add(published)
+        for rows in filter(None, in_pieces(stored, fed_back, spilled)):
+            for published in invoker.invoke(_batch(rows)):
+                yield from combiner.add(published)
             processed(sum(row[1] != end_of_tick for row in rows) if invoker.flushes else len(rows))
         if stored_tick == following:
             ahead = next(source, None)

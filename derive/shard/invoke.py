@@ -119,19 +119,22 @@ class Invoker:
                 return
             if self._session.flushes:
                 results = self._in_order(transforms, causes, results)
-            if not all(map(self._output.is_valid, results)):
-                self._raise_invalid(batch, causes, results)
-            try:
-                keys = self._keys(results)
-            except DocumentError:
-                index, exc = next(key_errors(self._keys, results))
-                raise self._unkeyed(batch, causes[index], results[index], exc) from exc
             clocks = source.adjusted.take(causes)
             if clocks[0] < self._clamp:  # the first is the least
                 clocks = np.maximum(clocks, self._clamp)
-            yield Published(causes, clocks, keys, results)
+            yield Published(causes, clocks, self._valid_keys(batch, causes, results), results)
             if most is None or len(causes) < most:
                 return
+
+    def _valid_keys(self, batch: ReadBatch, causes: list[int], results: list[Document]) -> list[bytes]:
+        """Packed keys of published documents, all of which are valid."""
+        if not all(map(self._output.is_valid, results)):
+            self._raise_invalid(batch, causes, results)
+        try:
+            return self._keys(results)
+        except DocumentError:
+            index, exc = next(key_errors(self._keys, results))
+            raise self._unkeyed(batch, causes[index], results[index], exc) from exc
 
     def _unkeyed(self, batch: ReadBatch, cause: int, document: Document, exc: DocumentError) -> DocumentError:
         position, name, reason = self._publisher(batch, cause)
