@@ -132,16 +132,15 @@ def _forever(run: Run, scheduler: Scheduler) -> None:
     while True:
         try:
             scheduler.watch()
+            if time.monotonic() - tidied > _TIDY_SECONDS:
+                run.tidy()
+                tidied = time.monotonic()
+            run.wait(_POLL_SECONDS)
         except FlowError as error:
             if not error.heals:
                 raise
             print_error(error)
             time.sleep(_HEAL_SECONDS)
-            continue
-        if time.monotonic() - tidied > _TIDY_SECONDS:
-            run.tidy()
-            tidied = time.monotonic()
-        run.wait(_POLL_SECONDS)
 
 
 def _tell_new(run: Run) -> None:

@@ -18,6 +18,10 @@ IDLE = 5_000_000
 """How often time moves where nothing else does, microseconds."""
 
 
+REST = 100_000
+"""How long a run rests after a look at least, whatever others commit meanwhile, microseconds."""
+
+
 class News:
     """What there was to do at the last look, and what has happened since.
 
@@ -68,5 +72,10 @@ class News:
         return self._store.timeline.present() >= (due if due > self._now else tick_end(self._now, self._tick))
 
     def wait(self, seconds: float) -> None:
-        """Wait for so long, or until another process commits something."""
-        self._store.changes.wait(self._mark, seconds, own=False)
+        """Wait for so long, or until another process commits something, but not less than `REST` after a look.
+
+        Two runs on one data folder would else wake one another without an end, as a look is a commit.
+        """
+        _, elapsed = self._store.timeline.elapsed()
+        rest = REST - (elapsed - self._looked) if self._looked is not None else 0
+        self._store.changes.wait(self._mark, seconds, own=False, least=max(0, rest) / 1e6)

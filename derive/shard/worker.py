@@ -82,7 +82,7 @@ def _run_alone(plan: Plan, name: str, span: tuple[int, int], shard: int | None, 
         with _open_pipeline(plan, shard, attempt, counter) as pipeline, _spill(plan) as spill:
             for rows in pipeline.combined(_read(plan, span), spill):
                 writer.write(rows)
-        segments = writer.close()
+            segments = writer.close()
     except Exception as error:  # whatever it is, it would come again
         writer.abort()
         return _failed(plan, error)

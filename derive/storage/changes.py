@@ -37,18 +37,20 @@ class Changes:
         """What has been committed so far. Whoever waits marks first, and then looks whether there is need to wait."""
         return Mark(self._metadata.commits, self._metadata.version())
 
-    def wait(self, mark: Mark, seconds: float, *, own: bool = True) -> bool:
+    def wait(self, mark: Mark, seconds: float, *, own: bool = True, least: float = 0.0) -> bool:
         """Wait until something is committed after a mark.
 
         Args:
             mark: what had been committed before.
             seconds: how long to wait at most.
             own: what this store commits counts as well.
+            least: how long to wait at least, whatever is committed.
 
         Returns:
             False if nothing was committed for so long.
         """
         end = time.monotonic() + seconds
+        time.sleep(least)
         while (now := self.mark()).others == mark.others and (now.own == mark.own or not own):
             left = end - time.monotonic()
             if left <= 0:

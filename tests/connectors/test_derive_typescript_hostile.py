@@ -111,19 +111,23 @@ STUCK = [
 ]
 
 
+# How many documents there are, and how many of them were sent together with the first.
+@pytest.mark.parametrize(("count", "sent"), [(20, 20), (1_000, 100)])
 @pytest.mark.parametrize(("body", "line"), STUCK)
-def test_a_method_that_never_ends_is_ended_and_its_document_is_among_those_named(body: str, line: int) -> None:
+def test_a_method_that_never_ends_is_ended_and_its_document_is_among_those_named(
+    body: str, line: int, count: int, sent: int
+) -> None:
     spec = replace(lambdas(f"{body} return [read.doc];"), limits=LambdaLimits(answer_seconds=0.7))
     session = open_session(spec)
     with pytest.raises(LambdaError) as caught:
-        invoke(session, [{"id": number} for number in range(20)])
+        invoke(session, [{"id": number} for number in range(count)])
     process = session._process
     session.close()
     assert process is not None
     assert not process.alive
     assert caught.value.message == (
         "transform 'fromIn' of 'acme/out' gave no answer within 0.7 s, and its process was ended;"
-        ' the document was {"id":0}, or one of the 19 after it'
+        f' the document was {{"id":0}}, or one of the {sent - 1} after it'
     )
     position = caught.value.position
     assert position is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -93,3 +94,12 @@ def test_a_subscription_looks_again_when_another_process_commits_and_not_before(
 
     assert texts == ['{"id":1}', '{"id":2}']
     assert idle == ["idle", "idle"]
+
+
+def test_who_must_rest_is_not_told_before(world: World) -> None:
+    mark = world.store.changes.mark()
+    world.store.seal([NAME], 2_000_000)
+
+    begun = time.monotonic()
+    assert world.store.changes.wait(mark, LONG, least=0.05)
+    assert time.monotonic() - begun >= 0.05

@@ -15,12 +15,19 @@ _FIRST_FRAME = 100
 _FRAME_BYTES = 4_000_000
 
 
-def send_batch(process: DenoProcess, batch: ReadBatch) -> None:
-    """Send a batch in frames, bounded in documents and, as far as the last frame tells, in bytes."""
+def send_batch(process: DenoProcess, batch: ReadBatch, ends: list[int]) -> None:
+    """Send a batch in frames, bounded in documents and, as far as the last frame tells, in bytes.
+
+    Args:
+        process: takes them.
+        batch: what to send.
+        ends: takes, before each frame is sent, the index behind its last document.
+    """
     begin = 0
     count = _FIRST_FRAME
     while begin < len(batch.documents):
         frame = dump_exact(frame_of(batch, slice(begin, begin + count)))
+        ends.append(min(begin + count, len(batch.documents)))
         try:
             process.send(frame)
         except (OSError, ValueError):

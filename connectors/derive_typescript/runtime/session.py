@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from connectors.derive_typescript.catalog.config import module_of, refusal_of
-from connectors.derive_typescript.runtime.frame import FRAME_DOCUMENTS, send_batch
+from connectors.derive_typescript.runtime.frame import send_batch
 from connectors.derive_typescript.runtime.place import authored, member_position, position_in
 from connectors.derive_typescript.runtime.pool import POOL
 from connectors.derive_typescript.runtime.process import DenoProcess, Late
@@ -48,6 +48,7 @@ class TypeScriptSession:
         self._log = log
         self._digest = digest_of(spec)
         self._process: DenoProcess | None = None
+        self._ends: list[int] = []  # for each frame of the batch at hand, the index behind its last document
         self._unanswered = False
         self._committed = False
 
@@ -66,7 +67,8 @@ class TypeScriptSession:
             return
         process = self._open()
         self._unanswered = True
-        sender = threading.Thread(target=send_batch, args=(process, batch), name="deno-stdin", daemon=True)
+        self._ends = []
+        sender = threading.Thread(target=send_batch, args=(process, batch, self._ends), name="deno-stdin", daemon=True)
         sender.start()
         index = 0
         while index < len(batch.documents):
@@ -225,8 +227,8 @@ class TypeScriptSession:
         )
 
     def _stuck(self, batch: ReadBatch, index: int) -> LambdaError:
-        """The error of a frame that is not answered, whose first document is at `index`; which of them is not known."""
-        end = min(index + FRAME_DOCUMENTS, len(batch.documents))
+        """The error of a frame that is not answered, from its document at `index` on; which of them is not known."""
+        end = next((end for end in self._ends if end > index), len(batch.documents))
         name, method, document = self._at(batch, index)
         position = member_position(self._module, method)
         if any(transform != batch.transforms[index] for transform in batch.transforms[index:end]):
