@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
-from derive.cli.options import catalog_options, clock_of, open_store, output_option, stored_folder
+from derive.cli.options import catalog_options, clock_of, local_option, open_store, output_option, stored_folder
 
 if TYPE_CHECKING:
     from derive.protocol.specs import CollectionSpec, SelectorSpec
     from derive.storage.contents import ReadOptions
     from derive.storage.roles import Readable
+    from derive.storage.segments.rows import ContentRows, ReadRows
+    from derive.time.source_read import SourceRead
 
-Row: TypeAlias = tuple[int, int, bytes, str]
-"""Clock, seq, packed key and JSON text of a document."""
+Show: TypeAlias = "Callable[[ContentRows | ReadRows], str]"
+"""Lines of text for documents."""
 
 _POLL_MILLISECONDS = 200
 
@@ -63,9 +65,7 @@ def list_command(source: Path, data: Path | None, output: str | None) -> None:
 @command.command("read")
 @catalog_options
 @click.option("--collection", required=True, help="What to read.")
-@click.option(
-    "--reduce", "reduced", is_flag=True, help="One document per key, reduced by the schema's annotations (on Spark)."
-)
+@click.option("--reduce", "reduced", is_flag=True, help="One document per key, reduced by the schema's annotations.")
 @click.option("--since", metavar="TIME", help="Only documents published at or after this RFC 3339 time.")
 @click.option("--as-of", metavar="TIME", help="The contents at this RFC 3339 time.")
 @click.option("--follow", is_flag=True, help="Go on with documents as they become final, until stopped with Ctrl-C.")
@@ -73,6 +73,7 @@ def list_command(source: Path, data: Path | None, output: str | None) -> None:
 @click.option("--partitions", metavar="JSON", help='Logical partitions: \'{"include": {"field": ["value"]}}\'.')
 @click.option("--uuid", is_flag=True, help="Add /_meta/uuid, which holds the publication time.")
 @click.option("--master", help="Spark master URL, for --reduce.  [default: this machine]")
+@local_option
 def read_command(
     source: Path,
     data: Path | None,
@@ -81,6 +82,7 @@ def read_command(
     as_of: str | None,
     partitions: str | None,
     master: str | None,
+    local_documents: int | None,
     *,
     reduced: bool,
     follow: bool,
@@ -118,10 +120,10 @@ def read_command(
         if follow:
             _follow(store, spec, options, show, in_stream=progress)
             return
-        rows = _reduced(store, spec, options, master, folder) if reduced else _history(store, spec, options)
-        with closing(rows):
-            for row in rows:
-                sys.stdout.write(show(*row))
+        parts = _reduced(store, spec, options, master, local_documents) if reduced else _history(store, spec, options)
+        with closing(parts):
+            for rows in parts:
+                sys.stdout.write(show(rows))
 
 
 def _selector(spec: CollectionSpec, partitions: str | None) -> SelectorSpec:
@@ -139,31 +141,39 @@ def _selector(spec: CollectionSpec, partitions: str | None) -> SelectorSpec:
     return selector_of(spec, selection)
 
 
-def _history(store: Readable, spec: CollectionSpec, options: ReadOptions) -> Generator[Row]:
+def _history(store: Readable, spec: CollectionSpec, options: ReadOptions) -> Generator[ReadRows]:
     from derive.storage.contents import read_rows
 
-    for rows in read_rows(store, spec, options):
-        yield from rows.tuples()
+    return read_rows(store, spec, options)
 
 
 def _reduced(
-    store: Readable, spec: CollectionSpec, options: ReadOptions, master: str | None, folder: Path
-) -> Generator[Row]:
-    from derive.spark.executor import SparkExecutor
-    from derive.spark.reduced_read import read_reduced
+    store: Readable, spec: CollectionSpec, options: ReadOptions, master: str | None, local_documents: int | None
+) -> Generator[ContentRows]:
+    from derive.storage.reduced_read import is_little, read_reduced, reduced_here
 
     with TemporaryDirectory(prefix="flowctl-") as elsewhere:
-        logs = folder / "logs" if os.access(folder, os.W_OK) else Path(elsewhere)
-        executor = SparkExecutor(master, logs / "spark.log")
-        try:
-            yield from read_reduced(executor, store, spec, options)
-        finally:
-            executor.close()
+        folder = store.root if os.access(store.root, os.W_OK) else Path(elsewhere)
+
+        def reduced(root: Path, spec: CollectionSpec, read: SourceRead) -> Iterator[ContentRows]:
+            if is_little(read, local_documents, None if master else os.cpu_count()):
+                return reduced_here(root, spec, read, folder)
+            return _reduced_on_spark(root, spec, read, master, folder / "logs" / "spark.log")
+
+        yield from read_reduced(store, spec, options, reduced)
 
 
-def _follow(
-    store: Readable, spec: CollectionSpec, options: ReadOptions, show: Callable[..., str], *, in_stream: bool
-) -> None:
+def _reduced_on_spark(
+    root: Path, spec: CollectionSpec, read: SourceRead, master: str | None, log: Path
+) -> Iterator[ContentRows]:
+    from derive.spark.executor import SparkExecutor
+    from derive.spark.reduced_read import reduced_on_spark
+
+    with closing(SparkExecutor(master, log)) as executor:
+        yield from reduced_on_spark(executor, root, spec, read)
+
+
+def _follow(store: Readable, spec: CollectionSpec, options: ReadOptions, show: Show, *, in_stream: bool) -> None:
     """Print documents as they become final, and up to which time, until standard output is closed."""
     from derive.cli.console import note
     from derive.document.clock import format_rfc3339
@@ -175,7 +185,7 @@ def _follow(
         with closing(subscribe_at(store, spec, options, _check_output)) as updates:
             for update in updates:
                 if not isinstance(update, int):
-                    sys.stdout.writelines(show(*row) for row in update.tuples())
+                    sys.stdout.write(show(update))
                     printed += len(update)
                     continue
                 upper = update
@@ -215,14 +225,17 @@ def _check_output(milliseconds: int = 0) -> None:
         raise BrokenPipeError
 
 
-def _as_it_is(clock: int, seq: int, key: bytes, text: str) -> str:
-    return text + "\n"
+def _as_it_is(rows: ContentRows | ReadRows) -> str:
+    return "\n".join([*rows.texts.to_pylist(), ""])
 
 
-def _with_uuid(clock: int, seq: int, key: bytes, text: str) -> str:
+def _with_uuid(rows: ContentRows | ReadRows) -> str:
     from derive.document.clock import document_uuid
     from derive.document.exact import dump_exact, parse_exact
 
-    document = parse_exact(text.encode())
-    document["_meta"] = {**document.get("_meta", {}), "uuid": document_uuid(clock, seq, key)}
-    return dump_exact(document).decode() + "\n"
+    lines = []
+    for clock, seq, key, text in rows.tuples():
+        document = parse_exact(text.encode())
+        document["_meta"] = {**document.get("_meta", {}), "uuid": document_uuid(clock, seq, key)}
+        lines.append(dump_exact(document).decode() + "\n")
+    return "".join(lines)

@@ -36,6 +36,13 @@ output_option = click.option(
     type=click.Choice(["table", "json"]),
     help="Form of the output.  [default: table on a terminal, json otherwise]",
 )
+local_option = click.option(
+    "--local-documents",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Work on N documents at most in this process, and on more with Spark; 0 for Spark alone."
+    "  [default: by what Spark costs here]",
+)
 
 
 _LIMITS = (

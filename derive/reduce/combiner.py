@@ -10,14 +10,14 @@ from functools import lru_cache
 
 from derive.document.exact import dump_exact, parse_exact
 from derive.document.pointer import JSON, MISSING
-from derive.reduce.reducer import NotAssociative, Reduce
-from derive.reduce.strategies import compile_schema
+from derive.reduce.reducer import NotAssociative
+from derive.reduce.strategies import DocumentReducer, compile_schema
 
 __all__ = ["Combiner", "NotAssociative"]
 
 
 @lru_cache(maxsize=256)
-def _compiled(schema: bytes, name: str) -> Reduce:
+def _compiled(schema: bytes, name: str) -> DocumentReducer:
     # Small transactions are many, and would each take longer to compile it than to use it.
     return compile_schema(parse_exact(schema), name)
 
@@ -31,10 +31,17 @@ class Combiner:
 
     Raises:
         SchemaError: its annotations are not valid.
+
+    Attributes:
+        takes_last: whether `full` always gives the last document, as it is.
+        keeps_single: whether `full` always gives a single document back, as it is.
     """
 
     def __init__(self, schema: JSON, *, name: str = "") -> None:
-        self._reduce = _compiled(dump_exact(schema), name)
+        compiled = _compiled(dump_exact(schema), name)
+        self._reduce = compiled.reduce
+        self.takes_last = compiled.takes_last
+        self.keeps_single = compiled.keeps_single
 
     def partial_step(self, left: JSON, right: JSON) -> JSON:
         """Combine two documents of which the first is not the beginning of its key's history.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 
 from derive.document.order import compare
@@ -22,6 +23,7 @@ from derive.reduce.keyed import join, order_by, sorted_by
 from derive.reduce.reducer import NotAssociative, Reduce, ReductionFailed, reduce_at, take_right
 from derive.reduce.reduction import Choice, Location, Reduction, ReductionBuilder
 from derive.reduce.set import compile_set
+from derive.reduce.single import keeps_single, takes_last
 from derive.reduce.sum import reduce_sum
 
 _NAMES = 4096
@@ -31,10 +33,23 @@ _MERGE = Annotation("merge")
 _CONTAINERS = ("maximize", "merge", "minimize", "set")
 
 
-def compile_schema(schema: JSON, name: str) -> Reduce:
-    """The reducer of a whole document.
+@dataclass(frozen=True, slots=True)
+class DocumentReducer:
+    """How whole documents are reduced.
 
-    It raises `ReductionError` where a strategy does not fit the values it meets, and `NotAssociative`.
+    Attributes:
+        reduce: the reducer; it raises `ReductionError` where a strategy does not fit the values, and `NotAssociative`.
+        takes_last: whether a whole history always reduces to its last document, as that is.
+        keeps_single: whether a history of one document always reduces to that one, as it is.
+    """
+
+    reduce: Reduce
+    takes_last: bool
+    keeps_single: bool
+
+
+def compile_schema(schema: JSON, name: str) -> DocumentReducer:
+    """The reducer of whole documents.
 
     Args:
         schema: self-contained JSON Schema with `reduce` annotations.
@@ -56,7 +71,7 @@ def compile_schema(schema: JSON, name: str) -> Reduce:
                 f" RHS: {_show(exc.right)}"
             ) from None
 
-    return reduce
+    return DocumentReducer(reduce, takes_last(root), keeps_single(root))
 
 
 def _show(value: JSON) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,9 @@ from derive.shard.message import Message
 from derive.shard.plan import Plan
 from derive.shard.progress import Progress
 from derive.spark.executor import SparkExecutor
-from derive.spark.reduced_read import read_reduced
+from derive.spark.reduced_read import reduced_on_spark
 from derive.storage.contents import ReadOptions
+from derive.storage.reduced_read import read_reduced, reduced_here
 from derive.storage.store import Store
 from derive.time.segment import Segment
 
@@ -174,6 +176,13 @@ def test_spark_workers_tell_of_damaged_files_what_this_process_tells(spark: Spar
     assert "flowctl reset" in error.hint
 
 
+def read_through(world: World, collection: str, spark: SparkExecutor | None) -> None:
+    """Read a collection reduced, on Spark or in this process."""
+    spec = world.catalog.collections[collection]
+    reduced = partial(reduced_on_spark, spark) if spark else partial(reduced_here, scratch=world.root)
+    assert list(read_reduced(world.store, spec, ReadOptions(), reduced))
+
+
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("damage", "kind", "told"),
@@ -183,10 +192,12 @@ def test_spark_workers_tell_of_damaged_files_what_this_process_tells(spark: Spar
         (None, SegmentMissingError, "a file of collection 'd/numbers' is missing: "),
     ],
 )
+@pytest.mark.parametrize("on_spark", [True, False])
 def test_reading_reduced_tells_of_damaged_files(
     damage: Callable[[bytes], bytes] | None,
     kind: type[FlowError],
     told: str,
+    on_spark: bool,
     spark: SparkExecutor,
     tmp_path: Path,
 ) -> None:
@@ -200,12 +211,13 @@ def test_reading_reduced_tells_of_damaged_files(
         file.unlink()
 
     with pytest.raises(kind) as caught:
-        list(read_reduced(spark, world.store, world.catalog.collections["d/numbers"], ReadOptions()))
+        read_through(world, "d/numbers", spark if on_spark else None)
     assert caught.value.message.startswith(told)
 
 
 @pytest.mark.spark
-def test_reading_reduced_tells_what_cannot_be_reduced(spark: SparkExecutor, tmp_path: Path) -> None:
+@pytest.mark.parametrize("on_spark", [True, False])
+def test_reading_reduced_tells_what_cannot_be_reduced(on_spark: bool, spark: SparkExecutor, tmp_path: Path) -> None:
     text = """
     collections:
       d/sums:
@@ -222,4 +234,4 @@ def test_reading_reduced_tells_what_cannot_be_reduced(spark: SparkExecutor, tmp_
     world.store.seal(["d/sums"], world.wall)
 
     with pytest.raises(ReductionError, match="numeric overflow"):
-        list(read_reduced(spark, world.store, world.catalog.collections["d/sums"], ReadOptions()))
+        read_through(world, "d/sums", spark if on_spark else None)

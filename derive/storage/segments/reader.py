@@ -53,7 +53,15 @@ def read_sorted(
 
 
 def _batches(root: Path, read: SourceRead, segment: Segment) -> Iterator[pa.RecordBatch]:
-    """The rows of one segment that a transform reads, row group by row group, as record batches of `ReadRows`."""
+    return (rows.batch for rows in read_segment(root, read, segment))
+
+
+def read_segment(root: Path, read: SourceRead, segment: Segment) -> Iterator[ReadRows]:
+    """The rows of one segment that are part of a read, in order, row group by row group.
+
+    Raises:
+        SegmentError: the file is missing, damaged or cannot be read.
+    """
     with open_segment(root, segment) as file:
         for number in range(file.metadata.num_row_groups):
             statistics = file.metadata.row_group(number).column(_CLOCK).statistics
@@ -62,5 +70,4 @@ def _batches(root: Path, read: SourceRead, segment: Segment) -> Iterator[pa.Reco
             with readable(segment):
                 group = file.read_row_group(number, columns=list(ReadRows.STORED))
             begin, end = np.searchsorted(group.column(CLOCK).to_numpy(), [read.clock_begin, read.clock_end])
-            for rows in ReadRows.of_stored(group.slice(begin, end - begin), read.index, read.offset):
-                yield rows.batch
+            yield from ReadRows.of_stored(group.slice(begin, end - begin), read.index, read.offset)

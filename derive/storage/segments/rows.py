@@ -6,6 +6,7 @@
 | `ReadRows` | read from segments, on their way to a lambda, in the order of processing |
 | `PublishedRows` | published by a lambda, on their way to the owner of their key |
 | `WrittenRows` | combined per tick and key, on their way into a segment |
+| `ContentRows` | what a collection holds at a time, on their way to whoever reads it |
 
 A layout names the columns of a record batch and gives access to them, so that nobody else needs to know their names and
 numbers. All of it costs something per batch and nothing per document.
@@ -276,6 +277,17 @@ class ReadRows(_Changes):
         clocks, seqs, keys = (self.batch.column(name) for name in self.STORED_ORDER)
         labels = pa.repeat(pa.scalar(label), len(self))
         return WrittenRows.from_columns(clocks, seqs, self.batch.column(DIFF), keys, self.texts, labels)
+
+
+class ContentRows(_Keyed):
+    """Documents of a collection at a time, with clock and seq of the last update of their key."""
+
+    __slots__ = ()
+    SCHEMA = _schema(CLOCK, SEQ, KEY, DOC)
+
+    def tuples(self) -> Iterator[tuple[int, int, bytes, str]]:
+        """Clock, seq, packed key and JSON text of each row."""
+        return zip(*(column.to_pylist() for column in self.batch.columns), strict=True)
 
 
 class NumberedRows(_Keyed):

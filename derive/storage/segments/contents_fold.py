@@ -1,0 +1,140 @@
+"""What updates come to, key by key: one document where they are reduced, all that are there where they are counted.
+
+Rows come sorted by key, so memory holds a batch of them and what is known of the one key that may go on in the next.
+A document that reducing leaves as it is is not even parsed: it is handed on as the text that is stored.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from derive.document.pointer import JSON, MISSING
+from derive.protocol.specs import CollectionSpec
+from derive.reduce.combiner import Combiner
+from derive.storage.segments.consolidation import times_present
+from derive.storage.segments.rows import CLOCK, KEY, SEQ, ContentRows, StoredRows
+from derive.storage.segments.texts import write_texts
+
+PER_KEY: tuple[str, ...] = (KEY, CLOCK, SEQ)
+"""The columns that order rows for this fold: by key, and those of a key as they are stored."""
+
+_Row: TypeAlias = tuple[int, int, bytes, str]
+"""Clock, seq, packed key and JSON text."""
+
+
+def contents_per_key(spec: CollectionSpec, parts: Iterable[StoredRows]) -> Iterator[ContentRows]:
+    """What updates come to: documents fully reduced per key, or those of a multiset, each as often as it is there.
+
+    Args:
+        spec: the collection.
+        parts: rows in the order `PER_KEY`; borders between them mean nothing.
+
+    Raises:
+        ReductionError: documents of a key cannot be reduced.
+        StorageError: a document is taken out of a multiset more often than it was put in.
+    """
+    rows = (part for part in parts if len(part))
+    return _counted(spec, rows) if spec.kind == "consolidated" else _Reducing(spec).contents(rows)
+
+
+class _Reducing:
+    """Reduces documents per key.
+
+    Args:
+        spec: the collection.
+    """
+
+    def __init__(self, spec: CollectionSpec) -> None:
+        self._combiner = Combiner(spec.read_schema, name=spec.name)
+        self._last: tuple[int, int, bytes] | None = None  # clock, seq and key of the last row of the key that may go on
+        self._value: JSON = MISSING  # to which its documents reduce so far
+
+    def contents(self, parts: Iterable[StoredRows]) -> Iterator[ContentRows]:
+        """What rows come to."""
+        for rows in parts:
+            yield from self._take(rows)
+        yield from self._finish()
+
+    def _take(self, rows: StoredRows) -> Iterator[ContentRows]:
+        """What is known once these rows have come; of their last key, more may come."""
+        firsts = _first_rows(rows.keys)
+        lasts = np.append(firsts[1:], len(rows)) - 1
+        goes_on = self._last is not None and self._last[2] == rows.sort_key(0)[2]
+        if not goes_on:
+            yield from self._finish()
+        if self._combiner.takes_last:
+            firsts = lasts
+        is_reduced = (firsts < lasts) | (not self._combiner.keeps_single)
+        is_reduced[0] |= goes_on
+        is_reduced[-1] = True
+        counts = (lasts - firsts + 1)[is_reduced]
+        indices = np.repeat(firsts[is_reduced] - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+        values = self._values(rows.take(indices), counts.tolist())
+        self._last, self._value = rows.sort_key(len(rows) - 1), values.pop()
+        is_there = np.ones(len(lasts) - 1, dtype=np.bool_)
+        is_there[is_reduced[:-1]] = [value is not MISSING for value in values]
+        kept = rows.take(lasts[:-1][is_there])
+        texts = write_texts([value for value in values if value is not MISSING])
+        texts = pc.replace_with_mask(kept.texts, pa.array(is_reduced[:-1][is_there]), texts)
+        yield ContentRows.from_columns(*(kept.batch.column(name) for name in (CLOCK, SEQ, KEY)), texts)
+
+    def _values(self, rows: StoredRows, counts: list[int]) -> list[JSON]:
+        """To what the rows of some keys reduce, of which each has so many; those of the first may have begun before."""
+        step = self._combiner.full_step
+        documents = iter(rows.documents())
+        values = []
+        value = self._value
+        for count in counts:
+            for _ in range(count):
+                value = step(value, next(documents))
+            values.append(value)
+            value = MISSING
+        return values
+
+    def _finish(self) -> Iterator[ContentRows]:
+        """What the key that might have gone on comes to."""
+        if self._last is not None and self._value is not MISSING:
+            clock, seq, key = self._last
+            yield ContentRows.from_columns([clock], [seq], [key], write_texts([self._value]))
+        self._last, self._value = None, MISSING
+
+
+def _counted(spec: CollectionSpec, parts: Iterable[StoredRows]) -> Iterator[ContentRows]:
+    """The documents of a multiset."""
+    last: tuple[int, int, bytes] | None = None
+    counts: Counter[str] = Counter()
+    for rows in parts:
+        done: list[_Row] = []
+        columns = (rows.sort_keys(), rows.texts.to_pylist(), rows.diffs.tolist())
+        for identity, text, diff in zip(*columns, strict=True):
+            if last is not None and identity[2] != last[2]:
+                done += _present(spec, last, counts)
+                counts.clear()
+            last = identity
+            counts[text] += diff
+        yield _content_rows(done)
+    if last is not None:
+        yield _content_rows(list(_present(spec, last, counts)))
+
+
+def _present(spec: CollectionSpec, last: tuple[int, int, bytes], counts: Mapping[str, int]) -> Iterator[_Row]:
+    """The documents that are there of a key."""
+    for text in sorted(counts):
+        for _ in range(times_present(spec.name, text, counts[text])):
+            yield *last, text
+
+
+def _content_rows(rows: list[_Row]) -> ContentRows:
+    return ContentRows.from_columns(*(zip(*rows, strict=True) if rows else ([], [], [], [])))
+
+
+def _first_rows(keys: pa.Array) -> np.ndarray:
+    """The numbers of the rows whose key differs from that of the row before; keys are sorted."""
+    differ = pc.not_equal(keys.slice(1), keys.slice(0, len(keys) - 1)).to_numpy(zero_copy_only=False)
+    return np.flatnonzero(np.concatenate([[True], differ]))

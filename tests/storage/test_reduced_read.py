@@ -1,0 +1,159 @@
+"""Reading a collection reduced in this process: what the oracle of contents gives, whatever memory there is."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import pytest
+from conftest import World, write_catalog
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_consolidation import CHANGES, LAST, Change, consolidated, publish
+from test_history_fold import DOCUMENTS, SELECTORS, world_of
+
+from derive.catalog import load
+from derive.document.exact import dump_exact
+from derive.errors import FencedError, UsageError
+from derive.protocol.specs import CollectionSpec, Document, SelectorSpec
+from derive.storage.contents import ReadOptions, contents_in_memory, read_rows
+from derive.storage.reduced_read import is_little, read_reduced, reduced_here
+from derive.storage.segments.rows import ContentRows
+from derive.storage.store import Store
+from derive.time.segment import Segment
+from derive.time.source_read import SourceRead
+
+MEMORY = st.sampled_from([0, 2000, 1 << 20])
+
+Contents = list[tuple[int, int, bytes, str]]
+"""Clock, seq, packed key and JSON text."""
+
+
+def here(store: Store, spec: CollectionSpec, options: ReadOptions, memory: int = 1 << 20) -> Contents:
+    with tempfile.TemporaryDirectory() as scratch:
+        reduced = partial(reduced_here, scratch=Path(scratch), memory=memory)
+        rows = [row for part in read_reduced(store, spec, options, reduced) for row in part.tuples()]
+        assert os.listdir(scratch) == []
+    return rows
+
+
+def oracle(store: Store, spec: CollectionSpec, options: ReadOptions) -> Contents:
+    lasts = {key: (clock, seq) for rows in read_rows(store, spec, options) for clock, seq, key, _ in rows.tuples()}
+    contents = contents_in_memory(spec, read_rows(store, spec, options))
+    return [(*lasts[key], key, dump_exact(document).decode()) for key, document in contents]
+
+
+@settings(max_examples=50)
+@given(st.lists(DOCUMENTS, max_size=9), st.integers(1, 10), st.sampled_from(SELECTORS), MEMORY)
+def test_documents_are_reduced_as_the_oracle_does(
+    documents: list[Document], time: int, selector: SelectorSpec, memory: int
+) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        world = world_of(Path(name), documents)
+        spec = world.catalog.collections["f/values"]
+        for options in (
+            ReadOptions(selector=selector),
+            ReadOptions(as_of=min(time, len(documents)), selector=selector),
+            ReadOptions(since=time, selector=selector),
+        ):
+            assert here(world.store, spec, options, memory) == oracle(world.store, spec, options)
+        world.store.close()
+
+
+@settings(max_examples=50)
+@given(CHANGES, st.integers(1, LAST), MEMORY)
+def test_multisets_are_counted_as_the_oracle_does(changes: list[Change], border: int, memory: int) -> None:
+    added = [(clock, key, value, abs(diff)) for clock, key, value, diff in changes]
+    taken = [(LAST, key, value, -min(diff, 100)) for _, key, value, diff in added[::2]]
+    with tempfile.TemporaryDirectory() as name:
+        store, spec = consolidated(Path(name))
+        publish(store, spec, [*added, *taken], range(border))
+        publish(store, spec, [*added, *taken], range(border, LAST + 1))
+        for selector in (SelectorSpec(), SelectorSpec(include={"p": ("a",)})):
+            for options in (ReadOptions(selector=selector), ReadOptions(as_of=border, selector=selector)):
+                assert here(store, spec, options, memory) == oracle(store, spec, options)
+        store.close()
+
+
+CATALOG = """
+collections:
+  r/plain:
+    key: [/k]
+    schema: {type: object, required: [k], properties: {k: {type: integer}}}
+"""
+
+
+def plain_world(folder: Path, count: int) -> World:
+    world = World(folder / "data", load(write_catalog(folder, CATALOG)))
+    for first in (0, count):
+        world.ingest("r/plain", [{"k": first + number} for number in range(count)], clock=None)
+        world.wall += 3_000_000
+    world.store.seal(["r/plain"], world.wall)
+    return world
+
+
+def test_who_stops_early_leaves_neither_files_nor_a_lease(tmp_path: Path) -> None:
+    world = plain_world(tmp_path, 1000)
+    spec = world.catalog.collections["r/plain"]
+    scratch = tmp_path / "scratch"
+
+    parts = read_reduced(world.store, spec, ReadOptions(), partial(reduced_here, scratch=scratch, memory=2000))
+    with closing(parts):
+        assert next(row for part in parts for row in part.tuples())[3] == '{"k":0}'
+        held = world.store.history.frontiers("r/plain")
+        assert held is not None
+        assert len(held.holds) == 1
+
+    left = world.store.history.frontiers("r/plain")
+    assert left is not None
+    assert (left.holds, os.listdir(scratch)) == ((), [])
+    world.store.close()
+
+
+def test_a_collection_that_was_reset_meanwhile_is_told(tmp_path: Path) -> None:
+    world = plain_world(tmp_path, 3)
+    spec = world.catalog.collections["r/plain"]
+
+    def reduced(root: Path, spec: CollectionSpec, read: SourceRead) -> Iterator[ContentRows]:
+        world.store.reset(["r/plain"])
+        for segment in read.segments:
+            (root / segment.path).unlink()
+        return reduced_here(root, spec, read, tmp_path)
+
+    with pytest.raises(FencedError, match="'r/plain' was reset while it was read"):
+        list(read_reduced(world.store, spec, ReadOptions(), reduced))
+    world.store.close()
+
+
+def test_of_a_collection_without_documents_nothing_is_read(tmp_path: Path) -> None:
+    world = World(tmp_path / "data", load(write_catalog(tmp_path, CATALOG)))
+    spec = world.catalog.collections["r/plain"]
+
+    with pytest.raises(UsageError, match="nothing is stored in collection 'r/plain' yet"):
+        here(world.store, spec, ReadOptions())
+
+    world.store.create(spec)
+    assert here(world.store, spec, ReadOptions()) == []
+    world.store.close()
+
+
+@pytest.mark.parametrize(
+    ("documents", "most", "cores", "expected"),
+    [
+        (5_000, None, 2, True),
+        (1_000_000, None, 2, True),
+        (1_000_000_000, None, 16, False),
+        (1_000_000_000, None, None, False),
+        (10, 10, 2, True),
+        (11, 10, 2, False),
+        (1, 0, 2, False),
+    ],
+)
+def test_what_is_little(documents: int, most: int | None, cores: int | None, expected: bool) -> None:
+    segment = Segment("r/plain", "r/plain/a.parquet", (), 1, documents, documents, 10 * documents)
+
+    assert is_little(SourceRead(0, 0, 0, documents + 1, (segment,)), most, cores) is expected
