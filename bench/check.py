@@ -31,7 +31,7 @@ properties:
   to: {$ref: '#/$defs/party'}
 """
 COLLECTION = """\
-  bench/{file}/source-{place}:
+  bench/{file}/source-{number}:
     schema: ../shared.schema.yaml
     key: [/id]
     projections:
@@ -39,7 +39,7 @@ COLLECTION = """\
       sender: /from/name
 """
 DERIVATION = """\
-  bench/{file}/derived-{place}:
+  bench/{file}/derived-{number}:
     schema:
       type: object
       required: [account]
@@ -55,13 +55,13 @@ DERIVATION = """\
             - CREATE TABLE seen (account TEXT PRIMARY KEY NOT NULL, at TEXT);
       transforms:
         - name: first
-          source: {{name: bench/{file}/source-{place}, partitions: {{include: {{outcome: [approve]}}}}}}
+          source: {{name: bench/{file}/source-{number}, partitions: {{include: {{outcome: [approve]}}}}}}
           shuffle: {{key: [/account]}}
           lambda: |
             INSERT INTO seen VALUES ($account, $flow_published_at) ON CONFLICT DO NOTHING;
             SELECT $account, $amount AS total;
         - name: second
-          source: bench/{other}/source-{place}
+          source: bench/{other}/source-{number}
           shuffle: {{key: [/account]}}
           lambda: SELECT $account, -$amount AS total WHERE $from$name <> 'bank';
 """
@@ -87,9 +87,9 @@ def generate(folder: Path, files: int) -> Path:
     for file in range(files):
         path = folder / f"part-{file}" / "flow.yaml"
         path.parent.mkdir()
-        places = range(PER_FILE)
-        collections = [COLLECTION.format(file=file, place=place) for place in places]
-        derivations = [DERIVATION.format(file=file, other=(file + 1) % files, place=place) for place in places]
+        numbers = range(PER_FILE)
+        collections = [COLLECTION.format(file=file, number=number) for number in numbers]
+        derivations = [DERIVATION.format(file=file, other=(file + 1) % files, number=number) for number in numbers]
         path.write_text("".join(["collections:\n", *collections, *derivations, TEST.format(file=file)]))
     root = folder / "flow.yaml"
     root.write_text("import:\n" + "".join(f"  - part-{file}/flow.yaml\n" for file in range(files)))

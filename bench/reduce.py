@@ -39,7 +39,7 @@ CASES = (
             "required": ["account"],
             "properties": {"account": {"type": "string"}, "balance": {"type": "number", "reduce": {"strategy": "sum"}}},
         },
-        lambda count: [{"account": f"account-{place % 7}", "balance": place % 100} for place in range(count)],
+        lambda count: [{"account": f"account-{number % 7}", "balance": number % 100} for number in range(count)],
         0.25,
     ),
     Case(
@@ -60,8 +60,8 @@ CASES = (
             ],
         },
         lambda count: [
-            {"account": f"account-{place % 7}", "action": "sum" if place % 10 else "reset", "value": place % 100}
-            for place in range(count)
+            {"account": f"account-{number % 7}", "action": "sum" if number % 10 else "reset", "value": number % 100}
+            for number in range(count)
         ],
         0.05,
     ),
@@ -87,7 +87,7 @@ def parse_and_write(texts: list[bytes]) -> None:
 def measure(case: Case, count: int, rounds: int) -> dict[str, float]:
     """Documents a second of each way."""
     documents = case.documents(count)
-    texts = [orjson.dumps(each) for each in documents]
+    texts = [orjson.dumps(document) for document in documents]
     combiner = Combiner(case.schema, name=case.name)
     tasks: dict[str, Callable[[], object]] = {
         "loads + dumps": lambda: parse_and_write(texts),
@@ -98,7 +98,7 @@ def measure(case: Case, count: int, rounds: int) -> dict[str, float]:
     for _ in range(rounds):
         for name, task in tasks.items():
             best[name] = min(best[name], seconds(task))
-    return {name: count / each for name, each in best.items()}
+    return {name: count / taken for name, taken in best.items()}
 
 
 def main() -> int:

@@ -85,10 +85,10 @@ class Bench:
 
     def read(self) -> None:
         """Everything, in order."""
-        found = sum(len(rows) for rows in read_rows(self.store, self.spec, ReadOptions()))
+        documents = sum(len(rows) for rows in read_rows(self.store, self.spec, ReadOptions()))
         known = self.store.collection(NAME)
         assert known is not None
-        assert found == known.documents
+        assert documents == known.documents
 
     def look(self) -> None:
         """What a plan begins with."""
@@ -97,8 +97,8 @@ class Bench:
 
     def _documents(self) -> list[dict[str, float]]:
         self._count += 1
-        place = self._count * self._size
-        return [{"account": (place + each) % ACCOUNTS, "amount": each + 0.5} for each in range(self._size)]
+        first = self._count * self._size
+        return [{"account": (first + number) % ACCOUNTS, "amount": number + 0.5} for number in range(self._size)]
 
 
 def seconds(task: Callable[[], object], rounds: int = 1) -> float:
@@ -125,7 +125,7 @@ def show(what: str, bench: Bench) -> dict[str, float]:
     known = bench.store.collection(NAME)
     assert known is not None
     taken = measure(bench)
-    times = "".join(f"{1e3 * each:11.2f}" for each in taken.values())
+    times = "".join(f"{1e3 * median:11.2f}" for median in taken.values())
     print(f"{what:22}{known.segments:10,}{known.documents:12,}{times}", flush=True)
     return taken
 

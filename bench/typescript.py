@@ -94,13 +94,13 @@ for await (const chunk of Deno.stdin.readable) {
 def transfers(count: int) -> list[dict[str, Any]]:
     return [
         {
-            "id": place,
-            "sender": f"account-{place % 997}",
-            "recipient": f"account-{place % 991}",
-            "amount": place % 1_000 / 8,
-            "at": f"2024-01-01T00:{place // 600_000:02}:{place // 10_000 % 60:02}.{place % 10_000:04}Z",
+            "id": number,
+            "sender": f"account-{number % 997}",
+            "recipient": f"account-{number % 991}",
+            "amount": number % 1_000 / 8,
+            "at": f"2024-01-01T00:{number // 600_000:02}:{number // 10_000 % 60:02}.{number % 10_000:04}Z",
         }
-        for place in range(count)
+        for number in range(count)
     ]
 
 
@@ -140,18 +140,18 @@ def frames(documents: list[dict[str, Any]]) -> list[bytes]:
 
 
 def best(rounds: int, tasks: dict[str, Callable[[], float]]) -> dict[str, float]:
-    found = dict.fromkeys(tasks, float("inf"))
+    seconds = dict.fromkeys(tasks, float("inf"))
     for _ in range(rounds):
         for name, task in tasks.items():
-            found[name] = min(found[name], task())
-    return found
+            seconds[name] = min(seconds[name], task())
+    return seconds
 
 
 def measure_end_to_end(catalog: CatalogSpec, folder: Path, count: int, rounds: int) -> dict[str, float]:
     """Best seconds of each derivation."""
     data = folder / "data"
     store = Store(data, durable=False)
-    lines = [orjson.dumps(each) for each in transfers(count)]
+    lines = [orjson.dumps(document) for document in transfers(count)]
     Ingestion(store, catalog.collections["b/in"]).load("bench", enumerate(lines, start=1))
     store.close()
     fresh = iter(range(2 * rounds))
@@ -169,8 +169,8 @@ def measure_alone(spec: DerivationSpec, folder: Path, count: int, rounds: int) -
     """Best seconds of our harness, and of a plain program."""
     documents = transfers(count)
     lines, framed = folder / "lines", folder / "frames"
-    lines.write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in documents))
-    framed.write_bytes(b"".join(each + b"\n" for each in frames(documents)))
+    lines.write_bytes(b"".join(orjson.dumps(document) + b"\n" for document in documents))
+    framed.write_bytes(b"".join(frame + b"\n" for frame in frames(documents)))
     (folder / "plain.ts").write_text(PLAIN)
     project = project_folder(spec, digest_of(spec))
     environ = environment(spec)
@@ -193,11 +193,11 @@ def main() -> int:
         (folder / "flow.yaml").write_text(CATALOG)
         (folder / "pass.ts").write_text(MODULE)
         catalog = load(folder / "flow.yaml")
-        whole = measure_end_to_end(catalog, folder, options.documents, options.rounds)
+        transactions = measure_end_to_end(catalog, folder, options.documents, options.rounds)
         alone = measure_alone(catalog.derivations["b/typescript"], folder, options.documents, options.rounds)
     slow = False
     print(f"{'pass-through':14}{'way':12}{'documents/s':>14}{'ratio':>8}{'floor':>8}")
-    for what, seconds, floor in (("end to end", whole, END_TO_END), ("Deno alone", alone, ALONE)):
+    for what, seconds, floor in (("end to end", transactions, END_TO_END), ("Deno alone", alone, ALONE)):
         (unit, base), (way, ours) = seconds.items()
         ratio = base / ours
         slow = slow or ratio < floor

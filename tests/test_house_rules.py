@@ -7,7 +7,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parents[1]
 SOURCES = {
     str(path.relative_to(REPOSITORY)): path.read_text(encoding="utf-8")
-    for folder in ("derive", "connectors")
+    for folder in ("derive", "connectors", "bench")
     for path in sorted((REPOSITORY / folder).rglob("*.py"))
 }
 VAGUE = {"each", "found", "whole"}

@@ -1,0 +1,27 @@
+"""The command line of a peer: it derives once, or again in the same process to tell its rate when it is warm."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TypeAlias
+
+Derive: TypeAlias = Callable[[str, Path, Path], tuple[float, int]]
+"""Given a task, its input and an empty folder, derives; returns seconds, and how many documents are published."""
+
+
+def rounds_of(derive: Derive, tasks: Iterable[str]) -> None:
+    """Derive as the command line says, and print seconds and documents of the last round."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("task", choices=tuple(tasks))
+    parser.add_argument("lines", type=Path)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--rounds", type=int, default=1)
+    options = parser.parse_args()
+    done = (0.0, 0)
+    for number in range(options.rounds):
+        folder = options.folder / str(number)
+        folder.mkdir()
+        done = derive(options.task, options.lines, folder)
+    print(*done)

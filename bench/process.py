@@ -1,0 +1,55 @@
+"""Processes from their start to their end, as a person waits for them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+_FLOWCTL = "import sys; sys.argv[0] = 'flowctl'; from derive.cli.main import main; main()"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A process that has ended well.
+
+    Attributes:
+        seconds: from its start to its end.
+        output: what it said on standard output, if that did not go to a file.
+    """
+
+    seconds: float
+    output: str
+
+
+def flowctl(*arguments: str) -> list[str]:
+    """The command line of a `flowctl` command."""
+    return [sys.executable, "-c", _FLOWCTL, *arguments]
+
+
+def module(name: str, *arguments: str) -> list[str]:
+    """The command line of a module of the bench."""
+    return [sys.executable, "-m", name, *arguments]
+
+
+def run(command: list[str], output: Path | None = None) -> Ended:
+    """Run a process to its end.
+
+    Args:
+        command: its command line.
+        output: the file that is given its standard output; None to return it.
+
+    Raises:
+        SystemExit: it failed.
+    """
+    with Path(output or "/dev/null").open("wb") as file:
+        begun = time.perf_counter()
+        stdout = file if output else subprocess.PIPE
+        done = subprocess.run(command, cwd=ROOT, stdout=stdout, stderr=subprocess.PIPE, check=False)
+        seconds = time.perf_counter() - begun
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)}\n{done.stderr.decode()[-2000:]}")
+    return Ended(seconds, "" if output else done.stdout.decode())

@@ -1,0 +1,63 @@
+"""What the bench works on: AcmeBank's transfers, as JSON Lines and in a data folder, made once and copied for use."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.process import ROOT, flowctl, run
+
+BANK = ROOT / "examples" / "acmebank"
+CATALOG = BANK / "flow.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Transfers:
+    """Generated transfers.
+
+    Attributes:
+        count: how many.
+        folder: where they lie, and what is made of them.
+    """
+
+    count: int
+    folder: Path
+
+    @property
+    def lines(self) -> Path:
+        """The file with one JSON object a line."""
+        return self.folder / "transfers.jsonl"
+
+    @property
+    def data(self) -> Path:
+        """The data folder into which they are ingested; nobody runs on it but on copies."""
+        return self.folder / "data"
+
+    @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """An empty folder that is removed in the end."""
+        with tempfile.TemporaryDirectory(dir=self.folder) as folder:
+            yield Path(folder)
+
+    @contextmanager
+    def ingested(self) -> Iterator[Path]:
+        """A copy of the data folder that is removed in the end."""
+        with self.scratch() as folder:
+            yield Path(shutil.copytree(self.data, folder / "data"))
+
+
+def generate(folder: Path, count: int, accounts: int, every_ms: float) -> Transfers:
+    """Generate transfers, and ingest them as a person does."""
+    folder.mkdir()
+    transfers = Transfers(count, folder)
+    made = {"transfers": count, "accounts": accounts, "every-ms": every_ms}
+    given = [f"--{name}={value}" for name, value in made.items()]
+    run([sys.executable, str(BANK / "generate.py"), *given], output=transfers.lines)
+    where = ["--source", str(CATALOG), "--data", str(transfers.data)]
+    run(flowctl("ingest", *where, "--collection", "acmeBank/transfers", "--clock", "/at", str(transfers.lines)))
+    return transfers
