@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -22,9 +22,13 @@ from derive.shard.flush import end_row
 from derive.shard.invoke import Invoker, SourceBatch
 from derive.shard.plan import Plan
 from derive.shard.tick_combiner import TickCombiner, weigh
+from derive.storage.segments.columns import MakeFields, compile_fields
 from derive.storage.segments.partition import compile_label
 from derive.storage.segments.rows import ReadRows, WrittenRows
 from derive.storage.segments.spill import Spill
+
+_Columns: TypeAlias = tuple[list[int], list[int], list[bytes], list[Document], list[str]]
+"""Clocks, seqs, keys, documents and labels."""
 
 _SORT_KEY = itemgetter(0, 1, 2, 3)
 
@@ -111,7 +115,7 @@ def run_ticks(
     source = by_tick(parts, tick)
     ahead = next(source, None)
     label = compile_label(plan.spec.collection)
-    output = _Output(spill.memory // 2)
+    output = _Output(spill.memory // 2, compile_fields(plan.spec.collection))
     end_of_tick = len(plan.spec.transforms)
     while True:
         stored_tick, due = ahead[0] if ahead else None, queue.next_tick()
@@ -163,11 +167,12 @@ def _end_tick(
 class _Output:
     """What was published, gathered from several ticks."""
 
-    def __init__(self, most_bytes: int, sizes: Sizes = SIZES) -> None:
+    def __init__(self, most_bytes: int, make_fields: MakeFields, sizes: Sizes = SIZES) -> None:
         self._most_bytes = most_bytes
+        self._make_fields = make_fields
         self._most_rows = sizes.written
         self._weight = 0
-        self._columns: tuple[list[Any], ...] = ([], [], [], [], [])
+        self._columns: _Columns = ([], [], [], [], [])
 
     @property
     def is_full(self) -> bool:
@@ -176,13 +181,14 @@ class _Output:
 
     def add(self, combined: Combined, weight: int) -> None:
         """Take documents of one tick, which take about `weight` bytes."""
-        for column, part in zip(self._columns, combined, strict=True):
+        columns: tuple[list[Any], ...] = self._columns
+        for column, part in zip(columns, combined, strict=True):
             column.extend(part)
         self._weight += weight
 
     def take(self) -> Iterator[WrittenRows]:
         """Take out what there is, in order."""
         if self._columns[0]:
-            yield WrittenRows.sorted_of(*self._columns)
+            yield WrittenRows.sorted_of(*self._columns, self._make_fields(self._columns[3]))
         self._columns = ([], [], [], [], [])
         self._weight = 0

@@ -13,6 +13,7 @@ from derive.protocol.specs import DerivationSpec, Document
 from derive.shard.invoke import Published
 from derive.shard.key_fold import KeyFold
 from derive.shard.large_tick import LargeTick
+from derive.storage.segments.columns import compile_fields
 from derive.storage.segments.partition import compile_labels
 from derive.storage.segments.rows import NumberedRows, WrittenRows
 from derive.storage.segments.spill import Spill
@@ -45,6 +46,7 @@ class TickCombiner:
         self._tick = spec.tick
         self._fold = KeyFold(spec)
         self._labels = compile_labels(spec.collection)
+        self._fields = compile_fields(spec.collection)
         self._spill = spill
         self._open: dict[bytes, tuple[int, list[Document]]] = {}
         self._large: LargeTick[NumberedRows] | None = None
@@ -168,7 +170,8 @@ class TickCombiner:
             documents = [document for part in ready for document in part[3]]
             clocks = np.concatenate([part[0] for part in ready])
             seqs = np.concatenate([part[1] for part in ready])
-            yield WrittenRows.sorted_of(clocks, seqs, keys, documents, self._labels(documents))
+            labels, fields = self._labels(documents), self._fields(documents)
+            yield WrittenRows.sorted_of(clocks, seqs, keys, documents, labels, fields)
 
 
 def weigh(documents: Sequence[Document], step: int = _SAMPLE) -> int:

@@ -156,7 +156,7 @@ def _advance(store: Kept, spec: CollectionSpec, wanted: int, sizes: FoldSizes) -
         with _scratch(store) as scratch, translated(store.root):
             new = Fold(store.root, spec, scratch, sizes).write(old, since, name)
             for label, segments in by_partition([segment for segment in old if segment.clock_max >= since]).items():
-                copy_rows(store.root, writer, SourceRead(0, 0, since, END_OF_TIME, tuple(segments)), label)
+                copy_rows(store.root, spec, writer, SourceRead(0, 0, since, END_OF_TIME, tuple(segments)), label)
             new += writer.close()
         reach("compaction.folded")
         is_done = store.history.advance_since(spec.name, since, old, new)
@@ -197,7 +197,7 @@ def _merge(store: Kept, spec: CollectionSpec, group: Sequence[Segment]) -> None:
     writer = SegmentWriter(store.root, spec, f"{COMPACTED}{uuid.uuid4()}")
     label = orjson.dumps(list(group[0].partition)).decode()
     try:
-        copy_rows(store.root, writer, SourceRead(0, 0, BEGINNING, END_OF_TIME, tuple(group)), label)
+        copy_rows(store.root, spec, writer, SourceRead(0, 0, BEGINNING, END_OF_TIME, tuple(group)), label)
         written = writer.close()
         reach("compaction.written")
         if not store.history.replace(spec.name, group, written):

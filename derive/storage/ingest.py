@@ -26,6 +26,7 @@ from derive.storage.disk_errors import translated
 from derive.storage.inputs.line import NOTHING_INGESTED, Line
 from derive.storage.metadata.capability import RENEW_SECONDS, WriteCapability
 from derive.storage.roles import Writable
+from derive.storage.segments.columns import compile_fields
 from derive.storage.segments.partition import compile_labels
 from derive.storage.segments.rows import WrittenRows
 from derive.storage.segments.texts import write_texts
@@ -90,6 +91,7 @@ class Ingestion:
         self._validator = compile_validator(spec.write_schema, name=spec.name)
         self._keys = compile_keys(spec.key, spec.key_defaults)
         self._labels = compile_labels(spec)
+        self._fields = compile_fields(spec)
         store.create(spec)
         store.garbage.collect_abandoned(spec.name)
 
@@ -211,7 +213,8 @@ class Ingestion:
             raise DocumentError(f"the clock {self._clock_pointer} is not an RFC 3339 time: {value}") from exc
 
     def _rows(self, clocks: Any, seqs: Any, keys: list[bytes], documents: list[Document]) -> WrittenRows:
-        return WrittenRows.of(clocks, seqs, keys, write_texts(documents), self._labels(documents))
+        rows = WrittenRows.of(clocks, seqs, keys, write_texts(documents), self._labels(documents))
+        return rows.with_fields(self._fields(documents))
 
 
 def _find_unwritable(numbers: list[int], documents: list[Document], problems: _Problems, error: DocumentError) -> None:

@@ -38,7 +38,8 @@ def test_pandas_reads_what_the_metadata_names(
     exec(re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)[1], names)  # type: ignore[index]
     names["db"].close()
 
-    assert list(names["frame"].columns) == ["clock", "seq", "diff", "key", "doc"]
+    assert list(names["frame"].columns) == ["clock", "seq", "diff", "key", "doc", "id", "flow_exact"]
+    assert list(names["frame"]["id"]) == [0, 1, 2]
     assert list(names["frame"]["doc"]) == ['{"id":0}', '{"id":1}', '{"id":2}']
     assert len(list(tmp_path.rglob("*.parquet"))) == 4
 

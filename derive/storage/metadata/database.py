@@ -20,8 +20,8 @@ from derive.failpoint import reach
 from derive.storage.disk_errors import translated
 from derive.storage.layout import move_former
 
-FORMAT = 6
-"""Version of the tables below."""
+FORMAT = 7
+"""Version of the tables below, and of the files of segments."""
 
 _TABLES = """
 CREATE TABLE format (version INTEGER NOT NULL);
@@ -141,7 +141,10 @@ INSERT INTO capability (id, kind, collection, task, transform, frontier, expires
 DROP TABLE former;
 """
 
-_UPGRADES = {1: _GARBAGE, 2: _READS, 3: _PLACES, 4: _TIME + _EDITS, 5: _RUNS}
+_TYPED = ""
+"""Segments have typed columns, which an older flowctl would take for damage; those that do not are read as ever."""
+
+_UPGRADES = {1: _GARBAGE, 2: _READS, 3: _PLACES, 4: _TIME + _EDITS, 5: _RUNS, 6: _TYPED}
 """From each older version of the tables, what makes the next one of it."""
 
 _SHARED_FOLDERS = 4

@@ -29,6 +29,7 @@ from derive.storage.segments.consolidation import ConsolidatedFold
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.reduced_fold import ReducedFold
 from derive.storage.segments.rows import ReadRows
+from derive.storage.segments.selection import all_columns
 from derive.storage.segments.writer import SegmentWriter
 from derive.time.frontier import BEGINNING, END_OF_TIME
 from derive.time.segment import Segment
@@ -131,7 +132,7 @@ class Fold:
         """Merge the runs of each logical partition, so that readers have few files open at a time."""
         writer = SegmentWriter(self._root, self._spec, name)
         for label, segments in by_partition(runs).items():
-            copy_rows(self._root, writer, SourceRead(0, 0, BEGINNING, END_OF_TIME, tuple(segments)), label)
+            copy_rows(self._root, self._spec, writer, SourceRead(0, 0, BEGINNING, END_OF_TIME, tuple(segments)), label)
         written = writer.close()
         blobs_of(self._root).delete(run.path for run in runs)
         return written
@@ -155,9 +156,9 @@ def _bucket_fold(spec: CollectionSpec, since: int) -> BucketFold:
     return ConsolidatedFold(since) if spec.kind == "consolidated" else ReducedFold(spec)
 
 
-def copy_rows(root: Path, writer: SegmentWriter, read: SourceRead, label: str) -> None:
+def copy_rows(root: Path, spec: CollectionSpec, writer: SegmentWriter, read: SourceRead, label: str) -> None:
     """Write what a read of one logical partition gives, in order."""
-    for rows in read_sorted(root, [read]):
+    for rows in read_sorted(root, [read], selection=all_columns(spec)):
         writer.write(rows.written(label))
 
 

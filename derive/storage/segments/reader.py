@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 
 from derive.storage.segments.merge import Cursor, merge
 from derive.storage.segments.rows import CLOCK, ReadRows, StoredRows
 from derive.storage.segments.segment_file import open_segment, readable
+from derive.storage.segments.selection import SelectedColumns, Selection
 from derive.time.segment import Segment
 from derive.time.source_read import SourceRead
 
@@ -25,7 +25,11 @@ _MOST_BYTES = 16 << 20
 
 
 def read_sorted(
-    root: Path, reads: Sequence[SourceRead], order: Sequence[str] = ReadRows.ORDER, most_rows: int = MOST_ROWS
+    root: Path,
+    reads: Sequence[SourceRead],
+    order: Sequence[str] = ReadRows.ORDER,
+    most_rows: int = MOST_ROWS,
+    selection: Selection | None = None,
 ) -> Iterator[ReadRows]:
     """Rows of all reads, in order.
 
@@ -34,6 +38,7 @@ def read_sorted(
         reads: what to read; at most one per transform.
         order: columns by which to sort, of which the adjusted clock is the first; by law L4 if it is not given.
         most_rows: how many to hand on at once, at most.
+        selection: typed columns to read; None for documents alone.
 
     Yields:
         Rows, so many at once and, where rows are no longer than that, 16 MiB; borders between them mean nothing.
@@ -42,7 +47,7 @@ def read_sorted(
         SegmentError: a file is missing, damaged or cannot be read.
     """
     cursors = [
-        Cursor((max(segment.clock_min, read.clock_begin) + read.offset,), _batches(root, read, segment), order)
+        Cursor(_bound(read, segment), _batches(root, read, segment, selection), order)
         for read in reads
         for segment in read.segments
     ]
@@ -52,22 +57,29 @@ def read_sorted(
             yield rows.slice(begin, step)
 
 
-def _batches(root: Path, read: SourceRead, segment: Segment) -> Iterator[pa.RecordBatch]:
-    return (rows.batch for rows in read_segment(root, read, segment))
+def _bound(read: SourceRead, segment: Segment) -> tuple[int]:
+    """No row of the segment that is read comes before this."""
+    return (max(segment.clock_min, read.clock_begin) + read.offset,)
 
 
-def read_segment(root: Path, read: SourceRead, segment: Segment) -> Iterator[ReadRows]:
+def _batches(root: Path, read: SourceRead, segment: Segment, selection: Selection | None) -> Iterator[pa.RecordBatch]:
+    return (rows.batch for rows in read_segment(root, read, segment, selection))
+
+
+def read_segment(
+    root: Path, read: SourceRead, segment: Segment, selection: Selection | None = None
+) -> Iterator[ReadRows]:
     """The rows of one segment that are part of a read, in order, row group by row group.
 
     Raises:
         SegmentError: the file is missing, damaged or cannot be read.
     """
     with open_segment(root, segment) as file:
+        columns = SelectedColumns(file, selection, read.index)
         for number in range(file.metadata.num_row_groups):
             statistics = file.metadata.row_group(number).column(_CLOCK).statistics
             if statistics is not None and (statistics.max < read.clock_begin or statistics.min >= read.clock_end):
                 continue
             with readable(segment):
-                group = file.read_row_group(number, columns=list(ReadRows.STORED))
-            begin, end = np.searchsorted(group.column(CLOCK).to_numpy(), [read.clock_begin, read.clock_end])
-            yield from ReadRows.of_stored(group.slice(begin, end - begin), read.index, read.offset)
+                group = columns.read(number, read.clock_begin, read.clock_end)
+            yield from ReadRows.of_stored(group, read.index, read.offset)

@@ -29,6 +29,9 @@ Column: TypeAlias = Any
 
 CLOCK, ADJUSTED, TRANSFORM, SEQ, NUMBER = "clock", "adjusted", "transform", "seq", "number"
 DIFF, KEY, SOURCE_KEY, DOC, PARTITION = "diff", "key", "source_key", "doc", "partition"
+FIELDS = "fields"
+"""What rows may have beyond their layout: the typed columns of their documents, as one array
+(`derive.storage.segments.columns`)."""
 
 _TYPES = {
     CLOCK: pa.int64(),
@@ -81,6 +84,15 @@ class Rows:
     def nbytes(self) -> int:
         """How many bytes they take."""
         return int(self.batch.nbytes)
+
+    @property
+    def fields(self) -> pa.StructArray | None:
+        """Typed columns of the documents; None if the rows do not have them."""
+        return self.batch.column(FIELDS) if self.batch.schema.get_field_index(FIELDS) >= 0 else None
+
+    def with_fields(self, fields: pa.StructArray | None) -> Self:
+        """These rows, which have none, with the typed columns of their documents; None for none."""
+        return self if fields is None else type(self)(self.batch.append_column(FIELDS, fields))
 
     def slice(self, begin: int, count: int | None = None) -> Self:
         """So many rows from one on, or all behind it, without a copy."""
@@ -180,10 +192,15 @@ class WrittenRows(StoredRows):
 
     @staticmethod
     def sorted_of(
-        clocks: Column, seqs: Column, keys: Column, documents: Sequence[Document], labels: Column
+        clocks: Column,
+        seqs: Column,
+        keys: Column,
+        documents: Sequence[Document],
+        labels: Column,
+        fields: pa.StructArray | None = None,
     ) -> WrittenRows:
         """Rows that each add one document, sorted as they are stored."""
-        rows = WrittenRows.of(clocks, seqs, keys, write_texts(documents), labels)
+        rows = WrittenRows.of(clocks, seqs, keys, write_texts(documents), labels).with_fields(fields)
         return rows if bool(np.all(np.diff(rows.clocks) > 0)) else rows.sorted(WrittenRows.ORDER)
 
     @property
@@ -193,7 +210,7 @@ class WrittenRows(StoredRows):
 
     def stored(self) -> StoredRows:
         """What a segment holds of these rows."""
-        return StoredRows(self.batch.select(StoredRows.SCHEMA.names))
+        return StoredRows(self.batch.select(StoredRows.SCHEMA.names)).with_fields(self.fields)
 
     def at(self, clock: int) -> WrittenRows:
         """These rows, all of one clock."""
@@ -213,7 +230,7 @@ class ReadRows(_Changes):
     """
 
     __slots__ = ()
-    SCHEMA = _schema(ADJUSTED, TRANSFORM, SEQ, KEY, DIFF, DOC)
+    SCHEMA = pa.schema([*_schema(ADJUSTED, TRANSFORM, SEQ, KEY, DIFF), pa.field(DOC, _TYPES[DOC])])
     ORDER: ClassVar[tuple[str, ...]] = (ADJUSTED, TRANSFORM, SEQ, KEY)
     """The columns that order documents for lambdas (law L4)."""
 
@@ -221,7 +238,7 @@ class ReadRows(_Changes):
     """The order of documents in a collection, where `transform` does not tell a transform."""
 
     STORED: ClassVar[tuple[str, ...]] = (CLOCK, SEQ, KEY, DIFF, DOC)
-    """The columns of a segment that are read."""
+    """The columns of a segment that are read, beside typed ones."""
 
     @staticmethod
     def of(adjusted: Column, transforms: Column, seqs: Column, keys: Column, texts: Column) -> ReadRows:
@@ -233,13 +250,15 @@ class ReadRows(_Changes):
         """What one transform reads of a segment.
 
         Args:
-            stored: columns `STORED` of a segment.
+            stored: columns `STORED` of a segment, and `FIELDS` if they are read; documents may be null then.
             transform: its index.
             offset: microseconds from clock to adjusted clock.
         """
         clocks, *columns = (stored.column(name) for name in ReadRows.STORED)
         transforms = pa.array(np.full(stored.num_rows, transform, dtype=np.int16))
         table = pa.table([pa.array(clocks.to_numpy() + offset), transforms, *columns], schema=ReadRows.SCHEMA)
+        if stored.schema.get_field_index(FIELDS) >= 0:
+            table = table.append_column(FIELDS, stored.column(FIELDS))
         return [ReadRows(batch) for batch in table.to_batches()]
 
     @property
@@ -276,7 +295,8 @@ class ReadRows(_Changes):
         """Rows to write into one logical partition, with the adjusted clock for their clock."""
         clocks, seqs, keys = (self.batch.column(name) for name in self.STORED_ORDER)
         labels = pa.repeat(pa.scalar(label), len(self))
-        return WrittenRows.from_columns(clocks, seqs, self.batch.column(DIFF), keys, self.texts, labels)
+        rows = WrittenRows.from_columns(clocks, seqs, self.batch.column(DIFF), keys, self.texts, labels)
+        return rows.with_fields(self.fields)
 
 
 class ContentRows(_Keyed):
@@ -315,7 +335,8 @@ class NumberedRows(_Keyed):
     def written(self) -> WrittenRows:
         """Rows to write of documents that are the only ones of their key and tick."""
         clocks, keys, texts, labels = (self.batch.column(name) for name in (CLOCK, KEY, DOC, PARTITION))
-        return WrittenRows.of(clocks, np.zeros(len(self), dtype=np.int32), keys, texts, labels)
+        rows = WrittenRows.of(clocks, np.zeros(len(self), dtype=np.int32), keys, texts, labels)
+        return rows.with_fields(self.fields)
 
 
 class PublishedRows(NumberedRows):

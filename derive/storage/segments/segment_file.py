@@ -32,8 +32,8 @@ def open_segment(root: Path, segment: Segment) -> Iterator[pq.ParquetFile]:
         with readable(segment):
             blob = stack.enter_context(blobs_of(root).open(segment.path))
             file = stack.enter_context(pq.ParquetFile(blob, page_checksum_verification=True))
-        schema = file.schema_arrow
-        is_ours = (schema.names, schema.types) == (StoredRows.SCHEMA.names, StoredRows.SCHEMA.types)
+        schema, count = file.schema_arrow, len(StoredRows.SCHEMA)  # there may be typed columns behind those of all
+        is_ours = (schema.names[:count], schema.types[:count]) == (StoredRows.SCHEMA.names, StoredRows.SCHEMA.types)
         if not is_ours or file.metadata.num_rows != segment.documents:
             raise _damaged(segment, f"it does not hold the {segment.documents:,} documents that were written to it")
         yield file

@@ -1,4 +1,4 @@
-"""Segments: immutable Parquet files of updates, each sorted by (clock, seq, key)."""
+"""Segments: immutable Parquet files of updates, each sorted by (clock, seq, key), with typed columns of fields."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import orjson
 import pyarrow as pa
@@ -17,6 +17,7 @@ from derive.failpoint import reach
 from derive.protocol.specs import CollectionSpec
 from derive.storage.blobs import Blobs, blobs_of
 from derive.storage.disk_errors import translated
+from derive.storage.segments.columns import compile_fields, stored_columns
 from derive.storage.segments.partition import NO_PARTITION, collection_folder, partition_folder
 from derive.storage.segments.rows import StoredRows, WrittenRows
 from derive.time.segment import Segment
@@ -44,36 +45,53 @@ class WriteSizes:
 
 WRITE_SIZES = WriteSizes()
 
+_Named: TypeAlias = tuple[str, str, tuple[Any, ...]]
+"""Collection, path and logical partition of a file."""
+
 
 class _OpenFile:
     """A segment being written."""
 
-    def __init__(self, blobs: Blobs, collection: str, path: str, partition: tuple[Any, ...], row_group: int) -> None:
+    def __init__(self, blobs: Blobs, segment: _Named, schema: pa.Schema, row_group: int) -> None:
         self.blobs = blobs
-        self.collection = collection
-        self.path = path
-        self.partition = partition
+        self.collection, self.path, self.partition = segment
+        self.schema = schema
         self.row_group = row_group
         self.buffered: list[pa.RecordBatch] = []
         self.buffered_rows = self.buffered_bytes = 0
         self.rows = 0
         self.clock_min = 0
         self.last: tuple[int, int, bytes] | None = None
-        self.sink = blobs.create(path)
+        self.sink = blobs.create(self.path)
+        # Integers of neighbours are near one another more often than not: so they take half the space, and less time.
+        encoding = {field.name: "DELTA_BINARY_PACKED" for field in schema if field.type == pa.int64()}
         self.writer = pq.ParquetWriter(
-            self.sink, StoredRows.SCHEMA, compression="zstd", use_dictionary=False, write_page_checksum=True
+            self.sink,
+            schema,
+            compression="zstd",
+            use_dictionary=False,
+            column_encoding=encoding,
+            write_page_checksum=True,
         )
 
     def append(self, rows: StoredRows) -> None:
         if self.last is None:
             self.clock_min, _, _ = rows.sort_key(0)
         self.last = rows.sort_key(len(rows) - 1)
-        self.buffered.append(rows.batch)
+        self.buffered.append(self._flat(rows))
         self.buffered_rows += len(rows)
         self.buffered_bytes += rows.nbytes
         self.rows += len(rows)
         if self.buffered_rows >= self.row_group:
             self.flush()
+
+    def _flat(self, rows: StoredRows) -> pa.RecordBatch:
+        """Rows as the file has them: each typed column is a column."""
+        fields = rows.fields
+        if fields is None:
+            return rows.batch
+        arrays = [*rows.batch.columns[: len(StoredRows.SCHEMA)], *map(fields.field, range(fields.type.num_fields))]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def flush(self) -> None:
         if self.buffered:
@@ -116,21 +134,25 @@ class SegmentWriter:
         self._collection = collection.name
         self._folder = collection_folder(collection.name)
         self._shown = root / self._folder
-        self._fields = [partition.field for partition in collection.partitions]
+        self._partitions = [partition.field for partition in collection.partitions]
+        self._schema = stored_columns(collection, StoredRows.SCHEMA)
+        self._make_fields = compile_fields(collection)
         self._name = name
         self._count = 0
         self._open: OrderedDict[str, _OpenFile] = OrderedDict()
         self._closed: list[Segment] = []
 
     def write(self, rows: WrittenRows) -> None:
-        """Append rows, which are sorted as they are stored."""
+        """Append rows, which are sorted as they are stored; typed columns that they lack are made of documents."""
         if not len(rows):
             return
+        if rows.fields is None and len(self._schema) > len(StoredRows.SCHEMA):
+            rows = rows.with_fields(self._make_fields(rows.documents()))
         with translated(self._shown):
-            if not self._fields:
-                self._append(NO_PARTITION, rows.stored())
-                return
             stored = rows.stored()
+            if not self._partitions:
+                self._append(NO_PARTITION, stored)
+                return
             for label in pc.unique(rows.labels).to_pylist():
                 self._append(label, stored.filter(pc.equal(rows.labels, label)))
 
@@ -145,10 +167,11 @@ class SegmentWriter:
                 _, oldest = self._open.popitem(last=False)
                 self._closed.append(oldest.close())
             values = orjson.loads(label)
-            below = partition_folder(self._fields, values)
+            below = partition_folder(self._partitions, values)
             folder = f"{self._folder}/{below}" if below else self._folder
             path = f"{folder}/{self._name}-{self._count}.parquet"
-            file = _OpenFile(self._blobs, self._collection, path, tuple(values), self._sizes.row_group)
+            named = (self._collection, path, tuple(values))
+            file = _OpenFile(self._blobs, named, self._schema, self._sizes.row_group)
             self._count += 1
             self._open[label] = file
         self._open.move_to_end(label)

@@ -1,0 +1,283 @@
+"""Typed columns: the scalar fields of documents, beside their JSON text.
+
+Whoever reads a few fields of many documents need not parse them, readers such as DuckDB and pandas find columns of
+numbers, texts and booleans, and Parquet's statistics tell what is in a file. A column has one type, and JSON has no
+such limit: a number's column holds 1 and 1.0 alike, null is not the same as absent, and an integer may have any size.
+So one more column, `flow_exact`, is null where all typed columns of a row hold their values exactly (null is absent
+there), and has else one byte for each of them, in their order: a code that says what to make of it. Reading by columns
+therefore equals reading by document, always.
+
+A field has no column, and is read from the document, if it may be an array or object, or be of several types; if it is
+called like a column of every segment, whatever the case of its letters (Spark and DuckDB do not tell it apart); if it
+is a logical partition, which is what the file's folder is named for; or if there are too many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
+from operator import itemgetter
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from derive.document.pointer import JSON, MISSING, compile_pointer, parse_pointer
+from derive.protocol.specs import CollectionSpec, Document, ProjectionSpec
+from derive.schema.projection import UUID_POINTER
+
+Kind: TypeAlias = Literal["string", "integer", "number", "boolean"]
+"""What a typed column holds."""
+
+MakeFields: TypeAlias = "Callable[[Sequence[Document]], pa.StructArray | None]"
+"""From documents to their typed columns, as one array; None if their collection has none."""
+
+Codes: TypeAlias = np.ndarray
+"""Codes of `flow_exact`, as uint8."""
+
+POINTERS = b"flow.pointers"
+"""Key of a file's metadata: a JSON object of the names of its typed columns, in order, and their fields' pointers."""
+
+EXACT = "flow_exact"
+"""Name of the column that says where typed columns do not hold exactly what the document has."""
+
+NULL, OTHER_NUMBER, LOOK = 1, 2, 3
+"""Codes of `flow_exact`, but for 0, which is exact: the document has null; an integer in a column of numbers or, in one
+of integers, a number that is written with a fraction or an exponent; only the document tells."""
+
+MOST_COLUMNS = 100
+"""How many typed columns a segment has at most: each costs something, however few its documents."""
+
+_TAKEN = frozenset({"clock", "seq", "diff", "key", "doc", EXACT})
+_KINDS: dict[frozenset[str], Kind] = {
+    frozenset({"string"}): "string",
+    frozenset({"integer"}): "integer",
+    frozenset({"integer", "fractional"}): "number",
+    frozenset({"fractional"}): "number",
+    frozenset({"boolean"}): "boolean",
+}
+_PLAIN: dict[Kind, type] = {"string": str, "integer": int, "number": float, "boolean": bool}
+ARROW: dict[Kind, pa.DataType] = {
+    "string": pa.string(),
+    "integer": pa.int64(),
+    "number": pa.float64(),
+    "boolean": pa.bool_(),
+}
+"""What a kind of column is to Arrow."""
+
+_MISSING = type(MISSING)
+_NONE = type(None)
+_I64 = 1 << 63
+_MOST_EXACT = 1 << 53
+"""Up to here every integer is a double."""
+
+
+@dataclass(frozen=True, slots=True)
+class TypedColumn:
+    """A column of one scalar field.
+
+    Attributes:
+        name: of the field, and of the column.
+        pointer: JSON pointer of the field.
+        kind: what it holds.
+    """
+
+    name: str
+    pointer: str
+    kind: Kind
+
+    @property
+    def type(self) -> pa.DataType:
+        """As Arrow has it."""
+        return ARROW[self.kind]
+
+
+def column_of(projection: ProjectionSpec) -> TypedColumn | None:
+    """The column that a projection could have by itself; None if it has to be read from the document."""
+    kind = _KINDS.get(projection.types - {"null"})
+    is_apart = projection.is_partition or projection.pointer in ("", UUID_POINTER)
+    if kind is None or is_apart or projection.field.lower() in _TAKEN or not projection.field:
+        return None
+    return TypedColumn(projection.field, projection.pointer, kind)
+
+
+def typed_columns(collection: CollectionSpec) -> tuple[TypedColumn, ...]:
+    """The typed columns of a collection's segments."""
+    columns: dict[str, TypedColumn] = {}
+    for projection in collection.projections:
+        column = column_of(projection)
+        if column is not None and len(columns) < MOST_COLUMNS:
+            columns.setdefault(column.name.lower(), column)
+    return tuple(columns.values())
+
+
+def stored_columns(collection: CollectionSpec, schema: pa.Schema) -> pa.Schema:
+    """The columns of a collection's segments: those that all segments have, and typed ones, `flow_exact` last."""
+    columns = typed_columns(collection)
+    if not columns:
+        return schema
+    typed = [pa.field(column.name, column.type) for column in columns]
+    pointers = {column.name: column.pointer for column in columns}
+    return pa.schema([*schema, *typed, pa.field(EXACT, pa.binary())], {POINTERS: orjson.dumps(pointers)})
+
+
+def fields_of(arrays: Sequence[pa.Array], codes: Sequence[Codes | None], count: int) -> pa.StructArray:
+    """Typed columns as one array.
+
+    Args:
+        arrays: of the columns.
+        codes: of the values of each; None where all are exact.
+        count: of rows.
+    """
+    numbered = [pa.field(str(number), array.type) for number, array in enumerate(arrays)]
+    children = [*arrays, pack_codes(codes, count)]
+    return pa.StructArray.from_arrays(children, fields=[*numbered, pa.field(EXACT, pa.binary())])
+
+
+def pack_codes(columns: Sequence[Codes | None], count: int) -> pa.BinaryArray:
+    """Codes of several columns as `flow_exact` has them.
+
+    Args:
+        columns: codes of each; None where all are exact.
+        count: of rows.
+    """
+    if all(column is None or not column.any() for column in columns):
+        return pa.nulls(count, pa.binary())
+    codes = np.zeros((count, len(columns)), dtype=np.uint8)
+    for number, column in enumerate(columns):
+        if column is not None:
+            codes[:, number] = column
+    is_told = codes.any(axis=1)
+    offsets = np.zeros(count + 1, dtype=np.int32)
+    np.cumsum(is_told * len(columns), out=offsets[1:])
+    buffers: list[np.ndarray] = [np.packbits(is_told, bitorder="little"), offsets, codes[is_told]]
+    return pa.Array.from_buffers(pa.binary(), count, [pa.py_buffer(buffer.tobytes()) for buffer in buffers])
+
+
+def unpack_codes(exact: pa.BinaryArray) -> Codes | None:
+    """What `pack_codes` packed, as an array with a row for each row and a column for each column.
+
+    Returns:
+        None, if all is exact.
+    """
+    told = exact.drop_null()
+    if not len(told):
+        return None
+    codes = np.frombuffer(b"".join(told.to_pylist()), np.uint8).reshape(len(told), -1)
+    if len(told) == len(exact):
+        return codes
+    spread = np.zeros((len(exact), codes.shape[1]), dtype=np.uint8)
+    spread[exact.is_valid().to_numpy(zero_copy_only=False)] = codes
+    return spread
+
+
+def compile_fields(collection: CollectionSpec) -> MakeFields:
+    """A function from documents to the typed columns of their collection, as one array; None if it has no columns.
+
+    It goes column by column: what is said once of all values need not be asked of each.
+    """
+    compiled = [(column.kind, compile_values(column.pointer)) for column in typed_columns(collection)]
+    if not compiled:
+        return lambda _: None
+
+    def fields(documents: Sequence[Document]) -> pa.StructArray:
+        encoded = [encode(kind, values(documents)) for kind, values in compiled]
+        return fields_of([array for array, _ in encoded], [codes for _, codes in encoded], len(documents))
+
+    return fields
+
+
+def compile_values(pointer: str) -> Callable[[Sequence[Document]], list[JSON]]:
+    """A function from documents to what they have at a location, `MISSING` where they do not have it."""
+    tokens = parse_pointer(pointer)
+    if len(tokens) == 1:
+        return partial(_properties, tokens[0], itemgetter(tokens[0]))
+    get = compile_pointer(pointer)
+    return lambda documents: list(map(get, documents))
+
+
+def _properties(name: str, get: Callable[[Document], JSON], documents: Sequence[Document]) -> list[JSON]:
+    try:
+        return list(map(get, documents))  # most properties are in every document, and this is the fastest way
+    except KeyError:
+        return [document.get(name, MISSING) for document in documents]
+
+
+def encode(kind: Kind, values: Sequence[JSON]) -> tuple[pa.Array, Codes | None]:
+    """A typed column of values, and a code for each; None for the codes if all are exact.
+
+    Args:
+        kind: of the column.
+        values: JSON values, and `MISSING` where there is none.
+    """
+    plain, arrow = _PLAIN[kind], ARROW[kind]
+    kinds = set(map(type, values))
+    present = [None if value is MISSING else value for value in values] if _MISSING in kinds else values
+    try:
+        if kinds <= {plain, _MISSING}:
+            return pa.array(present, arrow), None
+        if kinds <= {plain, _MISSING, _NONE}:
+            return pa.array(present, arrow), _codes([NULL if value is None else 0 for value in values])
+        if kind == "number" and kinds <= {int, float} and _are_doubles(values):
+            codes = _codes([OTHER_NUMBER if type(value) is int else 0 for value in values])
+            return pa.array(list(map(float, values)), arrow), codes
+    except (OverflowError, pa.ArrowInvalid):
+        pass  # an integer is too wide
+    encoded = list(map(_encode_one, repeat(kind), values))
+    return pa.array([value for value, _ in encoded], arrow), _codes([code for _, code in encoded])
+
+
+def _codes(codes: list[int]) -> Codes:
+    return np.frombuffer(bytes(codes), np.uint8)
+
+
+def _are_doubles(values: Sequence[Any]) -> bool:
+    integers: list[int] = [value for value in values if type(value) is int]
+    return min(integers) >= -_MOST_EXACT and max(integers) <= _MOST_EXACT
+
+
+def _encode_one(kind: Kind, value: Any) -> tuple[Any, int]:
+    """What a column of a kind holds of a value, and the code that says what to make of it."""
+    if value is MISSING or value is None:
+        return None, NULL if value is None else 0
+    if type(value) is float and kind == "integer":
+        is_held = value.is_integer() and -_I64 <= value < _I64
+        is_told = is_held and str(value) != "-0.0"
+        return int(value) if is_held else None, OTHER_NUMBER if is_told else LOOK
+    if type(value) is int and kind == "number":
+        is_told = -_MOST_EXACT <= value <= _MOST_EXACT
+        return float(value) if -_I64 <= value < _I64 else None, OTHER_NUMBER if is_told else LOOK
+    if type(value) is not _PLAIN[kind] or (type(value) is int and not -_I64 <= value < _I64):
+        return None, LOOK
+    return value, 0
+
+
+def decode(
+    array: pa.Array, codes: Codes | None, default: JSON, documents: Callable[[list[int]], list[JSON]]
+) -> list[JSON]:
+    """The values that a typed column stands for.
+
+    Args:
+        array: of the column.
+        codes: of its values; None if all are exact.
+        default: what is meant where a document lacks the field.
+        documents: gives the field's values in the documents of some rows, `MISSING` where there is none.
+    """
+    values: list[JSON] = array.to_pylist()
+    if default is not None and array.null_count:
+        is_absent = array.is_null().to_numpy(zero_copy_only=False)
+        if codes is not None:
+            is_absent = is_absent & (codes == 0)
+        for row in np.flatnonzero(is_absent).tolist():
+            values[row] = default
+    if codes is not None:
+        convert = float if pa.types.is_int64(array.type) else int
+        for row in np.flatnonzero(codes == OTHER_NUMBER).tolist():
+            values[row] = convert(values[row])
+        rows = np.flatnonzero(codes == LOOK).tolist()
+        for row, value in zip(rows, documents(rows) if rows else [], strict=True):
+            values[row] = default if value is MISSING else value
+    return values

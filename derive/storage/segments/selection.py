@@ -1,0 +1,155 @@
+"""Selections: typed columns that are read in place of documents, or beside them.
+
+A file may lack a column: it was written before there were any, or under another catalog. Its documents are parsed then,
+and the columns made of them, so that whoever reads columns need not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from derive.protocol.specs import CollectionSpec
+from derive.storage.segments.columns import (
+    ARROW,
+    EXACT,
+    LOOK,
+    POINTERS,
+    Codes,
+    Kind,
+    TypedColumn,
+    compile_values,
+    encode,
+    fields_of,
+    typed_columns,
+    unpack_codes,
+)
+from derive.storage.segments.rows import CLOCK, DOC, FIELDS, ReadRows
+from derive.storage.segments.texts import parse_texts
+
+_Columns: TypeAlias = tuple[list[pa.Array], list[Codes | None]]
+"""What is in each place, and its codes."""
+
+_BESIDE = [name for name in ReadRows.STORED if name != DOC]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which typed columns rows are to have.
+
+    Rows of several reads come mixed, so they share places: the columns of a row are those of its read.
+
+    Attributes:
+        kinds: what is in each place.
+        columns: by the index of a read, the column in each place; None for nothing.
+        has_documents: documents are read as well; otherwise only those that a column tells to look into.
+    """
+
+    kinds: tuple[Kind, ...]
+    columns: Mapping[int, Sequence[TypedColumn | None]]
+    has_documents: bool = False
+
+
+def all_columns(collection: CollectionSpec) -> Selection | None:
+    """All that segments of a collection hold, for a read whose index is 0; None if that is documents alone."""
+    columns = typed_columns(collection)
+    return Selection(tuple(column.kind for column in columns), {0: columns}, has_documents=True) if columns else None
+
+
+class SelectedColumns:
+    """What is read of one file.
+
+    Args:
+        file: of a segment.
+        selection: what is to be read; None for documents alone.
+        index: of the read.
+    """
+
+    def __init__(self, file: pq.ParquetFile, selection: Selection | None, index: int) -> None:
+        self._file = file
+        self._selection = selection
+        self._columns = selection.columns[index] if selection else ()
+        self._codes = list(orjson.loads((file.metadata.metadata or {}).get(POINTERS, b"{}")).items())
+        self._names = [column.name for column in self._columns if column is not None]
+        self._has_columns = all(column is None or self._has(column) for column in self._columns)
+
+    def _has(self, column: TypedColumn) -> bool:
+        schema = self._file.schema_arrow
+        return (column.name, column.pointer) in self._codes and schema.field(column.name).type == column.type
+
+    def read(self, number: int, clock_begin: int, clock_end: int) -> pa.Table:
+        """The rows of a row group with clocks of a range: columns `ReadRows.STORED`, and `FIELDS` if asked for."""
+        selection = self._selection
+        if selection is None:
+            return self._rows(number, ReadRows.STORED, clock_begin, clock_end)
+        names = self._names if self._has_columns else []
+        if names and not self._is_exact(number):
+            names = [*names, EXACT]
+        has_documents = selection.has_documents or not self._has_columns
+        stored = self._rows(number, [*_BESIDE, *names, *([DOC] if has_documents else [])], clock_begin, clock_end)
+        arrays, codes = (self._held if self._has_columns else self._made)(stored, selection.kinds)
+        if selection.has_documents:
+            texts = stored.column(DOC)
+        elif (looked := _looked(codes)) is not None:
+            texts = (stored if has_documents else self._rows(number, [CLOCK, DOC], clock_begin, clock_end)).column(DOC)
+            texts = pc.if_else(pa.array(looked), texts, None)
+        else:
+            texts = pa.nulls(stored.num_rows, pa.string())
+        fields = fields_of(arrays, codes, stored.num_rows)
+        return pa.table([*map(stored.column, _BESIDE), texts, fields], names=[*ReadRows.STORED, FIELDS])
+
+    def _rows(self, number: int, names: Sequence[str], clock_begin: int, clock_end: int) -> pa.Table:
+        # A name that has a dot may be taken for one inside of another column, which is then read as well.
+        group = self._file.read_row_group(number, columns=list(names)).select(names)
+        begin, end = np.searchsorted(group.column(CLOCK).to_numpy(), [clock_begin, clock_end])
+        return group.slice(begin, end - begin)
+
+    def _is_exact(self, number: int) -> bool:
+        """Whether all typed columns of a row group hold their values exactly, as far as its statistics tell."""
+        group = self._file.metadata.row_group(number)
+        statistics = group.column(self._file.schema_arrow.get_field_index(EXACT)).statistics
+        return statistics is not None and statistics.has_null_count and statistics.null_count == group.num_rows
+
+    def _held(self, stored: pa.Table, kinds: Sequence[Kind]) -> _Columns:
+        """The columns, as the file has them."""
+        has_codes = stored.schema.get_field_index(EXACT) >= 0
+        codes = unpack_codes(_array(stored.column(EXACT))) if has_codes else None
+        arrays: list[pa.Array] = []
+        told: list[Codes | None] = []
+        for column, kind in zip(self._columns, kinds, strict=True):
+            if column is None:
+                arrays.append(pa.nulls(stored.num_rows, ARROW[kind]))
+                told.append(None)
+            else:
+                arrays.append(_array(stored.column(column.name)))
+                told.append(None if codes is None else codes[:, self._codes.index((column.name, column.pointer))])
+        return arrays, told
+
+    def _made(self, stored: pa.Table, kinds: Sequence[Kind]) -> _Columns:
+        """The columns, made of documents."""
+        documents = parse_texts(_array(stored.column(DOC)))
+        made = [
+            (pa.nulls(len(documents), ARROW[kind]), None)
+            if column is None
+            else encode(kind, compile_values(column.pointer)(documents))
+            for column, kind in zip(self._columns, kinds, strict=True)
+        ]
+        return [array for array, _ in made], [codes for _, codes in made]
+
+
+def _array(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _looked(codes: Sequence[Codes | None]) -> np.ndarray | None:
+    """Which rows have a column that only the document tells; None for no row."""
+    looked = [column == LOOK for column in codes if column is not None]
+    is_looked = np.any(looked, axis=0) if looked else None
+    return is_looked if is_looked is not None and is_looked.any() else None
