@@ -30,7 +30,7 @@ check: $(READY) ## Lint, formatting, types, and the direction of imports
 # Limits that are missed fail it, but only in the end, when everything is measured.
 bench: $(READY) ## Measure the figures of the README on this machine; BENCH='--transfers 10000000' for larger ones
 	@$(BIN)/python -c 'import bytewax' 2> /dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check \
-	    -e '.[bench]' || echo "bytewax cannot be had here, so it is passed over" >&2
+	    --only-binary bytewax -e '.[bench]' || echo "bytewax cannot be had here, so it is passed over" >&2
 	@status=0; \
 	for part in 'run $(BENCH)' reduce check typescript latency; do $(BIN)/python -m bench.$$part || status=1; done; \
 	exit $$status

@@ -5,11 +5,13 @@ Each is a process of its own that reads the same JSON Lines. One whose package i
 
 from __future__ import annotations
 
-import importlib.util
+import subprocess
+import sys
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 
-from bench.process import Ended, module, run
+from bench.process import ROOT, Ended, module, run
 from bench.transfers import Transfers
 
 TASKS = ("acmeBank/last-large-send", "acmeBank/first-send")
@@ -57,6 +59,8 @@ SPARK = Peer(
     " Nothing is kept between runs: a crash loses the run, and new transfers mean that all are read again. Which"
     " transfer of a pair it keeps is not said.",
 )
+_ALL = (BYTEWAX, SPARK)
+
 _OURS = (
     "flowctl: documents, tables and positions are committed together and synced; a crash loses the transaction at work,"
     " which is done again, and nobody sees anything twice. Documents are validated, ordered by time, and combined per"
@@ -70,20 +74,26 @@ def durability() -> list[str]:
     return [_OURS, _LOOPS, *(f"{peer.name} {version(peer.package)}: {peer.durability}" for peer in installed())]
 
 
-def installed() -> list[Peer]:
-    """The peers that are there."""
-    return [peer for peer in (BYTEWAX, SPARK) if importlib.util.find_spec(peer.package)]
+@cache
+def installed() -> tuple[Peer, ...]:
+    """The peers that are there, and whose code this Python can load."""
+    return tuple(peer for peer in _ALL if _loads(peer))
 
 
-def fit_for(task: str, transfers: Transfers) -> list[Peer]:
+def _loads(peer: Peer) -> bool:
+    command = [sys.executable, "-c", f"import {peer.module}"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, check=False).returncode == 0
+
+
+def fit_for(task: str, transfers: Transfers) -> tuple[Peer, ...]:
     """The peers that are there for a derivation of so many transfers."""
-    return installed() if task in TASKS and transfers.count <= MOST else []
+    return installed() if task in TASKS and transfers.count <= MOST else ()
 
 
 def missing() -> list[str]:
     """What there is to say about peers that are not there."""
     return [
-        f"{peer.name} is passed over: '{peer.package}' is not installed (pip install -e '.[bench]')"
-        for peer in (BYTEWAX, SPARK)
-        if not importlib.util.find_spec(peer.package)
+        f"{peer.name} is passed over: '{peer.package}' is not there, or not for this Python (pip install '.[bench]')"
+        for peer in _ALL
+        if peer not in installed()
     ]
