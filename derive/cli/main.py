@@ -27,7 +27,7 @@ _COMMANDS = {
     "prepare": "Make Spark start in about half the time.",
     "reset": "Start a derivation over.",
     "logs": "Show what tasks did, and what their lambdas said.",
-    "run": "Run derivations on Spark.",
+    "run": "Run derivations.",
     "split": "Double the shards of a derivation.",
     "status": "Show how far each task is, and why it stopped.",
     "test": "Run the catalog's tests.",

@@ -10,7 +10,8 @@ def command() -> None:
     """Make Spark start in about half the time.
 
     Java archives the classes that Spark loads, in a file of some 170 MB in this Python environment. It takes as long as
-    three starts of Spark, once for each version of Java and Spark; do it where an image for containers is built.
+    three starts of Spark, once for each version of Java and Spark; do it where an image for containers is built. On a
+    terminal, the first run that has needed Spark does it by itself, unless FLOW_PREPARE=never.
 
     \b
     Examples:

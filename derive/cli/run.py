@@ -7,15 +7,18 @@ import os
 import signal
 import time
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from derive.cli.options import catalog_options, data_folder, limit_options, limited_catalog, open_store
+from derive.cli.preparing import prepare_after
 
 if TYPE_CHECKING:
     from derive.cli.console import Progress
+    from derive.engine.executor import Executor
     from derive.engine.run import Run
     from derive.engine.scheduler import Scheduler
     from derive.engine.transaction import Committed
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 _POLL_SECONDS = 0.1
 _TIDY_SECONDS = 60.0
 _HEAL_SECONDS = 10.0
+_CLUSTER_CORES = 1024
 
 
 @click.command()
@@ -39,6 +43,13 @@ _HEAL_SECONDS = 10.0
 )
 @click.option("--master", metavar="URL", help="Spark master.  [default: this machine's cores]")
 @click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark (repeatable).")
+@click.option(
+    "--local-documents",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Work on N documents at most in this process, and on more with Spark; 0 for Spark alone."
+    "  [default: by what Spark costs here]",
+)
 @click.option("--limits", metavar="JSON", default="{}", hidden=True, help="How work is cut: fields of `Limits`.")
 @limit_options
 def command(
@@ -51,10 +62,13 @@ def command(
     conf: tuple[str, ...],
     limits: str,
     *,
+    local_documents: int | None,
     until_idle: bool,
     lambda_limits: LambdaLimits,
 ) -> None:
-    """Run the catalog's derivations on Spark, until stopped with Ctrl-C.
+    """Run the catalog's derivations, until stopped with Ctrl-C.
+
+    Work begins in this process at once. Spark starts in the background where a backlog is worth it, and takes over.
 
     One that fails stops alone, `flowctl status` and `flowctl logs` say why, and it goes on where it stopped once the
     cause is gone.
@@ -67,7 +81,7 @@ def command(
     from derive.catalog.check import require_sound
     from derive.cli.console import Progress
     from derive.engine.opening import open_run
-    from derive.spark.executor import SparkExecutor
+    from derive.shard.collector import spare_documents
     from derive.time.limits import Limits
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a supervisor's Ctrl-C
@@ -77,7 +91,8 @@ def command(
     with Progress() as progress, ExitStack() as stack:
         observer = _Reporter(progress, goes_on=not until_idle)
         store = stack.enter_context(closing(open_store(folder)))
-        executor = SparkExecutor(master, folder / "logs" / "spark.log", _settings(conf))
+        spark, executor = _executors(master, folder / "logs" / "spark.log", conf, local_documents)
+        stack.callback(prepare_after, spark)
         stack.enter_context(closing(executor))
         run = open_run(
             catalog,
@@ -91,12 +106,32 @@ def command(
         )
         stack.enter_context(closing(run))
         _tell_new(run)
-        _carry_on(run, executor, threads, until_idle=until_idle)
+        spare_documents()
+        _carry_on(run, threads, until_idle=until_idle)
     if observer.failures:
         raise click.exceptions.Exit(1)
 
 
-def _carry_on(run: Run, executor: SparkExecutor, threads: int, *, until_idle: bool) -> None:
+def _executors(
+    master: str | None, log_file: Path, conf: tuple[str, ...], local_documents: int | None
+) -> tuple[SparkExecutor, Executor]:
+    """Spark, and what carries out transactions: Spark alone, or this process until Spark takes over."""
+    from derive.cli.console import note
+    from derive.engine.takeover import TakeoverExecutor
+    from derive.engine.worth import Worth
+    from derive.spark.executor import SparkExecutor
+    from derive.spark.start_time import remember_start, start_seconds
+
+    spark = SparkExecutor(master, log_file, _settings(conf))
+    if local_documents == 0:
+        return spark, spark
+    # How many cores a cluster has is not known: then shards alone bound how many are of use.
+    cores = os.cpu_count() or 1 if master is None or master.startswith("local") else _CLUSTER_CORES
+    worth = Worth(cores, start_seconds(master), local_documents)
+    return spark, TakeoverExecutor(spark, worth, note, partial(remember_start, master))
+
+
+def _carry_on(run: Run, threads: int, *, until_idle: bool) -> None:
     """Run tasks until there is nothing left to do, or until Ctrl-C."""
     from derive.cli.console import note
     from derive.engine.scheduler import Scheduler
@@ -106,7 +141,6 @@ def _carry_on(run: Run, executor: SparkExecutor, threads: int, *, until_idle: bo
             if until_idle:
                 _tell_waiting(run.until_idle(scheduler.step))
             else:
-                executor.warm_up()
                 _forever(run, scheduler)
     except KeyboardInterrupt:
         note("stopped; what was not committed will be done again")

@@ -24,6 +24,7 @@ from derive.storage.metadata.descriptions import CollectionUpdate, TaskCommit, T
 from derive.storage.roles import Runnable
 from derive.time.extent import size_of, slice_borders
 from derive.time.frontier import BEGINNING
+from derive.time.limits import Limits, Load, Size
 from derive.time.positions import Place, offset_of
 
 
@@ -60,9 +61,10 @@ class Derivation:
             error=_misplaced(spec, state),
         )
 
-    def start(self) -> None:
-        """Start the executor."""
-        self.executor.start()
+    def prepare(self, waiting: Size, shards: int, limits: Limits) -> Limits:
+        """Have the executor ready."""
+        parts = 1 if shape_of(self.spec, shards) == "single" else shards
+        return self.executor.prepare(Load(self.spec.name, waiting, parts), limits)
 
     def execute(self, transaction: Transaction, progress: Callable[[int], None]) -> Prepared:
         """Have workers invoke lambdas, and write what follows."""

@@ -5,17 +5,27 @@ from __future__ import annotations
 import itertools
 from typing import Protocol
 
+from derive.errors import TaskError
 from derive.shard.message import Message
 from derive.shard.plan import Plan
-from derive.shard.progress import Progress
+from derive.shard.progress import Progress, listening
 from derive.shard.worker import run_alone
+from derive.time.limits import Limits, Load
 
 
 class Executor(Protocol):
     """Runs transactions up to, but not including, their commit."""
 
-    def start(self) -> None:
-        """Be ready to execute; nothing happens if it is."""
+    def prepare(self, load: Load, limits: Limits) -> Limits:
+        """Be ready for the next transaction of a task, which has something to read.
+
+        Args:
+            load: what waits for the task.
+            limits: how its work may be cut.
+
+        Returns:
+            How it is to be cut where it will be carried out, which is within those limits.
+        """
 
     def execute(self, plan: Plan, progress: Progress) -> list[Message]:
         """Carry out a plan; returns what its workers said, errors included.
@@ -35,20 +45,31 @@ class InProcessExecutor:
     """Runs the same shard runtime in this process, one shard after the other, with documents in memory."""
 
     _attempts = itertools.count()
+    _is_cancelled = False
 
-    def start(self) -> None:
-        """It always is."""
+    def prepare(self, load: Load, limits: Limits) -> Limits:
+        """It is ready."""
+        return limits
 
     def execute(self, plan: Plan, progress: Progress) -> list[Message]:
         """Carry out a plan."""
-        messages = [
-            message for number in range(plan.tasks) for message in run_alone(plan, number, next(self._attempts))
-        ]
-        progress(sum(message.documents_in for message in messages))
-        return messages
+        done = 0
+
+        def count(more: int) -> None:
+            nonlocal done
+            if self._is_cancelled:
+                raise TaskError(f"the transaction of '{plan.spec.name}' was cancelled")
+            done += more
+            progress(done)
+
+        with listening(plan, count):
+            return [
+                message for number in range(plan.tasks) for message in run_alone(plan, number, next(self._attempts))
+            ]
 
     def cancel(self) -> None:
-        """Whatever is at work has come to its end soon."""
+        """Let what is at work fail with the batch of documents that it is at; the executor runs no more."""
+        self._is_cancelled = True
 
     def close(self) -> None:
         """Nothing is held."""

@@ -30,6 +30,7 @@ from derive.storage.task_log import TaskLog
 from derive.time.cycle import earliest_cause, frontier_of
 from derive.time.extent import choose_end, is_one_tick, size_of
 from derive.time.frontier import END_OF_TIME, tick_begin
+from derive.time.limits import Limits
 from derive.time.needs import needs
 from derive.time.pace import Pace
 
@@ -159,8 +160,11 @@ class Task:
         tick, positions = self.spec.tick, [self._checkpoint.position(spec) for spec in behind]
         reads = [inputs.read(spec, position, bound) for spec, position in zip(behind, positions, strict=True)]
         while True:
-            end = choose_end(reads, min(positions), bound, tick, self._pace.limits)
-            transaction = self._begin(inputs, end, self._behind(behind, end))
+            limits = self._pace.limits
+            if first < bound:
+                limits = self._transactor.prepare(size_of(reads), self.shards, limits)
+            end = choose_end(reads, min(positions), bound, tick, limits)
+            transaction = self._begin(inputs, end, self._behind(behind, end), limits)
             try:
                 committed = self._carry_out(transaction, progress, is_empty=first >= end)
             except LostError as error:
@@ -178,7 +182,7 @@ class Task:
             self._pace.speed_up()
             return committed
 
-    def _begin(self, inputs: Inputs, end: int, taking_part: Sequence[InputSpec]) -> Transaction:
+    def _begin(self, inputs: Inputs, end: int, taking_part: Sequence[InputSpec], limits: Limits) -> Transaction:
         return Transaction(
             number=next(self._numbers),
             token=str(uuid.uuid4()),
@@ -186,7 +190,7 @@ class Task:
             checkpoint=self._checkpoint,
             reads=tuple(inputs.read(spec, self._checkpoint.position(spec), end) for spec in taking_part),
             end=end,
-            limits=self._pace.limits,
+            limits=limits,
         )
 
     def _carry_out(self, transaction: Transaction, progress: Callable[[int], None], *, is_empty: bool) -> Committed:
@@ -194,8 +198,6 @@ class Task:
         begun = time.monotonic()
         prepared = Prepared()
         if not is_empty:
-            self._transactor.start()
-            begun = time.monotonic()
             progress(0)
             prepared = self._transactor.execute(transaction, progress)
         self._commit(transaction, prepared)

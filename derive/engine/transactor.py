@@ -16,6 +16,7 @@ from derive.errors import FlowError
 from derive.protocol.specs import CollectionSpec, InputSpec
 from derive.storage.metadata.capability import TaskCapability
 from derive.storage.metadata.descriptions import Edit, TaskCommit, TaskState
+from derive.time.limits import Limits, Size
 from derive.time.positions import Place
 
 
@@ -70,8 +71,17 @@ class Transactor(Protocol):
     def open(self) -> Opened:
         """Take the task over from whoever ran it, who can commit nothing more, and remove what that run has left."""
 
-    def start(self) -> None:
-        """Be ready to execute; nothing happens if it is."""
+    def prepare(self, waiting: Size, shards: int, limits: Limits) -> Limits:
+        """Be ready to execute a transaction that has something to read.
+
+        Args:
+            waiting: about how much there is to read, of which the transaction covers what its limits allow.
+            shards: how many the task has.
+            limits: how its work may be cut.
+
+        Returns:
+            How its work is to be cut, which is within those limits.
+        """
 
     def execute(self, transaction: Transaction, progress: Callable[[int], None]) -> Prepared:
         """Carry a transaction out, up to its commit.

@@ -39,16 +39,14 @@ _CORE = frozenset(
         "$recursiveRef", "$recursiveAnchor",
     }
 )  # fmt: skip
-ANNOTATIONS = frozenset(
+_ANNOTATIONS = frozenset(
     {
         "title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "contentEncoding",
         "contentMediaType", "reduce", "redact", "secret", "airbyte_secret", "multiline", "advanced", "order",
         "discriminator",
     }
 )  # fmt: skip
-"""Keywords that refuse nothing."""
-
-KEYWORDS = VALUES | NAMED | LISTED | SINGLE | _ASSERTED | _CORE | ANNOTATIONS
+KEYWORDS = VALUES | NAMED | LISTED | SINGLE | _ASSERTED | _CORE | _ANNOTATIONS
 """Every keyword that means something; those that begin with `x-` are anyone's."""
 
 

@@ -1,9 +1,12 @@
-"""Progress: how many documents a transaction has processed, while its workers are still at work."""
+"""Progress: how many documents a transaction has processed, while its workers are still at work.
+
+Workers of Spark leave their counts in files. Who carries a transaction out in its own process is told at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeAlias
 
@@ -15,9 +18,27 @@ Progress: TypeAlias = Callable[[int], None]
 
 _STEP = 10_000
 
+_listeners: dict[str, Callable[[int], None]] = {}
+"""Who listens in this process, by the token of the transaction."""
+
+
+@contextmanager
+def listening(plan: Plan, listener: Callable[[int], None]) -> Iterator[None]:
+    """Be told of a transaction whose parts are carried out in this process, for as long as the block takes.
+
+    Args:
+        plan: the transaction.
+        listener: told after some documents how many they were; what it raises ends the part that is at work.
+    """
+    _listeners[plan.token] = listener
+    try:
+        yield
+    finally:
+        del _listeners[plan.token]
+
 
 class Counter:
-    """Counts processed documents where the driver can see it.
+    """Counts processed documents where the driver can see it, or tells who listens in this process.
 
     Attributes:
         total: how many there were.
@@ -25,12 +46,15 @@ class Counter:
 
     def __init__(self, plan: Plan, name: str) -> None:
         self.total = 0
+        self._listener = _listeners.get(plan.token)
         self._file = progress_folder(plan.root, plan.spec.name) / plan.token / name
 
     def add(self, count: int) -> None:
         """Count some more; the file is written about every 10,000 documents."""
         before, self.total = self.total, self.total + count
-        if self.total // _STEP != before // _STEP:
+        if self._listener is not None:
+            self._listener(count)
+        elif self.total // _STEP != before // _STEP:
             with suppress(OSError):  # progress is a courtesy
                 self._file.write_bytes(self.total.to_bytes(8, "little"))
 

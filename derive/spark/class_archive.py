@@ -6,15 +6,20 @@ which classes a run loads, and write them to a file as it keeps them in memory; 
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from derive.errors import TaskError
 from derive.spark.executor import SparkExecutor
-from derive.spark.java import class_archive, ensure_java, java_options
+from derive.spark.java import archive_folder, class_archive, ensure_java, java_options
+from derive.spark.start_time import forget_starts
 from derive.storage.disk_errors import translated
 from derive.storage.durable import sync
 
@@ -24,6 +29,11 @@ from pathlib import Path
 from derive.spark.class_archive import train
 print(train(*map(Path, sys.argv[1:])))
 """
+_PREPARE = """
+from derive.spark.class_archive import prepare
+prepare()
+"""
+_WORK = "prepare-"
 
 
 def is_prepared() -> bool:
@@ -40,9 +50,12 @@ def prepare() -> Path:
     """
     java_home = ensure_java()
     archive = class_archive(java_home)
-    with translated(archive.parent):
-        archive.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=archive.parent) as name:
+    folder = archive.parent
+    with translated(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with _alone(folder), tempfile.TemporaryDirectory(prefix=_WORK, dir=folder) as name:
+            if archive.exists():
+                return archive  # another process has made it meanwhile
             log, classes, made = (Path(name) / file for file in ("spark.log", "classes", "archive"))
             # The virtual machine shares the pipes, so both ends of them are closed when it has ended and noted all.
             class_path = _output_of([sys.executable, "-c", _TRAIN, str(log), str(classes)]).strip()
@@ -52,7 +65,37 @@ def prepare() -> Path:
             )
             sync(made)  # Java maps the file without a look at its end
             made.replace(archive)
+        forget_starts(folder)
     return archive
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Be the only process that makes an archive, and remove what one has left behind that was killed over it."""
+    with (folder / "prepare.lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for left in folder.glob(f"{_WORK}*"):
+            shutil.rmtree(left, ignore_errors=True)
+        yield
+
+
+def can_prepare() -> bool:
+    """Whether this user may write the archive where it belongs."""
+    folder = archive_folder()
+    while not folder.exists():
+        folder = folder.parent
+    return os.access(folder, os.W_OK | os.X_OK)
+
+
+def prepare_in_background(script: str = _PREPARE) -> int:
+    """Let a process make the archive that outlives this one, and uses what others leave of the machine; its id.
+
+    Args:
+        script: what it runs; tests hand in others.
+    """
+    null = subprocess.DEVNULL
+    command = [sys.executable, "-c", f"import os; os.nice(19)\n{script}"]
+    return subprocess.Popen(command, stdin=null, stdout=null, stderr=null, start_new_session=True).pid
 
 
 def train(log: Path, classes: Path) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from importlib.metadata import entry_points
 
 import numpy as np
@@ -12,6 +11,7 @@ import pyarrow.parquet
 
 from derive.protocol.installed import ENTRY_POINTS
 from derive.shard import worker
+from derive.shard.collector import spare_documents
 
 __all__ = ["np", "pd", "pyarrow", "worker"]
 
@@ -20,7 +20,5 @@ if __name__ == "__main__":
 
     for connector in entry_points(group=ENTRY_POINTS):
         connector.load()
-    # Documents are trees by the ten thousand, and hold no cycles for the collector to look for.
-    gc.freeze()
-    gc.set_threshold(100_000, 50, 100)
+    spare_documents()
     manager()

@@ -24,7 +24,8 @@ from derive.shard.plan import Plan
 from derive.shard.progress import Progress, progress_folder
 from derive.shard.stages import MESSAGE, MESSAGES, Stage, Stages, stages_of
 from derive.spark.columns import spark_columns
-from derive.spark.session import start_session
+from derive.spark.session import end_start, start_session
+from derive.time.limits import Limits, Load
 
 if TYPE_CHECKING:
     from pyspark import TaskContext
@@ -54,19 +55,32 @@ class SparkExecutor:
         self.conf = dict(conf or {})
         self._session: SparkSession | None = None
         self._is_cancelled = False
+        self._was_started = False
         self._starting = threading.Lock()
+        self._starter: int | None = None  # the thread that starts Spark just now, by the number the system gives it
+
+    @property
+    def was_started(self) -> bool:
+        """Whether Spark came up."""
+        return self._was_started
 
     @property
     def session(self) -> SparkSession:
         """The Spark session, started when first asked for."""
         with self._starting:
             if self._session is None:
-                self._session = start_session(self.master, self.log_file, self.conf)
+                self._starter = threading.get_native_id()
+                try:
+                    self._session = start_session(self.master, self.log_file, self.conf)
+                finally:
+                    self._starter = None
+                self._was_started = True
             return self._session
 
-    def start(self) -> None:
-        """Start Spark."""
+    def prepare(self, load: Load, limits: Limits) -> Limits:
+        """Start Spark, if it is not started yet."""
         assert self.session
+        return limits
 
     def warm_up(self) -> None:
         """Start Spark and its Python workers, so that what follows is not the first to pay for it."""
@@ -131,14 +145,16 @@ class SparkExecutor:
         return [Message.from_json(row[MESSAGE]) for row in rows.mapInArrow(runs[-1], _MESSAGES).collect()]
 
     def cancel(self) -> None:
-        """Cancel all jobs; the executor runs no more of them."""
+        """Cancel all jobs, and a start that another thread is at; the executor runs no more of them."""
         self._is_cancelled = True
+        end_start(lambda: self._starter)
         if self._session is not None:
             with _unless_java_is_gone():
                 self._session.sparkContext.cancelAllJobs()
 
     def close(self) -> None:
-        """Stop Spark, if it was started."""
+        """Stop Spark, if it was started, or end its start if another thread is at that."""
+        end_start(lambda: self._starter)
         if self._session is not None:
             with _unless_java_is_gone():
                 self._session.stop()

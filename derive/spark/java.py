@@ -65,7 +65,12 @@ def java_options(log_file: Path, *more: str) -> str:
 def class_archive(java_home: Path) -> Path:
     """Where the archive of Spark's classes lies that `flowctl prepare` makes for this Java, Spark and environment."""
     kind = zlib.crc32(f"{_about(java_home / 'bin' / 'java')} {version('pyspark')}".encode())
-    return Path(sys.prefix) / "var" / "flowctl" / f"spark-{kind:08x}.jsa"
+    return archive_folder() / f"spark-{kind:08x}.jsa"
+
+
+def archive_folder() -> Path:
+    """Where archives lie, and what else is known of Spark in this environment."""
+    return Path(sys.prefix) / "var" / "flowctl"
 
 
 def archive_options(archive: Path) -> tuple[str, ...]:

@@ -7,7 +7,9 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +37,10 @@ _SETTINGS = {
     "spark.python.daemon.module": "derive.spark.daemon",
 }
 """What suits us anywhere: quiet, fair to transactions that run side by side, with batches as workers expect them."""
+
+
+_END_SECONDS = 5.0
+"""How long to wait for the end of a start."""
 
 
 def start_session(master: str | None, log_file: Path, conf: Mapping[str, str]) -> SparkSession:
@@ -72,6 +78,23 @@ def start_session(master: str | None, log_file: Path, conf: Mapping[str, str]) -
     session.sparkContext.setLogLevel("WARN")
     _own_interrupts()
     return session
+
+
+def end_start(starter: Callable[[], int | None]) -> None:
+    """End the start of Spark that another thread is at, which then fails in that thread.
+
+    Java is a child of that thread. Where the system does not tell whose a child is, Java ends by itself: it finds its
+    standard input closed once this process has ended.
+
+    Args:
+        starter: the number that the system gives the thread; None once it has come to an end with the start.
+    """
+    deadline = time.monotonic() + _END_SECONDS
+    while (thread := starter()) is not None and time.monotonic() < deadline:
+        with suppress(OSError):
+            for child in Path(f"/proc/self/task/{thread}/children").read_text().split():
+                os.kill(int(child), signal.SIGKILL)
+        time.sleep(0.02)
 
 
 def _own_interrupts() -> None:

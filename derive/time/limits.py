@@ -43,3 +43,18 @@ class Size:
 
     documents: int
     bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What waits for a task.
+
+    Attributes:
+        task: its name.
+        size: about how much there is to read.
+        parts: into how many parts that can be worked on side by side it is cut.
+    """
+
+    task: str
+    size: Size
+    parts: int

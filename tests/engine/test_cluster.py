@@ -96,7 +96,7 @@ def test_a_worker_that_dies_changes_nothing(
 ) -> None:
     world = loaded(source, tmp_path)
     command = [sys.executable, "-c", FLOWCTL, "run", "--until-idle", "--shards", "3", "--master", cluster.master]
-    command += ["--conf", f"spark.executor.extraJavaOptions={quick_java()}"]
+    command += ["--local-documents", "0", "--conf", f"spark.executor.extraJavaOptions={quick_java()}"]
     process = subprocess.Popen(
         [*command, "--source", str(source), "--data", str(world.root)],
         env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},

@@ -85,8 +85,9 @@ def loaded(source: Path, root: Path, count: int = 120_000) -> World:
 
 
 def start(source: Path, world: World) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-c", FLOWCTL, "run", "--until-idle", "--shards", "2", "--source", str(source)]
-    return subprocess.Popen([*command, "--data", str(world.root)], stderr=subprocess.DEVNULL, start_new_session=True)
+    command = [sys.executable, "-c", FLOWCTL, "run", "--until-idle", "--shards", "2", "--local-documents", "0"]
+    where = ["--source", str(source), "--data", str(world.root)]
+    return subprocess.Popen([*command, *where], stderr=subprocess.DEVNULL, start_new_session=True)
 
 
 def progress_of(world: World) -> set[Path]:

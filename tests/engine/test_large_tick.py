@@ -22,6 +22,7 @@ from derive.shard.message import Message
 from derive.shard.plan import Plan
 from derive.shard.progress import Progress
 from derive.spark.executor import SparkExecutor
+from derive.time.limits import Limits, Load
 
 Documents = list[dict[str, object]]
 
@@ -33,8 +34,8 @@ class Frugal:
         self._inner = inner
         self._memory = memory
 
-    def start(self) -> None:
-        self._inner.start()
+    def prepare(self, load: Load, limits: Limits) -> Limits:
+        return self._inner.prepare(load, limits)
 
     def execute(self, plan: Plan, progress: Progress) -> list[Message]:
         return self._inner.execute(replace(plan, memory=self._memory, is_small=False), progress)

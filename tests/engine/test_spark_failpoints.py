@@ -99,7 +99,7 @@ def test_l2_a_failpoint_of_a_worker_ends_flowctl_and_the_next_run_goes_on(tmp_pa
     expected = loaded(tmp_path, "expected")
     expected.step(shards=2)
     world = loaded(tmp_path, "disturbed")
-    command = [sys.executable, "-c", FLOWCTL, "run", "--until-idle", "--shards", "2"]
+    command = [sys.executable, "-c", FLOWCTL, "run", "--until-idle", "--shards", "2", "--local-documents", "0"]
     statuses = [
         subprocess.run(
             [*command, "--source", str(tmp_path / "flow.yaml"), "--data", str(world.root)],

@@ -22,7 +22,7 @@ from derive.storage.metadata.capability import TaskCapability
 from derive.storage.metadata.descriptions import TaskCommit
 from derive.storage.segments.reader import read_sorted
 from derive.storage.store import Store
-from derive.time.limits import Limits
+from derive.time.limits import Limits, Size
 from derive.time.positions import Place, offset_of
 
 CATALOG = """
@@ -63,8 +63,8 @@ class Ledger:
         places = {spec.state_key: Place(spec.source, offset_of(spec, self.spec.tick)) for spec in self.spec.inputs}
         return Opened(capability, state, places)
 
-    def start(self) -> None:
-        pass
+    def prepare(self, waiting: Size, shards: int, limits: Limits) -> Limits:
+        return limits
 
     def execute(self, transaction: Transaction, progress: Callable[[int], None]) -> Prepared:
         batches = read_sorted(self.store.root, transaction.reads)

@@ -1,6 +1,7 @@
 """Torture: the examples, killed at random moments over and over, must derive what they derive undisturbed (law L2).
 
-`flowctl run` works in many small transactions, now with shuffles and now without. Every round kills the driver, a
+`flowctl run` works in many small transactions, now with shuffles and now without: some runs on Spark, some in their own
+process, and some begin there and hand over to Spark. Every round kills the driver, a
 Python worker, Deno or all of them at a random moment, or pauses all of them; a run that lost its driver is started
 again, one that lost something else goes on by itself or is started again, and another takes over from a paused one,
 which wakes up later. Once a run has come to its end, every byte of every derived collection is compared with what one
@@ -43,6 +44,8 @@ sys.argv[0] = "flowctl"
 main()
 """
 _PATIENCE_SECONDS = 300
+_SPARK, _NO_SPARK = 0, 1_000_000_000
+"""Numbers of documents, up to which a run does without Spark: none, and all."""
 
 
 def main() -> int:
@@ -80,7 +83,7 @@ class Torture:
     def run(self) -> int:
         """All rounds; 0 if nothing ever differed."""
         data = self._fresh("undisturbed")
-        assert self._start(data, "{}").wait() == 0
+        assert self._start(data, "{}", _SPARK).wait() == 0
         expected = self._digest(data)
         print(f"undisturbed: {len(expected)} derivations", flush=True)
         if self.options.failpoints:
@@ -108,7 +111,7 @@ class Torture:
             for times in (1, 5):
                 data, status = self._crash(limits, f"{name}:{times}")
                 reached = "every attempt died" if status == 1 else "all was done in spite of it"
-                assert self._start(data, limits).wait() == 0
+                assert self._start(data, limits, _SPARK).wait() == 0
                 same = self._digest(data) == expected
                 print(f"{name}:{times}: {reached}; {'same bytes' if same else 'OTHER BYTES'}", flush=True)
                 if not same:
@@ -122,8 +125,8 @@ class Torture:
         for death in deaths:
             data = self._fresh("disturbed")
             if death is not None:
-                self._start(data, limits, f"metadata.committing:{death}").wait()
-            status = self._start(data, limits, failpoint).wait()
+                self._start(data, limits, _SPARK, f"metadata.committing:{death}").wait()
+            status = self._start(data, limits, _SPARK, failpoint).wait()
             assert status in (0, 1)
             if status == 1:
                 break
@@ -148,9 +151,13 @@ class Torture:
 
     def _until_lost(self, data: Path) -> bool:
         """Start a run, and kill something now and then until it ends; whether it came to its end."""
-        process = self._start(data, self._limits(shuffled=self.dice.choice([True, False])))
+        local_documents = self.dice.choice([_SPARK, _NO_SPARK, 2 * self.options.transaction])
+        process = self._start(data, self._limits(shuffled=self.dice.choice([True, False])), local_documents)
         self.started += 1
-        _wait_for_work(process)
+        if local_documents == _SPARK:
+            _wait_for_work(process)
+        else:
+            time.sleep(self.dice.uniform(0.5, 2.0))
         lost = 0
         while True:
             try:
@@ -210,8 +217,9 @@ class Torture:
         """What `flowctl run --limits` takes: small transactions, which are shuffled however little they read, or not."""
         return json.dumps({"documents": self.options.transaction, "small_documents": -1 if shuffled else 20_000})
 
-    def _start(self, data: Path, limits: str, failpoint: str = "") -> subprocess.Popen[bytes]:
+    def _start(self, data: Path, limits: str, local_documents: int, failpoint: str = "") -> subprocess.Popen[bytes]:
         command = [sys.executable, "-c", FLOWCTL, "run", "--until-idle", "--limits", limits]
+        command.append(f"--local-documents={local_documents}")
         return subprocess.Popen(
             [*command, "--source", str(self.source), "--data", str(data)],
             env=os.environ | {"FLOW_FAILPOINT": failpoint},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +38,22 @@ def test_sparks_classes_come_from_the_archive(tmp_path: Path) -> None:
     assert "source: shared objects file" in context
     assert sum("source: shared objects file" in line for line in classes) > len(classes) / 2
     assert "archived already" in flowctl("prepare")
+
+
+def test_what_a_process_that_was_killed_has_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    """An environment of its own, in which Java makes no archive."""
+    left = tmp_path / "var" / "flowctl" / "prepare-left"
+    left.mkdir(parents=True)
+    script = FLOWCTL.replace("import sys;", "import sys; sys.prefix = sys.argv.pop(1);")
+    command = [sys.executable, "-c", script, str(tmp_path), "prepare"]
+
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "_JAVA_OPTIONS": "-Xmx1k"}
+    )
+
+    assert done.returncode == 1
+    assert "Java cannot archive Spark's classes" in done.stderr
+    assert [path.name for path in left.parent.iterdir()] == ["prepare.lock"]
 
 
 def test_an_archive_that_does_not_fit_is_passed_over_in_silence(tmp_path: Path) -> None:

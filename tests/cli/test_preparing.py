@@ -1,0 +1,62 @@
+"""Spark's classes are archived by themselves, where a person watches and has not turned it off."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from derive.cli.preparing import is_wanted, prepare_after
+from derive.spark.executor import SparkExecutor
+
+
+@pytest.mark.parametrize(
+    ("setting", "is_watched", "wanted"),
+    [
+        (None, True, True),
+        (None, False, False),
+        ("", True, True),
+        ("never", True, False),
+        ("never", False, False),
+        ("always", False, True),
+    ],
+)
+def test_it_is_done_where_a_person_watches_unless_told_otherwise(
+    setting: str | None, is_watched: bool, wanted: bool
+) -> None:
+    environment = {} if setting is None else {"FLOW_PREPARE": setting}
+
+    assert is_wanted(environment, is_watched=is_watched) is wanted
+
+
+def test_a_run_without_spark_does_not_even_ask(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prepare_after(SparkExecutor(None, tmp_path / "spark.log"))
+
+    assert capsys.readouterr().err == ""
+
+
+SCRIPT = """
+import os, time
+from pathlib import Path
+print("said to nobody")
+told = f"{os.nice(0)} {os.getsid(0) == os.getpid()} {os.readlink('/proc/self/fd/1')}"
+Path("told.new").write_text(told)
+Path("told.new").replace("told")
+while not Path("seen").exists():
+    time.sleep(0.01)
+"""
+FLOWCTL = "import sys; from derive.spark.class_archive import prepare_in_background; prepare_in_background(sys.argv[1])"
+
+
+def test_what_is_done_in_the_background_outlives_a_run_and_keeps_nothing_of_it_open(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", FLOWCTL, SCRIPT], capture_output=True, check=True, cwd=tmp_path)
+
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "told").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    (tmp_path / "seen").touch()
+    assert (tmp_path / "told").read_text() == "19 True /dev/null"

@@ -1,0 +1,321 @@
+"""A run begins in its own process, and Spark takes over where that is worth it; the bytes are the same (law L1)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import World, write_catalog
+from elsewhere import Elsewhere
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from random_catalogs import BASE, SOURCE, catalogs, histories
+from test_laws import Documents, one_go, pieces, world_of
+from typing_extensions import override
+
+from derive.catalog import load
+from derive.document.clock import format_rfc3339
+from derive.engine.executor import Executor, InProcessExecutor
+from derive.engine.observer import Silent
+from derive.engine.takeover import Here, TakeoverExecutor
+from derive.engine.transaction import Committed
+from derive.engine.worth import Worth
+from derive.errors import LostError, TaskError
+from derive.shard.message import Message
+from derive.shard.plan import Plan
+from derive.shard.progress import Progress
+from derive.spark.executor import SparkExecutor
+from derive.time.limits import Limits
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")
+
+CATALOG = """
+collections:
+  o/source:
+    schema:
+      type: object
+      required: [id, k, at]
+      properties: {id: {type: integer}, k: {type: string}, at: {type: string}}
+    key: [/id]
+  o/counts:
+    schema:
+      type: object
+      required: [k, n]
+      reduce: {strategy: merge}
+      properties: {k: {type: string}, n: {type: integer, reduce: {strategy: sum}}}
+    key: [/k]
+    derive:
+      using: {sqlite: {migrations: ["CREATE TABLE seen (k TEXT PRIMARY KEY, n INTEGER NOT NULL);"]}}
+      transforms:
+        - name: count
+          source: o/source
+          shuffle: {key: [/k]}
+          lambda: INSERT INTO seen VALUES ($k, 1) ON CONFLICT DO UPDATE SET n = n + 1 RETURNING substr(k, 1, 1) AS k, n;
+"""
+TASK = "o/counts"
+
+
+def loaded(folder: Path, name: str, count: int = 100, apart: int = 200_000, text: str = CATALOG) -> World:
+    world = World(folder / name, load(write_catalog(folder, text)))
+    documents = [{"id": n, "k": f"{'ab'[n % 2]}{n % 9}", "at": format_rfc3339(BASE + n * apart)} for n in range(count)]
+    world.ingest("o/source", documents)
+    return world
+
+
+def expected(folder: Path, apart: int = 200_000) -> dict[str, str]:
+    world = loaded(folder, "expected", apart=apart)
+    world.step(shards=1)
+    return world.digest()
+
+
+def assert_no_garbage(world: World) -> None:
+    stored = {str(path.relative_to(world.root)) for path in world.root.rglob("collections/o/counts@/*.parquet")}
+    assert stored == world.store.garbage.known(TASK)
+
+
+def takeover(spark: Elsewhere, most: int | None, said: list[str] | None = None, **here: int) -> TakeoverExecutor:
+    telling = (said if said is not None else []).append
+    return TakeoverExecutor(spark, Worth(2, local_documents=most), telling, here=replace(Here(), **here))
+
+
+def test_little_work_starts_nothing(tmp_path: Path) -> None:
+    world, spark, said = loaded(tmp_path, "data"), Elsewhere(), list[str]()
+    world.step(takeover(spark, None, said), shards=2)
+
+    assert world.digest() == expected(tmp_path)
+    assert (spark.starting.is_set(), spark.done, said) == (False, [], [])
+
+
+def test_a_backlog_is_worked_off_until_spark_is_up_and_by_spark_from_then_on(tmp_path: Path) -> None:
+    world, spark, said = loaded(tmp_path, "data"), Elsewhere(), list[str]()
+    executor = takeover(spark, 30, said, first=10)
+    here: list[int] = []
+
+    class Observed(Silent):
+        @override
+        def committed(self, task: str, done: Committed) -> None:
+            if spark.done:
+                return
+            here.append(done.documents_in)
+            if sum(here) >= 40:
+                spark.may_start.set()
+                while not executor._is_up:
+                    time.sleep(0.001)
+
+    run = world.run(executor, shards=2, limits=Limits(documents=20))
+    run._observer = Observed()
+    run.step()
+    executor.close()
+
+    assert world.digest() == expected(tmp_path)
+    assert said == ["100 documents wait: starting Spark"]
+    assert 40 <= sum(here) < 70
+    assert spark.done[0] >= 15
+    # What is left at the end is no more than what stays here.
+    assert 100 - sum(here) - sum(spark.done) in range(31)
+
+
+def test_where_spark_does_not_start_all_is_done_here(tmp_path: Path) -> None:
+    world, spark, said = loaded(tmp_path, "data"), Elsewhere(error=TaskError("there is no Java")), list[str]()
+    spark.may_start.set()
+    world.step(takeover(spark, 10, said, first=10), shards=2)
+
+    assert world.digest() == expected(tmp_path)
+    assert said == ["100 documents wait: starting Spark", "there is no Java; going on without Spark"]
+
+
+def test_a_tick_that_memory_does_not_hold_waits_for_spark(tmp_path: Path) -> None:
+    world, spark = loaded(tmp_path, "data", apart=1), Elsewhere()
+    spark.may_start.set()
+    world.step(takeover(spark, None, documents=40), shards=2)
+
+    assert world.digest() == expected(tmp_path, apart=1)
+    assert spark.done == [100]
+
+
+def test_a_tick_of_one_shard_is_spilled_and_waits_for_nobody(tmp_path: Path) -> None:
+    world, spark = loaded(tmp_path, "data", apart=1), Elsewhere()
+    world.step(takeover(spark, None, documents=40), shards=1)
+
+    assert world.digest() == expected(tmp_path, apart=1)
+    assert spark.done == []
+
+
+def test_what_is_lost_here_is_done_by_spark(tmp_path: Path) -> None:
+    class Forgetful(InProcessExecutor):
+        @override
+        def execute(self, plan: Plan, progress: Progress) -> list[Message]:
+            return [Message(error=LostError("a worker of 'o/counts' ran out of memory").to_json())]
+
+    world, spark = loaded(tmp_path, "data"), Elsewhere()
+    spark.may_start.set()
+    executor = takeover(spark, None)
+    executor._in_process = Forgetful()
+    world.step(executor, shards=2)
+
+    assert world.digest() == expected(tmp_path)
+    assert sum(spark.done) == 100
+
+
+def test_cancelling_ends_a_transaction_here_with_its_batch_and_leaves_but_garbage(tmp_path: Path) -> None:
+    world, spark = loaded(tmp_path, "data"), Elsewhere()
+    executor = takeover(spark, None)
+    run = world.run(executor, shards=2)
+
+    class Cancels(Silent):
+        @override
+        def working(self, task: str, documents: int) -> None:
+            if documents:
+                run.stop()
+
+    run._observer = Cancels()
+    run.step()
+    run.close()
+
+    state = world.store.task(TASK)
+    assert state is not None
+    assert (state.error, state.documents_in) == (None, 0)
+    assert world.rows(TASK) == []
+    world.step()
+    assert world.digest() == expected(tmp_path)
+    assert_no_garbage(world)
+
+
+def test_closing_ends_a_start_that_is_under_way(tmp_path: Path) -> None:
+    world, spark, said = loaded(tmp_path, "data"), Elsewhere(), list[str]()
+    executor = takeover(spark, 10, said)
+    world.step(executor, shards=2)
+    executor.close()
+
+    assert world.digest() == expected(tmp_path)
+    assert said == ["100 documents wait: starting Spark"]
+    assert spark.done == []
+    assert "spark" not in [thread.name for thread in threading.enumerate()]
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(catalogs(), histories(), st.data())
+def test_l1_wherever_transactions_are_carried_out_the_bytes_are_the_same(
+    text: str, documents: Documents, data: st.DataObject
+) -> None:
+    """Spark, or what stands for it, comes up whenever it likes: a shard's state goes from one process to another."""
+    limits = data.draw(st.sampled_from([Limits(documents=2), Limits(documents=5), Limits()]))
+    with tempfile.TemporaryDirectory() as folder:
+        whole = one_go(folder, "whole", text, documents, 1)
+        world = world_of(folder, "mixed", text)
+        for part, now in pieces(documents, data):
+            if part:
+                world.ingest(SOURCE, part)
+            world.wall = now
+            spark = Elsewhere()
+            if data.draw(st.booleans()):
+                spark.may_start.set()
+            executor = takeover(spark, data.draw(st.integers(1, 8)), first=data.draw(st.integers(1, 3)))
+            world.step(executor, shards=2, limits=limits)
+            executor.close()
+        assert world.digest() == whole
+        world.store.close()
+
+
+@pytest.mark.spark
+def test_l1_state_goes_from_this_process_to_workers_of_spark_and_back(spark: SparkExecutor, tmp_path: Path) -> None:
+    world = World(tmp_path / "data", load(write_catalog(tmp_path, CATALOG)))
+    executors: list[Executor] = [InProcessExecutor(), spark]
+    undisturbed = World(tmp_path / "undisturbed", world.catalog)
+    for part in range(5):
+        documents = [
+            {"id": n, "k": f"{'ab'[n % 2]}{n % 9}", "at": format_rfc3339(BASE + n * 200_000)}
+            for n in range(20 * part, 20 * part + 20)
+        ]
+        for either, executor in ((world, executors[part % 2]), (undisturbed, None)):
+            either.wall = BASE + 20 * (part + 1) * 200_000
+            either.ingest("o/source", documents)
+            either.step(executor, shards=2, limits=Limits(small_documents=-1))
+
+    assert world.digest() == undisturbed.digest()
+    state = world.store.task(TASK)
+    assert state is not None
+    assert state.documents_in == 100
+
+
+FLOWCTL = "import sys; sys.argv[0] = 'flowctl'; from derive.cli.main import main; main()"
+
+
+def flowctl_run(folder: Path, world: World, *more: str, failpoint: str = "", script: str = FLOWCTL) -> tuple[int, str]:
+    """Run until idle; the exit status, and what is said on standard error."""
+    command = [sys.executable, "-c", script, "run", "--until-idle", "--shards", "2", *more]
+    done = subprocess.run(
+        [*command, "--source", str(folder / "flow.yaml"), "--data", str(world.root)],
+        env={**os.environ, "FLOW_FAILPOINT": failpoint},
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stderr
+
+
+def test_a_run_over_little_loads_nothing_of_spark(tmp_path: Path) -> None:
+    world = loaded(tmp_path, "data")
+    loads = FLOWCTL.replace(
+        "main()", "try: main()\nfinally: print(sorted({'pyspark', 'py4j'} & set(sys.modules)), file=sys.stderr)"
+    )
+    status, said = flowctl_run(tmp_path, world, script=loads.replace("; try", "\ntry"))
+
+    assert status == 0
+    assert said.splitlines()[-1] == "[]"
+    assert said.startswith("o/counts                                    100 documents")
+    assert world.digest() == expected(tmp_path)
+    assert not (world.root / "logs" / "spark.log").exists()
+    assert not (world.root / "tmp").exists()
+
+
+@pytest.mark.parametrize(
+    "failpoint", ["segment.closed", "state.committing", "state.committed:2", "metadata.committing:6"]
+)
+def test_l2_a_driver_killed_in_the_middle_of_a_transaction_of_its_own(failpoint: str, tmp_path: Path) -> None:
+    world = loaded(tmp_path, "data")
+    limits = ["--limits", '{"documents": 30}']
+
+    assert flowctl_run(tmp_path, world, *limits, failpoint=failpoint)[0] == -signal.SIGKILL
+    assert flowctl_run(tmp_path, world, *limits)[0] == 0
+    assert world.digest() == expected(tmp_path)
+    assert_no_garbage(world)
+
+
+SLOW = CATALOG.replace(
+    "lambda: INSERT",
+    "lambda: INSERT INTO seen WITH RECURSIVE s(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM s WHERE i < 30000)"
+    " SELECT 'x', count(*) FROM s WHERE true ON CONFLICT DO NOTHING; INSERT",
+)
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_a_transaction_of_the_driver_soon(ending: signal.Signals, tmp_path: Path) -> None:
+    world = loaded(tmp_path, "data", count=30_000, apart=1_000, text=SLOW)
+    command = [sys.executable, "-c", FLOWCTL, "run", "--until-idle", "--shards", "1"]
+    process = subprocess.Popen(
+        [*command, "--source", str(tmp_path / "flow.yaml"), "--data", str(world.root)],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not list((world.root / "state").rglob("state.db*")):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(ending)
+    begun = time.monotonic()
+    said = process.communicate(timeout=60)[1]
+
+    assert process.returncode == 130, said
+    assert said.splitlines()[-1] == "stopped; what was not committed will be done again"
+    assert time.monotonic() - begun < 20
+    state = world.store.task(TASK)
+    assert state is not None
+    assert (state.error, state.documents_in) == (None, 0)

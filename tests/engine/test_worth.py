@@ -1,0 +1,72 @@
+"""When Spark is worth what it costs."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from derive.engine.worth import EFFICIENCY, JOB_SECONDS, STARTING_TAKES, Work, Worth
+
+
+def work(seconds: float, parts: int = 2, documents: int = 1_000) -> Work:
+    return Work(documents, seconds, parts)
+
+
+@pytest.mark.parametrize(
+    ("cores", "start", "waiting", "worth"),
+    [
+        # On two cores Spark has to save seven seconds, while this process goes on at more than half its speed.
+        (2, 4.5, [work(7)], False),
+        (2, 4.5, [work(8)], True),
+        (2, 7.5, [work(8)], False),
+        (2, 7.5, [work(13)], True),
+        # What waits for several tasks adds up.
+        (2, 4.5, [work(4), work(4)], True),
+        # One part keeps one core busy, as it does here.
+        (2, 4.5, [work(1_000, parts=1)], False),
+        (2, 4.5, [work(500, parts=1), work(500, parts=1)], True),
+        (2, 4.5, [work(500, parts=1), Work(0, 0.0, 8)], False),
+        # With more cores less is enough.
+        (16, 4.5, [work(5, parts=16)], True),
+        (16, 4.5, [work(5)], False),
+        (1, 4.5, [work(1_000)], False),
+    ],
+)
+def test_a_start_is_worth_what_it_saves(cores: int, start: float, waiting: list[Work], worth: bool) -> None:
+    assert Worth(cores, start).is_start(waiting) is worth
+
+
+@pytest.mark.parametrize(
+    ("waiting", "worth"),
+    [([work(0.4)], False), ([work(0.6)], True), ([work(60, parts=1)], False), ([work(60, 1), work(1, 1)], True)],
+)
+def test_a_job_is_worth_less(waiting: list[Work], worth: bool) -> None:
+    assert Worth(2).is_job(waiting[0], waiting) is worth
+
+
+@given(
+    st.integers(1, 64),
+    st.floats(0.1, 60),
+    st.lists(st.builds(work, st.floats(0, 100), st.integers(1, 64)), min_size=1, max_size=4),
+)
+def test_what_is_worth_its_start_is_done_earlier(cores: int, start: float, waiting: list[Work]) -> None:
+    """The oracle lets the time pass, in small steps."""
+    left = total = sum(work.seconds for work in waiting)
+    gain = EFFICIENCY * min(cores, sum(work.parts for work in waiting))
+    time, step = 0.0, 0.01
+    while left > 0 and time <= total + start:
+        speed = gain if time >= start else max(0.0, 1 - STARTING_TAKES / cores)
+        left -= speed * step
+        time += step
+
+    if abs(time - total) > 0.1:  # as well one as the other
+        assert Worth(cores, start).is_start(waiting) is (time < total)
+
+
+@pytest.mark.parametrize(("most", "worth"), [(999, True), (1_000, False), (1_001, False)])
+def test_a_number_of_documents_goes_before_all_measures(most: int, worth: bool) -> None:
+    waiting = [work(JOB_SECONDS / 100), work(1_000, 1, documents=0)]
+
+    assert Worth(2, local_documents=most).is_start(waiting) is worth
+    assert Worth(2, local_documents=most).is_job(waiting[0], waiting) is worth
