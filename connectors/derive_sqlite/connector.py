@@ -1,26 +1,24 @@
-"""The connector: checks a derivation's SQL, and opens sessions."""
+"""The connector: checks a derivation's SQL, and opens sessions.
+
+Every catalog asks every connector what may be said in its language, so what else it does is loaded when it does it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import apsw
-
-from connectors.derive_sqlite.column import check_columns
 from connectors.derive_sqlite.config import SCHEMA, SqliteConfig, load_config, migrations_of
-from connectors.derive_sqlite.migration import apply_migrations
-from connectors.derive_sqlite.program import Program, compile_program
-from connectors.derive_sqlite.session import SqliteSession
-from connectors.derive_sqlite.stub import sql_stubs
-from connectors.derive_sqlite.table import check_tables
-from derive.errors import Issue, LambdaError
+from derive.errors import Issue
 from derive.protocol.authoring import CatalogFiles, Generation, LocatedValue
-from derive.protocol.derive import STATE_TABLES, Log, SharedCode
+from derive.protocol.derive import Log, SharedCode
 from derive.protocol.specs import JSON, DerivationSpec
-from derive.sql.guard import Guard
-from derive.sql.watch import Watch
+
+if TYPE_CHECKING:
+    import apsw
+
+    from connectors.derive_sqlite.session import SqliteSession
 
 
 class SqliteConnector:
@@ -39,7 +37,9 @@ class SqliteConnector:
 
         Where the migrations fail nothing is said about the lambdas, which could not be prepared without their tables.
         """
-        return [issue for spec in specs for issue in _check(spec)]
+        from connectors.derive_sqlite.check import check_sql
+
+        return [issue for spec in specs for issue in check_sql(spec)]
 
     def keeps_state(self, spec: DerivationSpec) -> bool:
         """Whether there are tables."""
@@ -59,38 +59,16 @@ class SqliteConnector:
         Raises:
             LambdaError: a migration or a lambda is wrong.
         """
+        from connectors.derive_sqlite.session import SqliteSession
+
         return SqliteSession(spec, database)
 
     def generate(self, spec: DerivationSpec, root: Path, missing: Collection[str]) -> Generation:
         """Stubs of lambdas and migrations."""
+        from connectors.derive_sqlite.stub import sql_stubs
+
         return Generation(tuple(sql_stubs(spec, missing)))
 
     def cache(self, spec: DerivationSpec) -> list[str]:
         """SQL has no libraries."""
         return []
-
-
-def _check(spec: DerivationSpec) -> list[Issue]:
-    with closing(_empty_state()) as database:
-        guard, watch = Guard(database), Watch(database, spec.limits.sqlite_seconds)
-        try:
-            apply_migrations(guard, watch, migrations_of(spec), spec.name, spec.collection.position)
-        except LambdaError as error:
-            return [Issue("E521", error.message, error.position or spec.collection.position, error.hint)]
-        with guard:
-            programs = [compile_program(guard, spec, transform) for transform in spec.transforms]
-    issues = [
-        issue
-        for program in programs
-        for issue in (program if isinstance(program, list) else check_columns(spec, program))
-    ]
-    return issues + check_tables([program for program in programs if isinstance(program, Program)])
-
-
-def _empty_state() -> apsw.Connection:
-    """A database in memory that looks like that of a new shard: in a transaction, with the runtime's own tables."""
-    database = apsw.Connection(":memory:")
-    database.execute("BEGIN")
-    for table in STATE_TABLES:
-        database.execute(f"CREATE TABLE {table} (reserved)")
-    return database

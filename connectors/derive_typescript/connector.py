@@ -1,4 +1,7 @@
-"""The connector: type-checks a derivation's module, and opens sessions."""
+"""The connector: type-checks a derivation's module, and opens sessions.
+
+Every catalog asks every connector what may be said in its language, so what else it does is loaded when it does it.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,6 @@ from typing import TYPE_CHECKING
 from connectors.derive_typescript.catalog.config import TypeScriptConfig, config_of, module_of, refusal_of
 from connectors.derive_typescript.catalog.loader import load_config
 from connectors.derive_typescript.catalog.schema import SCHEMA
-from connectors.derive_typescript.check import check_modules, check_names
-from connectors.derive_typescript.runtime.prepared import cache_modules
-from connectors.derive_typescript.runtime.session import TypeScriptSession
-from connectors.derive_typescript.types.deno_json import settings_of
-from connectors.derive_typescript.types.interfaces import generate_interfaces
-from connectors.derive_typescript.types.stub import module_stubs
 from derive.errors import Issue
 from derive.protocol.authoring import GENERATED_FOLDER, CatalogFiles, GeneratedFile, Generation, LocatedValue
 from derive.protocol.derive import Log, SharedCode
@@ -23,6 +20,8 @@ from derive.protocol.specs import JSON, DerivationSpec
 
 if TYPE_CHECKING:
     import apsw
+
+    from connectors.derive_typescript.runtime.session import TypeScriptSession
 
 
 class TypeScriptConnector:
@@ -41,6 +40,8 @@ class TypeScriptConnector:
 
         Issues are E531 (what `deno check` reports) and E532 (a transform that no method can implement).
         """
+        from connectors.derive_typescript.check import check_modules, check_names
+
         wrong_names = [check_names(spec) for spec in specs]
         sound = [spec for spec, wrong in zip(specs, wrong_names, strict=True) if not wrong]
         return [*chain(*wrong_names), *check_modules(sound)]
@@ -61,6 +62,8 @@ class TypeScriptConnector:
 
     def open(self, spec: DerivationSpec, database: apsw.Connection, log: Log) -> TypeScriptSession:
         """A session; Deno starts with the first batch."""
+        from connectors.derive_typescript.runtime.session import TypeScriptSession
+
         return TypeScriptSession(spec, database, log)
 
     def generate(self, spec: DerivationSpec, root: Path, missing: Collection[str]) -> Generation:
@@ -69,6 +72,10 @@ class TypeScriptConnector:
         Raises:
             FlowError: a `deno.json` is there and cannot be read.
         """
+        from connectors.derive_typescript.types.deno_json import settings_of
+        from connectors.derive_typescript.types.interfaces import generate_interfaces
+        from connectors.derive_typescript.types.stub import module_stubs
+
         settings = settings_of(root, config_of(spec).settings)
         notes = [] if settings.note is None else [settings.note]
         files = []
@@ -88,4 +95,6 @@ class TypeScriptConnector:
         Raises:
             TaskError: one cannot be fetched.
         """
+        from connectors.derive_typescript.runtime.prepared import cache_modules
+
         return cache_modules(spec)

@@ -1,33 +1,62 @@
-"""The terminal: data on standard output, everything else on standard error. The only module that knows rich."""
+"""The terminal: data on standard output, everything else on standard error. The only module that knows rich.
+
+It takes longer to load than most commands to run, so what has neither colours nor columns is written without it.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from functools import cache
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
 
 from derive.cli.excerpt import describe_error, render_error
 from derive.document.clock import format_rfc3339
 from derive.errors import FlowError
 
-_stderr = Console(stderr=True, highlight=False, soft_wrap=True)
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.live import Live
+
 _LIVE_SECONDS, _PLAIN_SECONDS = 0.2, 10.0
+_CONTROLS = dict.fromkeys(map(ord, "\a\b\v\f\r"))
 
 
 class _Form:
     is_json = False
+    is_live = False
+    """Whether live lines are on the terminal, above which everything else goes."""
 
 
 _form = _Form()
+
+
+@cache
+def _stderr() -> Console:
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def _is_terminal() -> bool:
+    return sys.stderr.isatty() or bool(os.environ.get("FORCE_COLOR"))
+
+
+def _print(line: str, style: str = "") -> None:
+    """Write a line to standard error, in a style where that is a terminal."""
+    if _form.is_live or (style and _is_terminal()):
+        from rich.text import Text
+
+        _stderr().print(Text(line, style=style))
+    else:
+        sys.stderr.write(line.translate(_CONTROLS) + "\n")
+        sys.stderr.flush()
 
 
 def use_json() -> None:
@@ -43,7 +72,7 @@ def print_error(error: FlowError) -> None:
         return
     for line in render_error(error).split("\n"):
         style = "bold red" if line.startswith("error") else "dim" if line.startswith("  -->") else ""
-        _stderr.print(Text(line, style=style))
+        _print(line, style)
 
 
 def note(text: str, *, level: str = "info", **fields: Any) -> None:
@@ -57,7 +86,7 @@ def note(text: str, *, level: str = "info", **fields: Any) -> None:
     if _form.is_json:
         _print_entry(level, message=text, **fields)
     else:
-        _stderr.print(Text(text))
+        _print(text)
 
 
 def _print_entry(level: str, **fields: Any) -> None:
@@ -78,6 +107,10 @@ def print_rows(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], output
         for row in rows:
             sys.stdout.write(orjson.dumps(dict(row)).decode() + "\n")
         return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(box=None, header_style="bold", pad_edge=False)
     for column in columns:
         kinds = {type(row[column]) for row in rows} - {type(None)}
@@ -101,16 +134,14 @@ class Progress:
     """
 
     def __init__(self) -> None:
-        live = _stderr.is_terminal and not _form.is_json
-        self._live = Live(console=_stderr, auto_refresh=False, transient=True) if live else None
+        self._is_live = _is_terminal() and not _form.is_json
+        self._live: Live | None = None
         self._turn = threading.Lock()
         self._begun: dict[str, float] = {}
         self._counts: dict[str, int] = {}
         self._told = time.monotonic()
 
     def __enter__(self) -> Progress:
-        if self._live:
-            self._live.start()
         return self
 
     def __exit__(
@@ -118,16 +149,17 @@ class Progress:
     ) -> None:
         if self._live:
             self._live.stop()
+            _form.is_live = False
 
     def show(self, work: str, documents: int) -> None:
         """The work has come to this many documents; the first call begins it."""
         with self._turn:
             self._begun.setdefault(work, time.monotonic())
             self._counts[work] = documents
-            if time.monotonic() - self._told < (_LIVE_SECONDS if self._live else _PLAIN_SECONDS):
+            if time.monotonic() - self._told < (_LIVE_SECONDS if self._is_live else _PLAIN_SECONDS):
                 return
             self._told = time.monotonic()
-            if self._live:
+            if self._is_live:
                 self._refresh()
             else:
                 self._tell(work)
@@ -150,7 +182,13 @@ class Progress:
             self._refresh()
 
     def _refresh(self) -> None:
-        assert self._live is not None
+        from rich.live import Live
+        from rich.text import Text
+
+        if self._live is None:
+            self._live = Live(console=_stderr(), auto_refresh=False, transient=True)
+            self._live.start()
+            _form.is_live = True
         self._live.update(Text("\n".join(map(self._line, self._begun))), refresh=True)
 
     def _tell(self, work: str) -> None:

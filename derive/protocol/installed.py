@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from derive.errors import TaskError
 from derive.protocol.authoring import DeriveAuthoring
 from derive.protocol.derive import DeriveRuntime
+from derive.protocol.entry_points import entry_points_of, load
 
 ENTRY_POINTS = "derive.connectors"
 """Entry point group: each names a class that fulfils `DeriveAuthoring` and `DeriveRuntime`."""
@@ -40,8 +40,8 @@ def find_runtime(name: str) -> DeriveRuntime:
 
 
 @cache
-def _entries() -> dict[str, EntryPoint]:
-    return {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
+def _entries() -> dict[str, str]:
+    return entry_points_of(ENTRY_POINTS)
 
 
 @cache
@@ -51,6 +51,6 @@ def _connector(name: str) -> Any:
         known = ", ".join(installed_connectors()) or "none"
         raise TaskError(f"no derive connector '{name}' is installed", hint=f"installed: {known}")
     try:
-        return entry.load()()
+        return load(entry)()
     except Exception as exc:
-        raise TaskError(f"the derive connector '{name}' ({entry.value}) cannot be loaded: {exc!r}") from exc
+        raise TaskError(f"the derive connector '{name}' ({entry}) cannot be loaded: {exc!r}") from exc

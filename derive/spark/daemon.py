@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
-
 import numpy as np
 import pandas as pd
 import pyarrow.compute
 import pyarrow.parquet
 
+from derive.protocol.entry_points import entry_points_of, load_all
 from derive.protocol.installed import ENTRY_POINTS
 from derive.shard import worker
 from derive.shard.collector import spare_documents
@@ -18,7 +17,7 @@ __all__ = ["np", "pd", "pyarrow", "worker"]
 if __name__ == "__main__":
     from pyspark.daemon import manager
 
-    for connector in entry_points(group=ENTRY_POINTS):
-        connector.load()
+    for connector in entry_points_of(ENTRY_POINTS).values():
+        load_all(connector)
     spare_documents()
     manager()

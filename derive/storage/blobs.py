@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Protocol
-
-import pyarrow as pa
-from pyarrow.fs import LocalFileSystem
+from typing import TYPE_CHECKING, Any, Protocol
 
 from derive.storage.durable import make_folders, sync
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class Blobs(Protocol):
@@ -45,7 +46,12 @@ class Blobs(Protocol):
         """Delete blobs, of which some may be gone; returns how many paths there were."""
 
 
-_FILES = LocalFileSystem()
+@cache
+def _files() -> Any:
+    """The file system, in Arrow, which only who reads or writes files has to load."""
+    from pyarrow.fs import LocalFileSystem
+
+    return LocalFileSystem()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +69,7 @@ class LocalBlobs:
         full = self.root / path
         make_folders(full.parent)
         os.close(os.open(full, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
-        return _FILES.open_output_stream(str(full))
+        return _files().open_output_stream(str(full))
 
     def finish(self, path: str) -> int:
         """Sync a file and the folder it is entered in."""
@@ -74,7 +80,7 @@ class LocalBlobs:
 
     def open(self, path: str) -> pa.NativeFile:
         """Open a file."""
-        return _FILES.open_input_file(str(self.root / path))
+        return _files().open_input_file(str(self.root / path))
 
     def list(self, folder: str, pattern: str) -> list[str]:
         """Files below a folder that match a pattern."""

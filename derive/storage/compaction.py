@@ -25,7 +25,8 @@ from derive.storage.disk_errors import translated
 from derive.storage.metadata.descriptions import Hold
 from derive.storage.roles import Kept
 from derive.storage.segments.fold import FOLD_SIZES, Fold, FoldSizes, by_partition, copy_rows
-from derive.storage.segments.writer import COMPACTED, SegmentWriter
+from derive.storage.segments.partition import COMPACTED
+from derive.storage.segments.writer import SegmentWriter
 from derive.storage.timeline import wall_clock
 from derive.time.frontier import BEGINNING, END_OF_TIME
 from derive.time.segment import Segment

@@ -19,8 +19,7 @@ from derive.storage.metadata.segment import (
     known_paths,
     replaced_before,
 )
-from derive.storage.segments.partition import collection_folder, former_folder
-from derive.storage.segments.writer import COMPACTED, INGESTED
+from derive.storage.segments.partition import COMPACTED, INGESTED, collection_folder, former_folder
 
 
 class Garbage:

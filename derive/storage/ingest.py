@@ -27,10 +27,10 @@ from derive.storage.inputs.line import NOTHING_INGESTED, Line
 from derive.storage.metadata.capability import RENEW_SECONDS, WriteCapability
 from derive.storage.roles import Writable
 from derive.storage.segments.columns import compile_fields
-from derive.storage.segments.partition import compile_labels
+from derive.storage.segments.partition import INGESTED, compile_labels
 from derive.storage.segments.rows import WrittenRows
 from derive.storage.segments.texts import write_texts
-from derive.storage.segments.writer import INGESTED, SegmentWriter
+from derive.storage.segments.writer import SegmentWriter
 
 SKEW = 60_000_000
 """How far beyond the present a document's own time may be, microseconds: clocks of machines differ."""

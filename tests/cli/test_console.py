@@ -1,5 +1,7 @@
 """Data goes to standard output, everything else to standard error; colours only where they are wanted."""
 
+import time
+
 import pytest
 
 from derive.cli.console import Progress, note, print_error, print_rows
@@ -75,3 +77,23 @@ def test_off_a_terminal_progress_is_a_line_at_the_end(capsys: Capture) -> None:
     (line,) = err.splitlines()
     assert line.startswith("acmeBank/first-send                   1,234,567 documents ")
     assert line.endswith("  00:00.0")
+
+
+def test_on_a_terminal_progress_is_live_and_notes_go_above_it(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    with Progress() as progress:
+        note("before")
+        progress.show("a/b", 0)
+        time.sleep(0.3)
+        progress.show("a/b", 1234)
+        note("while")
+        progress.done("a/b", 2345)
+    note("after")
+
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("before\n")
+    assert "1,234 documents" in err
+    assert err.index("1,234 documents") < err.index("while") < err.index("2,345 documents")
+    assert err.endswith("after\n")

@@ -19,8 +19,8 @@ from derive.storage.compaction import compact
 from derive.storage.contents import ReadOptions, read_rows, reading
 from derive.storage.ingest import Ingestion
 from derive.storage.metadata.descriptions import Frontiers
+from derive.storage.segments.partition import INGESTED
 from derive.storage.segments.reader import read_sorted
-from derive.storage.segments.writer import INGESTED
 from derive.storage.subscription import subscribe_at
 
 CATALOG = """

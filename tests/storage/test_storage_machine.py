@@ -32,9 +32,10 @@ from derive.protocol.specs import Document, SelectorSpec
 from derive.storage.contents import ReadOptions, read_rows, reading, reduce_in_memory
 from derive.storage.ingest import Ingestion
 from derive.storage.metadata.capability import ReadCapability, WriteCapability
+from derive.storage.segments.partition import INGESTED
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.rows import ReadRows
-from derive.storage.segments.writer import INGESTED, SegmentWriter
+from derive.storage.segments.writer import SegmentWriter
 from derive.storage.store import Store
 from derive.time.needs import Right
 from derive.time.source_read import SourceRead

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
-from http.client import HTTPException
 from pathlib import Path
-from urllib.error import HTTPError
-from urllib.request import urlopen
 
 from derive.catalog.language.yaml import YamlFile, parse_yaml
 from derive.errors import CatalogError
@@ -15,7 +11,6 @@ from derive.protocol.resource import is_remote, show
 from derive.protocol.specs import JSON
 
 _SECONDS = 10.0
-_BLOCK = 1 << 16
 
 
 class Resources:
@@ -85,27 +80,11 @@ class Resources:
         Raises:
             OSError: it cannot be loaded.
         """
+        if is_remote(url):
+            from derive.catalog.loading.remote import fetch
+
+            return fetch(url, self.seconds)
         try:
-            return self._fetch(url) if is_remote(url) else Path(url.removeprefix("file://")).read_bytes()
-        except HTTPException as exc:
-            raise OSError(f"no sensible answer: {type(exc).__name__}") from exc
-        except HTTPError as exc:
-            exc.close()
-            raise OSError(f"HTTP {exc.code} {exc.reason}") from exc
+            return Path(url.removeprefix("file://")).read_bytes()
         except ValueError as exc:
             raise OSError(str(exc)) from exc
-
-    def _fetch(self, url: str) -> bytes:
-        """The content of an http(s) address. The time is limited in all, also for a server that sends byte by byte."""
-        end = time.monotonic() + self.seconds
-        blocks = []
-        with urlopen(url, timeout=self.seconds) as response:  # http(s) only: the scheme has been looked at
-            while block := response.read1(_BLOCK):
-                blocks.append(block)
-                if time.monotonic() > end:
-                    raise TimeoutError("timed out")
-        content = b"".join(blocks)
-        expected = response.headers.get("Content-Length")
-        if expected is not None and expected.isdigit() and len(content) < int(expected):
-            raise OSError(f"the answer ends after {len(content)} of {expected} bytes")
-        return content

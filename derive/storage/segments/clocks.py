@@ -1,12 +1,12 @@
-"""Clocks of stored documents: the first one in a range of time, and how many there are."""
+"""Clocks of stored documents: the first one in a range of time, and how many there are.
+
+Most often the descriptions of segments tell, so what reads files is loaded only where one has to be read.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-
-from derive.storage.segments.segment_file import read_clocks
 from derive.time.segment import Segment
 from derive.time.source_read import SourceRead
 
@@ -39,13 +39,17 @@ def count_documents(root: Path, read: SourceRead) -> int:
 def _first_from(root: Path, segment: Segment, begin: int) -> int | None:
     if segment.clock_min >= begin:
         return segment.clock_min
+    from derive.storage.segments.segment_file import read_clocks
+
     clocks = read_clocks(root, segment)
-    row = int(np.searchsorted(clocks, begin))
+    row = int(clocks.searchsorted(begin))
     return int(clocks[row]) if row < len(clocks) else None
 
 
 def _count(root: Path, segment: Segment, begin: int, end: int) -> int:
     if segment.clock_min >= begin and segment.clock_max < end:
         return segment.documents
-    low, high = np.searchsorted(read_clocks(root, segment), [begin, end])
+    from derive.storage.segments.segment_file import read_clocks
+
+    low, high = read_clocks(root, segment).searchsorted([begin, end])
     return max(0, int(high - low))

@@ -25,6 +25,9 @@ MakeLabels: TypeAlias = "Callable[[Sequence[Document]], pa.StringArray]"
 NO_PARTITION = "[]"
 """The label of every document of a collection without logical partitions."""
 
+COMPACTED, INGESTED = "compact-", "ingest-"
+"""Begin the names of files that compaction and ingestion wrote; what follows `ingest-` is the capability's id."""
+
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 """What Hive and its successors write for a null partition value."""
 

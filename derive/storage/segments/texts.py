@@ -12,6 +12,9 @@ import pyarrow.compute as pc
 from derive.document.exact import dump_exact, parse_exact
 from derive.errors import DocumentError
 from derive.protocol.specs import Document
+from derive.storage.segments.without_pandas import spare_pandas
+
+spare_pandas()  # before the first array
 
 _BORDER = orjson.Fragment(b"\n")
 MOST_BYTES = (1 << 31) - 1

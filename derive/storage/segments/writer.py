@@ -22,9 +22,6 @@ from derive.storage.segments.partition import NO_PARTITION, collection_folder, p
 from derive.storage.segments.rows import StoredRows, WrittenRows
 from derive.time.segment import Segment
 
-COMPACTED, INGESTED = "compact-", "ingest-"
-"""Begin the names of files that compaction and ingestion wrote; what follows `ingest-` is the capability's id."""
-
 
 @dataclass(frozen=True, slots=True)
 class WriteSizes:

@@ -1,0 +1,48 @@
+"""Checking a derivation's SQL: migrations are applied to an empty database, and lambdas prepared against it."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import apsw
+
+from connectors.derive_sqlite.column import check_columns
+from connectors.derive_sqlite.config import migrations_of
+from connectors.derive_sqlite.migration import apply_migrations
+from connectors.derive_sqlite.program import Program, compile_program
+from connectors.derive_sqlite.table import check_tables
+from derive.errors import Issue, LambdaError
+from derive.protocol.derive import STATE_TABLES
+from derive.protocol.specs import DerivationSpec
+from derive.sql.guard import Guard
+from derive.sql.watch import Watch
+
+
+def check_sql(spec: DerivationSpec) -> list[Issue]:
+    """Everything wrong with the migrations and lambdas of a derivation.
+
+    Where the migrations fail nothing is said about the lambdas, which could not be prepared without their tables.
+    """
+    with closing(_empty_state()) as database:
+        guard, watch = Guard(database), Watch(database, spec.limits.sqlite_seconds)
+        try:
+            apply_migrations(guard, watch, migrations_of(spec), spec.name, spec.collection.position)
+        except LambdaError as error:
+            return [Issue("E521", error.message, error.position or spec.collection.position, error.hint)]
+        with guard:
+            programs = [compile_program(guard, spec, transform) for transform in spec.transforms]
+    issues = [
+        issue
+        for program in programs
+        for issue in (program if isinstance(program, list) else check_columns(spec, program))
+    ]
+    return issues + check_tables([program for program in programs if isinstance(program, Program)])
+
+
+def _empty_state() -> apsw.Connection:
+    """A database in memory that looks like that of a new shard: in a transaction, with the runtime's own tables."""
+    database = apsw.Connection(":memory:")
+    database.execute("BEGIN")
+    for table in STATE_TABLES:
+        database.execute(f"CREATE TABLE {table} (reserved)")
+    return database

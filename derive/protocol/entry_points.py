@@ -1,0 +1,87 @@
+"""Entry points of the packages that are installed: those of one group, and nothing else of any package.
+
+`importlib.metadata` knows every way in which a package may be installed, and takes longer to load and to look than most
+commands to run. Nearly always packages lie unpacked in the folders of Python's path, where a look at a small file of
+each is enough; wherever something else is on the path, it is asked.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib import import_module
+from importlib.machinery import PathFinder
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+_INFO = (".dist-info", ".egg-info")
+_SEPARATORS = re.compile(r"[-_.]+")
+
+
+def entry_points_of(group: str) -> dict[str, str]:
+    """The names in a group, with what they stand for: `module:attribute`, and maybe extras in brackets behind it."""
+    folders = _folders()
+    if folders is None:
+        from importlib.metadata import entry_points
+
+        return {entry.name: entry.value for entry in entry_points(group=group)}
+    texts: dict[str, str] = {}
+    for folder in folders:
+        for package, text in _texts(folder):
+            texts.setdefault(package, text)  # the first one on the path is the one that is imported
+    return {name: value for text in texts.values() for name, value in _read(text, group).items()}
+
+
+def load(value: str) -> Any:
+    """What an entry point stands for."""
+    module, _, attribute = value.partition("[")[0].strip().partition(":")
+    return attrgetter(attribute.strip())(import_module(module.strip()))
+
+
+def load_all(value: str) -> None:
+    """Load the whole package that an entry point is of, also what it would load only when it is needed."""
+    from pkgutil import walk_packages
+
+    package = import_module(value.partition(":")[0].strip())
+    for module in walk_packages(getattr(package, "__path__", ()), f"{package.__name__}."):
+        import_module(module.name)
+
+
+def _folders() -> list[str] | None:
+    """The folders where packages are, or None where they may be in something else, such as an archive, too."""
+    if any(hasattr(finder, "find_distributions") for finder in sys.meta_path if finder is not PathFinder):
+        return None
+    paths = [path or os.curdir for path in sys.path if os.path.exists(path or os.curdir)]
+    is_plain = all(os.path.isdir(path) and not path.endswith(".egg") for path in paths)
+    return paths if is_plain else None
+
+
+def _texts(folder: str) -> Iterator[tuple[str, str]]:
+    """Names of the packages in a folder, as they are compared, and what says which entry points they have."""
+    for kind in _INFO:
+        for name in os.listdir(folder):
+            if name.endswith(kind):
+                text = ""
+                with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+                    text = Path(folder, name, "entry_points.txt").read_text(encoding="utf-8")
+                package, _, _ = name.removesuffix(kind).partition("-")
+                yield _SEPARATORS.sub("-", package).lower(), text
+
+
+def _read(text: str, group: str) -> dict[str, str]:
+    """The entry points of one group: lines `name = module:attribute` in its section."""
+    if group not in text:
+        return {}
+    entries: dict[str, str] = {}
+    section = ""
+    for line in map(str.strip, text.splitlines()):
+        if line.startswith("[") and line.endswith("]"):
+            section = line[1:-1]
+        elif line and not line.startswith("#") and section == group:
+            name, _, value = line.partition("=")
+            entries[name.strip()] = value.strip()
+    return entries

@@ -1,0 +1,71 @@
+"""What commands load: nothing that they do not need, which would take longer than what they do."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CATALOG = """\
+collections:
+  l/numbers:
+    schema: {type: object, properties: {id: {type: integer}}, required: [id]}
+    key: [/id]
+  l/doubled:
+    schema: {type: object, properties: {id: {type: integer}}, required: [id]}
+    key: [/id]
+    derive:
+      using: {sqlite: {}}
+      transforms: [{name: double, source: l/numbers, shuffle: any, lambda: SELECT 2 * $id AS id;}]
+"""
+SCRIPT = """\
+import sys
+from derive.cli.main import flowctl
+flowctl.main(sys.argv[1:], standalone_mode=False)
+loaded = {"http.client", "importlib.metadata", "numpy", "pandas", "pyarrow", "pyspark", "rich"} & set(sys.modules)
+print(*sorted(loaded), file=sys.stderr)
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("catalog")
+    (folder / "flow.yaml").write_text(CATALOG)
+    loaded_by(folder, "ingest", "--collection", "l/numbers", given='{"id":1}\n{"id":1}\n')
+    return folder
+
+
+def loaded_by(folder: Path, *arguments: str, given: str = "") -> list[str]:
+    """What of all that is heavy one run of `flowctl` loads."""
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        input=given,
+        check=True,
+    )
+    return done.stderr.splitlines()[-1].split()
+
+
+@pytest.mark.parametrize("arguments", [["check"], ["status"], ["collections", "list"], ["json-schema"], ["graph"]])
+def test_who_reads_no_documents_loads_neither_arrow_nor_numpy(folder: Path, arguments: list[str]) -> None:
+    assert loaded_by(folder, *arguments) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["ingest", "--collection", "l/numbers"],
+        ["collections", "read", "--collection", "l/numbers"],
+        ["collections", "read", "--collection", "l/numbers", "--reduce"],
+        ["compact"],
+        ["test"],
+    ],
+)
+def test_documents_need_arrow_and_neither_pandas_nor_spark(folder: Path, arguments: list[str]) -> None:
+    assert loaded_by(folder, *arguments) == ["numpy", "pyarrow"]
