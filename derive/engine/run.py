@@ -6,12 +6,12 @@ Tasks that read one another form a cycle, and go on together.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from derive.engine.inputs import Inputs
-from derive.engine.news import News
+from derive.engine.news import Cycle, Due, News
 from derive.engine.observer import Observer, Silent
 from derive.engine.retries import Retries
 from derive.engine.task import Task
@@ -30,10 +30,13 @@ from derive.storage.compaction import compact
 from derive.storage.roles import Operable
 from derive.storage.task_log import internal
 from derive.time.cycle import feeds_back_in_memory
-from derive.time.frontier import tick_end
+from derive.time.frontier import BEGINNING, tick_end
 from derive.time.positions import offset_of
 
 _HELD_SECONDS = 0.1
+
+_HEALING_SECONDS = 0.1
+"""How often a run looks whether a task that has failed is to be tried again."""
 
 _WORTH_COMPACTING = 32
 """How many small segments in a row a continuous run merges."""
@@ -66,8 +69,8 @@ class Run:
         self._store = store
         self._observer = observer or Silent()
         self.tasks = tasks
-        self.cycles: list[tuple[str, ...]] = []
-        self._absent: dict[tuple[str, ...], tuple[str, ...]] = {}  # who is on a cycle and does not run
+        self.cycles: list[Cycle] = []
+        self._absent: dict[Cycle, tuple[str, ...]] = {}  # who is on a cycle and does not run
         self._stopped = False
         self._retries = retries or Retries()
         self._sealable = [name for name in catalog.collections if name not in catalog.derivations]
@@ -77,24 +80,49 @@ class Run:
             if cycle:
                 self.cycles.append(cycle)
                 self._absent[cycle] = tuple(name for name in members if name not in tasks)
-        self._news = News(store, [task.spec.tick for task in tasks.values()])
+        self._upstream = _upstream(self.cycles, tasks)
+        self._news = News(store, self.cycles, self._find_due)
 
-    def seal(self) -> int:
-        """Seal the sources to the present; returns it."""
-        self._news.look()
-        now = self._store.seal_now(self._sealable)
-        self._news.sealed(now)
-        return now
+    def seal(self, cycles: Collection[Cycle] | None = None) -> int:
+        """Seal the sources to the present, to look at some cycles, or at all; returns it."""
+        self._news.look(self.cycles if cycles is None else cycles)
+        return self._store.seal_now(self._sealable)
 
-    def has_news(self) -> bool:
-        """Whether there may be something to do since `seal` was called last."""
-        return self._news.is_any() or any(
-            task.error and task.error.heals and self._retries.is_due(name) for name, task in self.tasks.items()
-        )
+    def find_news(self) -> list[Cycle]:
+        """The cycles that may have something to do since they looked last, and those whose documents they wait for."""
+        waking = set(self._news.find())
+        for cycle in self.cycles:
+            if any(self._is_to_be_retried(self.tasks[name]) for name in cycle):
+                waking.add(cycle)
+        return [cycle for cycle in self.cycles if any(cycle in self._upstream[reader] for reader in waking)]
 
     def wait(self, seconds: float) -> None:
-        """Wait for so long, or until another process commits something after the sources were sealed last."""
-        self._news.wait(seconds)
+        """Wait until there may be news, but not longer than so many seconds."""
+        is_healing = any(task.error and task.error.heals for task in self.tasks.values())
+        self._news.wait(min(seconds, _HEALING_SECONDS) if is_healing else seconds)
+
+    def _find_due(self, cycle: Cycle) -> Due | None:
+        """When a cycle has something to do, found out without a commit."""
+        due: list[Due] = []
+        for task in (self.tasks[name] for name in cycle):
+            if task.error:
+                continue
+            try:
+                earliest = task.earliest(task.look())
+            except FlowError:  # which the cycle meets, too, when it looks
+                return Due(BEGINNING)
+            if earliest is not None:
+                end = tick_end(earliest, task.spec.tick)
+                due.append(Due(end, is_held=self._is_held(task, end)))
+        return min(due, default=None)
+
+    def _is_held(self, task: Task, end: int) -> bool:
+        """Whether somebody else writes a source of a task who does not let it become final up to an adjusted clock."""
+        for spec in task.spec.inputs:
+            held = None if spec.source in self.tasks else self._store.held(spec.source)
+            if held is not None and held + offset_of(spec, task.spec.tick) < end:
+                return True
+        return False
 
     def renew(self) -> None:
         """Keep the right to write of tasks that have been in a transaction for long."""
@@ -109,7 +137,7 @@ class Run:
                 moved = True
         return moved
 
-    def advance(self, cycle: tuple[str, ...], now: int) -> bool:
+    def advance(self, cycle: Cycle, now: int) -> bool:
         """Run a transaction of each task of a cycle; returns whether documents were processed or time moved.
 
         Threads may run different cycles at the same time.
@@ -123,7 +151,7 @@ class Run:
             EngineLostError: nothing can be run any more.
         """
         tasks = [self.tasks[name] for name in cycle]
-        self._news.rest(cycle, None)
+        self._news.begin(cycle)
         if not all(self._may_run(task) for task in tasks):
             return False
         is_bounded = self._is_bounded(cycle)
@@ -145,10 +173,10 @@ class Run:
             if task.error:
                 return False
         if not moved:
-            self._news.rest(cycle, self._next_due(looks))
+            self._news.rest(cycle, self._next_due(looks), now)
         return moved
 
-    def _is_bounded(self, cycle: tuple[str, ...]) -> bool:
+    def _is_bounded(self, cycle: Cycle) -> bool:
         """Whether what a cycle has yet to process bounds how far its tasks may go."""
         members = (*cycle, *self._absent[cycle])
         first = self.tasks[cycle[0]]
@@ -171,10 +199,13 @@ class Run:
         """Whether a task is well, or its error may have healed by now and has waited its time."""
         if task.error is None:
             return True
-        if not task.error.heals or not self._retries.is_due(task.spec.name):
+        if not self._is_to_be_retried(task):
             return False
         task.error = None
         return True
+
+    def _is_to_be_retried(self, task: Task) -> bool:
+        return task.error is not None and task.error.heals and self._retries.is_due(task.spec.name)
 
     def _transact(self, task: Task, inputs: Inputs, earliest: int, now: int) -> bool:
         name = task.spec.name
@@ -218,7 +249,7 @@ class Run:
         return waiting
 
     def until_idle(
-        self, step: Callable[[], bool] | None = None, sleep: Callable[[float], None] = time.sleep
+        self, step: Callable[[], bool] | None = None, sleep: Callable[[float], None] | None = None
     ) -> list[Waiting]:
         """Run until everything ingested before now is processed, and what it caused by feedback.
 
@@ -227,13 +258,14 @@ class Run:
 
         Args:
             step: runs every task as far as it goes, and returns whether anything moved; None for one after the other.
-            sleep: waits so many seconds.
+            sleep: waits so many seconds; None for as long, unless there is something to do before.
 
         Returns:
             What still waits, for a read delay or for such a task.
         """
         start = self._store.timeline.read()
         while True:
+            call = self._store.changes.call()
             moved = (step or self.step)()
             waiting = self.waiting()
             if not moved:
@@ -244,9 +276,11 @@ class Run:
             due = min(tick_end(documents.due, self.tasks[documents.task].spec.tick) for documents in soon)
             pause = (due - self._store.timeline.present()) / 1e6
             if pause > 0:
-                sleep(min(pause, 1.0))
-            elif not moved:
-                sleep(_HELD_SECONDS)  # somebody ingests, or a tick has ended just now
+                (sleep or time.sleep)(min(pause, 1.0))
+            elif not moved and sleep:
+                sleep(_HELD_SECONDS)
+            elif not moved:  # somebody ingests, or a tick has ended just now
+                self._store.changes.wait_for_call(call, _HELD_SECONDS)
 
     def _tell_behind(self, waiting: list[Waiting]) -> list[Waiting]:
         """Say of documents which task they wait for, where that is one that does not go on by itself."""
@@ -290,3 +324,19 @@ class Run:
         """Give up the right to write."""
         for task in self.tasks.values():
             task.release()
+
+
+def _upstream(cycles: Sequence[Cycle], tasks: Mapping[str, Task]) -> dict[Cycle, set[Cycle]]:
+    """For each cycle, it and those from which it has its documents, by whatever way.
+
+    Args:
+        cycles: sources before readers.
+        tasks: those of the cycles, by name.
+    """
+    cycle_of = {name: cycle for cycle in cycles for name in cycle}
+    upstream: dict[Cycle, set[Cycle]] = {}
+    for cycle in cycles:
+        sources = {source for name in cycle for source in tasks[name].spec.sources}
+        read = {cycle_of[source] for source in sources if source in cycle_of} - {cycle}
+        upstream[cycle] = {cycle}.union(*(upstream[source] for source in read))
+    return upstream

@@ -7,8 +7,10 @@ how documents fall into transactions and nothing else (law L1).
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from types import TracebackType
 
+from derive.engine.news import Cycle
 from derive.engine.run import Run
 from derive.storage.metadata.capability import RENEW_SECONDS
 
@@ -57,28 +59,32 @@ class Scheduler:
         for thread in self._threads:
             thread.join(_PATIENCE)
 
-    def look(self) -> None:
-        """Seal, and let every cycle that is at rest see whether there is work.
+    def look(self, cycles: Sequence[Cycle] | None = None) -> None:
+        """Seal, and let cycles see whether there is work once they are at rest.
+
+        Args:
+            cycles: which; None for all.
 
         Raises:
             FencedError: another run has taken over.
         """
-        now = self._run.seal()
+        now = self._run.seal(cycles)
         with self._changed:
             if self._error:
                 raise self._error
             self._now = now
-            self._due.update(range(len(self._threads)))
+            self._due.update(self._run.cycles.index(cycle) for cycle in (cycles or self._run.cycles))
             self._changed.notify_all()
 
     def watch(self) -> None:
-        """Look, if there may be anything to see since the last time.
+        """Let those cycles look for which there may be anything to see since the last time.
 
         Raises:
             FencedError: another run has taken over.
         """
-        if self._run.has_news():
-            self.look()
+        cycles = self._run.find_news()
+        if cycles:
+            self.look(cycles)
         with self._changed:
             if self._error:
                 raise self._error

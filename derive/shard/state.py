@@ -199,8 +199,8 @@ def _owned(folder: Path, attempt: Attempt) -> Iterator[None]:
             raise _superseded(folder.parent)
         if _newest(descriptor) > attempt:
             raise OutdatedError(f"a newer attempt at the state in {folder} has begun")
+        # It need not be durable: no attempt outlives a loss of power, and other machines see it once the lock is free.
         os.pwrite(descriptor, orjson.dumps(attempt.to_json()).ljust(_NOTE_BYTES), 0)
-        os.fsync(descriptor)
         yield
 
 

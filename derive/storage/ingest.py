@@ -109,17 +109,20 @@ class Ingestion:
         store, collection = self._store, self._spec.name
         capability = store.acquire_write(collection, history=self._get_clock is not None)
         writer = SegmentWriter(store.root, self._spec, f"{INGESTED}{capability.id}")
+        is_history, is_done = self._get_clock is not None, False
         try:
             with translated(store.root), store.renewed(capability, self._renew_seconds):
                 last = self._write(name, lines, writer, capability)
                 segments = writer.close()
             if segments:
-                store.update_and_downgrade(capability, segments, last + 1, ascending=self._get_clock is not None)
+                store.update_and_downgrade(capability, segments, last + 1, ascending=is_history, is_last=True)
+                is_done = True
         except BaseException:
             writer.abort()
             raise
         finally:
-            store.drop(capability)
+            if not is_done:
+                store.drop(capability)
         return sum(segment.documents for segment in segments)
 
     def _write(self, name: str, lines: Iterable[Line], writer: SegmentWriter, capability: WriteCapability) -> int:

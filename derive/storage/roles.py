@@ -81,7 +81,13 @@ class Writable(Folder, Protocol):
         """Renew a lease to ingest for as long as the block takes."""
 
     def update_and_downgrade(
-        self, capability: WriteCapability, segments: Sequence[Segment], frontier: int, *, ascending: bool = False
+        self,
+        capability: WriteCapability,
+        segments: Sequence[Segment],
+        frontier: int,
+        *,
+        ascending: bool = False,
+        is_last: bool = False,
     ) -> WriteCapability:
         """Add segments and move the capability's frontier up."""
 
@@ -127,6 +133,9 @@ class Sealable(Folder, Protocol):
 
     def seal_now(self, names: Sequence[str]) -> int:
         """Read the present, and advance collections to it."""
+
+    def held(self, name: str) -> int | None:
+        """The clock that the `upper` of a collection does not pass."""
 
     def renew_tasks(self) -> None:
         """Extend the leases of all tasks that this process runs."""

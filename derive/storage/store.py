@@ -2,7 +2,7 @@
 
 The verbs are the formalism's: `create`, `acquire_…`, `update_and_downgrade`, `subscribe_at`; with `seal`, an update
 without updates, and `commit_task`, which updates collections and moves a task on. Each is one transaction of the
-metadata database, durable when it returns.
+metadata database, durable when it returns, unless it says when it is.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from derive.storage.metadata.capability import (
     is_live,
     lease_run,
     lease_write,
+    least_write_frontier,
     renew_runs,
     require_run,
     require_write,
@@ -171,8 +172,11 @@ class Store:
             return self._seal(db, names, frontier)
 
     def seal_now(self, names: Sequence[str]) -> int:
-        """Read the present, and advance collections to it as far as live write capabilities allow; in one commit."""
-        with self._metadata.transaction() as db:
+        """Read the present, and advance collections to it as far as live write capabilities allow; in one commit.
+
+        It is durable once any later commit is: nothing that lasts is built on it before.
+        """
+        with self._metadata.transaction(synced=False) as db:
             now = self.timeline.pass_now(db)
             self._seal(db, names, now)
         return now
@@ -182,6 +186,11 @@ class Store:
         renew_runs(db)
         drop_ended(db)
         return {name: advance_upper(db, name, frontier) for name in names}
+
+    def held(self, name: str) -> int | None:
+        """The clock that the `upper` of a collection does not pass, as somebody writes it; None if nobody does."""
+        with self._metadata.snapshot() as db:
+            return least_write_frontier(db, name)
 
     # Ingesting
 
@@ -195,7 +204,7 @@ class Store:
         Raises:
             FrontierError: all of the collection that is before some later time than the present is final.
         """
-        with self._metadata.transaction() as db:
+        with self._metadata.transaction(synced=False) as db:  # a loss of power ends it anyway
             upper = upper_of(db, name)
             now = upper if history else self.timeline.advance(db)
             if upper > now:
@@ -210,7 +219,13 @@ class Store:
         return renewed(self._metadata.path, capability.id, every)
 
     def update_and_downgrade(
-        self, capability: WriteCapability, segments: Sequence[Segment], frontier: int, *, ascending: bool = False
+        self,
+        capability: WriteCapability,
+        segments: Sequence[Segment],
+        frontier: int,
+        *,
+        ascending: bool = False,
+        is_last: bool = False,
     ) -> WriteCapability:
         """Add segments and move the capability's frontier up, which lets `upper` follow; all in one commit.
 
@@ -219,6 +234,7 @@ class Store:
             segments: durable files.
             frontier: the new frontier; above every clock in `segments`.
             ascending: require that no document stored so far is as late as these.
+            is_last: give the capability back with that.
 
         Returns:
             The capability at its new frontier.
@@ -228,18 +244,20 @@ class Store:
             FrontierError: a clock is out of bounds.
         """
         name = capability.collection
-        with self._metadata.transaction() as db:
+        with self._metadata.transaction(calls=True) as db:
             require_write(db, capability)
             _insert(db, CollectionUpdate(name, segments, frontier), capability.frontier, ascending=ascending)
             downgrade_write(db, capability, frontier)
             advance_upper(db, name, frontier)
             if ascending:  # the last of these may be a little beyond the present, and what comes now is later
                 assign_up_to(db, frontier - 1)
+            if is_last:
+                drop(db, capability.id)
         return replace(capability, frontier=frontier)
 
     def drop(self, capability: WriteCapability) -> None:
         """Give a capability back; `upper` is no longer held by it."""
-        with self._metadata.transaction() as db:
+        with self._metadata.transaction(calls=True, synced=False) as db:
             drop(db, capability.id)
 
     # Tasks
@@ -260,7 +278,7 @@ class Store:
         Returns:
             The right, and what is known of the task: whoever ran it may have committed until just now.
         """
-        with self._metadata.transaction() as db:
+        with self._metadata.transaction(calls=True) as db:
             epoch = begin_epoch(db, name, shards)
             capability = lease_run(db, name, epoch, {output: upper_of(db, output) for output in outputs})
             state = read_task(db, name)
@@ -280,11 +298,14 @@ class Store:
         Returns:
             The capability at its new frontiers.
 
+        Where only time moves, it is durable once any later commit is.
+
         Raises:
             FencedError: the capability is no longer valid.
             FrontierError: a clock is out of bounds, or a transform would step back.
         """
-        with self._metadata.transaction() as db:
+        is_more = commit is None or bool(commit.shards) or any(update.segments for update in updates)
+        with self._metadata.transaction(calls=is_more, synced=is_more) as db:
             require_run(db, capability, [update.collection for update in updates])
             for update in updates:
                 _insert(db, update, capability.frontiers[update.collection])
@@ -297,12 +318,12 @@ class Store:
 
     def renew_tasks(self) -> None:
         """Extend the leases of all tasks that this process runs."""
-        with self._metadata.transaction() as db:
+        with self._metadata.transaction(synced=False) as db:
             renew_runs(db)
 
     def release_task(self, capability: TaskCapability) -> None:
         """Give up the right to run a task, unless it was superseded; no `upper` is held by it any more."""
-        with self._metadata.transaction() as db:
+        with self._metadata.transaction(calls=True) as db:
             if is_live(db, capability.id):
                 drop_run(db, capability.task)
 
@@ -321,7 +342,7 @@ class Store:
 
         They need their sources from the beginning again, or what is known of it.
         """
-        with self._metadata.transaction() as db:
+        with self._metadata.transaction(calls=True) as db:
             for name in names:
                 empty_collection(db, name)
                 forget_task(db, name)

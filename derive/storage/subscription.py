@@ -57,6 +57,7 @@ def subscribe_at(
             if upper <= frontier:
                 _wait(store, mark, is_idle)
                 continue
+            store.changes.settle()
             read = read_between(store, spec, options.selector, frontier, upper)
             try:
                 yield from read_sorted(store.root, [read])

@@ -62,8 +62,11 @@ class Timeline:
         self.wall = wall
 
     def assign(self, count: int) -> int:
-        """Assign `count` consecutive clocks to new documents; returns the first."""
-        with self._metadata.transaction() as db:
+        """Assign `count` consecutive clocks to new documents; returns the first.
+
+        It is durable once any later commit is, as that of the documents.
+        """
+        with self._metadata.transaction(synced=False) as db:
             first = self.advance(db)
             assign_up_to(db, first + count - 1)
         return first

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,10 +14,11 @@ from conftest import World, write_catalog
 
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
-from derive.engine.news import IDLE
+from derive.engine.news import IDLE, Cycle
 from derive.engine.opening import open_run
 from derive.engine.scheduler import Scheduler
 from derive.errors import FencedError
+from derive.storage.ingest import Ingestion
 from derive.storage.store import Store
 
 SCHEMA = "{type: object, required: [id], properties: {id: {type: integer}}}"
@@ -58,13 +60,14 @@ class Life:
 
     folder: Path
     watches: bool
+    tasks: Sequence[str] | None = None
     wall: int = BASE
     looks: list[int] = field(default_factory=list)
     commits: list[int] = field(default_factory=list)
     seen: list[list[int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.folder.mkdir()
+        self.folder.mkdir(exist_ok=True)
         catalog = load(write_catalog(self.folder, CATALOG))
         self.other = World(self.folder / "data", catalog, wall=self.wall)
         self.store = Store(
@@ -73,21 +76,23 @@ class Life:
             durable=False,
             elapsed=lambda: ("this", self.wall - BASE),
         )
-        self.run = open_run(catalog, self.store, InProcessExecutor(), shards=1)
+        self.run = open_run(catalog, self.store, InProcessExecutor(), tasks=self.tasks, shards=1)
         self.reader = apsw.Connection(str(self.folder / "data" / "metadata.db"))
         self.version = 0
 
     def poll(self, seconds: float) -> None:
-        for _ in range(round(seconds * SECOND / POLL)):
-            self.wall += POLL
-            if not self.watches or self.run.has_news():
-                self.looks.append(self.wall - BASE)
-                self.run.step()
-            version = self.reader.execute("PRAGMA data_version").get
-            if version != self.version:
-                self.version = version
-                self.commits.append(self.wall - BASE)
-            self.seen.append([self.documents(name) for name in DERIVED])
+        poll([self], seconds)
+
+    def turn(self) -> None:
+        self.wall += POLL
+        if not self.watches or self.run.find_news():
+            self.looks.append(self.wall - BASE)
+            self.run.step()
+        version = self.reader.execute("PRAGMA data_version").get
+        if version != self.version:
+            self.version = version
+            self.commits.append(self.wall - BASE)
+        self.seen.append([self.documents(name) for name in DERIVED])
 
     def ingest(self, collection: str, number: int) -> None:
         self.other.wall = self.wall
@@ -106,6 +111,13 @@ class Life:
         self.run.close()
         self.store.close()
         self.other.store.close()
+
+
+def poll(lives: Sequence[Life], seconds: float) -> None:
+    """Let time pass for runs that live at the same time."""
+    for _ in range(round(seconds * SECOND / POLL)):
+        for life in lives:
+            life.turn()
 
 
 @pytest.fixture
@@ -169,5 +181,87 @@ def test_a_scheduler_that_watches_says_that_another_run_has_taken_over(lives: tu
         with pytest.raises(FencedError, match="another flowctl has taken over"):
             for _ in range(1_000):
                 scheduler.watch()
+                watching.wall += 10_000
                 threading.Event().wait(0.01)
     newer.close()
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[tuple[Life, Life]]:
+    """Two runs of one data folder, of which the second reads what the first derives."""
+    first = Life(tmp_path / "one", watches=True, tasks=["n/copies"])
+    second = Life(tmp_path / "one", watches=True, tasks=["n/both", "n/late"])
+    yield first, second
+    first.close()
+    second.close()
+
+
+def test_two_idle_runs_leave_one_another_alone(pair: tuple[Life, Life]) -> None:
+    pair[0].ingest("n/left", 1)
+    poll(pair, 12)
+    for life in pair:
+        life.looks.clear()
+    poll(pair, 60)
+
+    assert [len(life.looks) for life in pair] == [12, 12]
+
+
+def test_a_run_lets_time_move_on_when_another_one_waits_for_that(pair: tuple[Life, Life]) -> None:
+    _, second = pair
+    poll(pair, 6.4)
+    second.ingest("n/right", 1)
+    poll(pair, 1.5)
+    assert second.documents("n/both") == 0
+
+    poll(pair, 0.5)  # a tick of two seconds has ended, for both of them
+
+    assert second.outcome()["n/both"] == ['6400000: {"id":1}']
+
+
+def test_documents_of_another_run_are_read_when_their_tick_ends(pair: tuple[Life, Life]) -> None:
+    first, second = pair
+    poll(pair, 8.4)
+    first.ingest("n/left", 1)
+    poll(pair, 0.8)
+    assert second.outcome()["n/copies"] == ['8400000: {"id":1}']
+    poll(pair, 1.2)
+    assert second.outcome()["n/both"] == ['8400000: {"id":1}']
+
+
+def test_a_scheduler_looks_only_where_there_is_something(lives: tuple[Life, Life]) -> None:
+    watching, _ = lives
+    looked: list[Sequence[Cycle]] = []
+
+    class Noting(Scheduler):
+        def look(self, cycles: Sequence[Cycle] | None = None) -> None:
+            looked.append(cycles or self._run.cycles)
+            super().look(cycles)
+
+    with Noting(watching.run, threads=1) as scheduler:
+        scheduler.watch()
+        watching.wall = BASE + 1_950_000
+        watching.ingest("n/right", 1)
+        scheduler.watch()
+        watching.wall = BASE + 2_000_000
+        scheduler.watch()
+
+    assert looked == [watching.run.cycles, [("n/copies",), ("n/both",)]]
+
+
+def test_a_scheduler_wakes_when_a_tick_ends(tmp_path: Path) -> None:
+    catalog = load(write_catalog(tmp_path, CATALOG))
+    world = World(tmp_path / "data", catalog)
+    store = Store(tmp_path / "data", durable=False)
+    run = open_run(catalog, store, InProcessExecutor(), shards=1)
+    ingesting = Store(tmp_path / "data", durable=False)
+    begun = time.monotonic()
+    with Scheduler(run, threads=1) as scheduler:
+        for number in range(3):
+            Ingestion(ingesting, catalog.collections["n/left"]).load("test", [(1, {"id": number})])
+            while len(world.rows("n/copies")) <= number:
+                scheduler.watch()
+                run.wait(60)
+                assert time.monotonic() - begun < 60
+    run.close()
+    for opened in (store, ingesting, world.store):
+        opened.close()

@@ -1,17 +1,27 @@
-"""Whoever waits for a commit is told: at once by this store, and soon by another one."""
+"""Whoever waits for a commit is told, by this store and by others, and no call is lost."""
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from conftest import World
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typing_extensions import override
 
 from derive.protocol.specs import CatalogSpec
 from derive.storage.contents import ReadOptions
+from derive.storage.ingest import Ingestion
+from derive.storage.metadata.bell import Bell
 from derive.storage.store import Store
 from derive.storage.subscription import subscribe_at
 
@@ -25,12 +35,35 @@ NAME = "c/events"
 LONG = 60.0
 """Seconds that no test is meant to take."""
 
+ANSWERS = """
+import sys
+from pathlib import Path
+from derive.storage.store import Store
+
+store = Store(Path(sys.argv[1]), durable=False)
+call = store.changes.call()
+for _ in range(int(sys.argv[2])):
+    store.reset([])
+    assert store.changes.wait_for_call(call, 60)
+    call = store.changes.call()
+"""
+"""Calls, and calls again whenever it was called."""
+
 
 @pytest.fixture
 def world(catalog_of: Callable[..., CatalogSpec], tmp_path: Path) -> World:
     world = World(tmp_path / "data", catalog_of(CATALOG), wall=1_000_000)
     world.store.create(world.catalog.collections[NAME])
     return world
+
+
+class Unheard(Bell):
+    """A bell where the kernel does not tell who touches files."""
+
+    @override
+    @contextmanager
+    def listener(self) -> Iterator[None]:
+        yield None
 
 
 def another(world: World) -> Store:
@@ -62,13 +95,84 @@ def test_what_was_committed_since_the_mark_is_not_waited_for(world: World) -> No
     assert not world.store.changes.wait(world.store.changes.mark(), 0)
 
 
-def test_a_run_waits_for_others_only(world: World) -> None:
-    mark = world.store.changes.mark()
+def test_a_run_is_called_by_what_others_commit_that_it_may_have_to_read(world: World) -> None:
+    call = world.store.changes.call()
+    spec, other = world.catalog.collections[NAME], another(world)
 
-    world.store.seal([NAME], 2_000_000)
-    assert not world.store.changes.wait(mark, 0, own=False)
-    another(world).seal([NAME], 3_000_000)
-    assert world.store.changes.wait(mark, LONG, own=False)
+    other.seal_now([NAME])
+    other.drop(world.store.acquire_write(NAME))  # which is a call: somebody may have waited for that
+    call = world.store.changes.call()
+    world.ingest(NAME, [{"id": 1}], None)
+    other.seal_now([NAME])
+    other.renew_tasks()
+    assert not world.store.changes.wait_for_call(call, 0)
+
+    Ingestion(other, spec).load("test", [(1, {"id": 2})])
+    assert world.store.changes.wait_for_call(call, LONG)
+    assert world.store.changes.call() == (call.others + 1, call.own)
+
+
+@settings(max_examples=40)
+@given(steps=st.lists(st.sampled_from(["own", "other", "quiet", "nudge", "look"]), max_size=30))
+def test_no_call_is_lost_whenever_it_comes(steps: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        stores = [Store(Path(folder), wall=lambda: 1_000_000, durable=False) for _ in range(2)]
+        changes, is_called = stores[0].changes, False
+        call = changes.call()
+        for step in steps:
+            if step == "look":
+                assert changes.wait_for_call(call, 0) is is_called
+                call, is_called = changes.call(), False
+            elif step == "nudge":
+                changes.nudge()
+            elif step == "quiet":
+                stores[1].seal_now([])
+            else:
+                stores[step == "other"].reset([])
+            is_called |= step in ("nudge", "other")
+        assert changes.wait_for_call(call, 0) is is_called
+        for store in stores:
+            store.close()
+
+
+@pytest.mark.parametrize("hears", [True, False])
+def test_processes_that_answer_one_another_are_all_heard(world: World, *, hears: bool) -> None:
+    rounds, changes = 100, world.store.changes
+    if not hears:
+        world.store._metadata.bell = Unheard(world.root / "metadata.db")
+    before = sorted(path.name for path in world.root.iterdir())
+    call = changes.call()
+    answering = subprocess.Popen([sys.executable, "-c", ANSWERS, str(world.root), str(rounds)])
+    try:
+        begun = time.monotonic()
+        for _ in range(rounds):
+            assert changes.wait_for_call(call, LONG)
+            call = changes.call()
+            world.store.reset([])
+        assert time.monotonic() - begun < LONG  # a call that is not heard costs a second
+        answering.send_signal(signal.SIGKILL)
+    finally:
+        answering.kill()
+        answering.wait()
+
+    assert sorted(path.name for path in world.root.iterdir()) == before
+
+
+def test_threads_that_wait_at_the_same_time_are_all_called(world: World) -> None:
+    call = world.store.changes.call()
+    told: list[bool] = []
+
+    def wait() -> None:
+        told.append(world.store.changes.wait_for_call(call, LONG))
+
+    waiting = [threading.Thread(target=wait) for _ in range(4)]
+    for thread in waiting:
+        thread.start()
+    another(world).reset([])
+    for thread in waiting:
+        thread.join(LONG)
+
+    assert told == [True] * 4
 
 
 def test_a_reader_without_a_data_folder_waits_in_vain(tmp_path: Path) -> None:
@@ -94,12 +198,3 @@ def test_a_subscription_looks_again_when_another_process_commits_and_not_before(
 
     assert texts == ['{"id":1}', '{"id":2}']
     assert idle == ["idle", "idle"]
-
-
-def test_who_must_rest_is_not_told_before(world: World) -> None:
-    mark = world.store.changes.mark()
-    world.store.seal([NAME], 2_000_000)
-
-    begun = time.monotonic()
-    assert world.store.changes.wait(mark, LONG, least=0.05)
-    assert time.monotonic() - begun >= 0.05

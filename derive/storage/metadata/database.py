@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -18,7 +18,9 @@ import apsw
 from derive.errors import StorageError
 from derive.failpoint import reach
 from derive.storage.disk_errors import translated
+from derive.storage.durable import sync
 from derive.storage.layout import move_former
+from derive.storage.metadata.bell import Bell
 
 FORMAT = 7
 """Version of the tables below, and of the files of segments."""
@@ -154,6 +156,9 @@ _SHARED_FOLDERS = 4
 Access: TypeAlias = Literal["write", "read", "none"]
 """What can be done with a database."""
 
+_MOST_CALLS = 1 << 31
+"""Where the count of calls begins anew: SQLite keeps it as an integer of 32 bits."""
+
 _LOG_BYTES = 8 << 20
 """To what the log is cut when it begins anew; when nobody uses the database any more it is empty."""
 
@@ -185,7 +190,8 @@ class Metadata:
     Attributes:
         can_write: whether anything can be kept in it.
         guard: as above.
-        commits: how many there were on this connection.
+        told: counts what was told to those who wait in this process, commits above all.
+        bell: rings when something is committed that others wait for.
     """
 
     def __init__(
@@ -200,9 +206,13 @@ class Metadata:
         self.path = path
         self.can_write = access == "write"
         self.guard = guard
-        self.commits = 0
+        self.told = 0
+        self.bell = Bell(path)
+        self._own_calls = 0
+        self._durable = durable
+        self._synced = True
         self._turn = threading.RLock()
-        self._committed = threading.Condition()
+        self._telling = threading.Condition()
         with _of_flowctl(path):
             self._db = (
                 _connect_to_read(path)
@@ -241,13 +251,27 @@ class Metadata:
                 db.execute("UPDATE format SET version = ?", (version + 1,))
 
     @contextmanager
-    def transaction(self) -> Iterator[apsw.Connection]:
-        """A write transaction: what it holds commits as one when the block ends, or not at all."""
+    def transaction(self, *, calls: bool = False, synced: bool = True) -> Iterator[apsw.Connection]:
+        """A write transaction: what it holds commits as one when the block ends, or not at all.
+
+        Commits reach the disk in their order. So one that is not synced is durable once a later one is, of whatever
+        process, and is lost in a loss of power only together with all that was built on it.
+
+        Args:
+            calls: tell those who wait in other processes that there may be something to do.
+            synced: wait for the disk.
+        """
         with self._turn, _of_flowctl(self.path):
             self.guard()
+            if self._durable and synced != self._synced:
+                self._db.execute(f"PRAGMA synchronous={'FULL' if synced else 'NORMAL'}")
+                self._synced = synced
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield self._db
+                if calls:
+                    count: int = self._db.execute("PRAGMA user_version").get
+                    self._db.execute(f"PRAGMA user_version={(count + 1) % _MOST_CALLS}")
             except BaseException:
                 if self._db.in_transaction:  # some errors of SQLite have ended it
                     self._db.execute("ROLLBACK")
@@ -260,9 +284,8 @@ class Metadata:
                     self._db.execute("ROLLBACK")
                 raise
             reach("metadata.committed")
-        with self._committed:
-            self.commits += 1
-            self._committed.notify_all()
+            self._own_calls += calls
+        self.tell(others=calls)
 
     @contextmanager
     def snapshot(self) -> Iterator[apsw.Connection]:
@@ -282,13 +305,39 @@ class Metadata:
             version: int = self._db.execute("PRAGMA data_version").get
         return version
 
-    def wait(self, commits: int, seconds: float) -> None:
-        """Wait until there are other than so many commits on this connection, or so long."""
-        with self._committed:
-            self._committed.wait_for(lambda: self.commits != commits, seconds)
+    def calls(self) -> int:
+        """How often others have called so far, counted from somewhere; costs microseconds."""
+        with self._turn, _of_flowctl(self.path):
+            count: int = self._db.execute("PRAGMA user_version").get
+            return (count - self._own_calls) % _MOST_CALLS
+
+    def call(self) -> None:
+        """Tell those who wait in other processes to look."""
+        with self.transaction(calls=True, synced=False):
+            pass
+
+    def settle(self) -> None:
+        """Wait until all that was committed so far is on the disk."""
+        if self._durable:
+            with _of_flowctl(self.path), suppress(FileNotFoundError):
+                sync(Path(f"{self.path}-wal"))
+
+    def tell(self, *, others: bool) -> None:
+        """Tell those who wait in this process, and others, too, to look."""
+        with self._telling:
+            self.told += 1
+            self._telling.notify_all()
+        if others:
+            self.bell.ring()
+
+    def wait(self, told: int, seconds: float) -> None:
+        """Wait until those in this process were told another number of times, or so long."""
+        with self._telling:
+            self._telling.wait_for(lambda: self.told != told, seconds)
 
     def close(self) -> None:
         """Close the connection."""
+        self.bell.close()
         self._db.close()
 
 

@@ -1,0 +1,100 @@
+"""The bell of a data folder is heard by whoever listens, and by whoever begins to in time."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from derive.storage.metadata.bell import WRITTEN, Bell, Listener
+
+LONG = 60.0
+"""Seconds that no test is meant to take."""
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells who touches files")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    file = tmp_path / "metadata.db"
+    file.touch()
+    return file
+
+
+def listens(listener: Listener, seconds: float) -> float:
+    begun = time.monotonic()
+    listener.listen(seconds)
+    return time.monotonic() - begun
+
+
+def test_it_is_heard_by_whoever_listens_and_by_nobody_who_has_forgotten_it(file: Path) -> None:
+    bell = Bell(file)
+    with bell.listener() as one, bell.listener() as other:
+        assert one is not None
+        assert other is not None
+        bell.ring()
+        bell.ring()
+        one.forget()
+        assert listens(one, 0.05) >= 0.05
+        assert listens(other, LONG) < LONG
+        threading.Timer(0.05, Bell(file).ring).start()
+        assert listens(one, LONG) < LONG
+    bell.close()
+
+
+def test_what_was_rung_while_nobody_listened_is_heard(file: Path) -> None:
+    bell = Bell(file)
+    with bell.listener() as first:
+        assert first is not None
+    bell.ring()
+    with bell.listener() as again:
+        assert again is first
+        assert listens(again, LONG) < LONG
+    bell.close()
+
+
+def test_writing_does_not_ring(file: Path) -> None:
+    bell = Bell(file)
+    with bell.listener() as listener, file.open("ab") as stream:
+        assert listener is not None
+        stream.write(b"content")
+        stream.flush()
+        assert listens(listener, 0.05) >= 0.05
+    bell.close()
+
+
+def test_nothing_stays_open(file: Path) -> None:
+    before = os.listdir("/proc/self/fd")
+    bell = Bell(file)
+    with bell.listener(), bell.listener():
+        assert len(os.listdir("/proc/self/fd")) > len(before)
+    bell.close()
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_where_nothing_can_be_watched_nobody_hears_and_nothing_fails(tmp_path: Path) -> None:
+    bell = Bell(tmp_path / "nowhere")
+    bell.ring()
+    with bell.listener() as listener:
+        assert listener is None
+    bell.close()
+
+
+def test_a_folder_tells_what_is_written_in_it(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    listener = Listener([tmp_path], WRITTEN)
+    log.write_text("one")
+    assert listens(listener, LONG) < LONG
+    listener.forget()
+    assert listens(listener, 0.05) >= 0.05
+    with log.open("a") as stream:
+        stream.write("two")
+    assert listens(listener, LONG) < LONG
+    listener.forget()
+    log.rename(tmp_path / "log.1")
+    assert listens(listener, LONG) < LONG
+    listener.close()
