@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from derive.protocol.limits import LambdaLimits
     from derive.spark.executor import SparkExecutor
 
-_POLL_SECONDS = 0.1
-_TIDY_SECONDS = 60.0
+_LOOK_SECONDS = 1.0
 _HEAL_SECONDS = 10.0
 _CLUSTER_CORES = 1024
 
@@ -158,23 +157,22 @@ def _settings(conf: tuple[str, ...]) -> dict[str, str]:
 
 def _forever(run: Run, scheduler: Scheduler) -> None:
     from derive.cli.console import note, print_error
+    from derive.engine.tidying import Tidying
     from derive.errors import FlowError
 
     tasks = len(run.tasks)
     note(f"running {tasks} derivation{'' if tasks == 1 else 's'}; stop with Ctrl-C")
-    tidied = time.monotonic()
-    while True:
-        try:
-            scheduler.watch()
-            if time.monotonic() - tidied > _TIDY_SECONDS:
-                run.tidy()
-                tidied = time.monotonic()
-            run.wait(_POLL_SECONDS)
-        except FlowError as error:
-            if not error.heals:
-                raise
-            print_error(error)
-            time.sleep(_HEAL_SECONDS)
+    with Tidying(run.tidy) as tidying:
+        while True:
+            try:
+                scheduler.watch()
+                tidying.check()
+                run.wait(_LOOK_SECONDS)
+            except FlowError as error:
+                if not error.heals:
+                    raise
+                print_error(error)
+                time.sleep(_HEAL_SECONDS)
 
 
 def _tell_new(run: Run) -> None:

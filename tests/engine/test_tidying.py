@@ -1,0 +1,41 @@
+"""A run that goes on tidies beside its transactions, and what goes wrong with that is told."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import pytest
+
+from derive.engine.tidying import Tidying
+from derive.errors import StorageError
+
+LONG = 60.0
+"""Seconds that no test is meant to take."""
+
+
+def test_it_tidies_again_and_again_beside_whoever_is_at_work() -> None:
+    times = threading.Semaphore(0)
+    interval = sys.getswitchinterval()
+    with Tidying(times.release, every=0.001) as tidying:
+        for _ in range(3):
+            assert times.acquire(timeout=LONG)
+        tidying.check()
+
+    assert sys.getswitchinterval() == interval
+
+
+def test_what_goes_wrong_is_raised_once_and_does_not_end_it() -> None:
+    tidied, failed = threading.Semaphore(0), threading.Event()
+
+    def tidy() -> None:
+        if not failed.is_set():
+            failed.set()
+            raise StorageError("the disk is broken")
+        tidied.release()
+
+    with Tidying(tidy, every=0.001) as tidying:
+        assert tidied.acquire(timeout=LONG)
+        with pytest.raises(StorageError, match="the disk is broken"):
+            tidying.check()
+        tidying.check()
