@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,8 +13,6 @@ from derive.cli.options import catalog_options, clock_of, output_option, stored_
 
 if TYPE_CHECKING:
     from derive.storage.task_log import Entry, LogReader
-
-_POLL_SECONDS = 0.2
 
 
 @click.command()
@@ -52,7 +49,7 @@ def command(
     """
     from derive.catalog import load
     from derive.document.clock import format_rfc3339
-    from derive.storage.task_log import LEVELS, LogReader
+    from derive.storage.task_log import LEVELS, LogChanges, LogReader
 
     catalog = load(source)
     names = [catalog.find_derivation(task).name for task in tasks] or list(catalog.derivations)
@@ -65,9 +62,11 @@ def command(
         readers = [stack.enter_context(closing(LogReader(folder, name))) for name in names]
         entries = _read(readers, shown, earliest)
         _show(entries[-tail:] if tail else [] if tail == 0 else entries, as_json=as_json)
+        changes = LogChanges(folder, names)
         while follow:
-            time.sleep(_POLL_SECONDS)
+            changes.begin()
             _show(_read(readers, shown, earliest), as_json=as_json)
+            changes.wait()
 
 
 def _read(readers: list[LogReader], levels: tuple[str, ...], begin: str) -> list[Entry]:

@@ -9,7 +9,7 @@ import fcntl
 import os
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, get_args
@@ -20,6 +20,7 @@ from derive.document.clock import format_rfc3339
 from derive.errors import FlowError, InternalError
 from derive.protocol.derive import Level
 from derive.storage.layout import own_path
+from derive.storage.metadata.bell import WRITTEN, Listener
 
 LEVELS: tuple[Level, ...] = get_args(Level)
 """From the least to the most important."""
@@ -31,6 +32,9 @@ MOST_BYTES = 16 << 20
 """How large a log's file grows before another one begins."""
 
 _MOST_CHARACTERS = 10_000
+
+_LOOK_SECONDS, _LISTEN_SECONDS = 0.2, 1.0
+"""How often to look at logs, where it is not told that they have grown, and where it is."""
 
 
 def log_file(root: Path, task: str) -> Path:
@@ -129,6 +133,33 @@ class LogReader:
                 return
             with suppress(orjson.JSONDecodeError):  # cut short by a crash
                 yield orjson.loads(line)
+
+
+class LogChanges:
+    """Tells when something may have been added to logs.
+
+    Args:
+        root: the data folder.
+        tasks: whose logs.
+    """
+
+    def __init__(self, root: Path, tasks: Iterable[str]) -> None:
+        self._folders = {log_file(root, task).parent for task in tasks}
+        self._listener: Listener | None = None
+
+    def begin(self) -> None:
+        """Be about to read: what is added from here on ends the next wait."""
+        if self._listener is not None:
+            self._listener.forget()
+
+    def wait(self) -> None:
+        """Wait until something may have been added since `begin`."""
+        if self._listener is not None:
+            self._listener.listen(_LISTEN_SECONDS)
+            return
+        time.sleep(_LOOK_SECONDS)
+        with suppress(OSError):  # there are no logs yet, or nothing can be watched here
+            self._listener = Listener(self._folders, WRITTEN)
 
 
 def internal(root: Path, task: str, error: Exception) -> FlowError:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import closing
 from pathlib import Path
 
-from derive.storage.task_log import Entry, LogReader, TaskLog, log_file, recent_entries
+from derive.storage.task_log import Entry, LogChanges, LogReader, TaskLog, log_file, recent_entries
 
 TASK = "acme/b c"
 
@@ -104,3 +105,16 @@ def test_recent_entries_are_the_last_ones(tmp_path: Path) -> None:
     recent = [int(each["message"]) for each in recent_entries(tmp_path, TASK, size=1_000)]
     assert recent == list(range(recent[0], 100))
     assert 5 <= len(recent) <= 15
+
+
+def test_whoever_follows_logs_is_told_of_what_is_added(tmp_path: Path) -> None:
+    changes = LogChanges(tmp_path, [TASK])
+    changes.begin()
+    changes.wait()  # there is no folder yet
+    TaskLog(tmp_path, TASK).write("info", "one")
+    begun = time.monotonic()
+    for message in ("two", "three"):
+        changes.begin()
+        TaskLog(tmp_path, TASK).write("info", message)
+        changes.wait()
+    assert time.monotonic() - begun < 60
