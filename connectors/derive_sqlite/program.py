@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from connectors.derive_sqlite.row import MakeDocument, compile_row
+from connectors.derive_sqlite.row import MakeDocument, RowLayout, compile_layout, compile_row
 from derive.errors import Issue
 from derive.protocol.specs import DerivationSpec, ProjectionSpec, TransformSpec
 from derive.sql.binding import Binding, compile_binding
@@ -17,11 +17,19 @@ from derive.sql.parameter import find_projection
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One statement, its binding, and what makes documents of its rows (None if it returns none)."""
+    """One statement.
+
+    Attributes:
+        statement: its text.
+        binding: of its parameters.
+        make: makes documents of its rows; None if it returns none.
+        layout: makes columns of its rows, if that can be.
+    """
 
     statement: Statement
     binding: Binding
     make: MakeDocument | None
+    layout: RowLayout | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +43,7 @@ class Program:
         sql: all of them as one text.
         binding: of all of them, one after the other.
         make: makes documents of the rows of the one statement that returns any; None if there is none.
+        layout: makes columns of them, if that can be.
         together: whether `sql` can be run as a whole: rows of two statements could not be told apart.
     """
 
@@ -44,6 +53,7 @@ class Program:
     sql: str
     binding: Binding
     make: MakeDocument | None
+    layout: RowLayout | None
     together: bool
 
 
@@ -71,23 +81,26 @@ def compile_program(guard: Guard, spec: DerivationSpec, transform: TransformSpec
             issues += fields
         else:
             binding = compile_binding([fields[name] for name in statement.parameters])
-            steps.append(Step(statement, binding, _compile_make(statement, fields)))
+            steps.append(_compile_step(statement, binding, fields))
     if issues:
         return issues
     used = [find_projection(name, projections) for step in steps for name in step.statement.parameters]
-    makes = [step.make for step in steps if step.make is not None]
+    returning = [step for step in steps if step.make is not None]
     return Program(
         transform=transform,
         what=what,
         steps=tuple(steps),
         sql="".join(step.statement.text for step in steps),
         binding=compile_binding([projection for projection in used if projection is not None]),
-        make=makes[0] if makes else None,
-        together=len(makes) <= 1,
+        make=returning[0].make if returning else None,
+        layout=returning[0].layout if returning else None,
+        together=len(returning) <= 1,
     )
 
 
-def _compile_make(statement: Statement, fields: Mapping[str, ProjectionSpec]) -> MakeDocument | None:
-    if not statement.columns:
-        return None
-    return compile_row(statement.columns, {f"${name}": projection for name, projection in fields.items()})
+def _compile_step(statement: Statement, binding: Binding, fields: Mapping[str, ProjectionSpec]) -> Step:
+    columns = statement.columns
+    if not columns:
+        return Step(statement, binding, None, None)
+    parameters = {f"${name}": projection for name, projection in fields.items()}
+    return Step(statement, binding, compile_row(columns, parameters), compile_layout(columns, parameters))

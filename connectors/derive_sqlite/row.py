@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from math import isfinite
 from typing import Any, TypeAlias
 
+from derive.document.columns import Columns, Kinds, are_finite
 from derive.document.exact import MOST_LEVELS, TOO_DEEP, is_too_deep, parse_exact
 from derive.document.pointer import JSON
 from derive.errors import LambdaError
 from derive.protocol.specs import Document, ProjectionSpec
 
-MakeDocument: TypeAlias = Callable[[Sequence[Any]], Document]
+Row: TypeAlias = Sequence[Any]
+"""What a statement returns, column by column."""
+
+MakeDocument: TypeAlias = Callable[[Row], Document]
 """From a result row to the document it publishes."""
 
 _CLOSING = {"{": "}", "[": "]"}
@@ -29,32 +34,96 @@ def compile_row(columns: Sequence[str], parameters: Mapping[str, ProjectionSpec]
         columns: names of the result columns.
         parameters: the projections that may be selected as they are, by the parameter's text.
     """
-    if len(columns) == 1 and columns[0].lower().startswith("json"):
+    if _is_document(columns):
         return _whole_document
+    layout = _layout_of(columns, parameters)
+    names, converted, booleans = layout.names, layout.converted, layout.booleans
+    if not converted and not booleans:
+        return lambda row: dict(zip(names, row, strict=True))
+
+    def document(row: Row) -> Document:
+        made = dict(zip(names, row, strict=True))
+        for name, is_parsed in converted:
+            made[name] = _value(made[name], is_parsed=is_parsed)
+        for name in booleans:
+            made[name] = _boolean(made[name])
+        return made
+
+    return document
+
+
+@dataclass(frozen=True, slots=True)
+class RowLayout:
+    """What becomes of the columns of a statement.
+
+    Attributes:
+        names: the properties that they become.
+        converted: of those whose values may be something else in a document; and whether text may be parsed.
+        booleans: of those whose values 0 and 1 are booleans in a document.
+    """
+
+    names: tuple[str, ...]
+    converted: tuple[tuple[str, bool], ...]
+    booleans: tuple[str, ...]
+
+    def columns(self, rows: Sequence[Row]) -> Columns:
+        """The documents that some rows publish, of which there is at least one.
+
+        Raises:
+            LambdaError: one of them cannot be a document.
+        """
+        columns = Columns.of(self.names, list(zip(*rows, strict=True)))
+        for name, is_parsed in self.converted:
+            index = self.names.index(name)
+            if _may_differ(columns.values[index], columns.kinds[index], is_parsed=is_parsed):
+                columns = columns.replace(
+                    index, [_value(value, is_parsed=is_parsed) for value in columns.values[index]]
+                )
+        for name in self.booleans:
+            index = self.names.index(name)
+            columns = columns.replace(index, list(map(_boolean, columns.values[index])))
+        return columns
+
+
+def compile_layout(columns: Sequence[str], parameters: Mapping[str, ProjectionSpec]) -> RowLayout | None:
+    """The layout of result columns as `compile_row` takes them; None if not each of them is a property of its own."""
+    layout = _layout_of(columns, parameters)
+    return None if _is_document(columns) or len(set(layout.names)) < len(columns) else layout
+
+
+def _layout_of(columns: Sequence[str], parameters: Mapping[str, ProjectionSpec]) -> RowLayout:
     names = tuple(parameters[column].field if column in parameters else column for column in columns)
     passed = {parameters[column].field: parameters[column] for column in columns if column in parameters}
     booleans = tuple(name for name, parameter in passed.items() if parameter.types - {"null"} == {"boolean"})
     converted = tuple(name for name in dict.fromkeys(names) if name not in passed or not _comes_back(passed[name]))
-    parsed = frozenset(name for name in converted if name not in passed or _may_be_structured(passed[name]))
-    if not converted and not booleans:
-        return lambda row: dict(zip(names, row, strict=True))
+    parsed = [name not in passed or _may_be_structured(passed[name]) for name in converted]
+    return RowLayout(names, tuple(zip(converted, parsed, strict=True)), booleans)
 
-    def document(row: Sequence[Any]) -> Document:
-        made = dict(zip(names, row, strict=True))
-        for name in converted:
-            value = made[name]
-            kind = type(value)
-            if kind is str:
-                if value[:1] in _CLOSING and name in parsed:
-                    made[name] = _parsed(value)
-            elif kind is bytes or (kind is float and not isfinite(value)):
-                made[name] = _json(value)
-        for name in booleans:
-            if made[name] in (0, 1):
-                made[name] = made[name] == 1
-        return made
 
-    return document
+def _is_document(columns: Sequence[str]) -> bool:
+    return len(columns) == 1 and columns[0].lower().startswith("json")
+
+
+def _value(value: Any, *, is_parsed: bool) -> JSON:
+    """A value of a row as a value of JSON."""
+    kind = type(value)
+    if kind is str:
+        return _parsed(value) if is_parsed and value[:1] in _CLOSING else value
+    return _json(value) if kind is bytes or (kind is float and not isfinite(value)) else value
+
+
+def _boolean(value: JSON) -> JSON:
+    return value == 1 if value in (0, 1) else value
+
+
+def _may_differ(column: Sequence[Any], kinds: Kinds, *, is_parsed: bool) -> bool:
+    """Whether a value of a column may be something else in a document."""
+    if bytes in kinds or (float in kinds and not are_finite(column, kinds)):
+        return True
+    if str not in kinds or not is_parsed:
+        return False
+    text = "".join([value for value in column if type(value) is str])
+    return any(begin in text for begin in _CLOSING)
 
 
 def _comes_back(projection: ProjectionSpec) -> bool:
@@ -95,7 +164,7 @@ def _check_levels(text: bytes, value: JSON) -> None:
         raise LambdaError(f"what it published cannot be a document: {TOO_DEEP}")
 
 
-def _whole_document(row: Sequence[Any]) -> Document:
+def _whole_document(row: Row) -> Document:
     try:
         text = row[0].encode() if isinstance(row[0], str) else row[0]
         value = parse_exact(text)

@@ -7,7 +7,8 @@ last; how many are left in the iterator says which that is, and nothing is done 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from operator import length_hint
 from typing import Any
@@ -18,14 +19,18 @@ from connectors.derive_sqlite.config import migrations_of
 from connectors.derive_sqlite.failure import Failure, explain
 from connectors.derive_sqlite.migration import apply_migrations
 from connectors.derive_sqlite.program import Program, compile_program
+from connectors.derive_sqlite.row import Row, RowLayout
 from derive.errors import LambdaError
-from derive.protocol.derive import ReadBatch
+from derive.protocol.derive import PublishedColumns, ReadBatch
 from derive.protocol.specs import DerivationSpec, Document
 from derive.sql.block import first_issue
 from derive.sql.chance import Chance, calls_chance
 from derive.sql.failure import ENVIRONMENT, FAILURES
 from derive.sql.guard import Guard
 from derive.sql.watch import Watch
+
+_PART = 10_000
+"""How many published documents are worth handling at once."""
 
 
 class SqliteSession:
@@ -58,6 +63,7 @@ class SqliteSession:
             if isinstance(program, list):
                 raise first_issue(program[0])
             self._programs.append(program)
+        self._layout = _layout_of(self._programs)
         self._cursor = database.cursor()
 
     @property
@@ -67,7 +73,18 @@ class SqliteSession:
 
     def invoke(self, batch: ReadBatch) -> Iterator[tuple[int, Document]]:
         """Run the lambdas over a batch, run by run of one transform."""
-        transforms = batch.transforms
+        for program, begin, end in self._runs(batch.transforms):
+            if program.together:
+                yield from self._run_together(program, batch, begin, end)
+            else:
+                yield from self._run_steps(program, batch, begin, end)
+
+    def invoke_columns(self, batch: ReadBatch) -> Iterator[PublishedColumns] | None:
+        """Run the lambdas over a batch, if all rows that they return have one layout."""
+        return None if self._layout is None else self._run_by_column(batch)
+
+    def _runs(self, transforms: Sequence[int]) -> Iterator[tuple[Program, int, int]]:
+        """Programs, and where the consecutive documents begin and end that each is to be run over."""
         begin = 0
         count = len(transforms)
         while begin < count:
@@ -75,25 +92,51 @@ class SqliteSession:
             end = begin + 1 if len(self._programs) > 1 else count
             while end < count and transforms[end] == which:
                 end += 1
-            program = self._programs[which]
-            if program.together:
-                yield from self._run_together(program, batch, begin, end)
-            else:
-                yield from self._run_steps(program, batch, begin, end)
+            yield self._programs[which], begin, end
             begin = end
+
+    def _run_by_column(self, batch: ReadBatch) -> Iterator[PublishedColumns]:
+        gathered = _Gathered()
+        for program, begin, end in self._runs(batch.transforms):
+            last, left = end - 1, iter(list(batch.documents[begin:end]))
+            try:
+                rows = zip(
+                    self._rows(program, batch, begin, left), map(length_hint, itertools.repeat(left)), strict=False
+                )
+                while gathered.is_filled(rows, last):
+                    yield self._made(gathered, batch)
+            except ENVIRONMENT:
+                raise
+            except FAILURES as exc:
+                if gathered.rows:
+                    self._made(gathered, batch)  # one that cannot be a document came before, and is told of
+                raise self._explained(program, batch, last - length_hint(left), exc) from exc
+        if gathered.rows:
+            yield self._made(gathered, batch)
+
+    def _made(self, gathered: _Gathered, batch: ReadBatch) -> PublishedColumns:
+        """What is gathered, as columns; it is so no longer."""
+        assert self._layout is not None
+        causes, rows = gathered.causes, gathered.rows
+        gathered.causes, gathered.rows = [], []
+        try:
+            return PublishedColumns(causes, self._layout.columns(rows))
+        except LambdaError:
+            for cause, row in zip(causes, rows, strict=True):
+                program = self._programs[batch.transforms[cause]]
+                assert program.make is not None
+                try:
+                    program.make(row)
+                except LambdaError as exc:
+                    raise self._explained(program, batch, cause, exc) from exc
+            raise
 
     def _run_together(self, program: Program, batch: ReadBatch, begin: int, end: int) -> Iterator[tuple[int, Document]]:
         """The whole block for each document of a run."""
-        if not program.steps:
-            return
         make, last = program.make, end - 1
         left = iter(list(batch.documents[begin:end]))
-        self._watch.begin(self._cursor, left)
-        feed = program.binding.feed(left, batch.published[begin:end])
-        if self._chance is not None:
-            feed = self._feed_in_time(self._chance, program, left, batch, begin)
         try:
-            rows = self._cursor.executemany(program.sql, feed)
+            rows = self._rows(program, batch, begin, left)
             if make is None:
                 for _ in rows:
                     pass
@@ -103,9 +146,23 @@ class SqliteSession:
         except ENVIRONMENT:
             raise
         except (*FAILURES, LambdaError) as exc:
-            index = last - length_hint(left)
-            failure = Failure(program, batch.documents[index], batch.published[index], exc)
-            raise explain(failure, self._guard, self._watch) from exc
+            raise self._explained(program, batch, last - length_hint(left), exc) from exc
+
+    def _rows(self, program: Program, batch: ReadBatch, begin: int, left: Iterator[Document]) -> Iterator[Row]:
+        """What the whole block returns for the documents that are left, of which the first is at `begin`."""
+        if not program.steps:
+            return iter(())
+        self._watch.begin(self._cursor, left)
+        feed = program.binding.feed(left, batch.published[begin : begin + length_hint(left)])
+        if self._chance is not None:
+            feed = self._feed_in_time(self._chance, program, left, batch, begin)
+        rows: Iterator[Row] = self._cursor.executemany(program.sql, feed)
+        return rows
+
+    def _explained(self, program: Program, batch: ReadBatch, index: int, exc: Exception) -> LambdaError:
+        """The error that a lambda failed on the document of this number."""
+        failure = Failure(program, batch.documents[index], batch.published[index], exc)
+        return explain(failure, self._guard, self._watch)
 
     @staticmethod
     def _feed_in_time(
@@ -142,3 +199,33 @@ class SqliteSession:
         """Let go of statements that are under way, and of the database."""
         self._cursor.close(True)
         self._guarded.close()
+
+
+class _Gathered:
+    """Rows, and the numbers of the documents that caused them, until they are many."""
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self.causes: list[int] = []
+
+    def is_filled(self, counted: Iterator[tuple[Row, int]], last: int) -> bool:
+        """Take rows, each with how many documents were left then, of which the last is `last`.
+
+        Returns:
+            Whether there are many; if not, no more can be had.
+        """
+        taken: list[tuple[Row, int]] = []
+        try:
+            taken.extend(itertools.islice(counted, _PART - len(self.rows)))
+        finally:  # also if a lambda has failed
+            self.rows += [row for row, _ in taken]
+            self.causes += [last - count for _, count in taken]
+        return len(self.rows) >= _PART
+
+
+def _layout_of(programs: Sequence[Program]) -> RowLayout | None:
+    """The layout of all rows, if they have but one."""
+    if not all(program.together for program in programs):
+        return None
+    layouts = {program.layout for program in programs if program.make is not None}
+    return layouts.pop() if len(layouts) == 1 else None

@@ -150,7 +150,7 @@ def compile_keys(pointers: Sequence[str], defaults: Sequence[JSON]) -> Callable[
     def pack_all(documents: Sequence[JSON]) -> list[bytes]:
         packed = [b""] * len(documents)
         for column in columns:
-            packed = list(map(add, packed, _pack_column(column(documents))))
+            packed = list(map(add, packed, pack_column(column(documents))))
         return packed
 
     return pack_all
@@ -185,7 +185,12 @@ def _compile_column(pointer: str, default: JSON) -> Callable[[Sequence[JSON]], l
     return column
 
 
-def _pack_column(values: list[JSON]) -> list[bytes]:
+def pack_column(values: Sequence[JSON]) -> list[bytes]:
+    """The values of one component of many keys, packed.
+
+    Raises:
+        DocumentError: an integer is too large for the encoding.
+    """
     kinds = set(map(type, values))
     if kinds == {str}:
         return list(map(_pack_text, values))

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, runtime_checkable
 
+from derive.document.columns import Columns
 from derive.errors import Issue
 from derive.position import Position
 from derive.protocol.specs import DerivationSpec, Document
@@ -66,6 +67,34 @@ class DeriveSession(Protocol):
 
     def close(self) -> None:
         """Release everything. Called once, also after an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedColumns:
+    """Documents that were published and have the same properties, in order.
+
+    Attributes:
+        causes: for each, the place in the batch of the document that caused it; these never decrease.
+        columns: the documents; values are those of JSON.
+    """
+
+    causes: Sequence[int]
+    columns: Columns
+
+
+@runtime_checkable
+class ColumnSession(Protocol):
+    """What a session may do besides: publish many documents at once, which costs less than one by one."""
+
+    def invoke_columns(self, batch: ReadBatch) -> Iterator[PublishedColumns] | None:
+        """Run the lambdas over a batch, as `invoke` does, and publish the same documents.
+
+        Returns:
+            What they publish, some thousand documents at a time; None, and nothing is run, if that is not columns.
+
+        Raises:
+            LambdaError: a lambda failed.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,14 +39,16 @@ _CORE = frozenset(
         "$recursiveRef", "$recursiveAnchor",
     }
 )  # fmt: skip
-_ANNOTATIONS = frozenset(
+ANNOTATIONS = frozenset(
     {
         "title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "contentEncoding",
         "contentMediaType", "reduce", "redact", "secret", "airbyte_secret", "multiline", "advanced", "order",
         "discriminator",
     }
 )  # fmt: skip
-KEYWORDS = VALUES | NAMED | LISTED | SINGLE | _ASSERTED | _CORE | _ANNOTATIONS
+"""Keywords that refuse nothing."""
+
+KEYWORDS = VALUES | NAMED | LISTED | SINGLE | _ASSERTED | _CORE | ANNOTATIONS
 """Every keyword that means something; those that begin with `x-` are anyone's."""
 
 

@@ -21,7 +21,8 @@ from derive.shard.feedback_queue import Combined, FeedbackQueue, SourceRow, sour
 from derive.shard.flush import end_row
 from derive.shard.invoke import Invoker, SourceBatch
 from derive.shard.plan import Plan
-from derive.shard.tick_combiner import TickCombiner, weigh
+from derive.shard.published import weigh
+from derive.shard.tick_combiner import TickCombiner
 from derive.storage.segments.columns import MakeFields, compile_fields
 from derive.storage.segments.partition import compile_label
 from derive.storage.segments.rows import ReadRows, WrittenRows
@@ -131,7 +132,7 @@ def run_ticks(
         if invoker.flushes:
             fed_back = [*fed_back, end_row(plan.spec, following)]
         for rows in filter(None, in_pieces(stored, fed_back, spilled)):
-            for published in invoker.invoke(_batch(rows)):
+            for published in invoker.invoke(_batch(rows), as_columns=False):
                 yield from combiner.add(published)
             processed(sum(row[1] != end_of_tick for row in rows) if invoker.flushes else len(rows))
         if stored_tick == following:

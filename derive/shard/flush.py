@@ -7,16 +7,15 @@ shards (law L1). A shard sees the end of those ticks of which it saw a document.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from derive.protocol.specs import DerivationSpec, Document
-from derive.shard.invoke import Invoker, Published
+from derive.shard.invoke import Invoker
 from derive.storage.segments.rows import ReadRows, concat
-from derive.storage.segments.texts import write_texts
 from derive.time.frontier import tick_end
 
 
@@ -66,15 +65,21 @@ def end_row(spec: DerivationSpec, tick: int) -> tuple[int, int, int, bytes, Docu
 
 
 def order_of(
-    rows: ReadRows, published: Published, spec: DerivationSpec
+    rows: ReadRows, causes: Sequence[int], texts: pa.StringArray, spec: DerivationSpec
 ) -> tuple[pa.Array, pa.Array, pa.Array, pa.Array]:
     """The columns that order source documents, for each published document: its place in the order of processing.
 
     Documents of the end of a tick have their text for the key of a source document, which is the order
     they were published in, so that it does not matter which shard published them.
+
+    Args:
+        rows: source documents.
+        causes: for each published document, the number of its cause among them.
+        texts: JSON texts of the published documents.
+        spec: the derivation.
     """
-    adjusted, transforms, seqs, keys = rows.sort_columns(pa.array(published.causes, pa.int32()))
+    adjusted, transforms, seqs, keys = rows.sort_columns(pa.array(causes, pa.int32()))
     ends = pc.equal(transforms, len(spec.transforms))
     if pc.any(ends).as_py():
-        keys = pc.if_else(ends, write_texts(published.documents).cast(pa.binary()), keys)
+        keys = pc.if_else(ends, texts.cast(pa.binary()), keys)
     return adjusted, transforms, seqs, keys

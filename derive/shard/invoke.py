@@ -12,13 +12,19 @@ import pyarrow as pa
 
 from derive.document.exact import dump_exact
 from derive.document.key import compile_keys, key_errors, show_key
+from derive.document.key_columns import compile_key_columns
 from derive.errors import DocumentError, SchemaViolation
 from derive.position import Position
-from derive.protocol.derive import DeriveSession, ReadBatch
+from derive.protocol.derive import ColumnSession, DeriveSession, PublishedColumns, ReadBatch
 from derive.protocol.installed import find_runtime
 from derive.protocol.specs import DerivationSpec, Document
+from derive.schema.flat import FlatSchema
 from derive.schema.validator import Validator, compile_validator
+from derive.shard.published import Documents, Published
 from derive.storage.segments.rows import ReadRows
+
+MANY = 64
+"""From how many source documents on columns cost less than documents one by one."""
 
 _PART = 10_000
 """How many published documents are worth handling at once."""
@@ -46,23 +52,6 @@ class SourceBatch:
         return SourceBatch(rows.transforms.tolist(), rows.adjusted, rows.keys, rows.documents())
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
-    """Some of what lambdas published for one batch, in order; the columns run in parallel.
-
-    Attributes:
-        causes: index in the batch of the source document that caused each.
-        clocks: int64 array of clocks of publication.
-        keys: packed keys.
-        documents: valid under the write schema.
-    """
-
-    causes: list[int]
-    clocks: np.ndarray
-    keys: list[bytes]
-    documents: list[Document]
-
-
 class Invoker:
     """Validates source documents, runs a session's lambdas over them, and validates what comes out.
 
@@ -71,28 +60,40 @@ class Invoker:
         session: its lambdas, open over a shard's state.
         offsets: microseconds from clock to adjusted clock, by transform index.
         clamp: the output's `upper`: published clocks are not below it.
+        many: from how many source documents on they are published as columns, if the session can.
     """
 
-    def __init__(self, spec: DerivationSpec, session: DeriveSession, offsets: Sequence[int], clamp: int) -> None:
+    def __init__(
+        self, spec: DerivationSpec, session: DeriveSession, offsets: Sequence[int], clamp: int, many: int = MANY
+    ) -> None:
         self._spec = spec
         self._clamp = clamp
+        self._many = many
         self._session = session
+        self._columns = session if isinstance(session, ColumnSession) else None
         self._offsets = np.array([*offsets, 0], dtype=np.int64)  # the last one is for the ends of ticks
         self._flush = len(spec.transforms)
         by_source = {name: compile_validator(source.read_schema, name=name) for name, source in spec.sources.items()}
         self._sources: list[Validator] = [by_source[input_spec.source] for input_spec in spec.inputs]
         self._one_source = self._sources[0] if len(by_source) == 1 else None
         self._sources.append(compile_validator(True, name=spec.name))
-        self._output = compile_validator(spec.collection.write_schema, name=spec.name)
-        self._keys = compile_keys(spec.collection.key, spec.collection.key_defaults)
+        collection = spec.collection
+        self._output = compile_validator(collection.write_schema, name=spec.name)
+        self._flat = FlatSchema(collection.write_schema)
+        self._keys = compile_keys(collection.key, collection.key_defaults)
+        self._column_keys = compile_key_columns(collection.key, collection.key_defaults)
 
     @property
     def flushes(self) -> bool:
         """Whether the session is to be told where ticks end; asked when there are documents: it may have to start."""
         return self._session.flushes
 
-    def invoke(self, source: SourceBatch) -> Iterator[Published]:
+    def invoke(self, source: SourceBatch, *, as_columns: bool = True) -> Iterator[Published]:
         """Run a batch; what it publishes comes in parts, as a few documents may have many to publish.
+
+        Args:
+            source: the batch.
+            as_columns: take columns from a session that gives them: that pays where few documents are looked at again.
 
         Yields:
             What was published, in order; nothing where that is nothing.
@@ -102,9 +103,18 @@ class Invoker:
             LambdaError: a lambda failed.
         """
         self._check_sources(source)
-        transforms = source.transforms
-        read = (source.adjusted - self._offsets.take(transforms)).tolist()
-        batch = ReadBatch(transforms, source.adjusted.tolist(), read, source.documents)
+        read = (source.adjusted - self._offsets.take(source.transforms)).tolist()
+        batch = ReadBatch(source.transforms, source.adjusted.tolist(), read, source.documents)
+        parts = None
+        if as_columns and self._columns is not None and len(batch.documents) >= self._many:
+            parts = self._columns.invoke_columns(batch)
+        if parts is None:
+            yield from self._invoke_one_by_one(source, batch)
+            return
+        for part in parts:
+            yield self._published_columns(source, batch, part)
+
+    def _invoke_one_by_one(self, source: SourceBatch, batch: ReadBatch) -> Iterator[Published]:
         invoked = self._session.invoke(batch)
         # What is published at the end of a tick is put in order as a whole.
         most = None if self._session.flushes else _PART
@@ -118,18 +128,30 @@ class Invoker:
             if not causes:
                 return
             if self._session.flushes:
-                results = self._in_order(transforms, causes, results)
-            clocks = source.adjusted.take(causes)
-            if clocks[0] < self._clamp:  # the first is the least
-                clocks = np.maximum(clocks, self._clamp)
-            yield Published(causes, clocks, self._valid_keys(batch, causes, results), results)
+                results = self._in_order(batch.transforms, causes, results)
+            self._check_published(batch, causes, results)
+            keys = self._valid_keys(batch, causes, results)
+            yield Published(causes, self._clocks(source, causes), keys, Documents(results))
             if most is None or len(causes) < most:
                 return
 
-    def _valid_keys(self, batch: ReadBatch, causes: list[int], results: list[Document]) -> list[bytes]:
-        """Packed keys of published documents, all of which are valid."""
-        if not all(map(self._output.is_valid, results)):
-            self._raise_invalid(batch, causes, results)
+    def _published_columns(self, source: SourceBatch, batch: ReadBatch, part: PublishedColumns) -> Published:
+        columns = part.columns
+        if not self._flat.proves(columns):
+            self._check_published(batch, part.causes, columns.documents())
+        try:
+            keys = self._column_keys(columns)
+        except DocumentError:
+            keys = self._valid_keys(batch, part.causes, columns.documents())
+        return Published(part.causes, self._clocks(source, part.causes), keys, columns)
+
+    def _clocks(self, source: SourceBatch, causes: Sequence[int]) -> np.ndarray:
+        """Clocks of publication."""
+        clocks: np.ndarray = source.adjusted.take(causes)
+        return np.maximum(clocks, self._clamp) if clocks[0] < self._clamp else clocks  # the first is the least
+
+    def _valid_keys(self, batch: ReadBatch, causes: Sequence[int], results: list[Document]) -> list[bytes]:
+        """Packed keys of published documents."""
         try:
             return self._keys(results)
         except DocumentError:
@@ -176,7 +198,9 @@ class Invoker:
                     f"transform '{transform.name}' of '{self._spec.name}' reads",
                 )
 
-    def _raise_invalid(self, batch: ReadBatch, causes: list[int], results: list[Document]) -> None:
+    def _check_published(self, batch: ReadBatch, causes: Sequence[int], results: list[Document]) -> None:
+        if all(map(self._output.is_valid, results)):
+            return
         for cause, document in zip(causes, results, strict=True):
             if not self._output.is_valid(document):
                 violation = self._output.violation(

@@ -13,13 +13,12 @@ import numpy as np
 from derive.protocol.derive import DeriveSession
 from derive.shard.feedback import run_ticks
 from derive.shard.flush import order_of, with_ends
-from derive.shard.invoke import Invoker, Published, SourceBatch
+from derive.shard.invoke import MANY, Invoker, SourceBatch
 from derive.shard.plan import Plan
+from derive.shard.published import Published, RowMaker
 from derive.shard.tick_combiner import TickCombiner
-from derive.storage.segments.partition import compile_labels
 from derive.storage.segments.rows import PublishedRows, ReadRows, WrittenRows
 from derive.storage.segments.spill import Spill
-from derive.storage.segments.texts import write_texts
 from derive.time.positions import offset_of
 
 
@@ -30,12 +29,13 @@ class Pipeline:
         plan: the transaction.
         session: the derivation's lambdas, open over the shard's state.
         processed: told how many documents were processed.
+        many: from how many source documents on they are published as columns, if the session can.
     """
 
-    def __init__(self, plan: Plan, session: DeriveSession, processed: Callable[[int], None]) -> None:
+    def __init__(self, plan: Plan, session: DeriveSession, processed: Callable[[int], None], many: int = MANY) -> None:
         offsets = [offset_of(spec, plan.spec.tick) for spec in plan.spec.inputs]
         self._plan = plan
-        self._invoker = Invoker(plan.spec, session, offsets, plan.clamp)
+        self._invoker = Invoker(plan.spec, session, offsets, plan.clamp, many)
         self._processed = processed
 
     def published(self, parts: Iterator[ReadRows]) -> Iterator[PublishedRows]:
@@ -44,16 +44,16 @@ class Pipeline:
         Args:
             parts: source rows in order, of whole ticks altogether.
         """
-        labels = compile_labels(self._plan.spec.collection)
+        make = RowMaker(self._plan.spec.collection)
         number = 0
         for rows, published in self._invoke(parts):
-            count = len(published.causes)
+            count, texts = len(published), make.texts(published.content)
             yield PublishedRows.from_columns(
                 published.clocks,
-                published.keys,
-                write_texts(published.documents),
-                labels(published.documents),
-                *order_of(rows, published, self._plan.spec),
+                published.key_array,
+                texts,
+                make.labels(published.content),
+                *order_of(rows, published.causes, texts, self._plan.spec),
                 np.arange(number, number + count, dtype=np.int64),
             )
             number += count

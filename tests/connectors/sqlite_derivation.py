@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import apsw
 
 from connectors.derive_sqlite import SqliteConnector
 from connectors.derive_sqlite.config import SqliteConfig
+from connectors.derive_sqlite.session import SqliteSession
+from derive.errors import LambdaError
 from derive.position import Position, Script
-from derive.protocol.derive import ReadBatch
+from derive.protocol.derive import PublishedColumns, ReadBatch
 from derive.protocol.limits import LambdaLimits
 from derive.protocol.specs import (
     CollectionSpec,
@@ -96,13 +98,40 @@ def batch(documents: Sequence[Document], transforms: Sequence[int] | None = None
 def run(
     spec: DerivationSpec, documents: Sequence[Document], transforms: Sequence[int] | None = None
 ) -> list[tuple[int, Document]]:
+    """What lambdas publish, one by one and, where that can be, as columns: it must be the same."""
+    read = batch(documents, transforms)
+    published, failure = outcome(spec, lambda session: session.invoke(read))
+    columns, column_failure = outcome(spec, lambda session: from_columns(session.invoke_columns(read)))
+    if columns is not None:
+        assert repr(columns) == repr(published)
+        assert repr(column_failure) == repr(failure)
+    if failure is not None:
+        raise failure
+    assert published is not None
+    return published
+
+
+def outcome(
+    spec: DerivationSpec, invoke: Callable[[SqliteSession], Iterator[tuple[int, Document]] | None]
+) -> tuple[list[tuple[int, Document]] | None, LambdaError | None]:
+    """What a new session publishes, if it can, and the error that ends it."""
     db = database()
     session = SqliteConnector().open(spec, db, say_nothing)
     try:
-        return list(session.invoke(batch(documents, transforms)))
+        pairs = invoke(session)
+        return (None if pairs is None else list(pairs)), None
+    except LambdaError as error:
+        return [], error
     finally:
         session.close()
         db.close()
+
+
+def from_columns(parts: Iterator[PublishedColumns] | None) -> Iterator[tuple[int, Document]] | None:
+    """The same as `invoke` gives."""
+    if parts is None:
+        return None
+    return (pair for part in parts for pair in zip(part.causes, part.columns.documents(), strict=True))
 
 
 def publish(sql: str, document: Mapping[str, Any], *fields: ProjectionSpec) -> list[Document]:

@@ -9,10 +9,11 @@ import apsw
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sqlite_derivation import FIELDS, batch, database, derivation, field, publish, run, say_nothing
+from sqlite_derivation import FIELDS, batch, database, derivation, field, from_columns, publish, run, say_nothing
 
 from connectors.derive_sqlite import SqliteConnector
 from connectors.derive_sqlite.row import compile_row
+from connectors.derive_sqlite.session import SqliteSession
 from derive.errors import LambdaError
 from derive.position import Position
 from derive.protocol.derive import ReadBatch
@@ -256,15 +257,62 @@ def test_a_batch_is_its_documents_one_at_a_time(
     spec = derivation(*blocks, fields=LAW_FIELDS, migrations=LAW_MIGRATION)
     whole = batch([document for _, document in reads], [which % len(blocks) for which, _ in reads])
     cut = data.draw(st.integers(0, len(reads)))
-    session = SqliteConnector().open(spec, database(), say_nothing)
-    found = []
-    for begin, end in ((0, cut), (cut, len(reads))):
-        part = ReadBatch(
-            whole.transforms[begin:end],
-            whole.clocks[begin:end],
-            whole.published[begin:end],
-            whole.documents[begin:end],
-        )
-        found += [(begin + place, document) for place, document in session.invoke(part)]
+    expected = list(one_at_a_time(spec, whole))
+    for invoke in (one_by_one, by_column):
+        session = SqliteConnector().open(spec, database(), say_nothing)
+        found = []
+        for begin, end in ((0, cut), (cut, len(reads))):
+            part = ReadBatch(
+                whole.transforms[begin:end],
+                whole.clocks[begin:end],
+                whole.published[begin:end],
+                whole.documents[begin:end],
+            )
+            found += [(begin + place, document) for place, document in invoke(session, part)]
+        session.close()
+        assert repr(found) == repr(expected)
+
+
+def one_by_one(session: SqliteSession, read: ReadBatch) -> Iterator[tuple[int, Document]]:
+    return session.invoke(read)
+
+
+def by_column(session: SqliteSession, read: ReadBatch) -> Iterator[tuple[int, Document]]:
+    """What is published as columns where that can be."""
+    pairs = from_columns(session.invoke_columns(read))
+    return session.invoke(read) if pairs is None else pairs
+
+
+def test_rows_of_one_layout_are_columns_and_others_are_not() -> None:
+    flag = field("flag", "boolean")
+    for blocks, is_columns in [
+        (["SELECT $id, $amount"], True),
+        (["SELECT $id", "DELETE FROM t WHERE id = $id"], True),
+        (["SELECT $id", "SELECT $id WHERE $amount > 1"], True),
+        (["SELECT $id", "SELECT $amount"], False),  # other properties
+        (["SELECT $flag", "SELECT 1 AS flag"], False),  # 1 is a boolean in one of them only
+        (["SELECT $id; SELECT $id"], False),  # two statements
+        (["SELECT $id, 1 AS id"], False),  # one property twice
+        (["SELECT json($flow_document) AS json"], False),  # the document itself
+        (["DELETE FROM t"], False),  # nothing
+    ]:
+        spec = derivation(*blocks, fields=(*FIELDS, flag), migrations=LAW_MIGRATION)
+        session = SqliteConnector().open(spec, database(), say_nothing)
+        assert (session.invoke_columns(batch(TRANSFERS)) is not None) == is_columns, blocks
+        session.close()
+
+
+def test_many_rows_come_in_parts() -> None:
+    sql = "SELECT $id, value FROM json_each('[' || substr(replace(hex(zeroblob(4000)), '00', ',0'), 2) || ']')"
+    session = SqliteConnector().open(derivation(sql), database(), say_nothing)
+    parts = session.invoke_columns(batch(TRANSFERS[:2] * 2))
+    assert parts is not None
+    assert [(len(part.causes), part.causes[0], part.causes[-1]) for part in parts] == [(10_000, 0, 2), (6_000, 2, 3)]
     session.close()
-    assert found == list(one_at_a_time(spec, whole))
+
+
+def test_what_cannot_be_a_document_is_told_before_what_failed_later() -> None:
+    deep = "replace(hex(zeroblob(125)), '0', '[') || replace(hex(zeroblob(125)), '0', ']')"
+    sql = f"SELECT CASE $id WHEN 2 THEN {deep} WHEN 3 THEN json_extract('no', '$') END AS x"
+    with pytest.raises(LambdaError, match='nested more than 250 levels deep; the document was {"id":2'):
+        run(derivation(sql), TRANSFERS)

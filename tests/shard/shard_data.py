@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
+from derive.document.columns import Columns
 from derive.document.key import pack
 from derive.document.pointer import MISSING
 from derive.position import Position
-from derive.protocol.derive import ReadBatch
+from derive.protocol.derive import PublishedColumns, ReadBatch
 from derive.protocol.specs import CollectionSpec, DerivationSpec, Document, InputSpec, ShuffleSpec, TransformSpec
-from derive.shard.invoke import Published
 from derive.shard.plan import Plan
+from derive.shard.published import Documents, Published
 from derive.storage.segments.rows import ReadRows, WrittenRows
 from derive.storage.segments.texts import write_texts
 from derive.time.source_read import SourceRead
@@ -73,7 +75,7 @@ def published_of(documents: Sequence[tuple[int, Document]]) -> Published:
     """Published documents of clocks and documents."""
     clocks = np.array([clock for clock, _ in documents], dtype=np.int64)
     parsed = [document for _, document in documents]
-    return Published(list(range(len(parsed))), clocks, [pack([each["k"]]) for each in parsed], parsed)
+    return Published(list(range(len(parsed))), clocks, [pack([each["k"]]) for each in parsed], Documents(parsed))
 
 
 def shown(parts: Iterable[WrittenRows]) -> list[tuple[int, int, bytes, str]]:
@@ -115,3 +117,13 @@ class Lambdas:
 
     def close(self) -> None:
         pass
+
+
+class ColumnLambdas(Lambdas):
+    """The same lambdas, whose documents are published as columns as long as they have the same properties."""
+
+    def invoke_columns(self, batch: ReadBatch) -> Iterator[PublishedColumns]:
+        for names, group in itertools.groupby(self.invoke(batch), key=lambda pair: tuple(pair[1])):
+            causes, documents = zip(*group, strict=True)
+            values = [[document[name] for document in documents] for name in names]
+            yield PublishedColumns(causes, Columns.of(names, values))

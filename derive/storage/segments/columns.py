@@ -25,6 +25,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from derive.document.columns import Columns
 from derive.document.pointer import JSON, MISSING, compile_pointer, parse_pointer
 from derive.protocol.specs import CollectionSpec, Document, ProjectionSpec
 from derive.schema.projection import UUID_POINTER
@@ -34,6 +35,9 @@ Kind: TypeAlias = Literal["string", "integer", "number", "boolean"]
 
 MakeFields: TypeAlias = "Callable[[Sequence[Document]], pa.StructArray | None]"
 """From documents to their typed columns, as one array; None if their collection has none."""
+
+MakeColumnFields: TypeAlias = "Callable[[Columns], pa.StructArray | None]"
+"""The same for documents as columns."""
 
 Codes: TypeAlias = np.ndarray
 """Codes of `flow_exact`, as uint8."""
@@ -186,6 +190,19 @@ def compile_fields(collection: CollectionSpec) -> MakeFields:
     def fields(documents: Sequence[Document]) -> pa.StructArray:
         encoded = [encode(kind, values(documents)) for kind, values in compiled]
         return fields_of([array for array, _ in encoded], [codes for _, codes in encoded], len(documents))
+
+    return fields
+
+
+def compile_column_fields(collection: CollectionSpec) -> MakeColumnFields:
+    """The same as `compile_fields` for documents as columns."""
+    typed = [(column.kind, parse_pointer(column.pointer)) for column in typed_columns(collection)]
+    if not typed:
+        return lambda _: None
+
+    def fields(columns: Columns) -> pa.StructArray:
+        encoded = [encode(kind, columns.at(tokens)[0]) for kind, tokens in typed]
+        return fields_of([array for array, _ in encoded], [codes for _, codes in encoded], len(columns))
 
     return fields
 

@@ -13,7 +13,8 @@ from urllib.parse import quote
 
 import orjson
 
-from derive.document.pointer import MISSING, compile_pointer
+from derive.document.columns import Columns
+from derive.document.pointer import MISSING, compile_pointer, parse_pointer
 from derive.protocol.specs import JSON, CollectionSpec, Document
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 MakeLabels: TypeAlias = "Callable[[Sequence[Document]], pa.StringArray]"
 """From documents to a column of their labels."""
+
+MakeColumnLabels: TypeAlias = "Callable[[Columns], pa.StringArray]"
+"""From documents as columns to a column of their labels."""
 
 NO_PARTITION = "[]"
 """The label of every document of a collection without logical partitions."""
@@ -67,6 +71,37 @@ def compile_labels(collection: CollectionSpec) -> MakeLabels:
         return lambda documents: pa.repeat(pa.scalar(NO_PARTITION), len(documents))
     label = compile_label(collection)
     return lambda documents: pa.array(list(map(label, documents)), pa.string())
+
+
+def compile_column_labels(collection: CollectionSpec) -> MakeColumnLabels:
+    """A function from documents as columns to a column of their labels."""
+    import pyarrow as pa
+
+    if not collection.partitions:
+        return lambda columns: pa.repeat(pa.scalar(NO_PARTITION), len(columns))
+    label = compile_label(collection)
+    located = [(parse_pointer(partition.pointer), partition.default) for partition in collection.partitions]
+    labels: dict[tuple[JSON, ...], str] = {}
+
+    def of_columns(columns: Columns) -> pa.StringArray:
+        values = [_text_column(columns, tokens, default) for tokens, default in located]
+        if None in values:
+            return pa.array(list(map(label, columns.documents())), pa.string())
+        rows = list(zip(*values, strict=True))
+        for row in set(rows) - labels.keys():
+            labels[row] = orjson.dumps(row).decode()
+        return pa.array([labels[row] for row in rows], pa.string())
+
+    return of_columns
+
+
+def _text_column(columns: Columns, tokens: tuple[str, ...], default: tuple[JSON, ...]) -> Sequence[str] | None:
+    """The values of a partition's field, if all are texts: others may be equal and have different labels."""
+    values, kinds = columns.at(tokens)
+    if type(MISSING) in kinds:
+        values = [(*default, None)[0] if value is MISSING else value for value in values]
+        kinds = frozenset(map(type, values))
+    return values if kinds == {str} else None
 
 
 def collection_folder(name: str) -> str:

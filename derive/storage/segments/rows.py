@@ -200,8 +200,11 @@ class WrittenRows(StoredRows):
         fields: pa.StructArray | None = None,
     ) -> WrittenRows:
         """Rows that each add one document, sorted as they are stored."""
-        rows = WrittenRows.of(clocks, seqs, keys, write_texts(documents), labels).with_fields(fields)
-        return rows if bool(np.all(np.diff(rows.clocks) > 0)) else rows.sorted(WrittenRows.ORDER)
+        return WrittenRows.of(clocks, seqs, keys, write_texts(documents), labels).with_fields(fields).in_order()
+
+    def in_order(self) -> WrittenRows:
+        """These rows, sorted as they are stored."""
+        return self if bool(np.all(np.diff(self.clocks) > 0)) else self.sorted(self.ORDER)
 
     @property
     def labels(self) -> pa.Array:

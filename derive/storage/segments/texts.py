@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from derive.document.exact import dump_exact, parse_exact
+from derive.document.pointer import JSON
 from derive.errors import DocumentError
 from derive.protocol.specs import Document
 from derive.storage.segments.without_pandas import spare_pandas
@@ -17,6 +18,9 @@ from derive.storage.segments.without_pandas import spare_pandas
 spare_pandas()  # before the first array
 
 _BORDER = orjson.Fragment(b"\n")
+_MOST_AROUND = 3
+"""How many levels there ever are around a document."""
+
 MOST_BYTES = (1 << 31) - 1
 """How many bytes of text a column holds, whose offsets have 32 bits."""
 
@@ -28,12 +32,13 @@ def parse_texts(column: pa.StringArray) -> list[Document]:
     return documents
 
 
-def write_texts(documents: Sequence[Document], most_bytes: int = MOST_BYTES) -> pa.StringArray:
-    """A column of the documents' JSON texts.
+def write_texts(documents: Sequence[JSON], most_bytes: int = MOST_BYTES, *, levels: int = 0) -> pa.StringArray:
+    """A column of the JSON texts of documents, or of parts of documents.
 
     Args:
         documents: parsed.
         most_bytes: how many a column can hold.
+        levels: how many levels of the document are around each part.
 
     Raises:
         DocumentError: they take more than 2 GiB, or one is of more than `MOST_LEVELS` levels.
@@ -42,9 +47,12 @@ def write_texts(documents: Sequence[Document], most_bytes: int = MOST_BYTES) -> 
     if count == 0:
         return pa.array([], pa.string())
     # A line break cannot be inside a JSON text without spaces: in a string it is written as an escape.
-    mixed: list[Document | orjson.Fragment] = [_BORDER] * (2 * count - 1)
+    mixed: list[JSON] = [_BORDER] * (2 * count - 1)
     mixed[::2] = documents
-    texts = dump_exact([[[mixed]]])[4:-4].split(b",\n,")  # with as many levels around documents as there ever are
+    for _ in range(_MOST_AROUND + levels):
+        mixed = [mixed]
+    around = _MOST_AROUND + levels + 1
+    texts = dump_exact(mixed)[around:-around].split(b",\n,")
     offsets = np.zeros(count + 1, dtype=np.int64)
     np.cumsum(np.fromiter(map(len, texts), np.int64, count), out=offsets[1:])
     if offsets[-1] > most_bytes:

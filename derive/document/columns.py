@@ -1,0 +1,89 @@
+"""Documents as columns: what many documents that have the same properties hold, property by property.
+
+What is said once of a whole column (that all of its values are texts, say) need not be asked of each value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite
+from operator import itemgetter
+from typing import Any, TypeAlias
+
+from derive.document.pointer import JSON, MISSING, compile_pointer, escape
+
+Kinds: TypeAlias = "frozenset[type[Any]]"
+"""Python types of values: all that there are among some values, and maybe more."""
+
+_NUMBERS = frozenset({float, int})
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Documents of one or more properties, which each of them has, in the same order.
+
+    Attributes:
+        names: of the properties, all different.
+        values: of each property, one of each document.
+        kinds: of the values of each property.
+    """
+
+    names: tuple[str, ...]
+    values: tuple[Sequence[JSON], ...]
+    kinds: tuple[Kinds, ...]
+
+    @staticmethod
+    def of(names: tuple[str, ...], values: Sequence[Sequence[JSON]]) -> Columns:
+        """Columns of names and values."""
+        return Columns(names, tuple(values), tuple(frozenset(map(type, column)) for column in values))
+
+    def __len__(self) -> int:
+        return len(self.values[0])
+
+    def slice(self, begin: int, end: int) -> Columns:
+        """Documents from one number up to another."""
+        return Columns(self.names, tuple(column[begin:end] for column in self.values), self.kinds)
+
+    def take(self, numbers: Sequence[int]) -> Columns:
+        """The documents of these numbers, in the order of these."""
+        if len(numbers) < 2:
+            return self.slice(numbers[0], numbers[0] + 1) if numbers else self.slice(0, 0)
+        pick = itemgetter(*numbers)
+        return Columns(self.names, tuple(pick(column) for column in self.values), self.kinds)
+
+    def replace(self, index: int, values: Sequence[JSON]) -> Columns:
+        """The same documents with other values of one property."""
+        column, kinds = (values,), (frozenset(map(type, values)),)
+        return Columns(
+            self.names,
+            (*self.values[:index], *column, *self.values[index + 1 :]),
+            (*self.kinds[:index], *kinds, *self.kinds[index + 1 :]),
+        )
+
+    def at(self, tokens: tuple[str, ...]) -> tuple[Sequence[JSON], Kinds]:
+        """The values at a location, by the tokens of its pointer, and their types; `MISSING` where it is not."""
+        if not tokens:
+            return self.documents(), frozenset({dict})
+        name, *below = tokens
+        if name not in self.names:
+            return [MISSING] * len(self), frozenset({type(MISSING)})
+        index = self.names.index(name)
+        if not below:
+            return self.values[index], self.kinds[index]
+        get = compile_pointer("".join(f"/{escape(token)}" for token in below))
+        values = list(map(get, self.values[index]))
+        return values, frozenset(map(type, values))
+
+    def documents(self) -> list[dict[str, JSON]]:
+        """The documents themselves."""
+        names = self.names
+        return [dict(zip(names, row, strict=True)) for row in zip(*self.values, strict=True)]
+
+
+def are_finite(column: Sequence[JSON], kinds: Kinds) -> bool:
+    """Whether certainly no number of a column is infinite, or none: if one is, so is a sum of which it is a term."""
+    try:
+        return isfinite(sum(column if kinds <= _NUMBERS else [value for value in column if type(value) is float]))
+    except OverflowError:
+        return False

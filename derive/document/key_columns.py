@@ -1,0 +1,93 @@
+"""Packed keys of columns: one step packs a component of many keys where its values are all texts, or all integers.
+
+The bytes are those of `derive.document.key`, which packs whatever else a component may be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from derive.document.columns import Columns, Kinds
+from derive.document.key import pack_column
+from derive.document.pointer import JSON, MISSING, parse_pointer
+
+PackColumns: TypeAlias = Callable[[Columns], pa.BinaryArray]
+"""From documents to their packed keys."""
+
+_TEXT, _END = pa.scalar(b"\x02"), pa.scalar(b"\0")
+_EMPTY = pa.scalar(b"")
+_TEXTS, _INTEGERS = frozenset({str}), frozenset({int})
+_ZERO = 0x14
+"""The code of the integer 0; those of others differ from it by how many bytes they take."""
+
+
+def compile_key_columns(pointers: Sequence[str], defaults: Sequence[JSON]) -> PackColumns:
+    """A function from columns to the packed keys of their documents.
+
+    It raises a `DocumentError` if a component is an integer too large for the encoding.
+
+    Args:
+        pointers: locations of the key's components.
+        defaults: for each, the value of a document that lacks it.
+    """
+    components = [(parse_pointer(pointer), default) for pointer, default in zip(pointers, defaults, strict=True)]
+
+    def pack_all(columns: Columns) -> pa.BinaryArray:
+        pieces = [piece for tokens, default in components for piece in _pieces(*_values(tokens, default, columns))]
+        if len(pieces) == 1:
+            return pieces[0]
+        return pc.binary_join_element_wise(*pieces, _EMPTY) if pieces else pa.array([b""] * len(columns), pa.binary())
+
+    return pack_all
+
+
+def _values(tokens: tuple[str, ...], default: JSON, columns: Columns) -> tuple[Sequence[JSON], Kinds]:
+    """The values of a component, and their types."""
+    values, kinds = columns.at(tokens)
+    if type(MISSING) not in kinds:
+        return values, kinds
+    values = [default if value is MISSING else value for value in values]
+    return values, frozenset(map(type, values))
+
+
+def _pieces(values: Sequence[JSON], kinds: Kinds) -> list[pa.Array | pa.Scalar]:
+    """What, joined, are the packed values."""
+    if kinds == _TEXTS:
+        texts = pa.array(values, pa.string())
+        if isinstance(texts, pa.StringArray) and np.frombuffer(texts.buffers()[2] or b"", np.uint8).all():
+            return [_TEXT, texts.cast(pa.binary()), _END]
+    elif kinds == _INTEGERS and (packed := _pack_integers(values)) is not None:
+        return [packed]
+    return [pa.array(pack_column(values), pa.binary())]
+
+
+def _pack_integers(values: Sequence[int]) -> pa.BinaryArray | None:
+    """Integers, packed; None if one is beyond 64 bits."""
+    try:
+        numbers = np.array(values, dtype=np.int64)
+    except OverflowError:
+        return None
+    # Of a negative one, what is added to it to make it positive is all ones: its last bytes are those of it less one.
+    is_negative = numbers < 0
+    bits = numbers.view(np.uint64) - is_negative
+    magnitudes = np.where(is_negative, ~bits, bits)
+    sizes = np.zeros(len(numbers), dtype=np.int64)
+    for size in range(8):
+        beyond = magnitudes > np.uint64((1 << 8 * size) - 1)
+        if not beyond.any():
+            break
+        sizes += beyond
+    cells = np.empty((len(numbers), 9), dtype=np.uint8)
+    cells[:, 1:] = bits.astype(">u8").view(np.uint8).reshape(-1, 8)
+    codes = _ZERO + np.where(is_negative, -sizes, sizes)
+    starts = 8 - sizes
+    np.put_along_axis(cells, starts[:, np.newaxis], codes[:, np.newaxis].astype(np.uint8), axis=1)
+    packed = cells[np.arange(9) >= starts[:, np.newaxis]]
+    offsets = np.zeros(len(numbers) + 1, dtype=np.int32)
+    np.cumsum(sizes + 1, out=offsets[1:])
+    return pa.BinaryArray.from_buffers(pa.binary(), len(numbers), [None, pa.py_buffer(offsets), pa.py_buffer(packed)])

@@ -1,0 +1,138 @@
+"""What lambdas published: documents with their clocks and keys, as a list or as columns.
+
+Sessions that publish documents one by one and those that publish columns meet here. Whoever combines published
+documents asks for few of them: most are the only ones of their key and tick, and only their texts are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from derive.document.columns import Columns
+from derive.document.exact import dump_exact
+from derive.protocol.specs import CollectionSpec, Document
+from derive.storage.segments.column_texts import write_columns
+from derive.storage.segments.columns import compile_column_fields, compile_fields
+from derive.storage.segments.partition import compile_column_labels, compile_labels
+from derive.storage.segments.texts import write_texts
+
+_SAMPLE = 17
+"""Of how many documents one is measured."""
+
+_OBJECT_BYTES, _TEXT_BYTES = 400, 4
+"""About how many bytes a document takes in memory, and for each byte of its JSON text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """Documents that a session published one by one."""
+
+    listed: Sequence[Document]
+
+    def documents(self) -> Sequence[Document]:
+        """The documents themselves."""
+        return self.listed
+
+    def slice(self, begin: int, end: int) -> Documents:
+        """Documents from one number up to another."""
+        return Documents(self.listed[begin:end])
+
+    def take(self, numbers: Sequence[int]) -> Documents:
+        """The documents of these numbers, in the order of these."""
+        return Documents([self.listed[number] for number in numbers])
+
+
+Content: TypeAlias = Documents | Columns
+"""Documents, in order."""
+
+
+class RowMaker:
+    """Makes what segments hold of documents.
+
+    Args:
+        collection: what is written.
+    """
+
+    def __init__(self, collection: CollectionSpec) -> None:
+        self._labels, self._column_labels = compile_labels(collection), compile_column_labels(collection)
+        self._fields, self._column_fields = compile_fields(collection), compile_column_fields(collection)
+
+    def texts(self, content: Content) -> pa.StringArray:
+        """A column of JSON texts."""
+        return write_columns(content) if isinstance(content, Columns) else write_texts(content.listed)
+
+    def labels(self, content: Content) -> pa.StringArray:
+        """A column of the labels of logical partitions."""
+        return self._column_labels(content) if isinstance(content, Columns) else self._labels(content.listed)
+
+    def fields(self, content: Content) -> pa.StructArray | None:
+        """Typed columns as one array, if the collection has such."""
+        return self._column_fields(content) if isinstance(content, Columns) else self._fields(content.listed)
+
+
+Keys: TypeAlias = list[bytes] | pa.Array
+"""Packed keys: few of them as a list, many as an Arrow array."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """Some of what lambdas published for one batch, in order; causes, clocks, keys and content run in parallel.
+
+    Attributes:
+        causes: index in the batch of the source document that caused each.
+        clocks: int64 array of clocks of publication, which ascend.
+        keys: packed keys.
+        content: the documents, valid under the write schema.
+    """
+
+    causes: Sequence[int]
+    clocks: np.ndarray
+    keys: Keys
+    content: Content
+
+    def __len__(self) -> int:
+        return len(self.causes)
+
+    @property
+    def key_list(self) -> list[bytes]:
+        """Packed keys, as a list."""
+        keys: list[bytes] = self.keys if isinstance(self.keys, list) else self.keys.to_pylist()
+        return keys
+
+    @property
+    def key_array(self) -> pa.BinaryArray:
+        """Packed keys, as an Arrow array."""
+        return pa.array(self.keys, pa.binary()) if isinstance(self.keys, list) else self.keys
+
+    @property
+    def weight(self) -> int:
+        """About how many bytes the documents take in memory."""
+        sample = self.content.take(range(0, len(self), _SAMPLE)).documents()
+        return weigh(sample, 1) * len(self) // max(len(sample), 1)
+
+    def slice(self, begin: int, end: int) -> Published:
+        """What was published from one number up to another."""
+        if begin == 0 and end == len(self):
+            return self
+        keys = self.keys[begin:end]
+        return Published(self.causes[begin:end], self.clocks[begin:end], keys, self.content.slice(begin, end))
+
+    def take(self, numbers: np.ndarray) -> Published:
+        """What was published under these numbers, in the order of these."""
+        listed = numbers.tolist()
+        causes = [self.causes[number] for number in listed]
+        return Published(
+            causes, self.clocks[numbers], self.key_array.take(pa.array(numbers)), self.content.take(listed)
+        )
+
+
+def weigh(documents: Sequence[Document], step: int = _SAMPLE) -> int:
+    """About how many bytes documents take in memory, of which one in `step` is measured."""
+    sample = documents[::step]
+    text = len(dump_exact(sample)) if sample else 0
+    return len(documents) * _OBJECT_BYTES + _TEXT_BYTES * text * len(documents) // max(len(sample), 1)

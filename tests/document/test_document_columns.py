@@ -1,0 +1,80 @@
+"""Documents as columns: what is made of them is what is made of the documents."""
+
+from __future__ import annotations
+
+import pytest
+from column_values import columns
+from hypothesis import given
+from hypothesis import strategies as st
+
+from derive.document.columns import Columns, are_finite
+from derive.document.key import compile_keys
+from derive.document.key_columns import compile_key_columns
+from derive.errors import DocumentError
+
+
+@given(columns("a", "b", "c"), st.data())
+def test_parts_of_columns_are_parts_of_documents(some: Columns, data: st.DataObject) -> None:
+    documents = some.documents()
+    numbers = data.draw(st.lists(st.integers(0, len(some) - 1), max_size=4))
+    begin, end = sorted(data.draw(st.tuples(st.integers(0, len(some)), st.integers(0, len(some)))))
+
+    assert len(documents) == len(some)
+    assert some.take(numbers).documents() == [documents[number] for number in numbers]
+    assert some.slice(begin, end).documents() == documents[begin:end]
+
+
+def test_values_of_one_property_are_replaced() -> None:
+    some = Columns.of(("a", "b"), [[1, 2], ["x", "y"]]).replace(0, [True, None])
+
+    assert some.documents() == [{"a": True, "b": "x"}, {"a": None, "b": "y"}]
+    assert some.kinds == (frozenset({bool, type(None)}), frozenset({str}))
+
+
+@pytest.mark.parametrize(
+    ("values", "is_finite"),
+    [
+        ([1.0, 2, -3.5], True),
+        ([None, 0.5, "x"], True),
+        ([1.0, float("inf")], False),
+        ([float("inf"), 1.0, float("-inf")], False),
+        ([None, float("nan")], False),
+        ([1e308, 1e308], False),  # their sum is not, and that is all that is known
+        ([10**400, 0.5], False),
+    ],
+)
+def test_finite_numbers(values: list[object], is_finite: bool) -> None:
+    assert are_finite(values, frozenset(map(type, values))) is is_finite
+
+
+POINTERS = ["/a", "/b", "/c", "/a/x", "/b/0", "/missing"]
+
+
+@given(columns("a", "b", "c"), st.lists(st.sampled_from(POINTERS), max_size=3))
+def test_keys_of_columns_are_those_of_documents(some: Columns, pointers: list[str]) -> None:
+    defaults = ["none", 7, None][: len(pointers)]
+
+    packed = compile_key_columns(pointers, defaults)(some)
+
+    assert packed.to_pylist() == compile_keys(pointers, defaults)(some.documents())
+
+
+@pytest.mark.parametrize(
+    ("values", "packed"),
+    [
+        ([0, 255, 256], [b"\x14", b"\x15\xff", b"\x16\x01\x00"]),
+        ([-1, -255, -256], [b"\x13\xfe", b"\x13\x00", b"\x12\xfe\xff"]),
+        ([2**63 - 1, -(2**63)], [b"\x1c\x7f" + b"\xff" * 7, b"\x0c\x7f" + b"\xff" * 7]),
+        ([2**64], [b"\x1d\x09\x01" + b"\x00" * 8]),
+        (["a", "ä"], [b"\x02a\0", b"\x02\xc3\xa4\0"]),
+        (["a\0b", ""], [b"\x02a\0\xffb\0", b"\x02\0"]),
+        ([True, 1], [b"\x27", b"\x15\x01"]),
+    ],
+)
+def test_packed_columns(values: list[object], packed: list[bytes]) -> None:
+    assert compile_key_columns(["/a"], [None])(Columns.of(("a",), [values])).to_pylist() == packed
+
+
+def test_an_integer_too_wide_for_a_key() -> None:
+    with pytest.raises(DocumentError, match="an integer of 256 bytes cannot be part of a key"):
+        compile_key_columns(["/a"], [None])(Columns.of(("a",), [[1, 1 << 255 * 8]]))

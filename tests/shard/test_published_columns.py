@@ -1,0 +1,117 @@
+"""What is published as columns is what is published document by document: rows, errors and all."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from shard_data import SUMS, ColumnLambdas, Lambdas, derivation, plan_of, shown, source_rows_of
+
+from derive.document.key import pack
+from derive.errors import DocumentError, FlowError, SchemaViolation
+from derive.protocol.specs import DerivationSpec, Document, ProjectionSpec
+from derive.shard.pipeline import Pipeline
+from derive.storage.segments.spill import Spill
+
+TYPED = {
+    **SUMS,
+    "type": "object",
+    "required": ["k"],
+    "properties": {
+        **SUMS["properties"],  # type: ignore[dict-item]
+        "k": {"type": "integer"},
+        "n": {"type": ["number", "null"], "maximum": 1000, "reduce": {"strategy": "sum"}},
+        "group": {"type": "string"},
+    },
+}
+GROUP = ProjectionSpec("group", "/group", frozenset({"string"}), "may", is_partition=True, default=("none",))
+PARTITIONED = derivation("s/in", schema=TYPED)
+SPEC = replace(PARTITIONED, collection=replace(PARTITIONED.collection, projections=(GROUP,)))
+
+PUBLISHED = st.fixed_dictionaries(
+    {"k": st.integers(0, 3) | st.sampled_from([2**40, -5])},
+    optional={
+        "n": st.sampled_from([0.1, 0.2, 7, 1.0]),
+        "list": st.sampled_from([[0], [7]]),
+        "group": st.sampled_from(["a", 'b"', ""]),
+        "more": st.sampled_from(["x,y", "[1]", 2**70, None, True]),
+    },
+)
+READ = st.lists(st.tuples(st.integers(0, 45), st.lists(PUBLISHED, max_size=3)), min_size=1, max_size=25).map(
+    lambda rows: sorted(rows, key=lambda row: row[0])
+)
+
+
+def publish(_: int, document: Document) -> Iterator[Document]:
+    return iter(document["published"])
+
+
+def published(
+    lambdas: Lambdas, read: list[tuple[int, list[Document]]], spec: DerivationSpec, sizes: Iterable[int], memory: int
+) -> tuple[list[tuple[int, int, bytes, str, str]], list[object]]:
+    """Rows to be written, and rows to be shuffled, of documents that publish some each."""
+    rows = source_rows_of([(clock, {"k": 1, "published": documents}) for clock, documents in read])
+    borders = sorted({0, len(rows), *(size for size in sizes if size < len(rows))})
+    parts = [rows.slice(begin, end - begin) for begin, end in pairwise(borders)]
+    with tempfile.TemporaryDirectory() as folder, Spill(Path(folder), memory) as spill:
+        plan = plan_of(spec, Path(folder), 1000, (), clamp=12)
+        processed: list[int] = []
+        written = list(Pipeline(plan, lambdas, processed.append, many=0).combined(iter(parts), spill))
+        shuffled = list(Pipeline(plan, lambdas, processed.append, many=0).published(iter(parts)))
+    labels = [label for part in written for label in part.labels.to_pylist()]
+    return (
+        [(*row, label) for row, label in zip(shown(written), labels, strict=True)],
+        [row for part in shuffled for row in part.batch.to_pylist()],
+    )
+
+
+@given(READ, st.lists(st.integers(1, 24), max_size=3), st.sampled_from([0, 3000, 1 << 20]))
+def test_columns_are_published_as_documents_are(
+    read: list[tuple[int, list[Document]]], sizes: list[int], memory: int
+) -> None:
+    one_by_one = published(Lambdas(publish), read, SPEC, [], 1 << 20)
+
+    assert published(ColumnLambdas(publish), read, SPEC, sizes, memory) == one_by_one
+
+
+def test_rows_of_columns() -> None:
+    read: list[tuple[int, list[Document]]] = [
+        (13, [{"k": 2, "n": 1.5, "group": "a"}, {"k": 1, "n": 1, "group": "b"}]),
+        (14, [{"k": 2, "n": 2, "group": "a"}]),
+    ]
+    written, _ = published(ColumnLambdas(publish), read, SPEC, [], 1 << 20)
+
+    assert written == [
+        (13, 0, pack([1]), '{"k":1,"n":1,"group":"b"}', '["b"]'),
+        (14, 0, pack([2]), '{"k":2,"n":3.5,"group":"a"}', '["a"]'),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("document", "error", "message"),
+    [
+        (
+            {"k": "x"},
+            SchemaViolation,
+            "published an invalid document: document \\[\"x\"\\] of 's/out' fails its schema",
+        ),
+        ({"k": 1, "n": 1001}, SchemaViolation, "1001 is greater than the maximum of 1000"),
+        ({"n": 1}, SchemaViolation, '"k" is a required property'),
+        ({"k": 1 << 255 * 8}, DocumentError, "published a document without a key: an integer of 256 bytes"),
+    ],
+)
+def test_errors_are_the_same(document: Document, error: type[FlowError], message: str) -> None:
+    read: list[tuple[int, list[Document]]] = [(1, [{"k": 1, "n": 1}]), (2, [document])]
+    told = []
+    for lambdas in (Lambdas(publish), ColumnLambdas(publish)):
+        with pytest.raises(error, match=message) as caught:
+            published(lambdas, read, SPEC, [], 1 << 20)
+        told.append((caught.value.message, caught.value.position, caught.value.hint))
+
+    assert told[0] == told[1]

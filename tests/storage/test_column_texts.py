@@ -1,0 +1,107 @@
+"""Documents as columns become the texts, labels and typed columns that they have as documents."""
+
+from __future__ import annotations
+
+import pytest
+from column_values import FLOATS, INTEGERS, TEXTS, columns
+from hypothesis import given
+from hypothesis import strategies as st
+
+from derive.document.columns import Columns
+from derive.errors import DocumentError
+from derive.position import Position
+from derive.protocol.specs import CollectionSpec, ProjectionSpec
+from derive.storage.segments.column_texts import write_columns
+from derive.storage.segments.columns import compile_column_fields, compile_fields
+from derive.storage.segments.partition import compile_column_labels, compile_labels
+from derive.storage.segments.texts import write_texts
+
+
+@given(columns("a", 'b"', "ä,", ""))
+def test_texts_of_columns_are_those_of_documents(some: Columns) -> None:
+    column = write_columns(some)
+    column.validate(full=True)
+
+    assert column.to_pylist() == write_texts(some.documents()).to_pylist()
+
+
+def test_texts_have_the_properties_in_order() -> None:
+    some = Columns.of(("b", "a", "c"), [[1, 2.5], ["x", 'y",'], [None, [1, {"d": True}]]])
+
+    assert write_columns(some).to_pylist() == ['{"b":1,"a":"x","c":null}', '{"b":2.5,"a":"y\\",","c":[1,{"d":true}]}']
+    assert write_columns(some.slice(0, 0)).to_pylist() == []
+
+
+def test_more_texts_than_a_column_holds() -> None:
+    some = Columns.of(("a",), [["12345"] * 3])
+
+    assert len(write_columns(some, most_bytes=100)) == 3
+    with pytest.raises(DocumentError, match="3 documents that belong together take more than 2 GiB"):
+        write_columns(some, most_bytes=20)
+
+
+def nested(levels: int) -> list[object]:
+    value: list[object] = []
+    for _ in range(levels - 1):
+        value = [value]
+    return value
+
+
+def test_documents_are_of_some_levels_only() -> None:
+    deepest, deeper = (Columns.of(("a",), [[nested(levels)]]) for levels in (249, 252))
+
+    assert write_columns(deepest).to_pylist() == write_texts(deepest.documents()).to_pylist()
+    with pytest.raises(DocumentError, match="nested more than 250 levels deep"):
+        write_texts(deeper.documents())
+    with pytest.raises(DocumentError, match="nested more than 250 levels deep"):
+        write_columns(deeper)
+
+
+def collection(*pointers: str, default: tuple[object, ...] = ()) -> CollectionSpec:
+    partitions = tuple(
+        ProjectionSpec(pointer[1:], pointer, frozenset({"string"}), "may", is_partition=True, default=default)
+        for pointer in pointers
+    )
+    return CollectionSpec("c/out", ("/id",), (0,), True, True, partitions, Position("flow.yaml", 1))
+
+
+@given(
+    columns("a", "b", kinds=[TEXTS, INTEGERS | st.booleans(), st.none() | TEXTS, FLOATS]),
+    st.lists(st.sampled_from(["/a", "/b", "/a/x"]), max_size=2, unique=True),
+    st.sampled_from([(), ("none",), (1,)]),
+)
+def test_labels_of_columns_are_those_of_documents(
+    some: Columns, pointers: list[str], default: tuple[object, ...]
+) -> None:
+    spec = collection(*pointers, default=default)
+
+    assert compile_column_labels(spec)(some).to_pylist() == compile_labels(spec)(some.documents()).to_pylist()
+
+
+FIELDS = tuple(
+    ProjectionSpec(pointer[1:], pointer, frozenset(types), "may")
+    for pointer, types in {
+        "/a": ["string"],
+        "/a/x": ["integer"],
+        "/b": ["integer", "null"],
+        "/c": ["integer", "fractional"],
+    }.items()
+)
+
+
+@given(columns("a", "b", "c"))
+def test_typed_columns_of_columns_are_those_of_documents(some: Columns) -> None:
+    spec = CollectionSpec("c/out", ("/id",), (0,), True, True, FIELDS, Position("flow.yaml", 1))
+    typed, expected = compile_column_fields(spec)(some), compile_fields(spec)(some.documents())
+
+    assert typed is not None
+    assert expected is not None
+    assert typed.type == expected.type
+    assert repr(typed.to_pylist()) == repr(expected.to_pylist())
+
+
+def test_a_label_is_the_json_of_values() -> None:
+    labels = compile_column_labels(collection("/a", "/b", default=("none",)))
+
+    assert labels(Columns.of(("a",), [["x", "y", "x"]])).to_pylist() == ['["x","none"]', '["y","none"]', '["x","none"]']
+    assert labels(Columns.of(("a",), [[1]])).to_pylist() == ['[1,"none"]']
