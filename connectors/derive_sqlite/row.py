@@ -66,13 +66,13 @@ class RowLayout:
     converted: tuple[tuple[str, bool], ...]
     booleans: tuple[str, ...]
 
-    def columns(self, rows: Sequence[Row]) -> Columns:
-        """The documents that some rows publish, of which there is at least one.
+    def columns(self, values: Sequence[Sequence[Any]]) -> Columns:
+        """The documents that rows publish, of which there is at least one, from the values in each of their columns.
 
         Raises:
             LambdaError: one of them cannot be a document.
         """
-        columns = Columns.of(self.names, list(zip(*rows, strict=True)))
+        columns = Columns.of(self.names, values)
         for name, is_parsed in self.converted:
             index = self.names.index(name)
             if _may_differ(columns.values[index], columns.kinds[index], is_parsed=is_parsed):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from operator import length_hint
+from operator import itemgetter, length_hint
 from typing import Any
 
 import apsw
@@ -29,8 +29,9 @@ from derive.sql.failure import ENVIRONMENT, FAILURES
 from derive.sql.guard import Guard
 from derive.sql.watch import Watch
 
-_PART = 10_000
-"""How many published documents are worth handling at once."""
+_PART, _FEW = 9_984, 256
+"""How many published documents are worth handling at once, and how many rows; many times as many."""
+_FIRST, _SECOND = itemgetter(0), itemgetter(1)
 
 
 class SqliteSession:
@@ -96,7 +97,8 @@ class SqliteSession:
             begin = end
 
     def _run_by_column(self, batch: ReadBatch) -> Iterator[PublishedColumns]:
-        gathered = _Gathered()
+        assert self._layout is not None
+        gathered = _Gathered(len(self._layout.names))
         for program, begin, end in self._runs(batch.transforms):
             last, left = end - 1, iter(list(batch.documents[begin:end]))
             try:
@@ -108,21 +110,20 @@ class SqliteSession:
             except ENVIRONMENT:
                 raise
             except FAILURES as exc:
-                if gathered.rows:
+                if gathered.causes:
                     self._made(gathered, batch)  # one that cannot be a document came before, and is told of
                 raise self._explained(program, batch, last - length_hint(left), exc) from exc
-        if gathered.rows:
+        if gathered.causes:
             yield self._made(gathered, batch)
 
     def _made(self, gathered: _Gathered, batch: ReadBatch) -> PublishedColumns:
         """What is gathered, as columns; it is so no longer."""
         assert self._layout is not None
-        causes, rows = gathered.causes, gathered.rows
-        gathered.causes, gathered.rows = [], []
+        causes, columns = gathered.take()
         try:
-            return PublishedColumns(causes, self._layout.columns(rows))
+            return PublishedColumns(causes, self._layout.columns(columns))
         except LambdaError:
-            for cause, row in zip(causes, rows, strict=True):
+            for cause, row in zip(causes, zip(*columns, strict=True), strict=True):
                 program = self._programs[batch.transforms[cause]]
                 assert program.make is not None
                 try:
@@ -202,11 +203,15 @@ class SqliteSession:
 
 
 class _Gathered:
-    """Rows, and the numbers of the documents that caused them, until they are many."""
+    """Rows as columns, and the numbers of the documents that caused them, until they are many.
 
-    def __init__(self) -> None:
-        self.rows: list[Row] = []
+    Few rows at a time become parts of columns: as long as the processor's caches hold them, that costs a third.
+    """
+
+    def __init__(self, width: int) -> None:
+        self.columns: list[list[Any]] = [[] for _ in range(width)]
         self.causes: list[int] = []
+        self._rows: list[Row] = []
 
     def is_filled(self, counted: Iterator[tuple[Row, int]], last: int) -> bool:
         """Take rows, each with how many documents were left then, of which the last is `last`.
@@ -214,13 +219,30 @@ class _Gathered:
         Returns:
             Whether there are many; if not, no more can be had.
         """
-        taken: list[tuple[Row, int]] = []
-        try:
-            taken.extend(itertools.islice(counted, _PART - len(self.rows)))
-        finally:  # also if a lambda has failed
-            self.rows += [row for row, _ in taken]
-            self.causes += [last - count for _, count in taken]
-        return len(self.rows) >= _PART
+        while len(self.causes) < _PART:
+            taken: list[tuple[Row, int]] = []
+            try:
+                taken.extend(itertools.islice(counted, _FEW - len(self._rows)))
+            finally:  # also if a lambda has failed
+                self._rows.extend(map(_FIRST, taken))
+                self.causes.extend(map(last.__sub__, map(_SECOND, taken)))
+            if len(self._rows) < _FEW:
+                return False
+            self._transpose()
+        return True
+
+    def take(self) -> tuple[list[int], list[list[Any]]]:
+        """Causes and columns, which are no longer held."""
+        self._transpose()
+        causes, columns = self.causes, self.columns
+        self.causes, self.columns = [], [[] for _ in columns]
+        return causes, columns
+
+    def _transpose(self) -> None:
+        if self._rows:
+            for column, values in zip(self.columns, zip(*self._rows, strict=True), strict=True):
+                column.extend(values)
+        self._rows = []
 
 
 def _layout_of(programs: Sequence[Program]) -> RowLayout | None:

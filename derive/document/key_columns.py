@@ -72,22 +72,44 @@ def _pack_integers(values: Sequence[int]) -> pa.BinaryArray | None:
         numbers = np.array(values, dtype=np.int64)
     except OverflowError:
         return None
+    least, most = int(numbers.min()), int(numbers.max())
+    size = _size_of(most)
+    if least > 0 and _size_of(least) == size:
+        cells = np.empty((len(numbers), 1 + size), dtype=np.uint8)
+        cells[:, 0] = _ZERO + size
+        cells[:, 1:] = _bytes_of(numbers)[:, 8 - size :]
+        return _binary(cells, np.arange(len(numbers) + 1) * (1 + size))
+    return _pack_unlike(numbers)
+
+
+def _size_of(number: int) -> int:
+    return (number.bit_length() + 7) // 8
+
+
+def _bytes_of(numbers: np.ndarray) -> np.ndarray:
+    """The eight bytes of each integer, the most significant one first."""
+    content: np.ndarray = numbers.astype(f">{numbers.dtype.str[1:]}").view(np.uint8).reshape(-1, 8)
+    return content
+
+
+def _binary(content: np.ndarray, offsets: np.ndarray) -> pa.BinaryArray:
+    buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(content)]
+    return pa.BinaryArray.from_buffers(pa.binary(), len(offsets) - 1, buffers)
+
+
+def _pack_unlike(numbers: np.ndarray) -> pa.BinaryArray:
+    """Integers, packed, that take different numbers of bytes."""
     # Of a negative one, what is added to it to make it positive is all ones: its last bytes are those of it less one.
     is_negative = numbers < 0
     bits = numbers.view(np.uint64) - is_negative
     magnitudes = np.where(is_negative, ~bits, bits)
     sizes = np.zeros(len(numbers), dtype=np.int64)
     for size in range(8):
-        beyond = magnitudes > np.uint64((1 << 8 * size) - 1)
-        if not beyond.any():
-            break
-        sizes += beyond
-    cells = np.empty((len(numbers), 9), dtype=np.uint8)
-    cells[:, 1:] = bits.astype(">u8").view(np.uint8).reshape(-1, 8)
-    codes = _ZERO + np.where(is_negative, -sizes, sizes)
+        sizes += magnitudes > np.uint64((1 << 8 * size) - 1)
     starts = 8 - sizes
-    np.put_along_axis(cells, starts[:, np.newaxis], codes[:, np.newaxis].astype(np.uint8), axis=1)
-    packed = cells[np.arange(9) >= starts[:, np.newaxis]]
-    offsets = np.zeros(len(numbers) + 1, dtype=np.int32)
+    cells = np.empty((len(numbers), 9), dtype=np.uint8)
+    cells[:, 1:] = _bytes_of(bits)
+    cells[np.arange(len(numbers)), starts] = _ZERO + np.where(is_negative, -sizes, sizes)
+    offsets = np.zeros(len(numbers) + 1, dtype=np.int64)
     np.cumsum(sizes + 1, out=offsets[1:])
-    return pa.BinaryArray.from_buffers(pa.binary(), len(numbers), [None, pa.py_buffer(offsets), pa.py_buffer(packed)])
+    return _binary(cells[np.arange(9) >= starts[:, np.newaxis]], offsets)

@@ -25,7 +25,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from derive.document.columns import Columns
+from derive.document.columns import Columns, Kinds
 from derive.document.pointer import JSON, MISSING, compile_pointer, parse_pointer
 from derive.protocol.specs import CollectionSpec, Document, ProjectionSpec
 from derive.schema.projection import UUID_POINTER
@@ -201,10 +201,19 @@ def compile_column_fields(collection: CollectionSpec) -> MakeColumnFields:
         return lambda _: None
 
     def fields(columns: Columns) -> pa.StructArray:
-        encoded = [encode(kind, columns.at(tokens)[0]) for kind, tokens in typed]
+        encoded = [_encode_column(kind, *columns.at(tokens)) for kind, tokens in typed]
         return fields_of([array for array, _ in encoded], [codes for _, codes in encoded], len(columns))
 
     return fields
+
+
+def _encode_column(kind: Kind, values: Sequence[JSON], kinds: Kinds) -> tuple[pa.Array, Codes | None]:
+    """The same as `encode`, where the types of values are known."""
+    if kinds == {_MISSING}:
+        return pa.nulls(len(values), ARROW[kind]), None
+    if kinds == {_PLAIN[kind]} and kind != "integer":  # which may be too wide
+        return pa.array(values, ARROW[kind]), None
+    return encode(kind, values)
 
 
 def compile_values(pointer: str) -> Callable[[Sequence[Document]], list[JSON]]:
