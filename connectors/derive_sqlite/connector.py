@@ -63,6 +63,16 @@ class SqliteConnector:
 
         return SqliteSession(spec, database)
 
+    def fields_read(self, spec: DerivationSpec) -> list[list[str]] | None:
+        """The fields that lambdas name; None where random values are asked for, which are made of documents."""
+        from connectors.derive_sqlite.program import fields_of
+        from derive.sql.chance import calls_chance
+
+        scripts = [*migrations_of(spec), *(transform.script for transform in spec.transforms)]
+        if calls_chance([script.text for script in scripts if script]):
+            return None
+        return [fields_of(spec, transform) for transform in spec.transforms]
+
     def generate(self, spec: DerivationSpec, root: Path, missing: Collection[str]) -> Generation:
         """Stubs of lambdas and migrations."""
         from connectors.derive_sqlite.stub import sql_stubs

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from connectors.derive_sqlite.row import MakeDocument, RowLayout, compile_layout, compile_row
 from derive.errors import Issue
 from derive.protocol.specs import DerivationSpec, ProjectionSpec, TransformSpec
-from derive.sql.binding import Binding, compile_binding
+from derive.sql.binding import PUBLISHED_AT, Binding, ColumnBinding, compile_binding, compile_columns
 from derive.sql.block import Statement, read_block
 from derive.sql.field import named_fields
 from derive.sql.guard import Guard
-from derive.sql.parameter import find_projection
+from derive.sql.parameter import find_projection, mentioned_projections
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +22,14 @@ class Step:
     Attributes:
         statement: its text.
         binding: of its parameters.
+        columns: the same, from columns of the fields that `fields_of` names.
         make: makes documents of its rows; None if it returns none.
         layout: makes columns of its rows, if that can be.
     """
 
     statement: Statement
     binding: Binding
+    columns: ColumnBinding
     make: MakeDocument | None
     layout: RowLayout | None
 
@@ -42,6 +44,7 @@ class Program:
         steps: its statements, in order.
         sql: all of them as one text.
         binding: of all of them, one after the other.
+        columns: the same, from columns of the fields that `fields_of` names.
         make: makes documents of the rows of the one statement that returns any; None if there is none.
         layout: makes columns of them, if that can be.
         together: whether `sql` can be run as a whole: rows of two statements could not be told apart.
@@ -52,6 +55,7 @@ class Program:
     steps: tuple[Step, ...]
     sql: str
     binding: Binding
+    columns: ColumnBinding
     make: MakeDocument | None
     layout: RowLayout | None
     together: bool
@@ -70,6 +74,7 @@ def compile_program(guard: Guard, spec: DerivationSpec, transform: TransformSpec
     if script is None:
         return [Issue("E526", f"transform '{transform.name}' of '{spec.name}' needs a lambda", transform.position)]
     projections = spec.sources[transform.input.source].projections
+    named = fields_of(spec, transform)
     issues: list[Issue] = []
     steps: list[Step] = []
     for statement in read_block(guard, script, what):
@@ -80,27 +85,37 @@ def compile_program(guard: Guard, spec: DerivationSpec, transform: TransformSpec
         if isinstance(fields, list):
             issues += fields
         else:
-            binding = compile_binding([fields[name] for name in statement.parameters])
-            steps.append(_compile_step(statement, binding, fields))
+            steps.append(_compile_step(statement, fields, named))
     if issues:
         return issues
-    used = [find_projection(name, projections) for step in steps for name in step.statement.parameters]
+    parameters = [find_projection(name, projections) for step in steps for name in step.statement.parameters]
+    used = [projection for projection in parameters if projection is not None]
     returning = [step for step in steps if step.make is not None]
     return Program(
         transform=transform,
         what=what,
         steps=tuple(steps),
         sql="".join(step.statement.text for step in steps),
-        binding=compile_binding([projection for projection in used if projection is not None]),
+        binding=compile_binding(used),
+        columns=compile_columns(used, named),
         make=returning[0].make if returning else None,
         layout=returning[0].layout if returning else None,
         together=len(returning) <= 1,
     )
 
 
-def _compile_step(statement: Statement, binding: Binding, fields: Mapping[str, ProjectionSpec]) -> Step:
+def fields_of(spec: DerivationSpec, transform: TransformSpec) -> list[str]:
+    """The fields of its source that a transform's lambda may name, each once; its clock aside, which is no field."""
+    text = transform.script.text if transform.script else ""
+    named = mentioned_projections(text, spec.sources[transform.input.source].projections)
+    return [projection.field for projection in named if projection.pointer != PUBLISHED_AT]
+
+
+def _compile_step(statement: Statement, fields: Mapping[str, ProjectionSpec], named: Sequence[str]) -> Step:
+    bound = [fields[name] for name in statement.parameters]
+    binding, by_column = compile_binding(bound), compile_columns(bound, named)
     columns = statement.columns
     if not columns:
-        return Step(statement, binding, None, None)
+        return Step(statement, binding, by_column, None, None)
     parameters = {f"${name}": projection for name, projection in fields.items()}
-    return Step(statement, binding, compile_row(columns, parameters), compile_layout(columns, parameters))
+    return Step(statement, binding, by_column, compile_row(columns, parameters), compile_layout(columns, parameters))

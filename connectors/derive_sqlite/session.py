@@ -18,7 +18,7 @@ import apsw
 from connectors.derive_sqlite.config import migrations_of
 from connectors.derive_sqlite.failure import Failure, explain
 from connectors.derive_sqlite.migration import apply_migrations
-from connectors.derive_sqlite.program import Program, compile_program
+from connectors.derive_sqlite.program import Program, Step, compile_program
 from connectors.derive_sqlite.row import Row, RowLayout
 from derive.errors import LambdaError
 from derive.protocol.derive import PublishedColumns, ReadBatch
@@ -100,11 +100,9 @@ class SqliteSession:
         assert self._layout is not None
         gathered = _Gathered(len(self._layout.names))
         for program, begin, end in self._runs(batch.transforms):
-            last, left = end - 1, iter(list(batch.documents[begin:end]))
+            last, (feed, left) = end - 1, self._feed(program, batch, begin, end)
             try:
-                rows = zip(
-                    self._rows(program, batch, begin, left), map(length_hint, itertools.repeat(left)), strict=False
-                )
+                rows = zip(self._rows(program, feed, left), map(length_hint, itertools.repeat(left)), strict=False)
                 while gathered.is_filled(rows, last):
                     yield self._made(gathered, batch)
             except ENVIRONMENT:
@@ -135,9 +133,9 @@ class SqliteSession:
     def _run_together(self, program: Program, batch: ReadBatch, begin: int, end: int) -> Iterator[tuple[int, Document]]:
         """The whole block for each document of a run."""
         make, last = program.make, end - 1
-        left = iter(list(batch.documents[begin:end]))
+        feed, left = self._feed(program, batch, begin, end)
         try:
-            rows = self._rows(program, batch, begin, left)
+            rows = self._rows(program, feed, left)
             if make is None:
                 for _ in rows:
                     pass
@@ -149,14 +147,11 @@ class SqliteSession:
         except (*FAILURES, LambdaError) as exc:
             raise self._explained(program, batch, last - length_hint(left), exc) from exc
 
-    def _rows(self, program: Program, batch: ReadBatch, begin: int, left: Iterator[Document]) -> Iterator[Row]:
-        """What the whole block returns for the documents that are left, of which the first is at `begin`."""
+    def _rows(self, program: Program, feed: Iterator[tuple[Any, ...]], left: Iterator[object]) -> Iterator[Row]:
+        """What the whole block returns for the documents whose values are fed, of which some are left."""
         if not program.steps:
             return iter(())
         self._watch.begin(self._cursor, left)
-        feed = program.binding.feed(left, batch.published[begin : begin + length_hint(left)])
-        if self._chance is not None:
-            feed = self._feed_in_time(self._chance, program, left, batch, begin)
         rows: Iterator[Row] = self._cursor.executemany(program.sql, feed)
         return rows
 
@@ -164,6 +159,18 @@ class SqliteSession:
         """The error that a lambda failed on the document of this number."""
         failure = Failure(program, batch.documents[index], batch.published[index], exc)
         return explain(failure, self._guard, self._watch)
+
+    def _feed(
+        self, program: Program, batch: ReadBatch, begin: int, end: int
+    ) -> tuple[Iterator[tuple[Any, ...]], Iterator[object]]:
+        """The values of parameters, document by document, and an iterator that says how many documents are left."""
+        if batch.fields is not None:
+            fields = [values[begin:end] for values in batch.fields[program.transform.index]]
+            return program.columns.feed(fields, batch.published[begin:end])
+        left = iter(list(batch.documents[begin:end]))
+        if self._chance is not None:
+            return self._feed_in_time(self._chance, program, left, batch, begin), left
+        return program.binding.feed(left, batch.published[begin:end]), left
 
     @staticmethod
     def _feed_in_time(
@@ -176,22 +183,31 @@ class SqliteSession:
 
     def _run_steps(self, program: Program, batch: ReadBatch, begin: int, end: int) -> Iterator[tuple[int, Document]]:
         """One document and one statement at a time, for a block of which several statements return rows."""
+        feeds = [self._feed_of_step(step, program, batch, begin, end) for step in program.steps]
         left, transform = iter(range(begin, end)), program.transform.index
         self._watch.begin(self._cursor, left)
         for index in left:
-            document, published = batch.documents[index], batch.published[index]
             if self._chance is not None:
-                self._chance.begin(transform, batch.clocks[index], document)
-            for step in program.steps:
+                self._chance.begin(transform, batch.clocks[index], batch.documents[index])
+            for step, feed in zip(program.steps, feeds, strict=True):
                 try:
-                    for row in self._cursor.execute(step.statement.text, step.binding.values(document, published)):
+                    for row in self._cursor.execute(step.statement.text, next(feed)):
                         if step.make is not None:
                             yield index, step.make(row)
                 except ENVIRONMENT:
                     raise
                 except (*FAILURES, LambdaError) as exc:
-                    failure = Failure(program, document, published, exc, step)
+                    failure = Failure(program, batch.documents[index], batch.published[index], exc, step)
                     raise explain(failure, self._guard, self._watch) from exc
+
+    @staticmethod
+    def _feed_of_step(
+        step: Step, program: Program, batch: ReadBatch, begin: int, end: int
+    ) -> Iterator[tuple[Any, ...]]:
+        published = batch.published[begin:end]
+        if batch.fields is None:
+            return step.binding.feed(iter(batch.documents[begin:end]), published)
+        return step.columns.feed([values[begin:end] for values in batch.fields[program.transform.index]], published)[0]
 
     def prepare_commit(self) -> None:
         """All state is in the database already."""

@@ -38,12 +38,25 @@ def compile_key_columns(pointers: Sequence[str], defaults: Sequence[JSON]) -> Pa
     components = [(parse_pointer(pointer), default) for pointer, default in zip(pointers, defaults, strict=True)]
 
     def pack_all(columns: Columns) -> pa.BinaryArray:
-        pieces = [piece for tokens, default in components for piece in _pieces(*_values(tokens, default, columns))]
-        if len(pieces) == 1:
-            return pieces[0]
-        return pc.binary_join_element_wise(*pieces, _EMPTY) if pieces else pa.array([b""] * len(columns), pa.binary())
+        return _packed([_values(tokens, default, columns) for tokens, default in components], len(columns))
 
     return pack_all
+
+
+def pack_components(components: Sequence[Sequence[JSON]], count: int) -> pa.BinaryArray:
+    """Packed keys of so many documents, of the values of each component.
+
+    Raises:
+        DocumentError: an integer is too large for the encoding.
+    """
+    return _packed([(values, frozenset(map(type, values))) for values in components], count)
+
+
+def _packed(components: Sequence[tuple[Sequence[JSON], Kinds]], count: int) -> pa.BinaryArray:
+    pieces = [piece for values, kinds in components for piece in _pieces(values, kinds)]
+    if len(pieces) == 1:
+        return pieces[0]
+    return pc.binary_join_element_wise(*pieces, _EMPTY) if pieces else pa.array([b""] * count, pa.binary())
 
 
 def _values(tokens: tuple[str, ...], default: JSON, columns: Columns) -> tuple[Sequence[JSON], Kinds]:

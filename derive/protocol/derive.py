@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, runtime_checkabl
 from derive.document.columns import Columns
 from derive.errors import Issue
 from derive.position import Position
-from derive.protocol.specs import DerivationSpec, Document
+from derive.protocol.specs import JSON, DerivationSpec, Document
 
 if TYPE_CHECKING:
     import apsw
@@ -36,13 +36,19 @@ class ReadBatch:
             the end of a tick, whose clock is the last of the tick and whose document is empty.
         clocks: adjusted clock, microseconds: the time that `now` means to a lambda.
         published: the document's own clock, microseconds, which `flow_published_at` shows.
-        documents: parsed and valid under their source's read schema; not to be modified.
+        documents: parsed and valid under their source's read schema; not to be modified. With `fields`, each is looked
+            for when it is asked for, which takes long: for messages.
+        fields: if the connector reads fields (`ReadsFields`) and they can be had without documents: for each transform,
+            for each field in the order it gave, the values of the documents. In place of a value that a document lacks
+            there is the schema's default, or None; for documents of other transforms there is anything or, if all are,
+            nothing.
     """
 
     transforms: Sequence[int]
     clocks: Sequence[int]
     published: Sequence[int]
     documents: Sequence[Document]
+    fields: Sequence[Sequence[Sequence[JSON]]] | None = None
 
 
 class DeriveSession(Protocol):
@@ -129,3 +135,17 @@ class DeriveRuntime(Protocol):
 
     def refusal(self, spec: DerivationSpec) -> Issue | None:
         """What the derivation asks for and its limits do not grant; None if it may run."""
+
+
+@runtime_checkable
+class ReadsFields(Protocol):
+    """What a `DeriveRuntime` may fulfil as well: its lambdas name the fields that they need.
+
+    Documents are then neither parsed nor moved where that can be helped. A connector that does not is given documents.
+    """
+
+    def fields_read(self, spec: DerivationSpec) -> Sequence[Sequence[str]] | None:
+        """For each transform, all fields (names of projections of its source) that its lambda needs.
+
+        None if lambdas need documents. It is asked before a session is open, on every worker, and must be the same.
+        """

@@ -31,15 +31,16 @@ def with_ends(
         processed: told how many documents were taken, when they have been.
     """
     tick: int | None = None
+    last: ReadRows | None = None
     for rows in parts:
         if invoker.flushes:
             yield _marked(rows, spec, tick)
-            tick = int(rows.adjusted[-1]) // spec.tick
+            tick, last = int(rows.adjusted[-1]) // spec.tick, rows
         else:
             yield rows
         processed(len(rows))
-    if tick is not None:
-        yield _ends(spec, np.array([tick]))
+    if tick is not None and last is not None:
+        yield _ends(spec, np.array([tick])).like(last)
 
 
 def _marked(rows: ReadRows, spec: DerivationSpec, before: int | None) -> ReadRows:
@@ -50,7 +51,7 @@ def _marked(rows: ReadRows, spec: DerivationSpec, before: int | None) -> ReadRow
     if not borders.size:
         return rows
     order = np.insert(np.arange(len(rows)), borders, len(rows) + np.arange(borders.size))
-    return concat([rows, _ends(spec, previous[borders])]).take(order)
+    return concat([rows, _ends(spec, previous[borders]).like(rows)]).take(order)
 
 
 def _ends(spec: DerivationSpec, ticks: np.ndarray) -> ReadRows:

@@ -17,11 +17,10 @@ from derive.errors import DocumentError, SchemaViolation
 from derive.position import Position
 from derive.protocol.derive import ColumnSession, DeriveSession, PublishedColumns, ReadBatch
 from derive.protocol.installed import find_runtime
-from derive.protocol.specs import DerivationSpec, Document
+from derive.protocol.specs import JSON, DerivationSpec, Document
 from derive.schema.flat import FlatSchema
 from derive.schema.validator import Validator, compile_validator
 from derive.shard.published import Documents, Published
-from derive.storage.segments.rows import ReadRows
 
 MANY = 64
 """From how many source documents on columns cost less than documents one by one."""
@@ -38,18 +37,17 @@ class SourceBatch:
         transforms: index of the transform that reads each document.
         adjusted: int64 array of adjusted clocks.
         keys: packed keys, to name a document in an error.
-        documents: parsed.
+        documents: parsed; with `fields`, each only when it is asked for.
+        fields: as `ReadBatch` has them.
+        unchecked: which documents have yet to be validated; None for all.
     """
 
     transforms: list[int]
     adjusted: np.ndarray
     keys: Sequence[bytes] | pa.Array
-    documents: list[Document]
-
-    @staticmethod
-    def of_rows(rows: ReadRows) -> SourceBatch:
-        """Source rows, parsed."""
-        return SourceBatch(rows.transforms.tolist(), rows.adjusted, rows.keys, rows.documents())
+    documents: Sequence[Document]
+    fields: Sequence[Sequence[Sequence[JSON]]] | None = None
+    unchecked: np.ndarray | None = None
 
 
 class Invoker:
@@ -104,7 +102,7 @@ class Invoker:
         """
         self._check_sources(source)
         read = (source.adjusted - self._offsets.take(source.transforms)).tolist()
-        batch = ReadBatch(source.transforms, source.adjusted.tolist(), read, source.documents)
+        batch = ReadBatch(source.transforms, source.adjusted.tolist(), read, source.documents, source.fields)
         parts = None
         if as_columns and self._columns is not None and len(batch.documents) >= self._many:
             parts = self._columns.invoke_columns(batch)
@@ -178,7 +176,12 @@ class Invoker:
         return ordered
 
     def _check_sources(self, source: SourceBatch) -> None:
+        """Validate the documents of which that is not known to have been done."""
+        rows: Sequence[int] = range(len(source.transforms))
         transforms, documents = source.transforms, source.documents
+        if source.unchecked is not None and not source.unchecked.all():
+            rows = np.flatnonzero(source.unchecked).tolist()
+            transforms, documents = [transforms[row] for row in rows], [documents[row] for row in rows]
         if self._one_source is not None and not self._session.flushes:
             if all(map(self._one_source.is_valid, documents)):
                 return
@@ -186,17 +189,19 @@ class Invoker:
             self._sources[index].is_valid(document) for index, document in zip(transforms, documents, strict=True)
         ):
             return
-        for row, (index, document) in enumerate(zip(transforms, documents, strict=True)):
-            validator = self._sources[index]
-            if not validator.is_valid(document):
+        for row, index, document in zip(rows, transforms, documents, strict=True):
+            if not self._sources[index].is_valid(document):
                 packed = source.keys[row]
                 key = packed if isinstance(packed, bytes) else packed.as_py()
-                transform = self._spec.transforms[index]
-                positions = self._spec.sources[transform.input.source].read_positions
-                raise _in_context(
-                    validator.violation(document, key=show_key(key), positions=positions),
-                    f"transform '{transform.name}' of '{self._spec.name}' reads",
-                )
+                raise self._invalid_source(index, key, document)
+
+    def _invalid_source(self, index: int, key: bytes, document: Document) -> SchemaViolation:
+        transform = self._spec.transforms[index]
+        positions = self._spec.sources[transform.input.source].read_positions
+        return _in_context(
+            self._sources[index].violation(document, key=show_key(key), positions=positions),
+            f"transform '{transform.name}' of '{self._spec.name}' reads",
+        )
 
     def _check_published(self, batch: ReadBatch, causes: Sequence[int], results: list[Document]) -> None:
         if all(map(self._output.is_valid, results)):

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, cast
 from zlib import crc32
 
 import numpy as np
 
 from derive.document.exact import dump_exact
 from derive.document.key import compile_keys, key_errors, pack
+from derive.document.key_columns import pack_components
 from derive.errors import DocumentError
 from derive.protocol.derive import ReadBatch
-from derive.protocol.specs import DerivationSpec, TransformSpec
+from derive.protocol.specs import DerivationSpec, Document, TransformSpec
 from derive.schema.validator import compile_validator
+from derive.shard.fields import FieldValues, Reading, StoredDocuments
 from derive.shard.plan import Plan
 from derive.sql.shuffle import ComputedShuffle
 from derive.storage.segments.rows import ReadRows
@@ -30,8 +32,12 @@ def owners_of_keys(keys: Sequence[bytes], count: int) -> np.ndarray:
     return owners
 
 
-def compile_shuffle_key(spec: DerivationSpec, transform: TransformSpec) -> ShuffleKeys:
+def compile_shuffle_key(plan: Plan, reading: Reading, transform: TransformSpec) -> ShuffleKeys:
     """What finds the keys that documents of a transform are shuffled by."""
+    spec = plan.spec
+    if reading.transforms is not None:
+        places = reading.transforms[transform.index].shuffle
+        return _source_keys if places is None else _compile_columns(plan, reading, transform, places)
     shuffle, source = transform.shuffle, spec.sources[transform.input.source]
     by_key = (shuffle.key, shuffle.key_defaults) == (source.key, source.key_defaults)
     if shuffle.kind == "any" or (shuffle.kind == "key" and by_key):
@@ -61,14 +67,36 @@ def _compile_located(spec: DerivationSpec, transform: TransformSpec) -> ShuffleK
         try:
             return pack_all(documents)
         except DocumentError:
-            index, exc = next(key_errors(pack_all, documents))
-            raise DocumentError(
-                f"transform '{transform.name}' of '{spec.name}' cannot shuffle a document: {exc.message};"
-                f" it is {dump_exact(documents[index]).decode()[:500]}",
-                position=transform.position,
-            ) from exc
+            raise _unkeyed(spec, transform, documents) from None
 
     return located
+
+
+def _compile_columns(plan: Plan, reading: Reading, transform: TransformSpec, places: Sequence[int]) -> ShuffleKeys:
+    """Keys by location, from typed columns."""
+    defaults = transform.shuffle.key_defaults
+
+    def located(rows: ReadRows) -> Sequence[bytes]:
+        values = FieldValues(reading, rows)
+        components = zip(places, defaults, strict=True)
+        columns = [values.of(transform.index, place, default) for place, default in components]
+        try:
+            return cast("list[bytes]", pack_components(columns, len(rows)).to_pylist())
+        except DocumentError:
+            raise _unkeyed(plan.spec, transform, StoredDocuments(plan, rows)) from None
+
+    return located
+
+
+def _unkeyed(spec: DerivationSpec, transform: TransformSpec, documents: Sequence[Document]) -> DocumentError:
+    """Which document has no key to be shuffled by, and why."""
+    pack_all = compile_keys(transform.shuffle.key, transform.shuffle.key_defaults)
+    index, exc = next(key_errors(pack_all, documents))
+    return DocumentError(
+        f"transform '{transform.name}' of '{spec.name}' cannot shuffle a document: {exc.message};"
+        f" it is {dump_exact(documents[index]).decode()[:500]}",
+        position=transform.position,
+    )
 
 
 def _source_keys(rows: ReadRows) -> Sequence[bytes]:
@@ -76,9 +104,9 @@ def _source_keys(rows: ReadRows) -> Sequence[bytes]:
     return keys
 
 
-def source_owners(plan: Plan) -> Callable[[ReadRows], np.ndarray]:
+def source_owners(plan: Plan, reading: Reading) -> Callable[[ReadRows], np.ndarray]:
     """A function from source rows to the numbers of the shards that own them."""
-    keys = [compile_shuffle_key(plan.spec, transform) for transform in plan.spec.transforms]
+    keys = [compile_shuffle_key(plan, reading, transform) for transform in plan.spec.transforms]
 
     def owners_of(rows: ReadRows) -> np.ndarray:
         present = np.unique(rows.transforms)

@@ -79,7 +79,10 @@ def deliver(packets: list[pa.RecordBatch], owner: int) -> Iterator[pa.RecordBatc
 
 
 def unpack_rows(
-    packets: Iterator[pa.RecordBatch], layout: type[R], receive: Callable[[str], None]
+    packets: Iterator[pa.RecordBatch],
+    layout: type[R],
+    receive: Callable[[str], None],
+    schema: pa.Schema | None = None,
 ) -> Iterator[tuple[int, R]]:
     """Rank and rows of each packet.
 
@@ -87,10 +90,12 @@ def unpack_rows(
         packets: columns `DELIVERED`, of one owner, in order of rank.
         layout: of the rows.
         receive: takes the messages, which come first.
+        schema: of the rows, if they have more than their layout.
     """
+    schema = layout.SCHEMA if schema is None else schema
     for batch in packets:
         for rank, content in zip(batch.column(RANK).to_pylist(), batch.column(CONTENT), strict=True):
             if rank == MESSAGE:
                 receive(content.as_py().decode())
             else:
-                yield rank, layout(pa.ipc.read_record_batch(content.as_buffer(), layout.SCHEMA))
+                yield rank, layout(pa.ipc.read_record_batch(content.as_buffer(), schema))

@@ -12,8 +12,9 @@ import numpy as np
 
 from derive.protocol.derive import DeriveSession
 from derive.shard.feedback import run_ticks
+from derive.shard.fields import Reading, source_batch
 from derive.shard.flush import order_of, with_ends
-from derive.shard.invoke import MANY, Invoker, SourceBatch
+from derive.shard.invoke import MANY, Invoker
 from derive.shard.plan import Plan
 from derive.shard.published import Published, RowMaker
 from derive.shard.tick_combiner import TickCombiner
@@ -27,14 +28,23 @@ class Pipeline:
 
     Args:
         plan: the transaction.
+        reading: what it reads of its sources.
         session: the derivation's lambdas, open over the shard's state.
         processed: told how many documents were processed.
         many: from how many source documents on they are published as columns, if the session can.
     """
 
-    def __init__(self, plan: Plan, session: DeriveSession, processed: Callable[[int], None], many: int = MANY) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        reading: Reading,
+        session: DeriveSession,
+        processed: Callable[[int], None],
+        many: int = MANY,
+    ) -> None:
         offsets = [offset_of(spec, plan.spec.tick) for spec in plan.spec.inputs]
         self._plan = plan
+        self._reading = reading
         self._invoker = Invoker(plan.spec, session, offsets, plan.clamp, many)
         self._processed = processed
 
@@ -75,5 +85,5 @@ class Pipeline:
 
     def _invoke(self, parts: Iterator[ReadRows]) -> Iterator[tuple[ReadRows, Published]]:
         for rows in with_ends(parts, self._plan.spec, self._invoker, self._processed):
-            for published in self._invoker.invoke(SourceBatch.of_rows(rows)):
+            for published in self._invoker.invoke(source_batch(self._plan, self._reading, rows)):
                 yield rows, published

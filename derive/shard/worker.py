@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from derive.errors import LostError, OutdatedError
 from derive.protocol.installed import find_runtime
+from derive.shard.fields import Reading, reading_of
 from derive.shard.message import Message
 from derive.shard.owners import owners_of_keys, source_owners
 from derive.shard.packets import deliver, pack_message, pack_rows, unpack_rows
@@ -76,11 +77,12 @@ def run_single(plan: Plan, attempt: int) -> Message:
 
 def _run_alone(plan: Plan, name: str, span: tuple[int, int], shard: int | None, attempt: int) -> Message:
     """Read, invoke, combine and write in one place, where all documents of each tick come through."""
-    writer = SegmentWriter(plan.root, plan.spec.collection, f"{plan.attempt(attempt)}-{name}")
+    writer = SegmentWriter(plan.root, plan.spec.collection, f"{plan.attempt(attempt)}-{name}", is_valid=True)
     counter = Counter(plan, name)
     try:
-        with _open_pipeline(plan, shard, attempt, counter) as pipeline, _spill(plan) as spill:
-            for rows in pipeline.combined(_read(plan, span), spill):
+        reading = reading_of(plan.spec)
+        with _open_pipeline(plan, reading, shard, attempt, counter) as pipeline, _spill(plan) as spill:
+            for rows in pipeline.combined(_read(plan, reading, span), spill):
                 writer.write(rows)
             segments = writer.close()
     except Exception as error:  # whatever it is, it would come again
@@ -91,19 +93,21 @@ def _run_alone(plan: Plan, name: str, span: tuple[int, int], shard: int | None, 
     return Message(tuple(segments), shards, counter.total, documents_out)
 
 
-def _read(plan: Plan, span: tuple[int, int]) -> Iterator[ReadRows]:
+def _read(plan: Plan, reading: Reading, span: tuple[int, int]) -> Iterator[ReadRows]:
     """What a transaction reads between two adjusted clocks."""
-    return read_sorted(plan.root, [read.within(*span) for read in plan.reads])
+    return read_sorted(plan.root, [read.within(*span) for read in plan.reads], selection=reading.selection)
 
 
 @contextmanager
-def _open_pipeline(plan: Plan, shard: int | None, attempt: int, counter: Counter) -> Iterator[Pipeline]:
+def _open_pipeline(
+    plan: Plan, reading: Reading, shard: int | None, attempt: int, counter: Counter
+) -> Iterator[Pipeline]:
     """The pipeline of a shard, or of a slice that keeps no state; its state is prepared when the block ends well."""
     with _state(plan, shard, attempt) as database, translated(plan.root):
         log = TaskLog(plan.root, plan.spec.name).relay
         session = find_runtime(plan.spec.connector).open(plan.spec, database, log)
         try:
-            yield Pipeline(plan, session, counter.add)
+            yield Pipeline(plan, reading, session, counter.add)
             session.prepare_commit()
         finally:
             session.close()
@@ -142,9 +146,10 @@ def run_shuffle(plan: Plan, number: int) -> Iterator[pa.RecordBatch]:
     ranks = itertools.count(number << 32)
     span = plan.slices[number], plan.slices[number + 1]
     try:
-        owners_of = source_owners(plan)
+        reading = reading_of(plan.spec)
+        owners_of = source_owners(plan, reading)
         with translated(plan.root):
-            for rows in _read(plan, span):
+            for rows in _read(plan, reading, span):
                 yield pack_rows(rows, owners_of(rows), lambda _: next(ranks))
     except Exception as error:  # whatever it is, it would come again
         for shard in range(plan.shards):
@@ -161,12 +166,13 @@ def run_lambdas(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], atte
         Packets of published rows, ranked by their first clock, and messages, which go to owner 0.
     """
     messages: list[str] = []
-    parts = (rows for _, rows in unpack_rows(packets, ReadRows, messages.append))
+    reading = reading_of(plan.spec)
+    parts = (rows for _, rows in unpack_rows(packets, ReadRows, messages.append, reading.selection.schema))
     first = next(parts, None)
     if first is not None and not messages:
         counter = Counter(plan, f"shard-{number}")
         try:
-            with _open_pipeline(plan, number, attempt, counter) as pipeline:
+            with _open_pipeline(plan, reading, number, attempt, counter) as pipeline:
                 for rows in pipeline.published(chain([first], parts)):
                     owners = owners_of_keys(rows.keys.to_pylist(), plan.shards)
                     yield pack_rows(rows, owners, lambda part: int(part.clocks[0]))
@@ -180,7 +186,7 @@ def run_lambdas(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], atte
 
 def run_combine(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], attempt: int) -> Iterator[Message]:
     """Combine and write a range of output keys (packets of published rows), and pass messages on."""
-    writer = SegmentWriter(plan.root, plan.spec.collection, f"{plan.attempt(attempt)}-{number}")
+    writer = SegmentWriter(plan.root, plan.spec.collection, f"{plan.attempt(attempt)}-{number}", is_valid=True)
     messages: list[str] = []
     try:
         with translated(plan.root), _spill(plan) as spill:

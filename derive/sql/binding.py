@@ -80,6 +80,64 @@ def compile_binding(projections: Sequence[ProjectionSpec]) -> Binding:
     return Binding(values, tuple(str(name) for name in properties))
 
 
+@dataclass(frozen=True, slots=True)
+class ColumnBinding:
+    """The values of a sequence of parameters, from columns of fields.
+
+    Attributes:
+        terms: for each parameter, the number of its field, and what makes SQLite's value of one that is not None; None
+            where it is taken as it is. For `flow_published_at` the number is -1.
+    """
+
+    terms: tuple[tuple[int, Callable[[JSON], Value] | None], ...]
+
+    def feed(
+        self, fields: Sequence[Sequence[JSON]], published: Sequence[int]
+    ) -> tuple[Iterator[tuple[Value, ...]], Iterator[object]]:
+        """The values of many documents, and an iterator whose length hint says how many are left.
+
+        Args:
+            fields: the values of each field.
+            published: the documents' clocks, microseconds.
+        """
+        iterators = [iter(self._column(fields, published, *term)) for term in self.terms]
+        if iterators:
+            return zip(*iterators, strict=False), iterators[0]  # the first one ends
+        left = iter(range(len(published)))
+        return (() for _ in left), left
+
+    @staticmethod
+    def _column(
+        fields: Sequence[Sequence[JSON]],
+        published: Sequence[int],
+        number: int,
+        convert: Callable[[JSON], Value] | None,
+    ) -> Sequence[Value]:
+        if number < 0:
+            return list(map(format_rfc3339, published))
+        if convert is None:
+            return fields[number]
+        return [item if item is None else convert(item) for item in fields[number]]
+
+
+def compile_columns(projections: Sequence[ProjectionSpec], fields: Sequence[str]) -> ColumnBinding:
+    """The binding of parameters that name these projections, in this order, from columns of these fields."""
+    clock = (-1, None)
+    return ColumnBinding(
+        tuple(
+            clock if item.pointer == PUBLISHED_AT else (fields.index(item.field), _column_conversion(item))
+            for item in projections
+        )
+    )
+
+
+def _column_conversion(projection: ProjectionSpec) -> Callable[[JSON], Value] | None:
+    """What makes SQLite's value of one of a scalar field; None if it is the same."""
+    convert = _conversion(projection) if "string" in projection.types else _plain
+    is_structured = bool(projection.default) and isinstance(projection.default[0], dict | list)
+    return None if convert is _plain and not is_structured else convert
+
+
 def compile_getter(projection: ProjectionSpec) -> Getter:
     """A function from a document and its clock to the value SQLite is given for a field."""
     if projection.pointer == PUBLISHED_AT:

@@ -9,6 +9,7 @@ from derive.protocol.specs import ProjectionSpec
 
 _CANONICAL = re.compile(r"[\w\s\-/]+")
 _EXPLICIT = re.compile(r"p::\((.*)\)", re.DOTALL)
+_MENTIONED = re.compile(r"[$@:#]((?:[\w$]|[^\x00-\x7f]|::)*(?:\([^\s)]*\))?)")
 
 
 def parameter_of(field: str) -> str:
@@ -34,3 +35,10 @@ def find_projection(name: str, projections: Sequence[ProjectionSpec]) -> Project
         if re.sub(loose, "_", projection.field) == field:
             return projection
     return None
+
+
+def mentioned_projections(sql: str, projections: Sequence[ProjectionSpec]) -> list[ProjectionSpec]:
+    """All projections that parameters of SQL name, without having it prepared; those in comments and texts as well."""
+    names = dict.fromkeys(match[1] for match in _MENTIONED.finditer(sql))
+    named = {name: find_projection(name, projections) for name in names}
+    return list({projection.field: projection for projection in named.values() if projection is not None}.values())

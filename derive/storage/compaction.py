@@ -26,6 +26,7 @@ from derive.storage.metadata.descriptions import Hold
 from derive.storage.roles import Kept
 from derive.storage.segments.fold import FOLD_SIZES, Fold, FoldSizes, by_partition, copy_rows
 from derive.storage.segments.partition import COMPACTED
+from derive.storage.segments.segment_file import are_valid
 from derive.storage.segments.writer import SegmentWriter
 from derive.storage.timeline import wall_clock
 from derive.time.frontier import BEGINNING, END_OF_TIME
@@ -195,7 +196,8 @@ def choose(segments: Sequence[Segment], fewest: int, sizes: MergeSizes = MERGE_S
 
 
 def _merge(store: Kept, spec: CollectionSpec, group: Sequence[Segment]) -> None:
-    writer = SegmentWriter(store.root, spec, f"{COMPACTED}{uuid.uuid4()}")
+    is_valid = are_valid(store.root, group, spec.write_schema)
+    writer = SegmentWriter(store.root, spec, f"{COMPACTED}{uuid.uuid4()}", is_valid=is_valid)
     label = orjson.dumps(list(group[0].partition)).decode()
     try:
         copy_rows(store.root, spec, writer, SourceRead(0, 0, BEGINNING, END_OF_TIME, tuple(group)), label)

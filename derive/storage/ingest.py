@@ -108,7 +108,7 @@ class Ingestion:
         """
         store, collection = self._store, self._spec.name
         capability = store.acquire_write(collection, history=self._get_clock is not None)
-        writer = SegmentWriter(store.root, self._spec, f"{INGESTED}{capability.id}")
+        writer = SegmentWriter(store.root, self._spec, f"{INGESTED}{capability.id}", is_valid=True)
         is_history, is_done = self._get_clock is not None, False
         try:
             with translated(store.root), store.renewed(capability, self._renew_seconds):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import length_hint
 from typing import Any
 
 import pytest
@@ -9,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlite_derivation import CLOCK, field
 
+from derive.document.pointer import MISSING, compile_pointer
 from derive.protocol.specs import ProjectionSpec
-from derive.sql.binding import compile_binding, compile_getter
+from derive.sql.binding import compile_binding, compile_columns, compile_getter
+from derive.sql.parameter import mentioned_projections
 
 S = "string"
 
@@ -90,3 +93,49 @@ def test_a_compiled_binding_is_its_getters_one_by_one(
     expected = [tuple(get(document, CLOCK) for get in getters) for document in documents]
     assert list(binding.feed(documents, [CLOCK] * len(documents))) == expected
     assert [binding.values(document, CLOCK) for document in documents] == expected
+
+
+COLUMNS = [
+    *(item for item in FIELDS if item.field != "e"),
+    field("i", S, default=([1],)),
+    field("j", S, content_encoding="base64"),
+    field("flow_published_at", S, pointer="/_meta/uuid"),
+]
+
+
+@given(st.lists(st.sampled_from(COLUMNS)), st.lists(DOCUMENTS, max_size=5))
+def test_a_binding_of_columns_gives_what_one_of_documents_gives(
+    fields: list[ProjectionSpec], documents: list[dict[str, Any]]
+) -> None:
+    names = list({item.field for item in fields if item.pointer != "/_meta/uuid"})
+    by_name = {item.field: item for item in fields}
+    columns = [
+        [
+            (by_name[name].default or (None,))[0] if value is MISSING else value
+            for value in map(compile_pointer(by_name[name].pointer), documents)
+        ]
+        for name in names
+    ]
+    clocks = list(range(CLOCK, CLOCK + len(documents)))
+
+    feed, left = compile_columns(fields, names).feed(columns, clocks)
+
+    expected = list(compile_binding(fields).feed(documents, clocks))
+    for number, values in enumerate(expected, start=1):
+        assert next(feed) == values
+        assert length_hint(left) == len(documents) - number
+    assert next(feed, None) is None
+
+
+def test_parameters_are_known_without_preparing_sql() -> None:
+    fields = [field(name, S) for name in ("a", "b c", "d/e", "naïve", "x\U0001f600", "it's", "other")]
+    sql = "SELECT $a, :b_c, @d$e /* $naïve */, '$x\U0001f600', $p::(it's), $nothing, $a FROM t -- $"
+
+    assert [item.field for item in mentioned_projections(sql, fields)] == [
+        "a",
+        "b c",
+        "d/e",
+        "naïve",
+        "x\U0001f600",
+        "it's",
+    ]

@@ -16,8 +16,10 @@ from derive.document.key import pack
 from derive.protocol.specs import Document
 from derive.shard.feedback import Sizes, by_tick, in_pieces
 from derive.shard.feedback_queue import FeedbackQueue, SourceRow
+from derive.shard.fields import Reading
 from derive.shard.pipeline import Pipeline
 from derive.storage.segments.rows import WrittenRows
+from derive.storage.segments.selection import DOCUMENTS
 from derive.storage.segments.spill import Spill
 from derive.time.source_read import SourceRead
 
@@ -39,7 +41,7 @@ def run(
     processed: list[int] = []
     with tempfile.TemporaryDirectory() as folder, Spill(Path(folder), memory) as spill:
         plan = plan_of(SPEC, Path(folder), end, READS, clamp)
-        pipeline = Pipeline(plan, lambdas, processed.append)
+        pipeline = Pipeline(plan, Reading(DOCUMENTS), lambdas, processed.append)
         rows = list(pipeline.combined(iter([source_rows_of(documents)] if documents else []), spill))
     return rows, lambdas, sum(processed)
 

@@ -16,7 +16,9 @@ from shard_data import SUMS, ColumnLambdas, Lambdas, derivation, plan_of, shown,
 from derive.document.key import pack
 from derive.errors import DocumentError, FlowError, SchemaViolation
 from derive.protocol.specs import DerivationSpec, Document, ProjectionSpec
+from derive.shard.fields import Reading
 from derive.shard.pipeline import Pipeline
+from derive.storage.segments.selection import DOCUMENTS
 from derive.storage.segments.spill import Spill
 
 TYPED = {
@@ -62,8 +64,10 @@ def published(
     with tempfile.TemporaryDirectory() as folder, Spill(Path(folder), memory) as spill:
         plan = plan_of(spec, Path(folder), 1000, (), clamp=12)
         processed: list[int] = []
-        written = list(Pipeline(plan, lambdas, processed.append, many=0).combined(iter(parts), spill))
-        shuffled = list(Pipeline(plan, lambdas, processed.append, many=0).published(iter(parts)))
+        written = list(
+            Pipeline(plan, Reading(DOCUMENTS), lambdas, processed.append, many=0).combined(iter(parts), spill)
+        )
+        shuffled = list(Pipeline(plan, Reading(DOCUMENTS), lambdas, processed.append, many=0).published(iter(parts)))
     labels = [label for part in written for label in part.labels.to_pylist()]
     return (
         [(*row, label) for row, label in zip(shown(written), labels, strict=True)],

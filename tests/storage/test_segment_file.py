@@ -73,7 +73,9 @@ def sparse(file: Path) -> None:
 
 def with_another_byte(file: Path) -> None:
     content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 1
+    keys = pq.read_metadata(file).row_group(0).column(3)  # which everybody reads
+    assert keys.path_in_schema == "key"
+    content[keys.data_page_offset + keys.total_compressed_size // 2] ^= 1
     file.write_bytes(content)
 
 

@@ -135,7 +135,7 @@ def test_reading_by_columns_equals_reading_by_document(
         copied = SegmentWriter(root, read, "two")
         copy_rows(root, read, copied, SourceRead(0, 0, 0, 100, tuple(segments)), "[]")
         for source in (SourceRead(0, 0, 0, 100, tuple(some)) for some in (segments, copied.close())):
-            parts = list(read_sorted(root, [source], selection=selection))
+            parts = list(read_sorted(root, [source], most_rows=3, selection=selection))
             values = [
                 [value for rows in parts for value in values_of(rows, columns, place, default)]
                 for place in range(len(columns))

@@ -128,6 +128,12 @@ def stored_columns(collection: CollectionSpec, schema: pa.Schema) -> pa.Schema:
     return pa.schema([*schema, *typed, pa.field(EXACT, pa.binary())], {POINTERS: orjson.dumps(pointers)})
 
 
+def fields_type(kinds: Sequence[Kind]) -> pa.StructType:
+    """The type of several typed columns as one array: named by their numbers, and their codes."""
+    numbered = [pa.field(str(number), ARROW[kind]) for number, kind in enumerate(kinds)]
+    return pa.struct([*numbered, pa.field(EXACT, pa.binary())])
+
+
 def fields_of(arrays: Sequence[pa.Array], codes: Sequence[Codes | None], count: int) -> pa.StructArray:
     """Typed columns as one array.
 

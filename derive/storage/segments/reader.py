@@ -13,7 +13,7 @@ import pyarrow as pa
 from derive.storage.segments.merge import Cursor, merge
 from derive.storage.segments.rows import CLOCK, ReadRows, StoredRows
 from derive.storage.segments.segment_file import open_segment, readable
-from derive.storage.segments.selection import SelectedColumns, Selection
+from derive.storage.segments.selection import DOCUMENTS, SelectedColumns, Selection
 from derive.time.segment import Segment
 from derive.time.source_read import SourceRead
 
@@ -29,7 +29,7 @@ def read_sorted(
     reads: Sequence[SourceRead],
     order: Sequence[str] = ReadRows.ORDER,
     most_rows: int = MOST_ROWS,
-    selection: Selection | None = None,
+    selection: Selection = DOCUMENTS,
 ) -> Iterator[ReadRows]:
     """Rows of all reads, in order.
 
@@ -38,7 +38,7 @@ def read_sorted(
         reads: what to read; at most one per transform.
         order: columns by which to sort, of which the adjusted clock is the first; by law L4 if it is not given.
         most_rows: how many to hand on at once, at most.
-        selection: typed columns to read; None for documents alone.
+        selection: what to read beside the columns that order rows.
 
     Yields:
         Rows, so many at once and, where rows are no longer than that, 16 MiB; borders between them mean nothing.
@@ -62,12 +62,12 @@ def _bound(read: SourceRead, segment: Segment) -> tuple[int]:
     return (max(segment.clock_min, read.clock_begin) + read.offset,)
 
 
-def _batches(root: Path, read: SourceRead, segment: Segment, selection: Selection | None) -> Iterator[pa.RecordBatch]:
+def _batches(root: Path, read: SourceRead, segment: Segment, selection: Selection) -> Iterator[pa.RecordBatch]:
     return (rows.batch for rows in read_segment(root, read, segment, selection))
 
 
 def read_segment(
-    root: Path, read: SourceRead, segment: Segment, selection: Selection | None = None
+    root: Path, read: SourceRead, segment: Segment, selection: Selection = DOCUMENTS
 ) -> Iterator[ReadRows]:
     """The rows of one segment that are part of a read, in order, row group by row group.
 

@@ -29,9 +29,9 @@ Column: TypeAlias = Any
 
 CLOCK, ADJUSTED, TRANSFORM, SEQ, NUMBER = "clock", "adjusted", "transform", "seq", "number"
 DIFF, KEY, SOURCE_KEY, DOC, PARTITION = "diff", "key", "source_key", "doc", "partition"
-FIELDS = "fields"
-"""What rows may have beyond their layout: the typed columns of their documents, as one array
-(`derive.storage.segments.columns`)."""
+FIELDS, UNCHECKED = "fields", "unchecked"
+"""What rows may have beyond their layout: the typed columns of their documents, as one array (see
+`derive.storage.segments.columns`); and whether each document has yet to be validated by whoever reads it."""
 
 _TYPES = {
     CLOCK: pa.int64(),
@@ -253,22 +253,39 @@ class ReadRows(_Changes):
         """What one transform reads of a segment.
 
         Args:
-            stored: columns `STORED` of a segment, and `FIELDS` if they are read; documents may be null then.
+            stored: columns `STORED` of a segment, and what rows have beyond their layout; documents may be null.
             transform: its index.
             offset: microseconds from clock to adjusted clock.
         """
         clocks, *columns = (stored.column(name) for name in ReadRows.STORED)
         transforms = pa.array(np.full(stored.num_rows, transform, dtype=np.int16))
         table = pa.table([pa.array(clocks.to_numpy() + offset), transforms, *columns], schema=ReadRows.SCHEMA)
-        if stored.schema.get_field_index(FIELDS) >= 0:
-            table = table.append_column(FIELDS, stored.column(FIELDS))
+        for name in stored.schema.names[len(ReadRows.STORED) :]:
+            table = table.append_column(stored.schema.field(name), stored.column(name))
         return [ReadRows(batch) for batch in table.to_batches()]
+
+    def like(self, other: ReadRows) -> ReadRows:
+        """These rows, which are as their layout has them, with what others have beyond it: nothing to read or check."""
+        batch = self.batch
+        for field in list(other.batch.schema)[len(self.SCHEMA) :]:
+            is_mark = field.name == UNCHECKED
+            more = pa.repeat(pa.scalar(False), len(self)) if is_mark else pa.nulls(len(self), field.type)
+            batch = batch.append_column(field, more)
+        return ReadRows(batch)
 
     @property
     def adjusted(self) -> np.ndarray:
         """Adjusted clocks."""
         adjusted: np.ndarray = self.batch.column(ADJUSTED).to_numpy()
         return adjusted
+
+    @property
+    def unchecked(self) -> np.ndarray | None:
+        """Which documents have yet to be validated; None if that is not known."""
+        if self.batch.schema.get_field_index(UNCHECKED) < 0:
+            return None
+        unchecked: np.ndarray = self.batch.column(UNCHECKED).to_numpy(zero_copy_only=False)
+        return unchecked
 
     @property
     def transforms(self) -> np.ndarray:

@@ -15,10 +15,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from derive.document.pointer import JSON
 from derive.errors import SegmentError, SegmentMissingError
+from derive.schema.fingerprint import fingerprint
 from derive.storage.blobs import blobs_of
 from derive.storage.segments.rows import CLOCK, StoredRows
 from derive.time.segment import Segment
+
+VALIDATED = b"flow.validated"
+"""Key of a file's metadata: the fingerprint of the schema that all of its documents were validated against."""
 
 
 @contextmanager
@@ -69,6 +74,26 @@ def check_segments(root: Path, segments: Iterable[Segment]) -> None:
         with open_segment(root, segment) as file, readable(segment):
             for group in range(file.metadata.num_row_groups):
                 file.read_row_group(group)
+
+
+def validated_against(file: pq.ParquetFile) -> str | None:
+    """The fingerprint of the schema that all documents of a file were validated against; None if they were not."""
+    recorded: bytes | None = (file.metadata.metadata or {}).get(VALIDATED)
+    return None if recorded is None else recorded.decode()
+
+
+def are_valid(root: Path, segments: Iterable[Segment], schema: JSON) -> bool:
+    """Whether all documents of segments were validated against this schema when they were written.
+
+    Raises:
+        SegmentError: a file cannot be read.
+    """
+    wanted = fingerprint(schema)
+    for segment in segments:
+        with open_segment(root, segment) as file:
+            if validated_against(file) != wanted:
+                return False
+    return True
 
 
 @lru_cache(maxsize=32)

@@ -1,4 +1,4 @@
-"""Selections: typed columns that are read in place of documents, or beside them.
+"""Selections: typed columns that are read in place of documents, or beside them, and whether documents are valid.
 
 A file may lack a column: it was written before there were any, or under another catalog. Its documents are parsed then,
 and the columns made of them, so that whoever reads columns need not know.
@@ -28,10 +28,12 @@ from derive.storage.segments.columns import (
     compile_values,
     encode,
     fields_of,
+    fields_type,
     typed_columns,
     unpack_codes,
 )
-from derive.storage.segments.rows import CLOCK, DOC, FIELDS, ReadRows
+from derive.storage.segments.rows import CLOCK, DOC, FIELDS, UNCHECKED, ReadRows
+from derive.storage.segments.segment_file import validated_against
 from derive.storage.segments.texts import parse_texts
 
 _Columns: TypeAlias = tuple[list[pa.Array], list[Codes | None]]
@@ -42,25 +44,43 @@ _BESIDE = [name for name in ReadRows.STORED if name != DOC]
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which typed columns rows are to have.
+    """What is read of segments beside the columns that order rows.
 
     Rows of several reads come mixed, so they share places: the columns of a row are those of its read.
 
     Attributes:
-        kinds: what is in each place.
-        columns: by the index of a read, the column in each place; None for nothing.
-        has_documents: documents are read as well; otherwise only those that a column tells to look into.
+        kinds: of the typed columns, what is in each place.
+        columns: by the index of a read, the column in each place; None for nothing. None for documents alone.
+        has_documents: documents are read as well; otherwise only those that a column tells to look into, and those that
+            are yet to be validated.
+        schemas: by the index of a read, the fingerprint of the schema that its documents must be valid under; rows then
+            say which of them have yet to be validated. None if that is nobody's business.
     """
 
-    kinds: tuple[Kind, ...]
-    columns: Mapping[int, Sequence[TypedColumn | None]]
-    has_documents: bool = False
+    kinds: tuple[Kind, ...] = ()
+    columns: Mapping[int, Sequence[TypedColumn | None]] | None = None
+    has_documents: bool = True
+    schemas: Mapping[int, str] | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the rows that are read."""
+        fields = [*ReadRows.SCHEMA]
+        if self.columns is not None:
+            fields.append(pa.field(FIELDS, fields_type(self.kinds)))
+        if self.schemas is not None:
+            fields.append(pa.field(UNCHECKED, pa.bool_()))
+        return pa.schema(fields)
 
 
-def all_columns(collection: CollectionSpec) -> Selection | None:
-    """All that segments of a collection hold, for a read whose index is 0; None if that is documents alone."""
+DOCUMENTS = Selection()
+"""Documents, and nothing else."""
+
+
+def all_columns(collection: CollectionSpec) -> Selection:
+    """All that segments of a collection hold, for a read whose index is 0."""
     columns = typed_columns(collection)
-    return Selection(tuple(column.kind for column in columns), {0: columns}, has_documents=True) if columns else None
+    return Selection(tuple(column.kind for column in columns), {0: columns}) if columns else DOCUMENTS
 
 
 class SelectedColumns:
@@ -68,37 +88,47 @@ class SelectedColumns:
 
     Args:
         file: of a segment.
-        selection: what is to be read; None for documents alone.
+        selection: what is to be read.
         index: of the read.
     """
 
-    def __init__(self, file: pq.ParquetFile, selection: Selection | None, index: int) -> None:
+    def __init__(self, file: pq.ParquetFile, selection: Selection, index: int) -> None:
         self._file = file
         self._selection = selection
-        self._columns = selection.columns[index] if selection else ()
+        self._columns = selection.columns[index] if selection.columns is not None else ()
         self._codes = list(orjson.loads((file.metadata.metadata or {}).get(POINTERS, b"{}")).items())
         self._names = [column.name for column in self._columns if column is not None]
         self._has_columns = all(column is None or self._has(column) for column in self._columns)
+        schemas = selection.schemas
+        self._is_unchecked = schemas is not None and validated_against(file) != schemas[index]
 
     def _has(self, column: TypedColumn) -> bool:
         schema = self._file.schema_arrow
         return (column.name, column.pointer) in self._codes and schema.field(column.name).type == column.type
 
     def read(self, number: int, clock_begin: int, clock_end: int) -> pa.Table:
-        """The rows of a row group with clocks of a range: columns `ReadRows.STORED`, and `FIELDS` if asked for."""
+        """The rows of a row group with clocks of a range: columns `ReadRows.STORED`, and what else was asked for."""
         selection = self._selection
-        if selection is None:
-            return self._rows(number, ReadRows.STORED, clock_begin, clock_end)
+        if selection.columns is None:
+            table = self._rows(number, ReadRows.STORED, clock_begin, clock_end)
+        else:
+            table = self._with_fields(number, clock_begin, clock_end)
+        if selection.schemas is None:
+            return table
+        return table.append_column(UNCHECKED, pa.repeat(pa.scalar(self._is_unchecked), table.num_rows))
+
+    def _with_fields(self, number: int, clock_begin: int, clock_end: int) -> pa.Table:
         names = self._names if self._has_columns else []
         if names and not self._is_exact(number):
             names = [*names, EXACT]
-        has_documents = selection.has_documents or not self._has_columns
-        stored = self._rows(number, [*_BESIDE, *names, *([DOC] if has_documents else [])], clock_begin, clock_end)
-        arrays, codes = (self._held if self._has_columns else self._made)(stored, selection.kinds)
-        if selection.has_documents:
+        all_texts = self._selection.has_documents or self._is_unchecked
+        has_texts = all_texts or not self._has_columns
+        stored = self._rows(number, [*_BESIDE, *names, *([DOC] if has_texts else [])], clock_begin, clock_end)
+        arrays, codes = (self._held if self._has_columns else self._made)(stored)
+        if all_texts:
             texts = stored.column(DOC)
         elif (looked := _looked(codes)) is not None:
-            texts = (stored if has_documents else self._rows(number, [CLOCK, DOC], clock_begin, clock_end)).column(DOC)
+            texts = (stored if has_texts else self._rows(number, [CLOCK, DOC], clock_begin, clock_end)).column(DOC)
             texts = pc.if_else(pa.array(looked), texts, None)
         else:
             texts = pa.nulls(stored.num_rows, pa.string())
@@ -117,13 +147,13 @@ class SelectedColumns:
         statistics = group.column(self._file.schema_arrow.get_field_index(EXACT)).statistics
         return statistics is not None and statistics.has_null_count and statistics.null_count == group.num_rows
 
-    def _held(self, stored: pa.Table, kinds: Sequence[Kind]) -> _Columns:
+    def _held(self, stored: pa.Table) -> _Columns:
         """The columns, as the file has them."""
         has_codes = stored.schema.get_field_index(EXACT) >= 0
         codes = unpack_codes(_array(stored.column(EXACT))) if has_codes else None
         arrays: list[pa.Array] = []
         told: list[Codes | None] = []
-        for column, kind in zip(self._columns, kinds, strict=True):
+        for column, kind in zip(self._columns, self._selection.kinds, strict=True):
             if column is None:
                 arrays.append(pa.nulls(stored.num_rows, ARROW[kind]))
                 told.append(None)
@@ -132,14 +162,14 @@ class SelectedColumns:
                 told.append(None if codes is None else codes[:, self._codes.index((column.name, column.pointer))])
         return arrays, told
 
-    def _made(self, stored: pa.Table, kinds: Sequence[Kind]) -> _Columns:
+    def _made(self, stored: pa.Table) -> _Columns:
         """The columns, made of documents."""
         documents = parse_texts(_array(stored.column(DOC)))
         made = [
             (pa.nulls(len(documents), ARROW[kind]), None)
             if column is None
             else encode(kind, compile_values(column.pointer)(documents))
-            for column, kind in zip(self._columns, kinds, strict=True)
+            for column, kind in zip(self._columns, self._selection.kinds, strict=True)
         ]
         return [array for array, _ in made], [codes for _, codes in made]
 

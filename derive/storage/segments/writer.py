@@ -15,11 +15,13 @@ import pyarrow.parquet as pq
 
 from derive.failpoint import reach
 from derive.protocol.specs import CollectionSpec
+from derive.schema.fingerprint import fingerprint
 from derive.storage.blobs import Blobs, blobs_of
 from derive.storage.disk_errors import translated
 from derive.storage.segments.columns import compile_fields, stored_columns
 from derive.storage.segments.partition import NO_PARTITION, collection_folder, partition_folder
 from derive.storage.segments.rows import StoredRows, WrittenRows
+from derive.storage.segments.segment_file import VALIDATED
 from derive.time.segment import Segment
 
 
@@ -123,16 +125,27 @@ class SegmentWriter:
         collection: what is written.
         name: begins the file names; must be unique to this writer for all time.
         sizes: how much it holds.
+        is_valid: all documents were validated against the collection's write schema, which the files then record.
     """
 
-    def __init__(self, root: Path, collection: CollectionSpec, name: str, sizes: WriteSizes = WRITE_SIZES) -> None:
+    def __init__(
+        self,
+        root: Path,
+        collection: CollectionSpec,
+        name: str,
+        sizes: WriteSizes = WRITE_SIZES,
+        *,
+        is_valid: bool = False,
+    ) -> None:
         self._sizes = sizes
         self._blobs = blobs_of(root)
         self._collection = collection.name
         self._folder = collection_folder(collection.name)
         self._shown = root / self._folder
         self._partitions = [partition.field for partition in collection.partitions]
-        self._schema = stored_columns(collection, StoredRows.SCHEMA)
+        schema = stored_columns(collection, StoredRows.SCHEMA)
+        validated = {VALIDATED: fingerprint(collection.write_schema)} if is_valid else {}
+        self._schema = schema.with_metadata({**(schema.metadata or {}), **validated})
         self._make_fields = compile_fields(collection)
         self._name = name
         self._count = 0

@@ -1,0 +1,223 @@
+"""Fields in place of documents: what is read of sources for lambdas that name the fields they need.
+
+Documents of such a derivation are neither read nor parsed nor moved. Where somebody must see one after all, which is
+when an error is told, it is found again in its segment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import overload
+
+import numpy as np
+
+from derive.document.exact import parse_exact
+from derive.errors import InternalError
+from derive.protocol.derive import ReadsFields
+from derive.protocol.installed import find_runtime
+from derive.protocol.specs import JSON, DerivationSpec, Document, TransformSpec
+from derive.schema.fingerprint import fingerprint
+from derive.shard.invoke import SourceBatch
+from derive.shard.plan import Plan
+from derive.storage.segments.columns import (
+    Codes,
+    Kind,
+    TypedColumn,
+    compile_values,
+    decode,
+    typed_columns,
+    unpack_codes,
+)
+from derive.storage.segments.reader import read_sorted
+from derive.storage.segments.rows import ReadRows
+from derive.storage.segments.selection import Selection
+
+
+@dataclass(frozen=True, slots=True)
+class FieldPlaces:
+    """Where rows of one transform have what is needed of their documents.
+
+    Attributes:
+        fields: for each field that the lambda is given, its place among typed columns and the schema's default.
+        shuffle: for each component of the shuffle's key, its place; None if rows are shuffled by their own key.
+    """
+
+    fields: tuple[tuple[int, JSON], ...]
+    shuffle: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a derivation reads of its sources.
+
+    Attributes:
+        selection: for segments.
+        transforms: for each transform, what its rows have; None if all read documents.
+        columns: for each transform, its typed columns by their places.
+    """
+
+    selection: Selection
+    transforms: tuple[FieldPlaces, ...] | None = None
+
+    def column(self, transform: int, place: int) -> TypedColumn:
+        """What a transform's rows have in a place."""
+        assert self.selection.columns is not None
+        column = self.selection.columns[transform][place]
+        assert column is not None
+        return column
+
+
+def reading_of(spec: DerivationSpec) -> Reading:
+    """What a derivation reads: fields, if its lambdas name those that they need and each of them is a column.
+
+    Documents it reads where it has a computed shuffle, which sees documents, and where it reads itself: what it
+    published goes back to it in memory.
+    """
+    schemas = {item.index: fingerprint(spec.sources[item.source].read_schema) for item in spec.inputs}
+    documents = Reading(Selection(schemas=schemas))
+    runtime = find_runtime(spec.connector)
+    wanted = runtime.fields_read(spec) if isinstance(runtime, ReadsFields) else None
+    if wanted is None or any(item.feedback for item in spec.inputs):
+        return documents
+    places = _Places()
+    try:
+        transforms = tuple(
+            places.of(spec, transform, fields) for transform, fields in zip(spec.transforms, wanted, strict=True)
+        )
+    except LookupError:
+        return documents
+    columns = {index: places.padded(index) for index in schemas}
+    return Reading(Selection(tuple(places.kinds), columns, has_documents=False, schemas=schemas), transforms)
+
+
+class _Places:
+    """Hands out places, which transforms share."""
+
+    def __init__(self) -> None:
+        self.kinds: list[Kind] = []
+        self._columns: dict[int, dict[int, TypedColumn]] = {}
+
+    def of(self, spec: DerivationSpec, transform: TransformSpec, names: Sequence[str]) -> FieldPlaces:
+        """The places of one transform.
+
+        Raises:
+            LookupError: something that it needs has no column.
+        """
+        source, shuffle = spec.sources[transform.input.source], transform.shuffle
+        if shuffle.kind == "lambda" or (shuffle.kind == "key" and not shuffle.key):
+            raise LookupError
+        by_name = {column.name: column for column in typed_columns(source)}
+        by_pointer = {column.pointer: column for column in by_name.values()}
+        defaults = {item.field: item.default[0] if item.default else None for item in source.projections}
+        fields = tuple((self._place(transform.index, by_name[name]), defaults[name]) for name in names)
+        by_key = (shuffle.key, shuffle.key_defaults) == (source.key, source.key_defaults)
+        if shuffle.kind == "any" or by_key:
+            return FieldPlaces(fields, None)
+        return FieldPlaces(fields, tuple(self._place(transform.index, by_pointer[key]) for key in shuffle.key))
+
+    def _place(self, transform: int, column: TypedColumn) -> int:
+        taken = self._columns.setdefault(transform, {})
+        for place, known in taken.items():
+            if known == column:
+                return place
+        free = (place for place, kind in enumerate(self.kinds) if kind == column.kind and place not in taken)
+        place = next(free, len(self.kinds))
+        if place == len(self.kinds):
+            self.kinds.append(column.kind)
+        taken[place] = column
+        return place
+
+    def padded(self, transform: int) -> tuple[TypedColumn | None, ...]:
+        """The column of a transform in each place."""
+        taken = self._columns.get(transform, {})
+        return tuple(taken.get(place) for place in range(len(self.kinds)))
+
+
+def source_batch(plan: Plan, reading: Reading, rows: ReadRows) -> SourceBatch:
+    """Source rows, as lambdas are given them."""
+    transforms = rows.transforms.tolist()
+    if reading.transforms is None:
+        return SourceBatch(transforms, rows.adjusted, rows.keys, rows.documents(), unchecked=rows.unchecked)
+    values = FieldValues(reading, rows)
+    fields = [
+        [values.of(index, place, default) for place, default in places.fields]
+        for index, places in enumerate(reading.transforms)
+    ]
+    documents = StoredDocuments(plan, rows)
+    return SourceBatch(transforms, rows.adjusted, rows.keys, documents, fields, rows.unchecked)
+
+
+class FieldValues:
+    """What documents have in the places of rows that were read in place of them.
+
+    Args:
+        reading: what was read.
+        rows: of any transforms.
+    """
+
+    def __init__(self, reading: Reading, rows: ReadRows) -> None:
+        fields = rows.fields
+        assert fields is not None
+        self._reading = reading
+        self._rows = rows
+        self._fields = fields
+        self._transforms = rows.transforms
+        self._present = set(np.unique(self._transforms).tolist())
+        self._codes = unpack_codes(fields.field(len(reading.selection.kinds)))
+
+    def of(self, transform: int, place: int, default: JSON) -> list[JSON]:
+        """The values of one place, for all rows; of rows of other transforms, anything, and nothing if all are.
+
+        Args:
+            transform: index of a transform.
+            place: one of its places.
+            default: what is meant where a document lacks the field.
+        """
+        if transform not in self._present:
+            return []
+        codes: Codes | None = None if self._codes is None else self._codes[:, place]
+        if codes is not None and len(self._present) > 1:
+            codes = np.where(self._transforms == transform, codes, 0).astype(np.uint8)
+        get = compile_values(self._reading.column(transform, place).pointer)
+        return decode(self._fields.field(place), codes, default, lambda rows: get(self._rows.take(rows).documents()))
+
+
+class StoredDocuments(Sequence[Document]):
+    """Documents of rows that were read without them: each is found again when it is asked for.
+
+    Args:
+        plan: the transaction that reads them.
+        rows: what was read of them.
+    """
+
+    def __init__(self, plan: Plan, rows: ReadRows) -> None:
+        self._plan = plan
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Document: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Document]: ...
+
+    def __getitem__(self, index: int | slice) -> Document | list[Document]:
+        if isinstance(index, slice):
+            return [self[row] for row in range(len(self))[index]]
+        row = self._rows.slice(range(len(self))[index], 1)
+        text = row.texts[0].as_py() or self._find(row)
+        document: Document = parse_exact(text.encode())
+        return document
+
+    def _find(self, row: ReadRows) -> str:
+        """The text of a row's document, from the segment that has it."""
+        ((adjusted, transform, seq, key),) = zip(*row.lists(), strict=True)
+        reads = [read.within(adjusted, adjusted + 1) for read in self._plan.reads if read.index == transform]
+        for stored in read_sorted(self._plan.root, reads):
+            for _, stored_seq, stored_key, text in stored.tuples():
+                if (stored_seq, stored_key) == (seq, key):
+                    return text
+        raise InternalError(f"a document that '{self._plan.spec.name}' reads is not where it was")

@@ -1,0 +1,241 @@
+"""Lambdas that are given fields publish what they would publish if they were given documents."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from conftest import World, write_catalog
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from derive.catalog import load
+from derive.document.clock import format_rfc3339
+from derive.document.exact import dump_exact
+from derive.document.key import pack
+from derive.errors import DocumentError, FlowError, LambdaError, SchemaViolation
+from derive.protocol.specs import Document
+from derive.shard.fields import reading_of
+from derive.storage.compaction import compact
+from derive.storage.segments.rows import WrittenRows
+from derive.storage.segments.segment_file import are_valid
+from derive.storage.segments.writer import SegmentWriter
+
+CATALOG = """
+collections:
+  f/one:
+    schema:
+      type: object
+      required: [id, at]
+      properties:
+        id: {type: integer}
+        at: {type: string}
+        text: {type: [string, "null"], default: none}
+        number: {type: number}
+        rank: {type: [integer, "null"], default: 7}
+        is: {type: boolean}
+        digits: {type: string, format: integer}
+        bytes: {type: string, contentEncoding: base64}
+        inner: {type: object, properties: {x: {type: number}}}
+    key: [/id]
+  f/other:
+    schema:
+      type: object
+      required: [id, at]
+      properties:
+        id: {type: integer}
+        at: {type: string}
+        rank: {type: integer}
+        name: {type: string, default: none}
+        inner: {type: object, properties: {x: {type: number}}}
+    key: [/id]
+  f/out:
+    schema: {type: object, required: [by], properties: {by: {type: string}, row: {}}}
+    key: [/by]
+    derive:
+      using: {sqlite: {migrations: ["CREATE TABLE seen (rank, text, n INTEGER, PRIMARY KEY (rank, text));"]}}
+      transforms:
+        - name: fromOne
+          source: f/one
+          shuffle: {key: [/rank, /text]}
+          lambda: |
+            SELECT 'one' || $id AS by, json_array(
+              quote($id), quote($text), quote($number), quote($rank), quote($is), quote($digits), quote($bytes),
+              quote($inner$x), typeof($number), quote($flow_published_at), $number, $rank
+            ) AS row; DOCUMENTS
+        - name: fromOther
+          source: f/other
+          readDelay: 2s
+          shuffle: {key: [/rank, /name]}
+          lambda: SELECT 'other' || $id AS by, quote($name) || quote($inner$x) || quote($rank) AS row; DOCUMENTS
+"""
+AS_DOCUMENTS = "/* $flow_document */"
+"""That a lambda might name the document is enough for all to be given documents."""
+
+NUMBERS = (
+    st.integers(-5, 5)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.sampled_from([-0.0, 1.0, 2**53 + 1, -(2**63)])
+)
+RANKS = st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 3) | st.sampled_from([1.0, -0.0, 1e15])
+TEXTS = st.sampled_from(["", "a", "\0", "null", "é\U0001f600"]) | st.text(st.characters(exclude_categories=["Cs"]))
+INNER = st.dictionaries(st.just("x"), NUMBERS)
+ONE = st.fixed_dictionaries(
+    {},
+    optional={
+        "text": st.none() | TEXTS,
+        "number": NUMBERS,
+        "rank": st.none() | RANKS,
+        "is": st.booleans(),
+        "digits": st.integers().map(str),
+        "bytes": st.sampled_from(["aGk=", "no"]),
+        "inner": INNER,
+    },
+)
+OTHER = st.fixed_dictionaries({}, optional={"name": TEXTS, "rank": RANKS, "inner": INNER})
+
+
+def world_of(folder: Path, name: str, catalog: str) -> World:
+    (folder / name).mkdir()
+    return World(folder / name / "data", load(write_catalog(folder / name, catalog)))
+
+
+def timed(documents: Iterable[Document]) -> list[Document]:
+    """Documents half a second apart."""
+    return [
+        {"id": number, "at": format_rfc3339(500_000 * number), **document}
+        for number, document in enumerate(documents, start=1)
+    ]
+
+
+@settings(max_examples=40)
+@given(st.lists(ONE, max_size=12), st.lists(OTHER, max_size=8), st.integers(1, 3), st.booleans())
+def test_lambdas_publish_the_same_of_fields_and_of_documents(
+    ones: list[Document], others: list[Document], shards: int, is_merged: bool
+) -> None:
+    published = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name, more in (("fields", ""), ("documents", AS_DOCUMENTS)):
+            world = world_of(Path(folder), name, CATALOG.replace("DOCUMENTS", more))
+            assert (reading_of(world.catalog.derivations["f/out"]).transforms is None) == (name == "documents")
+            for some in (timed(ones)[:5], timed(ones)[5:]):
+                world.ingest("f/one", some)
+            world.ingest("f/other", timed(others))
+            if is_merged:
+                compact(world.store, world.catalog.collections["f/one"])
+            world.step(shards=shards)
+            published.append(world.rows("f/out"))
+
+    assert published[0] == published[1]
+    assert len(published[0]) == len(ones) + len(others)
+
+
+FAILING = """
+collections:
+  f/one:
+    schema: {type: object, required: [id, at], properties: {id: {type: integer}, at: {type: string}, a: {type: integer}}}
+    key: [/id]
+  f/out:
+    schema: {type: object, required: [a], properties: {a: {type: integer}, b: {type: integer}}}
+    key: [/a]
+    derive:
+      using: {sqlite: {}}
+      transforms: [{name: fromOne, source: f/one, shuffle: {key: [/a]}, lambda: "LAMBDA"}]
+"""
+SHOWN = '{"id":2,"at":"1970-01-01T00:00:01.000000Z","a":2,"more":[1,{"b":null}]}'
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("SELECT $a, abs(iif($a = 2, -9223372036854775807 - 1, 1)) AS b;", "the document was " + SHOWN),
+        ("SELECT iif($a = 2, 'two', $a) AS a;", "published for " + SHOWN),
+        ("SELECT iif($a = 2, NULL, $a) AS a;", "published for " + SHOWN),
+    ],
+)
+def test_an_error_shows_all_of_a_document_of_which_only_fields_were_read(
+    sql: str, message: str, shards: int, tmp_path: Path
+) -> None:
+    world = world_of(tmp_path, "failing", FAILING.replace("LAMBDA", sql))
+    assert reading_of(world.catalog.derivations["f/out"]).transforms is not None
+    world.ingest("f/one", timed({"a": number, "more": [1, {"b": None}]} for number in range(1, 4)))
+
+    with pytest.raises(FlowError, match=re.escape(message)):
+        world.step(shards=shards)
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_document_without_a_key_to_be_shuffled_by_is_shown(shards: int, tmp_path: Path) -> None:
+    world = world_of(tmp_path, "failing", FAILING.replace("LAMBDA", "SELECT 1 AS a;"))
+    world.ingest("f/one", timed([{"a": 1}, {"more": 1, "a": 256**255}]))
+
+    if shards == 1:
+        world.step(shards=shards)
+        assert len(world.rows("f/out")) == 2
+    else:
+        with pytest.raises(
+            DocumentError, match='cannot shuffle a document: an integer of 256 bytes .*,"more":1,"a":126'
+        ):
+            world.step(shards=shards)
+
+
+def test_an_integer_that_sqlite_does_not_have_is_told(tmp_path: Path) -> None:
+    world = world_of(tmp_path, "failing", FAILING.replace("LAMBDA", "SELECT $a;"))
+    world.ingest("f/one", timed([{"a": 1}, {"a": 2**64, "more": 1}]))
+
+    with pytest.raises(LambdaError, match=f'\\$a is {2**64}, which is beyond .* the document was .*,"more":1'):
+        world.step(shards=1)
+
+
+SCHEMA = "{type: object, required: [id, at], properties: {id: {type: integer}, at: {type: string}, a: {type: integer}}}"
+
+
+@pytest.mark.parametrize("more", ["", AS_DOCUMENTS], ids=["fields", "documents"])
+@pytest.mark.parametrize("shards", [1, 2])
+def test_documents_are_validated_again_only_where_the_schema_has_changed(
+    shards: int, more: str, tmp_path: Path
+) -> None:
+    text = FAILING.replace("LAMBDA", f"SELECT $a; {more}")
+    world = world_of(tmp_path, "before", text)
+    (document,) = timed([{"a": 1}])
+    world.ingest("f/one", [document])
+    spec = world.catalog.collections["f/one"]
+    (segment,) = world.store.segments(spec)
+    # What was not validated, in a file that says it was.
+    writer = SegmentWriter(world.root, spec, "other", is_valid=True)
+    texts = pa.array([dump_exact({**document, "b": "no"}).decode()])
+    writer.write(WrittenRows.of([segment.clock_min], np.zeros(1, np.int32), [pack([1])], texts, ["[]"]))
+    (other,) = writer.close()
+    (world.root / other.path).replace(world.root / segment.path)
+
+    after = load(write_catalog(tmp_path, text.replace(SCHEMA, SCHEMA.replace("a: {", "b: {type: integer}, a: {"))))
+    changed = World(world.root, after)
+    with pytest.raises(SchemaViolation, match=r"transform 'fromOne' of 'f/out' reads an invalid document: .*\[1\]"):
+        changed.step(shards=shards)
+    world.step(shards=shards)
+    assert [text for _, _, _, text in world.rows("f/out")] == ['{"a":1}']
+
+
+def test_merged_segments_are_valid_if_all_of_them_were(tmp_path: Path) -> None:
+    world = world_of(tmp_path, "merged", FAILING.replace("LAMBDA", "SELECT $a;"))
+    spec = world.catalog.collections["f/one"]
+    documents = timed([{"a": 1}, {"a": 2}, {"a": 3}])
+    world.ingest("f/one", documents[:1])
+    world.ingest("f/one", documents[1:2])
+
+    compact(world.store, spec)
+    assert are_valid(world.root, world.store.segments(spec), spec.write_schema)
+
+    changed = replace(spec, write_schema={"type": "object"})
+    world.ingest("f/one", documents[2:])
+    compact(world.store, changed)
+    (segment,) = world.store.segments(spec)
+    assert not are_valid(world.root, [segment], spec.write_schema)
+    assert not are_valid(world.root, [segment], changed.write_schema)
