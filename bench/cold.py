@@ -8,7 +8,7 @@ are archived (`flowctl prepare`).
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
 
@@ -30,10 +30,10 @@ _OFTEN = 100_000
 """Up to so many transfers, there are three rounds."""
 
 
-def measure(report: Report, sizes: list[Transfers], tasks: list[str]) -> None:
+def measure(report: Report, sizes: list[Transfers], tasks: list[str], others: Sequence[peers.Peer]) -> None:
     """Print how long everything takes that peers know, too."""
     columns = [Column("flowctl s"), Column("loop s"), Column("ratio", width=8), Column("at most", width=9)]
-    columns += [Column(f"{peer.name} s", width=14) for peer in peers.installed()]
+    columns += [Column(f"{peer.name} s", width=14) for peer in others]
     report.begin(
         "cold",
         columns,
@@ -41,12 +41,12 @@ def measure(report: Report, sizes: list[Transfers], tasks: list[str]) -> None:
     )
     for transfers in sizes:
         for task in [name for name in tasks if name in peers.TASKS]:
-            _report(report, transfers, task)
+            _report(report, transfers, task, peers.fit_for(others, task, transfers))
 
 
-def _report(report: Report, transfers: Transfers, task: str) -> None:
+def _report(report: Report, transfers: Transfers, task: str, others: Sequence[peers.Peer]) -> None:
     """Print the row of a derivation."""
-    seconds = _seconds(transfers, task)
+    seconds = _seconds(transfers, task, others)
     ours, theirs = seconds["flowctl"], seconds["loop"]
     most, unit = CEILINGS.get((task, transfers.count), (None, ""))
     values: dict[str, Value] = {f"{name} s": taken for name, taken in seconds.items()}
@@ -56,13 +56,13 @@ def _report(report: Report, transfers: Transfers, task: str) -> None:
     report.row(transfers.count, task.partition("/")[2], values, miss=miss)
 
 
-def _seconds(transfers: Transfers, task: str) -> dict[str, float]:
+def _seconds(transfers: Transfers, task: str, others: Sequence[peers.Peer]) -> dict[str, float]:
     """The median of each, by name."""
     ways: dict[str, Callable[[], tuple[float, int]]] = {
         "loop": partial(_loop, transfers, task),
         "flowctl": partial(_ours, transfers, task),
     }
-    ways |= {peer.name: partial(_peer, peer, transfers, task) for peer in peers.fit_for(task, transfers)}
+    ways |= {peer.name: partial(_peer, peer, transfers, task) for peer in others}
     rounds = 3 if transfers.count <= _OFTEN else 1
     taken: dict[str, list[float]] = {name: [] for name in ways}
     documents: dict[str, int] = {}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
@@ -69,9 +70,9 @@ _OURS = (
 _LOOPS = "loop: one transaction, synced at its end; a crash loses everything, and it cannot go on where it stopped."
 
 
-def durability() -> list[str]:
+def durability(others: Sequence[Peer]) -> list[str]:
     """What each keeps over a crash."""
-    return [_OURS, _LOOPS, *(f"{peer.name} {version(peer.package)}: {peer.durability}" for peer in installed())]
+    return [_OURS, _LOOPS, *(f"{peer.name} {version(peer.package)}: {peer.durability}" for peer in others)]
 
 
 @cache
@@ -85,9 +86,9 @@ def _loads(peer: Peer) -> bool:
     return subprocess.run(command, cwd=ROOT, capture_output=True, check=False).returncode == 0
 
 
-def fit_for(task: str, transfers: Transfers) -> tuple[Peer, ...]:
-    """The peers that are there for a derivation of so many transfers."""
-    return installed() if task in TASKS and transfers.count <= MOST else ()
+def fit_for(others: Sequence[Peer], task: str, transfers: Transfers) -> Sequence[Peer]:
+    """Those of some peers that know a derivation, and can be given so many transfers."""
+    return others if task in TASKS and transfers.count <= MOST else ()
 
 
 def missing() -> list[str]:

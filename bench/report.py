@@ -49,7 +49,7 @@ class Report:
         """
         self._table, self._columns = table, columns
         self.say(f"\n{about}")
-        self.say(" " * 40 + "".join(column.cell(column.name) for column in columns))
+        self.say(" " * 32 + "".join(column.cell(column.name) for column in columns))
 
     def row(self, documents: int, what: str, values: dict[str, Value], *, miss: str | None = None) -> None:
         """Print a row.
@@ -68,7 +68,7 @@ class Report:
             print(json.dumps(known, ensure_ascii=False), flush=True)
         else:
             cells = "".join(column.cell(values.get(column.name)) for column in self._columns)
-            print(f"{name:<40}{cells}{'  missed' if miss else ''}", flush=True)
+            print(f"{name:<32}{cells}{'  missed' if miss else ''}", flush=True)
 
     def say(self, text: str) -> None:
         """Tell a person something."""

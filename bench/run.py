@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from textwrap import fill
 
@@ -28,6 +28,7 @@ def main() -> int:
     parser.add_argument("--every-ms", type=float, default=10.0, help="milliseconds from one transfer to the next")
     parser.add_argument("--task", choices=warm.FLOORS, help="only this one, and what it reads")
     parser.add_argument("--only", choices=PARTS, nargs="+", default=PARTS, help="which tables")
+    parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=True, help="beside bytewax and Spark")
     parser.add_argument("--json", action="store_true", help="one JSON object per row")
     options = parser.parse_args()
     report = Report(as_json=options.json)
@@ -44,26 +45,27 @@ def main() -> int:
 def _measure(report: Report, folder: Path, options: argparse.Namespace) -> None:
     every_ms: float = options.every_ms
     report.say(f"AcmeBank on {os.cpu_count()} cores; transfers between {options.accounts:,} accounts")
-    for text in peers.missing():
+    for text in peers.missing() if options.peers else ():
         report.say(text)
+    others = peers.installed() if options.peers else ()
     sizes = []
     if {"warm", "cold"} & set(options.only):
         sizes = [generate(folder / str(count), count, options.accounts, every_ms) for count in options.transfers]
     tasks = [options.task] if options.task else list(warm.FLOORS)
     parts: dict[str, Callable[[], None]] = {
-        "warm": lambda: _warm(report, sizes, tasks),
-        "cold": lambda: cold.measure(report, sizes, tasks),
+        "warm": lambda: _warm(report, sizes, tasks, others),
+        "cold": lambda: cold.measure(report, sizes, tasks, others),
         "read": lambda: read.measure(report, folder, options.accounts, options.rows),
     }
     for part in options.only:
         parts[part]()
     report.say("\nWhat is kept over a crash")
-    for text in peers.durability():
+    for text in peers.durability(others):
         report.say(fill(text, 120))
 
 
-def _warm(report: Report, sizes: list[Transfers], tasks: list[str]) -> None:
-    peak = warm.measure(report, sizes, tasks)
+def _warm(report: Report, sizes: list[Transfers], tasks: list[str], others: Sequence[peers.Peer]) -> None:
+    peak = warm.measure(report, sizes, tasks, others)
     for kind, kib in peak.kib.items():
         report.say(f"peak memory of {kind}: {kib / 1024:,.0f} MiB")
 

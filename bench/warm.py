@@ -1,22 +1,27 @@
-"""Warm rates: documents a second once everything has started, ours on Spark beside the hand-written loop and peers.
+"""Warm rates: documents a second once everything has started, ours beside the hand-written loop and peers.
 
-Each of ours runs between two rounds of its loop, so that what else the machine does falls on both; ratios are ours to
-the loop's mean. Of peers it is the second round in one process that counts.
+Ours are that of Spark, which has all cores, and that of this process, which has one, and where `flowctl run` carries
+out what is too little for Spark. Ours on Spark runs between two rounds of the loop, so that what else the machine does
+falls on both; ratios are ours to the loop's mean. Of peers it is the second round in one process that counts.
 """
 
 from __future__ import annotations
 
 import os
-from contextlib import closing
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
 
 from bench import loop, peers
 from bench.memory import PeakMemory
 from bench.report import Column, Report, Value
 from bench.transfers import CATALOG, Transfers
 from derive.catalog import load
+from derive.engine.executor import Executor
 from derive.engine.opening import open_run
+from derive.engine.takeover import TakeoverExecutor
 from derive.engine.transaction import Committed
-from derive.protocol.specs import CatalogSpec
+from derive.engine.worth import Worth
 from derive.spark.executor import SparkExecutor
 from derive.storage.store import Store
 
@@ -57,49 +62,57 @@ def with_inputs(tasks: list[str]) -> list[str]:
     return [task for task in FLOORS if task in tasks or task in {_READS.get(name) for name in tasks}]
 
 
-def measure(report: Report, sizes: list[Transfers], tasks: list[str]) -> PeakMemory:
+def measure(report: Report, sizes: list[Transfers], tasks: list[str], others: Sequence[peers.Peer]) -> PeakMemory:
     """Print the rates; returns how large our processes became."""
-    columns = [Column("flowctl", ",.0f"), Column("loop", ",.0f"), Column("ratio", width=8), Column("floor", width=8)]
-    columns += [Column(peer.name, ",.0f", 14) for peer in peers.installed()]
-    report.begin(
-        "warm", columns, about="Warm: documents a second; ratios are ours to the loop's, so more than 1 is faster"
-    )
+    columns = [Column("on Spark", ",.0f"), Column("ratio", width=7), Column("floor", width=7)]
+    columns += [Column("in process", ",.0f"), Column("ratio here", width=12), Column("loop", ",.0f", 11)]
+    columns += [Column(peer.name, ",.0f", 13) for peer in others]
+    about = "Warm: documents a second; ratios are ours to the loop's, so more than 1 is faster"
+    report.begin("warm", columns, about=about)
     peak = PeakMemory()
-    catalog = load(CATALOG)
-    with closing(SparkExecutor(None, sizes[0].folder / "spark.log")) as executor:
-        executor.warm_up()
+    with closing(SparkExecutor(None, sizes[0].folder / "spark.log")) as spark:
+        spark.warm_up()
         for transfers in sizes:
-            with transfers.ingested() as data, closing(Store(data)) as store:
-                rates = _Rates(transfers, catalog, store, executor, peak)
+            with _Rates(transfers, spark, peak) as rates:
                 for task in with_inputs(tasks):
-                    rates.report(report, task)
+                    rates.report(report, task, peers.fit_for(others, task, transfers))
     return peak
 
 
 class _Rates:
     """Rates of so many transfers."""
 
-    def __init__(
-        self, transfers: Transfers, catalog: CatalogSpec, store: Store, executor: SparkExecutor, peak: PeakMemory
-    ) -> None:
+    def __init__(self, transfers: Transfers, spark: SparkExecutor, peak: PeakMemory) -> None:
         self._transfers = transfers
-        self._catalog = catalog
-        self._store = store
-        self._executor = executor
+        self._spark = spark
         self._peak = peak
-        self._outputs = store.root.parent / "loop"
-        self._outputs.mkdir()
+        self._catalog = load(CATALOG)
+        self._stack = ExitStack()
 
-    def report(self, report: Report, task: str) -> None:
+    def __enter__(self) -> _Rates:
+        self._outputs = self._stack.enter_context(self._transfers.scratch())
+        self._on_spark, self._here = (
+            self._stack.enter_context(closing(Store(self._stack.enter_context(self._transfers.ingested()))))
+            for _ in range(2)
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def report(self, report: Report, task: str, others: Sequence[peers.Peer]) -> None:
         """Print the row of a derivation."""
         count = self._transfers.count
         before = self._loop(task)
-        ours = self._ours(task)
+        with self._peak.watching():
+            on_spark = self._ours(task, self._on_spark, self._spark)
         theirs = (before + self._loop(task)) / 2
-        ratio = theirs / ours
+        here = self._ours(task, self._here, _in_process(self._spark))
+        ratio = theirs / on_spark
         floor = FLOORS[task] if count == FLOORS_HOLD_AT else None
-        values: dict[str, Value] = {"flowctl": count / ours, "loop": count / theirs, "ratio": ratio, "floor": floor}
-        values |= {peer.name: count / self._peer(peer, task) for peer in peers.fit_for(task, self._transfers)}
+        values: dict[str, Value] = {"on Spark": count / on_spark, "ratio": ratio, "floor": floor}
+        values |= {"in process": count / here, "ratio here": theirs / here, "loop": count / theirs}
+        values |= {peer.name: count / self._peer(peer, task) for peer in others}
         miss = f"{ratio:.2f} of the loop's rate, not {floor}" if floor is not None and ratio < floor else None
         report.row(count, task.partition("/")[2], values, miss=miss)
 
@@ -112,16 +125,19 @@ class _Rates:
             file.unlink()
         return seconds
 
-    def _ours(self, task: str) -> float:
-        """Seconds that all transactions of a task take on Spark, from what is stored to what is committed."""
+    def _ours(self, task: str, store: Store, executor: Executor) -> float:
+        """Seconds that all transactions of a task take, from what is stored to what is committed."""
         timer = Timer()
-        cores = os.cpu_count() or 1
-        with self._peak.watching():
-            run = open_run(self._catalog, self._store, self._executor, cores=cores, observer=timer, tasks=[task])
-            run.until_idle()
-            run.close()
+        run = open_run(self._catalog, store, executor, cores=os.cpu_count() or 1, observer=timer, tasks=[task])
+        run.until_idle()
+        run.close()
         return timer.seconds
 
     def _peer(self, peer: peers.Peer, task: str) -> float:
         seconds, _ = peer.run(task, self._transfers, rounds=2).output.split()
         return float(seconds)
+
+
+def _in_process(spark: SparkExecutor) -> Executor:
+    """What `flowctl run` has before Spark is worth its start, for any number of documents."""
+    return TakeoverExecutor(spark, Worth(cores=1, local_documents=sys.maxsize), lambda _: None)
