@@ -44,7 +44,10 @@ def compile_row(columns: Sequence[str], parameters: Mapping[str, ProjectionSpec]
     def document(row: Row) -> Document:
         made = dict(zip(names, row, strict=True))
         for name, is_parsed in converted:
-            made[name] = _value(made[name], is_parsed=is_parsed)
+            value = made[name]
+            kind = type(value)
+            if kind is bytes or kind is float or (kind is str and value[:1] in _CLOSING):
+                made[name] = _value(value, is_parsed=is_parsed)
         for name in booleans:
             made[name] = _boolean(made[name])
         return made

@@ -53,7 +53,7 @@ class LargeTick(Generic[P]):
         Raises:
             DiskFullError: there is no space for them.
         """
-        self._published.add(rows.batch)
+        self._published.add(rows.batch.select(self._layout.SCHEMA.names))
 
     def close(self) -> Iterator[WrittenRows]:
         """Combine them.

@@ -58,7 +58,7 @@ class Pipeline:
         number = 0
         for rows, published in self._invoke(parts):
             count, texts = len(published), make.texts(published.content)
-            yield PublishedRows.from_columns(
+            columns = PublishedRows.from_columns(
                 published.clocks,
                 published.key_array,
                 texts,
@@ -66,6 +66,7 @@ class Pipeline:
                 *order_of(rows, published.causes, texts, self._plan.spec),
                 np.arange(number, number + count, dtype=np.int64),
             )
+            yield columns.with_fields(make.fields(published.content))
             number += count
 
     def combined(self, parts: Iterator[ReadRows], spill: Spill) -> Iterator[WrittenRows]:

@@ -17,8 +17,9 @@ from derive.document.columns import Columns
 from derive.document.exact import dump_exact
 from derive.protocol.specs import CollectionSpec, Document
 from derive.storage.segments.column_texts import write_columns
-from derive.storage.segments.columns import compile_column_fields, compile_fields
+from derive.storage.segments.columns import compile_column_fields, compile_fields, fields_type, typed_columns
 from derive.storage.segments.partition import compile_column_labels, compile_labels
+from derive.storage.segments.rows import FIELDS, PublishedRows
 from derive.storage.segments.texts import write_texts
 
 _SAMPLE = 17
@@ -73,6 +74,13 @@ class RowMaker:
     def fields(self, content: Content) -> pa.StructArray | None:
         """Typed columns as one array, if the collection has such."""
         return self._column_fields(content) if isinstance(content, Columns) else self._fields(content.listed)
+
+
+def published_schema(collection: CollectionSpec) -> pa.Schema:
+    """The columns of published documents between shuffles, typed ones of the collection among them."""
+    typed = typed_columns(collection)
+    fields = [pa.field(FIELDS, fields_type([column.kind for column in typed]))] if typed else []
+    return pa.schema([*PublishedRows.SCHEMA, *fields])
 
 
 Keys: TypeAlias = list[bytes] | pa.Array

@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 from derive.protocol.specs import DerivationSpec, Document
 from derive.shard.key_fold import KeyFold
 from derive.shard.large_tick import LargeTick
-from derive.storage.segments.partition import MakeLabels, compile_labels
+from derive.shard.published import Documents, RowMaker
+from derive.storage.segments.partition import compile_labels
 from derive.storage.segments.rows import KEY, PublishedRows, WrittenRows, ascending, concat
 from derive.storage.segments.spill import Spill
 from derive.time.frontier import tick_begin
@@ -42,7 +43,7 @@ def combine_ticks(
         Rows, each batch sorted as they are stored.
     """
     fold = KeyFold(spec)
-    labels = compile_labels(spec.collection)
+    make = RowMaker(spec.collection)
     large: LargeTick[PublishedRows] | None = None
     number = 0
     for batch, is_whole in batches:
@@ -56,15 +57,15 @@ def combine_ticks(
                 large = None
         if not is_whole and len(rows):
             number = int(ticks[0])
-            large = LargeTick(PublishedRows, fold, labels, spill)
+            large = LargeTick(PublishedRows, fold, compile_labels(spec.collection), spill)
             large.add(rows)
         elif len(rows):
-            yield _combined(fold, labels, rows, ticks)
+            yield _combined(fold, make, rows, ticks)
     if large is not None:
         yield from large.close()
 
 
-def _combined(fold: KeyFold, labels: MakeLabels, rows: PublishedRows, ticks: np.ndarray) -> WrittenRows:
+def _combined(fold: KeyFold, make: RowMaker, rows: PublishedRows, ticks: np.ndarray) -> WrittenRows:
     """Rows to write of whole ticks, sorted as they are stored."""
     groups = pa.table({_TICK: ticks, KEY: rows.keys})
     order = pc.sort_indices(groups, sort_keys=ascending(_GROUP)).to_numpy()
@@ -77,7 +78,7 @@ def _combined(fold: KeyFold, labels: MakeLabels, rows: PublishedRows, ticks: np.
     if not alone.all():
         several = rows.batch.append_column(_TICK, pa.array(ticks)).take(pa.array(order[~alone]))
         in_order = PublishedRows(several).sorted((*_GROUP, *PublishedRows.PROCESSED))
-        parts.append(_folded(fold, labels, in_order, sizes[sizes > 1].tolist()))
+        parts.append(_folded(fold, make, in_order, sizes[sizes > 1].tolist()))
     return concat(parts).sorted(WrittenRows.ORDER)
 
 
@@ -90,7 +91,7 @@ def _group_sizes(groups: pa.Table) -> np.ndarray:
     return np.diff(np.append(starts, count))
 
 
-def _folded(fold: KeyFold, labels: MakeLabels, rows: PublishedRows, sizes: list[int]) -> WrittenRows:
+def _folded(fold: KeyFold, make: RowMaker, rows: PublishedRows, sizes: list[int]) -> WrittenRows:
     """Rows to write of groups of several documents, which follow one another in processing order."""
     clocks: list[int] = []
     seqs: list[int] = []
@@ -109,7 +110,9 @@ def _folded(fold: KeyFold, labels: MakeLabels, rows: PublishedRows, sizes: list[
         seqs += range(len(folded))
         keys += [key] * len(folded)
         documents += folded
-    return WrittenRows.sorted_of(clocks, seqs, keys, documents, labels(documents))
+    content = Documents(documents)
+    fields = None if rows.fields is None else make.fields(content)
+    return WrittenRows.sorted_of(clocks, seqs, keys, documents, make.labels(content), fields)
 
 
 def gather_ticks(

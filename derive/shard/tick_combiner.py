@@ -88,10 +88,16 @@ class TickCombiner:
 
     def take(self) -> tuple[list[int], list[int], list[bytes], list[Document]]:
         """End the open tick; its documents as lists of clocks, seqs, keys and documents, in no special order."""
+        if len(self._held) == 1 and not self._open:
+            (held,) = self._held
+            keys = held.key_list
+            if len(set(keys)) == len(keys):  # as in most ticks
+                self._end()
+                return held.clocks.tolist(), [0] * len(keys), keys, list(held.content.documents())
         self._fold_held()
         clocks: list[int] = []
         seqs: list[int] = []
-        keys: list[bytes] = []
+        keys = []
         documents: list[Document] = []
         for key, (clock, folded) in self._open.items():
             for seq, document in enumerate(folded):

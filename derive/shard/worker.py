@@ -26,6 +26,7 @@ from derive.shard.packets import deliver, pack_message, pack_rows, unpack_rows
 from derive.shard.pipeline import Pipeline
 from derive.shard.plan import Plan
 from derive.shard.progress import Counter
+from derive.shard.published import published_schema
 from derive.shard.shuffled_ticks import combine_ticks, gather_ticks
 from derive.shard.state import open_scratch, open_state, shard_folder
 from derive.storage.disk_errors import translated
@@ -190,7 +191,8 @@ def run_combine(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], atte
     messages: list[str] = []
     try:
         with translated(plan.root), _spill(plan) as spill:
-            published = unpack_rows(packets, PublishedRows, messages.append)
+            schema = published_schema(plan.spec.collection)
+            published = unpack_rows(packets, PublishedRows, messages.append, schema)
             parts = gather_ticks(published, plan.spec.tick, plan.memory // 4)
             for rows in combine_ticks(plan.spec, parts, spill):
                 writer.write(rows)

@@ -18,6 +18,10 @@ from derive.errors import DocumentError, FlowError, SchemaViolation
 from derive.protocol.specs import DerivationSpec, Document, ProjectionSpec
 from derive.shard.fields import Reading
 from derive.shard.pipeline import Pipeline
+from derive.shard.published import published_schema
+from derive.shard.shuffled_ticks import combine_ticks
+from derive.storage.segments.columns import compile_fields
+from derive.storage.segments.rows import WrittenRows, concat
 from derive.storage.segments.selection import DOCUMENTS
 from derive.storage.segments.spill import Spill
 
@@ -34,7 +38,11 @@ TYPED = {
 }
 GROUP = ProjectionSpec("group", "/group", frozenset({"string"}), "may", is_partition=True, default=("none",))
 PARTITIONED = derivation("s/in", schema=TYPED)
-SPEC = replace(PARTITIONED, collection=replace(PARTITIONED.collection, projections=(GROUP,)))
+TYPED_FIELDS = (
+    ProjectionSpec("k", "/k", frozenset({"integer"}), "must"),
+    ProjectionSpec("n", "/n", frozenset({"integer", "fractional", "null"}), "may"),
+)
+SPEC = replace(PARTITIONED, collection=replace(PARTITIONED.collection, projections=(GROUP, *TYPED_FIELDS)))
 
 PUBLISHED = st.fixed_dictionaries(
     {"k": st.integers(0, 3) | st.sampled_from([2**40, -5])},
@@ -68,11 +76,25 @@ def published(
             Pipeline(plan, Reading(DOCUMENTS), lambdas, processed.append, many=0).combined(iter(parts), spill)
         )
         shuffled = list(Pipeline(plan, Reading(DOCUMENTS), lambdas, processed.append, many=0).published(iter(parts)))
-    labels = [label for part in written for label in part.labels.to_pylist()]
-    return (
-        [(*row, label) for row, label in zip(shown(written), labels, strict=True)],
-        [row for part in shuffled for row in part.batch.to_pylist()],
-    )
+        combined = list(combine_ticks(spec, iter([(concat(shuffled), True)] if shuffled else []), spill))
+    assert all(part.batch.schema.equals(published_schema(spec.collection)) for part in shuffled)
+    assert labelled(combined) == labelled(written)
+    for part in (*combined, *(part for part in written if part.fields is not None)):
+        assert_typed(part, spec)
+    return labelled(written), [row for part in shuffled for row in part.batch.to_pylist()]
+
+
+def labelled(parts: list[WrittenRows]) -> list[tuple[int, int, bytes, str, str]]:
+    labels = [label for part in parts for label in part.labels.to_pylist()]
+    return [(*row, label) for row, label in zip(shown(parts), labels, strict=True)]
+
+
+def assert_typed(rows: WrittenRows, spec: DerivationSpec) -> None:
+    """Typed columns are those of the documents."""
+    fields = compile_fields(spec.collection)(rows.documents())
+    assert rows.fields is not None
+    assert fields is not None
+    assert repr(rows.fields.to_pylist()) == repr(fields.to_pylist())
 
 
 @given(READ, st.lists(st.integers(1, 24), max_size=3), st.sampled_from([0, 3000, 1 << 20]))

@@ -51,6 +51,20 @@ def compile_label(collection: CollectionSpec) -> Callable[[Document], str]:
         for partition in collection.partitions
     ]
 
+    if len(getters) == 1:
+        ((get_one, default_one),) = getters
+
+        def label_of_one(document: Document) -> str:
+            value = get_one(document)
+            if value is MISSING:
+                value = default_one
+            text = labels.get((value, type(value)))
+            if text is None:
+                text = labels[value, type(value)] = orjson.dumps([value]).decode()
+            return text
+
+        return label_of_one
+
     def label(document: Document) -> str:
         values = [default if (value := get(document)) is MISSING else value for get, default in getters]
         # The type is part of the cache's key because Python takes True for 1.
