@@ -16,11 +16,11 @@ SETTING = "FLOW_PREPARE"
 
 def prepare_after(spark: SparkExecutor) -> None:
     """Begin to archive Spark's classes in the background, if Spark was started without, and say so."""
+    if not spark.was_started or not is_wanted(os.environ, is_watched=sys.stderr.isatty()):
+        return
     from derive.cli.console import note
     from derive.spark.class_archive import can_prepare, is_prepared, prepare_in_background
 
-    if not spark.was_started or not is_wanted(os.environ, is_watched=sys.stderr.isatty()):
-        return
     if not is_prepared() and can_prepare():
         prepare_in_background()
         note(f"archiving Spark's classes in the background: it will start in half the time ({SETTING}=never: not so)")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from derive.cli.options import catalog_options, data_folder, limit_options, limited_catalog, open_store
+from derive.cli.options import catalog_options, data_folder, limit_options, limited_catalog, local_option, open_store
 from derive.cli.preparing import prepare_after
 
 if TYPE_CHECKING:
@@ -42,13 +42,7 @@ _CLUSTER_CORES = 1024
 )
 @click.option("--master", metavar="URL", help="Spark master.  [default: this machine's cores]")
 @click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark (repeatable).")
-@click.option(
-    "--local-documents",
-    type=click.IntRange(min=0),
-    metavar="N",
-    help="Work on N documents at most in this process, and on more with Spark; 0 for Spark alone."
-    "  [default: by what Spark costs here]",
-)
+@local_option
 @click.option("--limits", metavar="JSON", default="{}", hidden=True, help="How work is cut: fields of `Limits`.")
 @limit_options
 def command(

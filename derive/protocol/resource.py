@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from urllib.error import URLError
 from urllib.parse import unquote, urljoin, urlsplit
 
 
@@ -40,6 +39,8 @@ def is_remote(url: str) -> bool:
 
 def reason_of(exc: OSError) -> str:
     """Why a resource cannot be loaded, in a few words."""
+    from urllib.error import URLError
+
     if isinstance(exc, URLError):
         return reason_of(exc.reason) if isinstance(exc.reason, OSError) else str(exc.reason)
     return exc.strerror or str(exc)

@@ -10,14 +10,10 @@ from __future__ import annotations
 import atexit
 import os
 import re
-import shlex
 import shutil
-import subprocess
 import sys
-import tempfile
 import zlib
 from functools import lru_cache
-from importlib.metadata import version
 from pathlib import Path
 
 from derive.errors import TaskError
@@ -64,6 +60,8 @@ def java_options(log_file: Path, *more: str) -> str:
 
 def class_archive(java_home: Path) -> Path:
     """Where the archive of Spark's classes lies that `flowctl prepare` makes for this Java, Spark and environment."""
+    from importlib.metadata import version
+
     kind = zlib.crc32(f"{_about(java_home / 'bin' / 'java')} {version('pyspark')}".encode())
     return archive_folder() / f"spark-{kind:08x}.jsa"
 
@@ -111,6 +109,8 @@ def _installed() -> Path | None:
 @lru_cache(maxsize=8)
 def _about(java: Path) -> str:
     """What a `java` binary says of itself; nothing if it does not run."""
+    import subprocess
+
     try:
         return subprocess.run([java, "-version"], capture_output=True, text=True, check=True, timeout=60).stderr
     except (OSError, subprocess.SubprocessError):
@@ -152,6 +152,8 @@ def _wrapped(java: Path) -> Path:
 
 def _wrapper(java: Path, version: int) -> str:
     """The wrapper's text."""
+    import shlex
+
     unfit = "|".join(argument for oldest, argument in _UNFIT if version >= oldest)
     return _WRAPPER.format(java=shlex.quote(str(java)), unfit=unfit)
 
@@ -171,6 +173,8 @@ def _cache() -> Path:
     else:
         if os.access(cache, os.W_OK | os.X_OK):
             return cache
+    import tempfile
+
     made = tempfile.mkdtemp(prefix="flowctl-")
     atexit.register(shutil.rmtree, made, ignore_errors=True)
     return Path(made)

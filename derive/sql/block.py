@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 import apsw
-import apsw.ext
 
 from derive.errors import Issue, LambdaError
 from derive.position import Position, Script
@@ -94,7 +94,10 @@ def _prepare_first(guard: Guard, script: Script, offset: int, begin: int, what: 
     rest = script.text[offset:]
     guard.forget()
     try:
-        info = apsw.ext.query_info(guard.db, rest)
+        text, parameters, columns = _inspect(guard.db, rest)
+    except apsw.BindingsError:
+        mark = max(begin, script.text.find("?", begin))
+        return Issue("E523", f"{what} has a parameter without a name", script.locate(mark, 1), "write $field")
     except apsw.Error as exc:
         if guard.refusal:
             return Issue("E525", f"{what} {guard.refusal}", _refused_position(guard, script, begin))
@@ -102,24 +105,50 @@ def _prepare_first(guard: Guard, script: Script, offset: int, begin: int, what: 
         fault = begin if size < 0 else offset + _characters(rest, size)
         word = _WORD.match(script.text, fault)
         return Issue("E522", f"{what} does not prepare: {exc}", script.locate(fault, len(word[0]) if word else 1))
-    rollback = find_rollback(info.first_query)
+    rollback = find_rollback(text)
     if rollback is not None:
         message = f"{what} may not use ROLLBACK to resolve a conflict: the runtime owns the transaction"
         position = script.locate(offset + rollback, len("ROLLBACK"))
         return Issue("E525", message, position, "ABORT, which is the default, fails just as well")
-    if None in info.bindings_names:
-        mark = max(begin, script.text.find("?", begin))
-        return Issue("E523", f"{what} has a parameter without a name", script.locate(mark, 1), "write $field")
     return Statement(
-        text=info.first_query,
+        text=text,
         offset=offset,
         begin=begin,
-        parameters=tuple(str(name) for name in info.bindings_names),
+        parameters=parameters,
         # A column's name reaches to the next comma, whatever comments lie before it.
-        columns=tuple(_without_comments(column[0]) for column in info.description),
+        columns=tuple(_without_comments(column) for column in columns),
         reads=frozenset(guard.reads),
         writes=frozenset(guard.writes),
     )
+
+
+class _Nulls(dict[str, None]):
+    """Values of parameters, whatever their names: null."""
+
+    def __missing__(self, name: str) -> None:
+        """Any name has a value."""
+
+
+def _inspect(db: apsw.Connection, text: str) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    """The text of the first of some statements, and the names of its parameters and columns; it is not run.
+
+    `apsw.ext` can do that, and much more, and takes longer to load than most lambdas to check.
+
+    Raises:
+        BindingsError: it has a parameter without a name.
+    """
+    told: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = []
+
+    def look(cursor: apsw.Cursor, statement: str, _: apsw.Bindings | None) -> bool:
+        columns = tuple(column[0] for column in cursor.get_description())
+        told.append((statement, tuple(map(str, cursor.bindings_names)), columns))
+        return False
+
+    cursor = db.cursor()
+    cursor.exec_trace = look
+    with suppress(apsw.ExecTraceAbort):
+        cursor.execute(text, _Nulls(), can_cache=False)
+    return told[0]
 
 
 def _refused_position(guard: Guard, script: Script, begin: int) -> Position:

@@ -63,6 +63,7 @@ def test_who_reads_no_documents_loads_neither_arrow_nor_numpy(folder: Path, argu
         ["ingest", "--collection", "l/numbers"],
         ["collections", "read", "--collection", "l/numbers"],
         ["collections", "read", "--collection", "l/numbers", "--reduce"],
+        ["run", "--until-idle"],
         ["compact"],
         ["test"],
     ],
