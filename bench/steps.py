@@ -25,6 +25,9 @@ from derive.engine.opening import open_run
 from derive.storage.store import Store
 
 OURS = tuple(f"{ROOT / folder}/" for folder in ("derive", "connectors"))
+CALLED_BACK = f"{ROOT / 'derive' / 'sql' / 'watch.py'}"
+"""SQLite calls it in the middle of its work, so a signal that came meanwhile is seen there, and means its caller."""
+
 EVERY_SECONDS = 0.001
 LEAST_SHARE = 0.01
 """Steps that take less are added up."""
@@ -49,11 +52,15 @@ class Sampler:
 
     def _note(self, _: int, frame: FrameType | None) -> None:
         now = time.process_time()
-        while frame is not None and not frame.f_code.co_filename.startswith(OURS):
+        while frame is not None and not _is_step(frame.f_code.co_filename):
             frame = frame.f_back
         step = ("elsewhere", "") if frame is None else _step(frame)
         self.seconds[step] += now - self._last
         self._last = now
+
+
+def _is_step(path: str) -> bool:
+    return path.startswith(OURS) and path != CALLED_BACK
 
 
 def _step(frame: FrameType) -> tuple[str, str]:
