@@ -38,5 +38,13 @@ class Checkpoint:
             end: adjusted clock at which it ended.
             tokens: of the shards whose state it has prepared.
         """
-        positions = {**self.positions, **{spec.state_key: end for spec in taking_part}}
-        return replace(self, positions=positions, tokens={**self.tokens, **tokens})
+        return self.moved({spec.state_key: end for spec in taking_part}, tokens)
+
+    def moved(self, positions: Mapping[str, int], tokens: Mapping[int, str]) -> Checkpoint:
+        """The checkpoint that follows this one.
+
+        Args:
+            positions: of inputs that have moved.
+            tokens: of the shards whose state was prepared.
+        """
+        return replace(self, positions={**self.positions, **positions}, tokens={**self.tokens, **tokens})

@@ -68,7 +68,7 @@ class Derivation:
 
     def execute(self, transaction: Transaction, progress: Callable[[int], None]) -> Prepared:
         """Have workers invoke lambdas, and write what follows."""
-        messages = self.executor.execute(self._plan(transaction), progress)
+        messages = self.executor.execute(self.plan(transaction), progress)
         _raise_first(messages)
         return Prepared(
             documents_in=sum(message.documents_in for message in messages),
@@ -76,7 +76,8 @@ class Derivation:
             tokens={number: name for message in messages for number, name in message.shards.items()},
         )
 
-    def _plan(self, transaction: Transaction) -> Plan:
+    def plan(self, transaction: Transaction) -> Plan:
+        """A transaction as workers are told of it."""
         checkpoint, reads, limits = transaction.checkpoint, transaction.reads, transaction.limits
         shape = shape_of(self.spec, checkpoint.shards)
         upper = transaction.capability.frontiers[self.spec.name]

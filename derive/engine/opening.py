@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from derive.engine.checkpoint import Checkpoint
 from derive.engine.derivation import Derivation
 from derive.engine.executor import Executor
+from derive.engine.joint import Joint
 from derive.engine.observer import Observer
 from derive.engine.rights import hold
 from derive.engine.run import Run
-from derive.engine.shape import default_shards
+from derive.engine.shape import default_shards, has_feedback
 from derive.engine.task import Beginning, Task
 from derive.engine.transactor import Transactor
 from derive.protocol.specs import CatalogSpec
@@ -52,12 +53,19 @@ def open_run(
         store.create(collection)
     for name in tasks or ():
         catalog.find_derivation(name)
-    opened = {}
-    for name, spec in catalog.derivations.items():
-        if (tasks is None or name in tasks) and not spec.disabled:
-            transactor = Derivation(store, executor, spec, shards or default_shards(spec, cores))
-            opened[name] = open_task(store, transactor, limits or Limits())
-    return Run(catalog, store, opened, observer)
+    limits = limits or Limits()
+    derivations = {
+        name: Derivation(store, executor, spec, shards or default_shards(spec, cores))
+        for name, spec in catalog.derivations.items()
+        if (tasks is None or name in tasks) and not spec.disabled
+    }
+    opened = {name: open_task(store, derivation, limits) for name, derivation in derivations.items()}
+    joint = {
+        cycle: Joint(store, executor, [derivations[name] for name in cycle], limits)
+        for cycle in catalog.cycles
+        if all(name in derivations for name in cycle) and has_feedback(catalog.derivations[cycle[0]])
+    }
+    return Run(catalog, store, opened, observer, joint=joint)
 
 
 def open_task(store: Runnable, transactor: Transactor, limits: Limits) -> Task:

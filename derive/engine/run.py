@@ -9,12 +9,15 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 
 from derive.engine.inputs import Inputs
+from derive.engine.joint import Joint
 from derive.engine.news import Cycle, Due, News
 from derive.engine.observer import Observer, Silent
 from derive.engine.retries import Retries
 from derive.engine.task import Task
+from derive.engine.transaction import Committed
 from derive.engine.waiting import Waiting, find_blamed
 from derive.errors import (
     BusyError,
@@ -29,7 +32,7 @@ from derive.protocol.specs import CatalogSpec
 from derive.storage.compaction import compact
 from derive.storage.roles import Operable
 from derive.storage.task_log import internal
-from derive.time.cycle import feeds_back_in_memory
+from derive.time.cycle import Step
 from derive.time.frontier import BEGINNING, tick_end
 from derive.time.positions import offset_of
 
@@ -51,6 +54,7 @@ class Run:
         tasks: those that run, by name.
         observer: is told what happens.
         retries: says when a task that has failed is tried again.
+        joint: for cycles whose tasks may go on together, by their names, what does that.
 
     Attributes:
         tasks: those that run, by name.
@@ -64,6 +68,7 @@ class Run:
         tasks: Mapping[str, Task],
         observer: Observer | None = None,
         retries: Retries | None = None,
+        joint: Mapping[Cycle, Joint] | None = None,
     ) -> None:
         self._catalog = catalog
         self._store = store
@@ -73,6 +78,7 @@ class Run:
         self._absent: dict[Cycle, tuple[str, ...]] = {}  # who is on a cycle and does not run
         self._stopped = False
         self._retries = retries or Retries()
+        self._joint = joint or {}
         self._sealable = [name for name in catalog.collections if name not in catalog.derivations]
         others = [(name,) for name in tasks if name not in catalog.derivations]
         for members in (*catalog.cycles, *others):
@@ -154,35 +160,65 @@ class Run:
         self._news.begin(cycle)
         if not all(self._may_run(task) for task in tasks):
             return False
-        is_bounded = self._is_bounded(cycle)
         looks: dict[str, Inputs] = {}
-        earliest = now
         for task in tasks:
             with self._stopping(task):
-                # Those on the cycle that do not run now may publish later whatever is not below their `upper`.
-                uppers = [self._store.upper(name) for name in self._absent[cycle]]
-                inputs = task.look()
-                if is_bounded:
-                    earliest = min(earliest, task.earliest_cause(inputs), *uppers)
-                looks[task.spec.name] = inputs
+                looks[task.spec.name] = task.look()
         if len(looks) < len(tasks):
             return False
+        steps = self._next_steps(cycle, looks, now)
+        joint = self._joint.get(cycle)
+        if joint and len(steps) == len(tasks):
+            if self._go_jointly(joint, tasks, looks, steps, now):
+                return True
+            if self._stopped or any(task.error for task in tasks):
+                return False
         moved = False
         for task in tasks:
-            moved = self._transact(task, looks[task.spec.name], earliest, now) or moved
-            if task.error:
+            moved = self._take(task, looks[task.spec.name], steps.get(task.spec.name)) or moved
+            if task.error or self._stopped:
                 return False
         if not moved:
             self._news.rest(cycle, self._next_due(looks), now)
         return moved
 
-    def _is_bounded(self, cycle: Cycle) -> bool:
-        """Whether what a cycle has yet to process bounds how far its tasks may go."""
-        members = (*cycle, *self._absent[cycle])
-        first = self.tasks[cycle[0]]
-        if feeds_back_in_memory(first.spec.inputs, first.shards, members):
-            return False
-        return len(members) > 1 or any(spec.feedback for spec in first.spec.inputs)
+    def _next_steps(self, cycle: Cycle, looks: Mapping[str, Inputs], now: int) -> dict[str, Step | None]:
+        """What the tasks of a cycle do next, by themselves, but for those that cannot say."""
+        tasks = [self.tasks[name] for name in cycle]
+        earliest = now
+        if any(spec.feedback for task in tasks for spec in task.spec.inputs):
+            # Those on the cycle that do not run now may publish later whatever is not below their `upper`.
+            causes = [self._store.upper(name) for name in self._absent[cycle]]
+            for task in tasks:
+                with self._stopping(task):
+                    causes.append(task.earliest_cause(looks[task.spec.name]))
+            if len(causes) < len(cycle) + len(self._absent[cycle]):
+                return {}
+            earliest = min(now, *causes)
+        steps: dict[str, Step | None] = {}
+        for task in tasks:
+            with self._stopping(task):
+                steps[task.spec.name] = task.next_step(looks[task.spec.name], earliest, now)
+        return steps
+
+    def _go_jointly(
+        self,
+        joint: Joint,
+        tasks: Sequence[Task],
+        looks: Mapping[str, Inputs],
+        steps: Mapping[str, Step | None],
+        now: int,
+    ) -> bool:
+        """Let the tasks of a cycle go on in one transaction; False if each of them has to go on by itself."""
+        done: dict[str, Committed] = {}
+        with self._stopping(tasks[0]):
+            by_name = {task.spec.name: task for task in tasks}
+            progress = partial(self._observer.working, tasks[0].spec.name)
+            done = joint.advance(by_name, looks, steps, now, progress)
+        for name, committed in done.items():
+            self._retries.succeed(name)
+            self._observer.committed(name, committed)
+        return bool(done)
 
     def _next_due(self, looks: Mapping[str, Inputs]) -> int | None:
         """The end of the first tick in which a document waits for any of these tasks; None if none waits."""
@@ -207,11 +243,13 @@ class Run:
     def _is_to_be_retried(self, task: Task) -> bool:
         return task.error is not None and task.error.heals and self._retries.is_due(task.spec.name)
 
-    def _transact(self, task: Task, inputs: Inputs, earliest: int, now: int) -> bool:
+    def _take(self, task: Task, inputs: Inputs, step: Step | None) -> bool:
+        """Let a task take a step by itself, if there is one; returns whether it did."""
         name = task.spec.name
         done = None
-        with self._stopping(task):
-            done = task.advance(inputs, earliest, now, lambda count: self._observer.working(name, count))
+        if step is not None:
+            with self._stopping(task):
+                done = task.take(inputs, step, lambda count: self._observer.working(name, count))
         if done is None:
             return False
         self._retries.succeed(name)

@@ -8,8 +8,13 @@ from derive.shard.plan import Shape
 
 
 def default_shards(spec: DerivationSpec, cores: int) -> int:
-    """Shards of a task that has never run: one if it reads itself, so that it can feed back in memory."""
-    return 1 if any(read.source == spec.name for read in spec.inputs) else cores
+    """Shards of a task that has never run: one on a cycle, where small steps follow one another."""
+    return 1 if has_feedback(spec) else cores
+
+
+def has_feedback(spec: DerivationSpec) -> bool:
+    """Whether a derivation is on a cycle, with others or by itself."""
+    return any(read.feedback for read in spec.inputs)
 
 
 def keeps_state(spec: DerivationSpec) -> bool:

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 
 import orjson
 
@@ -27,12 +28,12 @@ from derive.storage.metadata.capability import TaskCapability
 from derive.storage.metadata.descriptions import Edit, Stopped, TaskCommit
 from derive.storage.roles import Runnable
 from derive.storage.task_log import TaskLog
-from derive.time.cycle import earliest_cause, frontier_of
+from derive.time.cycle import Horizon, Step, by_priority, earliest_to_come, next_step
 from derive.time.extent import choose_end, is_one_tick, size_of
-from derive.time.frontier import END_OF_TIME, tick_begin
 from derive.time.limits import Limits
 from derive.time.needs import needs
 from derive.time.pace import Pace
+from derive.time.source_read import SourceRead
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,69 +109,57 @@ class Task:
 
     def earliest_cause(self, inputs: Inputs) -> int:
         """The least adjusted clock of a document, stored or still to come, that it has yet to process on its cycle."""
-        return earliest_cause(self.spec.inputs, self.spec.tick, inputs.uppers, self.earliest(inputs))
+        to_come = earliest_to_come(self.spec.inputs, self.spec.tick, inputs.uppers)
+        stored = self.earliest(inputs)
+        return to_come if stored is None else min(stored, to_come)
 
     def waiting(self) -> list[Waiting]:
         """What each input still has to process."""
         return find_waiting(self._store, self.spec, self._checkpoint.positions)
 
-    def advance(self, inputs: Inputs, earliest: int, now: int, progress: Callable[[int], None]) -> Committed | None:
-        """Run one transaction as far as frontiers allow.
-
-        It belongs to the highest priority that has a document to process. Where none has, time moves as far as all of
-        them allow: what they publish later has its own time, and no later one.
+    def next_step(self, inputs: Inputs, earliest: int, now: int) -> Step | None:
+        """What it does next, as far as frontiers allow; None if nothing can move, not even time.
 
         Args:
             inputs: what `look` has seen.
             earliest: clock before which nothing is published on the task's cycle; `now` if that does not bound it.
             now: up to which the sources are sealed.
+
+        Raises:
+            FlowError: no transaction of it can be run, or a source cannot be read.
+        """
+        if self.beginning.error:
+            raise self.beginning.error
+        horizon = Horizon(inputs.uppers, earliest, now)
+        first = partial(self._earliest, inputs)
+        return next_step(by_priority(self.spec.inputs, self.spec.tick), self._checkpoint.position, first, horizon)
+
+    def take(self, inputs: Inputs, step: Step, progress: Callable[[int], None]) -> Committed:
+        """Run one transaction: a step, or as much of it as limits allow.
+
+        Args:
+            inputs: what `look` has seen.
+            step: what `next_step` said.
             progress: told how many documents have been processed, with 0 to begin with; not called where there are
                 none, and only time moves.
-
-        Returns:
-            What was done; None if nothing moved, not even time.
 
         Raises:
             FlowError: the transaction failed; nothing of it was committed.
         """
-        if self.beginning.error:
-            raise self.beginning.error
-        tick = self.spec.tick
-        bounds: list[int] = []
-        for priority in sorted({spec.priority for spec in self.spec.inputs}, reverse=True):
-            specs = [spec for spec in self.spec.inputs if spec.priority == priority]
-            frontier = min(frontier_of(spec, tick, inputs.uppers[spec.source], earliest, now) for spec in specs)
-            bound = tick_begin(frontier, tick)
-            behind = self._behind(specs, bound)
-            first = self._earliest(inputs, behind)
-            if first is not None and first < bound:
-                return self._transact(inputs, behind, bound, first, progress)
-            bounds.append(bound)
-        bound = min(bounds)
-        behind = self._behind(self.spec.inputs, bound)
-        return self._transact(inputs, behind, bound, END_OF_TIME, progress) if behind else None
-
-    def _behind(self, specs: Sequence[InputSpec], bound: int) -> list[InputSpec]:
-        """Those that have yet to go to a bound, and take part in a transaction that does."""
-        return [spec for spec in specs if self._checkpoint.position(spec) < bound]
-
-    def _transact(
-        self, inputs: Inputs, behind: Sequence[InputSpec], bound: int, first: int, progress: Callable[[int], None]
-    ) -> Committed:
-        tick, positions = self.spec.tick, [self._checkpoint.position(spec) for spec in behind]
-        reads = [inputs.read(spec, position, bound) for spec, position in zip(behind, positions, strict=True)]
+        tick, bound = self.spec.tick, step.bound
+        reads, position = self.reads(inputs, step.behind, bound), min(map(self._checkpoint.position, step.behind))
         while True:
             limits = self._pace.limits
-            if first < bound:
+            if step.has_documents:
                 limits = self._transactor.prepare(size_of(reads), self.shards, limits)
-            end = choose_end(reads, min(positions), bound, tick, limits)
-            transaction = self._begin(inputs, end, self._behind(behind, end), limits)
+            end = choose_end(reads, position, bound, tick, limits)
+            transaction = self.begin(inputs, step.behind, end, limits)
             try:
-                committed = self._carry_out(transaction, progress, is_empty=first >= end)
+                committed = self._carry_out(transaction, progress, is_empty=step.first >= end)
             except LostError as error:
                 size = size_of(transaction.reads)
                 self._pace.slow_down(size)
-                smaller = choose_end(reads, min(positions), bound, tick, self._pace.limits)
+                smaller = choose_end(reads, position, bound, tick, self._pace.limits)
                 if smaller >= end or is_one_tick(transaction.reads, tick):
                     raise LostError(
                         f"{error.message}; the transaction was as small as one can be, about {size.documents:,}"
@@ -182,13 +171,26 @@ class Task:
             self._pace.speed_up()
             return committed
 
-    def _begin(self, inputs: Inputs, end: int, taking_part: Sequence[InputSpec], limits: Limits) -> Transaction:
+    def reads(self, inputs: Inputs, specs: Sequence[InputSpec], end: int) -> tuple[SourceRead, ...]:
+        """What some of its inputs read up to an adjusted clock, but for those that are there."""
+        positions = [(spec, self._checkpoint.position(spec)) for spec in specs]
+        return tuple(inputs.read(spec, position, end) for spec, position in positions if position < end)
+
+    def begin(self, inputs: Inputs, specs: Sequence[InputSpec], end: int, limits: Limits) -> Transaction:
+        """An attempt at a transaction.
+
+        Args:
+            inputs: what `look` has seen.
+            specs: which of them go on to its end, unless they are there.
+            end: of the transaction.
+            limits: how its work is cut.
+        """
         return Transaction(
             number=next(self._numbers),
             token=str(uuid.uuid4()),
             capability=self._capability,
             checkpoint=self._checkpoint,
-            reads=tuple(inputs.read(spec, self._checkpoint.position(spec), end) for spec in taking_part),
+            reads=self.reads(inputs, specs, end),
             end=end,
             limits=limits,
         )
@@ -200,27 +202,37 @@ class Task:
         if not is_empty:
             progress(0)
             prepared = self._transactor.execute(transaction, progress)
-        self._commit(transaction, prepared)
-        committed = Committed(prepared.documents_in, prepared.documents_out, time.monotonic() - begun)
-        if not is_empty:
-            upper = self._capability.frontiers.get(self.spec.name, transaction.end)
-            self._log.write("info", "committed", **asdict(committed), upper=format_rfc3339(upper))
-        return committed
-
-    def _commit(self, transaction: Transaction, prepared: Prepared) -> None:
-        specs = self.spec.inputs
-        taking_part = [specs[read.index] for read in transaction.reads]
+        taking_part = [self.spec.inputs[read.index] for read in transaction.reads]
         checkpoint = self._checkpoint.after(taking_part, transaction.end, prepared.tokens)
-        commit = TaskCommit(
+        capability = self._transactor.commit(transaction, prepared, self.commit_of(checkpoint, prepared))
+        return self.moved(capability, checkpoint, prepared, begun)
+
+    def commit_of(self, checkpoint: Checkpoint, prepared: Prepared) -> TaskCommit:
+        """The task's side of a commit that makes `prepared` count, and leaves it at a checkpoint."""
+        return TaskCommit(
             positions=checkpoint.positions,
             places=checkpoint.places,
             shards=prepared.tokens,
             documents_in=prepared.documents_in,
             documents_out=prepared.documents_out,
-            needs=needs(specs, self.spec.tick, checkpoint.positions),
+            needs=needs(self.spec.inputs, self.spec.tick, checkpoint.positions),
         )
-        self._capability = self._transactor.commit(transaction, prepared, commit)
-        self._checkpoint = checkpoint
+
+    def moved(self, capability: TaskCapability, checkpoint: Checkpoint, prepared: Prepared, begun: float) -> Committed:
+        """Go on from what was committed.
+
+        Args:
+            capability: the right to run the task from here on.
+            checkpoint: how far it is.
+            prepared: what was committed.
+            begun: when that was begun, by the monotonic clock.
+        """
+        self._capability, self._checkpoint = capability, checkpoint
+        committed = Committed(prepared.documents_in, prepared.documents_out, time.monotonic() - begun)
+        if prepared.documents_in:
+            upper = capability.frontiers.get(self.spec.name, max(checkpoint.positions.values()))
+            self._log.write("info", "committed", **asdict(committed), upper=format_rfc3339(upper))
+        return committed
 
     def fail(self, error: FlowError) -> None:
         """Record why the task stopped.

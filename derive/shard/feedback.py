@@ -1,30 +1,23 @@
-"""Feedback in memory: a self-reading derivation with one shard runs tick after tick inside one transaction.
+"""Feedback in memory: what derivations of a cycle publish goes to those that read it, inside one transaction.
 
-At the end of a tick its published documents are combined and written, and those that its own transforms select go
-back into the queue for the tick in which they are due. What falls behind the end of the transaction is not kept: the
-next transaction reads it from storage, like any other source.
+At the end of a tick its published documents are combined, and those that a transform on the cycle selects go into the
+backlog of that transform's derivation, where they meet what is read from storage. What falls behind the end of the
+transaction is not kept: the next one reads it from storage, like any other source.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, TypeAlias
 
-import numpy as np
-
-from derive.protocol.specs import Document
+from derive.protocol.specs import DerivationSpec, Document, InputSpec
 from derive.shard.feedback_queue import Combined, FeedbackQueue, SourceRow, source_rows
-from derive.shard.flush import end_row
-from derive.shard.invoke import Invoker, SourceBatch
-from derive.shard.plan import Plan
-from derive.shard.published import weigh
-from derive.shard.tick_combiner import TickCombiner
-from derive.storage.segments.columns import MakeFields, compile_fields
-from derive.storage.segments.partition import compile_label
+from derive.storage.segments.columns import MakeFields
 from derive.storage.segments.rows import ReadRows, WrittenRows
 from derive.storage.segments.spill import Spill
 
@@ -52,19 +45,71 @@ class Sizes:
 SIZES = Sizes()
 
 
-def by_tick(parts: Iterator[ReadRows], tick: int) -> Iterator[tuple[int, Iterator[list[SourceRow]]]]:
-    """Group sorted source rows by the tick of their adjusted clock; each group is to be used up before the next."""
-    for number, group in itertools.groupby(_by_tick(parts, tick), key=itemgetter(0)):
-        yield number, (rows for _, rows in group)
+class StoredRows:
+    """Source rows from storage, of which the next one can be seen.
+
+    Args:
+        parts: the rows, in order.
+
+    Attributes:
+        first: the adjusted clock of the next row; None if there is none any more.
+    """
+
+    def __init__(self, parts: Iterator[ReadRows]) -> None:
+        self._parts = parts
+        self._rows: list[SourceRow] = []
+        self._next = 0
+        self.first: int | None = None
+        self._look()
+
+    def _look(self) -> None:
+        while self._next == len(self._rows):
+            part = next(self._parts, None)
+            if part is None:
+                self.first = None
+                return
+            self._rows, self._next = source_rows(part), 0
+        self.first = self._rows[self._next][0]
+
+    def take(self, end: int) -> Iterator[list[SourceRow]]:
+        """Take rows with adjusted clocks below `end` out, in order."""
+        while self.first is not None and self.first < end:
+            rows, begin = self._rows, self._next
+            self._next = behind = bisect_left(rows, (end,), begin)
+            self._look()
+            yield rows[begin:behind]
 
 
-def _by_tick(parts: Iterator[ReadRows], tick: int) -> Iterator[tuple[int, list[SourceRow]]]:
-    for part in parts:
-        rows = source_rows(part)
-        ticks = part.adjusted // tick
-        borders = [0, *(np.flatnonzero(np.diff(ticks)) + 1).tolist(), len(rows)]
-        for begin, end in itertools.pairwise(borders):
-            yield int(ticks[begin]), rows[begin:end]
+class Backlog:
+    """What inputs of one priority have yet to read, in ticks: from storage, and what was fed back to them.
+
+    Args:
+        spec: their derivation.
+        inputs: these.
+        parts: source rows from storage, in order.
+        end: adjusted clock at which the transaction ends.
+        spill: where goes what outgrows memory.
+    """
+
+    def __init__(
+        self, spec: DerivationSpec, inputs: Sequence[InputSpec], parts: Iterator[ReadRows], end: int, spill: Spill
+    ) -> None:
+        self._tick = spec.tick
+        self._stored = StoredRows(parts)
+        self.fed_back = FeedbackQueue(spec, [read for read in inputs if read.feedback], end, spill)
+
+    @property
+    def first(self) -> int | None:
+        """The adjusted clock of the next document; None if there is none."""
+        stored, fed_back = self._stored.first, self.fed_back.first
+        if stored is None or fed_back is None:
+            return fed_back if stored is None else stored
+        return min(stored, fed_back)
+
+    def take(self, tick: int) -> Iterator[list[SourceRow]]:
+        """Take the documents of the first tick out, in order; they are to be used up before anything else is done."""
+        fed_back, spilled = self.fed_back.take(tick)
+        return filter(None, in_pieces(self._stored.take((tick + 1) * self._tick), fed_back, spilled))
 
 
 def in_pieces(
@@ -92,93 +137,25 @@ def in_pieces(
         yield piece
 
 
-def run_ticks(
-    plan: Plan,
-    parts: Iterator[ReadRows],
-    invoker: Invoker,
-    combiner: TickCombiner,
-    processed: Callable[[int], None],
-    spill: Spill,
-) -> Iterator[WrittenRows]:
-    """Run all ticks of a transaction, feeding back in memory; yields published rows, in order.
+class Gathered:
+    """What was published, gathered from several ticks to be written together.
 
     Args:
-        plan: the transaction.
-        parts: source rows from storage, in order.
-        invoker: the shard's lambdas.
-        combiner: of what they publish.
-        processed: told how many documents were processed.
-        spill: where goes what outgrows memory.
+        write: takes rows, in order.
+        make_fields: makes typed columns of documents.
+        most_bytes: about how many bytes to gather.
+        sizes: how many documents to gather.
     """
-    tick = plan.spec.tick
-    least = plan.clamp // tick
-    queue = FeedbackQueue(plan, spill)
-    source = by_tick(parts, tick)
-    ahead = next(source, None)
-    label = compile_label(plan.spec.collection)
-    output = _Output(spill.memory // 2, compile_fields(plan.spec.collection))
-    end_of_tick = len(plan.spec.transforms)
-    while True:
-        stored_tick, due = ahead[0] if ahead else None, queue.next_tick()
-        following = due if stored_tick is None or (due is not None and due < stored_tick) else stored_tick
-        published_tick = None if following is None else max(following, least)
-        if combiner.open_tick is not None and published_tick != combiner.open_tick:
-            yield from _end_tick(combiner, label, queue, output)  # which may put documents before `following`
-            continue
-        if following is None:
-            break
-        stored = ahead[1] if ahead and stored_tick == following else iter(())
-        fed_back, spilled = queue.take(following)
-        if invoker.flushes:
-            fed_back = [*fed_back, end_row(plan.spec, following)]
-        for rows in filter(None, in_pieces(stored, fed_back, spilled)):
-            for published in invoker.invoke(_batch(rows), as_columns=False):
-                yield from combiner.add(published)
-            processed(sum(row[1] != end_of_tick for row in rows) if invoker.flushes else len(rows))
-        if stored_tick == following:
-            ahead = next(source, None)
-    yield from output.take()
 
-
-def _batch(rows: list[SourceRow]) -> SourceBatch:
-    adjusted, transforms, _, keys, documents = zip(*rows, strict=True)
-    return SourceBatch(list(transforms), np.array(adjusted, dtype=np.int64), keys, list(documents))
-
-
-def _end_tick(
-    combiner: TickCombiner, label: Callable[[Document], str], queue: FeedbackQueue, output: _Output
-) -> Iterator[WrittenRows]:
-    """Write what a tick has published, and feed it back."""
-    if combiner.is_large:
-        yield from output.take()
-        for rows in combiner.close():
-            yield rows
-            columns = rows.lists()
-            queue.put_all(columns, weigh(columns[3]))
-        return
-    weight = combiner.weight
-    clocks, seqs, keys, documents = combiner.take()
-    combined = (clocks, seqs, keys, documents, list(map(label, documents)))
-    queue.put_all(combined, weight)
-    output.add(combined, weight)
-    if output.is_full:
-        yield from output.take()
-
-
-class _Output:
-    """What was published, gathered from several ticks."""
-
-    def __init__(self, most_bytes: int, make_fields: MakeFields, sizes: Sizes = SIZES) -> None:
-        self._most_bytes = most_bytes
+    def __init__(
+        self, write: Callable[[WrittenRows], None], make_fields: MakeFields, most_bytes: int, sizes: Sizes = SIZES
+    ) -> None:
+        self._write = write
         self._make_fields = make_fields
+        self._most_bytes = most_bytes
         self._most_rows = sizes.written
         self._weight = 0
         self._columns: _Columns = ([], [], [], [], [])
-
-    @property
-    def is_full(self) -> bool:
-        """Whether there is enough to write."""
-        return len(self._columns[0]) >= self._most_rows or self._weight > self._most_bytes
 
     def add(self, combined: Combined, weight: int) -> None:
         """Take documents of one tick, which take about `weight` bytes."""
@@ -186,10 +163,17 @@ class _Output:
         for column, part in zip(columns, combined, strict=True):
             column.extend(part)
         self._weight += weight
+        if len(self._columns[0]) >= self._most_rows or self._weight > self._most_bytes:
+            self.flush()
 
-    def take(self) -> Iterator[WrittenRows]:
-        """Take out what there is, in order."""
+    def add_rows(self, rows: WrittenRows) -> None:
+        """Take rows behind everything that was taken before."""
+        self.flush()
+        self._write(rows)
+
+    def flush(self) -> None:
+        """Write what there is."""
         if self._columns[0]:
-            yield WrittenRows.sorted_of(*self._columns, self._make_fields(self._columns[3]))
+            self._write(WrittenRows.sorted_of(*self._columns, self._make_fields(self._columns[3])))
         self._columns = ([], [], [], [], [])
         self._weight = 0

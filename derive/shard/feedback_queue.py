@@ -1,4 +1,4 @@
-"""Fed-back documents: what a derivation published and reads itself, until the ticks come in which it is due."""
+"""Fed-back documents: what one derivation of a cycle reads of them, until the ticks come in which it is due."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import TypeAlias
 
 import orjson
 
-from derive.protocol.specs import Document, InputSpec
-from derive.shard.plan import Plan
+from derive.protocol.specs import DerivationSpec, Document, InputSpec
 from derive.storage.segments.rows import ReadRows
 from derive.storage.segments.sorter import Sorter
 from derive.storage.segments.spill import Spill
@@ -31,59 +30,66 @@ class FeedbackQueue:
     """Fed-back documents, by the tick in which they are due; on disk when they outgrow memory.
 
     Args:
-        plan: the transaction; what is due behind its end is left to the next one, which reads it from storage.
+        spec: the derivation that reads them.
+        inputs: of it, which read them.
+        end: adjusted clock at which the transaction ends; what is due behind it is left to the next one, which reads it
+            from storage.
         spill: where documents go that outgrow memory.
     """
 
-    def __init__(self, plan: Plan, spill: Spill) -> None:
-        self._tick = plan.spec.tick
-        self._end = plan.end
-        taking_part = [plan.spec.inputs[read.index] for read in plan.reads]
-        self._inputs = [spec for spec in taking_part if spec.source == plan.spec.name]
-        self._offsets = {spec.index: offset_of(spec, plan.spec.tick) for spec in self._inputs}
-        self._fields = [partition.field for partition in plan.spec.collection.partitions]
-        self._selected: dict[str, list[InputSpec]] = {}
+    def __init__(self, spec: DerivationSpec, inputs: Sequence[InputSpec], end: int, spill: Spill) -> None:
+        self._tick = spec.tick
+        self._end = end
+        self._inputs = inputs
+        self._offsets = {read.index: offset_of(read, spec.tick) for read in inputs}
+        self._fields = {
+            read.source: [partition.field for partition in spec.sources[read.source].partitions] for read in inputs
+        }
+        self._selected: dict[tuple[str, str], list[InputSpec]] = {}
         self._due: dict[int, list[SourceRow]] = {}
+        self._first: dict[int, int] = {}  # by tick, the least adjusted clock of what is due in it
         self._ticks: list[int] = []
         self._weight = self._count = 0  # of what is in memory
         self._spill = spill
         self._spilled: Sorter | None = None
 
-    def put_all(self, combined: Combined, weight: int) -> None:
-        """Take documents that were published, which take about `weight` bytes."""
-        for row in zip(*combined, strict=True):
-            self._put(*row)
+    def put_all(self, source: str, combined: Combined, weight: int) -> None:
+        """Take documents that were published to a collection, which take about `weight` bytes."""
+        for clock, seq, key, document, label in zip(*combined, strict=True):
+            for spec in self._readers(source, label):
+                self._put(spec, clock, seq, key, document)
         self._weight += weight
         if self._weight > self._spill.memory // 2:
             self._put_on_disk()
 
-    def _put(self, clock: int, seq: int, key: bytes, document: Document, label: str) -> None:
-        for spec in self._readers(label):
-            if spec.not_before is not None and clock < spec.not_before:
-                continue
-            if spec.not_after is not None and clock >= spec.not_after:
-                continue
-            adjusted = clock + self._offsets[spec.index]
-            if adjusted >= self._end:
-                continue
-            tick = adjusted // self._tick
-            if tick not in self._due:
-                self._due[tick] = []
-                heapq.heappush(self._ticks, tick)
-            self._due[tick].append((adjusted, spec.index, seq, key, document))
-            self._count += 1
+    def _put(self, spec: InputSpec, clock: int, seq: int, key: bytes, document: Document) -> None:
+        if spec.not_before is not None and clock < spec.not_before:
+            return
+        if spec.not_after is not None and clock >= spec.not_after:
+            return
+        adjusted = clock + self._offsets[spec.index]
+        if adjusted >= self._end:
+            return
+        tick = adjusted // self._tick
+        if tick not in self._due:
+            self._due[tick] = []
+            heapq.heappush(self._ticks, tick)
+        self._first[tick] = min(adjusted, self._first.get(tick, adjusted))
+        self._due[tick].append((adjusted, spec.index, seq, key, document))
+        self._count += 1
 
-    def _readers(self, label: str) -> list[InputSpec]:
-        readers = self._selected.get(label)
+    def _readers(self, source: str, label: str) -> list[InputSpec]:
+        readers = self._selected.get((source, label))
         if readers is None:
-            partition = dict(zip(self._fields, orjson.loads(label), strict=True))
-            readers = [spec for spec in self._inputs if spec.selector.selects(partition)]
-            self._selected[label] = readers
+            partition = dict(zip(self._fields.get(source, ()), orjson.loads(label), strict=True))
+            readers = [spec for spec in self._inputs if spec.source == source and spec.selector.selects(partition)]
+            self._selected[source, label] = readers
         return readers
 
-    def next_tick(self) -> int | None:
-        """The first tick in which documents are due; None if there are none."""
-        return self._ticks[0] if self._ticks else None
+    @property
+    def first(self) -> int | None:
+        """The least adjusted clock of a document; None if there is none."""
+        return self._first[self._ticks[0]] if self._ticks else None
 
     def take(self, tick: int) -> tuple[list[SourceRow], Iterator[SourceRow] | None]:
         """What is due in a tick: rows in any order, and others on disk, in order, if there may be some."""
@@ -91,6 +97,7 @@ class FeedbackQueue:
             return [], None
         heapq.heappop(self._ticks)
         rows = self._due.pop(tick)
+        del self._first[tick]
         self._weight -= self._weight * len(rows) // max(self._count, 1)
         self._count -= len(rows)
         if self._spilled is None:

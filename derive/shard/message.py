@@ -12,6 +12,21 @@ from derive.time.segment import Segment
 
 
 @dataclass(frozen=True, slots=True)
+class Reached:
+    """How far one derivation of a cycle has come in a transaction of all of them.
+
+    Attributes:
+        task: its name.
+        positions: by index of the input, the adjusted clock below which it has processed everything.
+        upper: of its output.
+    """
+
+    task: str
+    positions: Mapping[int, int]
+    upper: int
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """What came of one part of a transaction.
 
@@ -21,6 +36,8 @@ class Message:
         documents_in: source documents it processed.
         documents_out: documents it wrote.
         error: JSON of a `FlowError`, if it failed.
+        rounds: where a cycle took turns, how many rounds of them have come to their end.
+        reached: how far a derivation of a cycle has come.
     """
 
     segments: tuple[Segment, ...] = ()
@@ -28,15 +45,26 @@ class Message:
     documents_in: int = 0
     documents_out: int = 0
     error: dict[str, Any] | None = None
+    rounds: int = 0
+    reached: Reached | None = None
 
     def to_json(self) -> str:
         """As JSON text."""
         segments = [segment.to_json() for segment in self.segments]
-        fields = [segments, list(self.shards.items()), self.documents_in, self.documents_out, self.error]
-        return orjson.dumps(fields).decode()
+        reached = self.reached and [self.reached.task, list(self.reached.positions.items()), self.reached.upper]
+        counts = [self.documents_in, self.documents_out]
+        return orjson.dumps([segments, list(self.shards.items()), *counts, self.error, self.rounds, reached]).decode()
 
     @staticmethod
     def from_json(text: str) -> Message:
         """The message that `to_json` described."""
-        segments, shards, documents_in, documents_out, error = orjson.loads(text)
-        return Message(tuple(map(Segment.from_json, segments)), dict(shards), documents_in, documents_out, error)
+        segments, shards, documents_in, documents_out, error, rounds, reached = orjson.loads(text)
+        return Message(
+            tuple(map(Segment.from_json, segments)),
+            dict(shards),
+            documents_in,
+            documents_out,
+            error,
+            rounds,
+            reached and Reached(reached[0], dict(reached[1]), reached[2]),
+        )

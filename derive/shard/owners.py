@@ -24,6 +24,9 @@ from derive.time.positions import offset_of
 ShuffleKeys: TypeAlias = Callable[[ReadRows], Sequence[bytes]]
 """From source rows of one transform to the packed keys they are shuffled by."""
 
+OwnersOf: TypeAlias = Callable[[ReadRows], np.ndarray]
+"""From source rows to the numbers of the shards that own them."""
+
 
 def owners_of_keys(keys: Sequence[bytes], count: int) -> np.ndarray:
     """Which of `count` owners each packed key belongs to, as an int32 array: equal shares of a 32-bit hash."""
@@ -104,7 +107,7 @@ def _source_keys(rows: ReadRows) -> Sequence[bytes]:
     return keys
 
 
-def source_owners(plan: Plan, reading: Reading) -> Callable[[ReadRows], np.ndarray]:
+def source_owners(plan: Plan, reading: Reading) -> OwnersOf:
     """A function from source rows to the numbers of the shards that own them."""
     keys = [compile_shuffle_key(plan, reading, transform) for transform in plan.spec.transforms]
 

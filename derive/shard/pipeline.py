@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from derive.protocol.derive import DeriveSession
-from derive.shard.feedback import run_ticks
 from derive.shard.fields import Reading, source_batch
 from derive.shard.flush import order_of, with_ends
 from derive.shard.invoke import MANY, Invoker
@@ -77,9 +76,6 @@ class Pipeline:
             spill: where goes what outgrows memory.
         """
         combiner = TickCombiner(self._plan.spec, spill)
-        if any(spec.feedback for spec in self._plan.spec.inputs):
-            yield from run_ticks(self._plan, parts, self._invoker, combiner, self._processed, spill)
-            return
         for _, published in self._invoke(parts):
             yield from combiner.add(published)
         yield from combiner.close()

@@ -11,13 +11,36 @@ from derive.protocol.specs import DerivationSpec
 from derive.shard.attempt import Attempt
 from derive.time.source_read import SourceRead
 
-Shape: TypeAlias = Literal["slices", "single", "sharded"]
+Shape: TypeAlias = Literal["slices", "single", "sharded", "cycle"]
 """How a transaction is cut: into slices of time (nothing is shared between documents), one shard that combines as it
-goes, or several shards with a second shuffle behind them."""
+goes, or several shards with a second shuffle behind them. One of all derivations of a cycle is not cut at all."""
 
 
 MEMORY = 128 << 20
 """About how many bytes of documents that belong together a task holds in memory before it spills them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """What belongs to a transaction of all derivations of a cycle, besides the plan of its first one.
+
+    Attributes:
+        others: plans of the other derivations, in the order in which they take turns.
+        positions: for each derivation, by index of the input, the adjusted clock below which it has processed
+            everything.
+        uppers: of the collections that they read, by name.
+        documents: about how many documents to process before it ends, and in one step of one of them.
+        small: a step of more documents than these is the last one if the derivation has several shards, which can
+            share the work of such steps.
+        rounds: how many rounds of turns to go at most; None for as many as there are.
+    """
+
+    others: tuple[Plan, ...]
+    positions: tuple[Mapping[int, int], ...]
+    uppers: Mapping[str, int]
+    documents: int
+    small: int
+    rounds: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +62,7 @@ class Plan:
         slices: for the shapes that are read in slices, ascending borders in adjusted time, first and last included.
         is_small: there is too little to read for more than one task to be worth its while.
         memory: about how many bytes of documents that belong together a task holds in memory before it spills them.
+        cycle: for the shape `cycle`, what else belongs to it; `end` is up to when time has come.
     """
 
     spec: DerivationSpec
@@ -55,11 +79,17 @@ class Plan:
     slices: tuple[int, ...] = ()
     is_small: bool = False
     memory: int = MEMORY
+    cycle: Cycle | None = None
 
     @property
     def tasks(self) -> int:
         """Into how many tasks that need nothing of one another it can be cut."""
         return len(self.slices) - 1 if self.shape == "slices" else 1
+
+    @property
+    def parts(self) -> tuple[Plan, ...]:
+        """Plans of all derivations that take part in it."""
+        return (self, *self.cycle.others) if self.cycle else (self,)
 
     def attempt(self, number: int) -> Attempt:
         """An attempt at a part of this transaction, by the number its executor gives it."""

@@ -30,11 +30,13 @@ def listening(plan: Plan, listener: Callable[[int], None]) -> Iterator[None]:
         plan: the transaction.
         listener: told after some documents how many they were; what it raises ends the part that is at work.
     """
-    _listeners[plan.token] = listener
+    tokens = [part.token for part in plan.parts]
+    _listeners.update(dict.fromkeys(tokens, listener))
     try:
         yield
     finally:
-        del _listeners[plan.token]
+        for token in tokens:
+            del _listeners[token]
 
 
 class Counter:

@@ -8,17 +8,13 @@ two attempts at one part share neither a file nor a state.
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from itertools import chain
-from pathlib import Path
 
-import apsw
 import pyarrow as pa
 
-from derive.errors import LostError, OutdatedError
-from derive.protocol.installed import find_runtime
+from derive.shard.cycle import run_cycle
 from derive.shard.fields import Reading, reading_of
 from derive.shard.message import Message
 from derive.shard.owners import owners_of_keys, source_owners
@@ -27,29 +23,12 @@ from derive.shard.pipeline import Pipeline
 from derive.shard.plan import Plan
 from derive.shard.progress import Counter
 from derive.shard.published import published_schema
+from derive.shard.session import failed, open_session, open_spill
 from derive.shard.shuffled_ticks import combine_ticks, gather_ticks
-from derive.shard.state import open_scratch, open_state, shard_folder
 from derive.storage.disk_errors import translated
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.rows import PublishedRows, ReadRows
-from derive.storage.segments.spill import Spill
 from derive.storage.segments.writer import SegmentWriter
-from derive.storage.task_log import TaskLog, internal
-
-
-def _failed(plan: Plan, error: Exception) -> Message:
-    """The message that a part of a transaction has failed.
-
-    Running out of memory is told as the loss of a worker, which it would be a moment later.
-
-    Raises:
-        OutdatedError: a newer attempt has begun, and nothing of this one may take the place of what that one says.
-    """
-    if isinstance(error, OutdatedError):
-        raise error
-    if isinstance(error, MemoryError):
-        error = LostError(f"a worker of '{plan.spec.name}' ran out of memory")
-    return Message(error=internal(plan.root, plan.spec.name, error).to_json())
 
 
 def run_alone(plan: Plan, number: int, attempt: int) -> list[Message]:
@@ -60,6 +39,8 @@ def run_alone(plan: Plan, number: int, attempt: int) -> list[Message]:
         number: below `plan.tasks`.
         attempt: number of this attempt at it.
     """
+    if plan.shape == "cycle":
+        return run_cycle(plan, attempt)
     if plan.shape == "slices":
         return [run_slice(plan, number, attempt)]
     return [run_single(plan, attempt)] if plan.shape == "single" else run_whole(plan, attempt)
@@ -82,13 +63,13 @@ def _run_alone(plan: Plan, name: str, span: tuple[int, int], shard: int | None, 
     counter = Counter(plan, name)
     try:
         reading = reading_of(plan.spec)
-        with _open_pipeline(plan, reading, shard, attempt, counter) as pipeline, _spill(plan) as spill:
+        with _open_pipeline(plan, reading, shard, attempt, counter) as pipeline, open_spill(plan) as spill:
             for rows in pipeline.combined(_read(plan, reading, span), spill):
                 writer.write(rows)
             segments = writer.close()
     except Exception as error:  # whatever it is, it would come again
         writer.abort()
-        return _failed(plan, error)
+        return failed(plan, error)
     documents_out = sum(segment.documents for segment in segments)
     shards = {} if shard is None else {shard: str(plan.attempt(attempt))}
     return Message(tuple(segments), shards, counter.total, documents_out)
@@ -104,27 +85,8 @@ def _open_pipeline(
     plan: Plan, reading: Reading, shard: int | None, attempt: int, counter: Counter
 ) -> Iterator[Pipeline]:
     """The pipeline of a shard, or of a slice that keeps no state; its state is prepared when the block ends well."""
-    with _state(plan, shard, attempt) as database, translated(plan.root):
-        log = TaskLog(plan.root, plan.spec.name).relay
-        session = find_runtime(plan.spec.connector).open(plan.spec, database, log)
-        try:
-            yield Pipeline(plan, reading, session, counter.add)
-            session.prepare_commit()
-        finally:
-            session.close()
-
-
-def _state(plan: Plan, shard: int | None, attempt: int) -> AbstractContextManager[apsw.Connection]:
-    if shard is None:
-        return nullcontext(open_scratch())
-    folder = shard_folder(plan.root, plan.spec.name, shard, plan.shards)
-    return open_state(folder, attempt=plan.attempt(attempt), committed=plan.tokens.get(shard))
-
-
-def _spill(plan: Plan) -> Spill:
-    """Where a task puts what outgrows memory: on a disk of its machine, if Spark says which."""
-    folders = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
-    return Spill(Path(folders[0]) if folders[0] else plan.root / "tmp", plan.memory)
+    with open_session(plan, shard, attempt) as session:
+        yield Pipeline(plan, reading, session, counter.add)
 
 
 def run_whole(plan: Plan, attempt: int) -> list[Message]:
@@ -154,7 +116,7 @@ def run_shuffle(plan: Plan, number: int) -> Iterator[pa.RecordBatch]:
                 yield pack_rows(rows, owners_of(rows), lambda _: next(ranks))
     except Exception as error:  # whatever it is, it would come again
         for shard in range(plan.shards):
-            yield pack_message(shard, _failed(plan, error).to_json())
+            yield pack_message(shard, failed(plan, error).to_json())
 
 
 def run_lambdas(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], attempt: int) -> Iterator[pa.RecordBatch]:
@@ -179,7 +141,7 @@ def run_lambdas(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], atte
                     yield pack_rows(rows, owners, lambda part: int(part.clocks[0]))
             message = Message(shards={number: str(plan.attempt(attempt))}, documents_in=counter.total)
         except Exception as error:  # whatever it is, it would come again
-            message = _failed(plan, error)
+            message = failed(plan, error)
         messages.append(message.to_json())
     for text in messages:
         yield pack_message(0, text)
@@ -190,7 +152,7 @@ def run_combine(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], atte
     writer = SegmentWriter(plan.root, plan.spec.collection, f"{plan.attempt(attempt)}-{number}", is_valid=True)
     messages: list[str] = []
     try:
-        with translated(plan.root), _spill(plan) as spill:
+        with translated(plan.root), open_spill(plan) as spill:
             schema = published_schema(plan.spec.collection)
             published = unpack_rows(packets, PublishedRows, messages.append, schema)
             parts = gather_ticks(published, plan.spec.tick, plan.memory // 4)
@@ -200,6 +162,6 @@ def run_combine(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], atte
         written = Message(tuple(segments), documents_out=sum(segment.documents for segment in segments))
     except Exception as error:  # whatever it is, it would come again
         writer.abort()
-        written = _failed(plan, error)
+        written = failed(plan, error)
     yield from map(Message.from_json, messages)
     yield written

@@ -16,7 +16,14 @@ from derive.storage.garbage import Garbage
 from derive.storage.history import History
 from derive.storage.leases import Leases
 from derive.storage.metadata.capability import TaskCapability, WriteCapability
-from derive.storage.metadata.descriptions import Collection, CollectionUpdate, TaskCommit, TaskNote, TaskState
+from derive.storage.metadata.descriptions import (
+    Collection,
+    CollectionUpdate,
+    TaskCommit,
+    TaskMove,
+    TaskNote,
+    TaskState,
+)
 from derive.storage.rights import Rights
 from derive.storage.timeline import Timeline
 from derive.time.frontier import BEGINNING
@@ -109,6 +116,9 @@ class Runnable(View, Protocol):
         self, capability: TaskCapability, commit: TaskCommit | None, updates: Sequence[CollectionUpdate] = ()
     ) -> TaskCapability:
         """Move a task on, and with it the collections that it writes."""
+
+    def commit_tasks(self, moves: Sequence[TaskMove]) -> list[TaskCapability]:
+        """Move several tasks on, and with them the collections that they write; all in one commit."""
 
     def note_task(self, capability: TaskCapability, note: TaskNote) -> None:
         """Record something about a task that is no progress of it."""

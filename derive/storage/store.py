@@ -40,7 +40,14 @@ from derive.storage.metadata.capability import (
     require_write,
 )
 from derive.storage.metadata.collection import advance_upper, empty_collection, read_collection, upper_of
-from derive.storage.metadata.descriptions import Collection, CollectionUpdate, TaskCommit, TaskNote, TaskState
+from derive.storage.metadata.descriptions import (
+    Collection,
+    CollectionUpdate,
+    TaskCommit,
+    TaskMove,
+    TaskNote,
+    TaskState,
+)
 from derive.storage.metadata.host import Host, this_host
 from derive.storage.metadata.opening import open_metadata
 from derive.storage.metadata.read_rights import rewind_holds
@@ -304,17 +311,27 @@ class Store:
             FencedError: the capability is no longer valid.
             FrontierError: a clock is out of bounds, or a transform would step back.
         """
-        is_more = commit is None or bool(commit.shards) or any(update.segments for update in updates)
+        (moved,) = self.commit_tasks([TaskMove(capability, commit, updates)])
+        return moved
+
+    def commit_tasks(self, moves: Sequence[TaskMove]) -> list[TaskCapability]:
+        """Move several tasks on, and with them the collections that they write, or none of them; all in one commit.
+
+        Args:
+            moves: at most one of each task.
+
+        Returns:
+            The capability of each at its new frontiers.
+
+        Raises:
+            FencedError: one of the capabilities is no longer valid.
+            FrontierError: a clock is out of bounds, or a transform would step back.
+        """
+        is_more = any(move.is_more for move in moves)
         with self._metadata.transaction(calls=is_more, synced=is_more) as db:
-            require_run(db, capability, [update.collection for update in updates])
-            for update in updates:
-                _insert(db, update, capability.frontiers[update.collection])
-                downgrade_run(db, capability, update.collection, update.frontier)
-                advance_upper(db, update.collection, update.frontier)
-            if commit:
-                advance_task(db, capability.task, commit)
-        moved = {update.collection: update.frontier for update in updates}
-        return replace(capability, frontiers={**capability.frontiers, **moved})
+            for move in moves:
+                _move_task(db, move)
+        return [move.moved() for move in moves]
 
     def renew_tasks(self) -> None:
         """Extend the leases of all tasks that this process runs."""
@@ -348,6 +365,17 @@ class Store:
                 forget_task(db, name)
             for name in names:
                 rewind_holds(db, name)
+
+
+def _move_task(db: apsw.Connection, move: TaskMove) -> None:
+    capability = move.capability
+    require_run(db, capability, [update.collection for update in move.updates])
+    for update in move.updates:
+        _insert(db, update, capability.frontiers[update.collection])
+        downgrade_run(db, capability, update.collection, update.frontier)
+        advance_upper(db, update.collection, update.frontier)
+    if move.commit:
+        advance_task(db, capability.task, move.commit)
 
 
 def _insert(db: apsw.Connection, update: CollectionUpdate, frontier: int, *, ascending: bool = False) -> None:

@@ -1,30 +1,98 @@
 """Cycles: tasks that read one another, or themselves, and what bounds them.
 
-On a cycle nothing can be published before the earliest document that any of its tasks has yet to process. So ticks
-without documents are skipped, and each tick that has some is a transaction of its own, unless a task is alone on its
-cycle and can run many ticks in one.
+On a cycle nothing can be published before the earliest document that any of its tasks has yet to process. So its tasks
+take turns: in each round every one of them goes as far as that allows, and ticks without documents are skipped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from derive.protocol.specs import InputSpec
-from derive.time.frontier import END_OF_TIME
+from derive.time.frontier import END_OF_TIME, tick_begin
 from derive.time.positions import offset_of
 
 
-def feeds_back_in_memory(inputs: Sequence[InputSpec], shards: int, cycle: Sequence[str]) -> bool:
-    """Whether a task runs many ticks in one transaction: alone on its cycle, with one shard and one priority.
+@dataclass(frozen=True, slots=True)
+class Horizon:
+    """How far time has come for a task, as of one look.
 
-    Differing priorities take turns after each tick.
+    Attributes:
+        uppers: of its sources, by name.
+        earliest: nothing is published on the task's cycle before it; `now` where that does not matter, because the task
+            is on none, or feeds back in memory.
+        now: up to which the sources are sealed.
     """
-    one_priority = len({spec.priority for spec in inputs}) == 1
-    return shards == 1 and len(cycle) == 1 and one_priority and any(spec.feedback for spec in inputs)
+
+    uppers: Mapping[str, int]
+    earliest: int
+    now: int
 
 
-def earliest_cause(inputs: Sequence[InputSpec], tick: int, uppers: Mapping[str, int], stored: int | None) -> int:
-    """The least adjusted clock of a document, stored or still to come, that a task on a cycle has yet to process.
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a task does next: some of its inputs go on to a time.
+
+    Attributes:
+        behind: those that have yet to go there.
+        bound: the adjusted clock to which they go at most, a tick boundary.
+        first: the least adjusted clock of a document that they have to process, if that is before the bound.
+    """
+
+    behind: tuple[InputSpec, ...]
+    bound: int
+    first: int
+
+    @property
+    def has_documents(self) -> bool:
+        """Whether there is more to do than to let time pass."""
+        return self.first < self.bound
+
+
+class Level:
+    """The inputs of one priority of a task, which go on together.
+
+    Args:
+        specs: the inputs.
+        tick: length of the task's ticks, microseconds.
+
+    Attributes:
+        specs: the inputs.
+        tick: as above.
+    """
+
+    __slots__ = ("_reads", "specs", "tick")
+
+    def __init__(self, specs: Sequence[InputSpec], tick: int) -> None:
+        self.specs = tuple(specs)
+        self.tick = tick
+        self._reads = [(spec.source, offset_of(spec, tick), spec.feedback) for spec in specs]
+
+    def bound(self, horizon: Horizon) -> int:
+        """The tick boundary below which all that they read is final."""
+        frontier, earliest, uppers = horizon.now, horizon.earliest, horizon.uppers
+        for source, offset, feedback in self._reads:
+            upper = uppers[source]
+            if feedback and upper < earliest:
+                upper = earliest
+            frontier = min(frontier, upper + offset)
+        return tick_begin(frontier, self.tick)
+
+
+def by_priority(inputs: Sequence[InputSpec], tick: int) -> tuple[Level, ...]:
+    """The inputs of a task by priority, the highest first.
+
+    Args:
+        inputs: of the task.
+        tick: length of its ticks, microseconds.
+    """
+    priorities = sorted({spec.priority for spec in inputs}, reverse=True)
+    return tuple(Level([spec for spec in inputs if spec.priority == priority], tick) for priority in priorities)
+
+
+def earliest_to_come(inputs: Sequence[InputSpec], tick: int, uppers: Mapping[str, int]) -> int:
+    """The least adjusted clock that a document may have which a task on a cycle has yet to be given from outside.
 
     What is still to come on the cycle itself is left out: it has a cause, which comes first.
 
@@ -32,23 +100,37 @@ def earliest_cause(inputs: Sequence[InputSpec], tick: int, uppers: Mapping[str, 
         inputs: of the task.
         tick: length of its ticks, microseconds.
         uppers: of its sources, by name.
-        stored: the least adjusted clock among documents that are stored; None if none waits.
     """
-    to_come = [uppers[spec.source] + offset_of(spec, tick) for spec in inputs if not spec.feedback]
-    return min([END_OF_TIME if stored is None else stored, *to_come])
+    return min(
+        (uppers[spec.source] + offset_of(spec, tick) for spec in inputs if not spec.feedback), default=END_OF_TIME
+    )
 
 
-def frontier_of(spec: InputSpec, tick: int, upper: int, earliest: int, now: int) -> int:
-    """The adjusted clock below which what an input reads is final.
+def next_step(
+    levels: Sequence[Level],
+    position: Callable[[InputSpec], int],
+    first: Callable[[Sequence[InputSpec]], int | None],
+    horizon: Horizon,
+) -> Step | None:
+    """What a task does next, as far as frontiers allow; None if nothing can move, not even time.
+
+    It belongs to the highest priority that has a document to process. Where none has, time moves as far as all of them
+    allow: what they publish later has its own time, and no later one.
 
     Args:
-        spec: the input.
-        tick: length of its task's ticks, microseconds.
-        upper: of its source.
-        earliest: nothing is published on the task's cycle before it; `now` where that does not matter, because the task
-            feeds back in memory.
-        now: up to which the sources are sealed.
+        levels: the task's inputs, `by_priority`.
+        position: says below which adjusted clock an input has processed everything.
+        first: says the least adjusted clock of a stored document that some inputs have yet to process, if any waits.
+        horizon: how far time has come.
     """
-    if spec.feedback:
-        upper = max(upper, earliest)
-    return min(upper + offset_of(spec, tick), now)
+    bounds: list[int] = []
+    for level in levels:
+        bound = level.bound(horizon)
+        behind = tuple([spec for spec in level.specs if position(spec) < bound])
+        clock = first(behind) if behind else None
+        if clock is not None and clock < bound:
+            return Step(behind, bound, clock)
+        bounds.append(bound)
+    bound = min(bounds)
+    behind = tuple([spec for level in levels for spec in level.specs if position(spec) < bound])
+    return Step(behind, bound, bound) if behind else None

@@ -268,6 +268,17 @@ def catalogs(draw: st.DrawFn, *, priorities: bool = False) -> str:
 
 
 @st.composite
+def cyclic_catalogs(draw: st.DrawFn, *, priorities: bool = False) -> str:
+    """A catalog with one or two cycles, and perhaps something before, between and behind them."""
+    catalog = Catalog(draw, priorities=priorities)
+    kinds = draw(st.lists(st.sampled_from([stateless, itself, circle]), max_size=2))
+    kinds.insert(draw(st.integers(0, len(kinds))), draw(st.sampled_from([itself, circle])))
+    for number, kind in enumerate(kinds):
+        kind(catalog, f"t/d{number}")
+    return catalog.text()
+
+
+@st.composite
 def histories(draw: st.DrawFn) -> list[dict[str, object]]:
     """Documents of the source, with ascending times, some of them equal."""
     clock = BASE

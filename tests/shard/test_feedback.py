@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -14,17 +15,18 @@ from shard_data import SUMS, TICK, Lambdas, derivation, plan_of, shown, source_r
 
 from derive.document.key import pack
 from derive.protocol.specs import Document
-from derive.shard.feedback import Sizes, by_tick, in_pieces
+from derive.shard.cycle import Member, Turns
+from derive.shard.feedback import Sizes, StoredRows, in_pieces
 from derive.shard.feedback_queue import FeedbackQueue, SourceRow
-from derive.shard.fields import Reading
-from derive.shard.pipeline import Pipeline
+from derive.shard.lambdas import Lambdas as OverShards
+from derive.shard.plan import Cycle
 from derive.storage.segments.rows import WrittenRows
-from derive.storage.segments.selection import DOCUMENTS
 from derive.storage.segments.spill import Spill
+from derive.storage.segments.writer import SegmentWriter
+from derive.time.segment import Segment
 from derive.time.source_read import SourceRead
 
 SPEC = derivation("s/in", "s/out", schema=SUMS)
-READS = (SourceRead(0, 0, 0, 1000, ()), SourceRead(1, TICK, 0, 1000, ()))
 
 
 def count_up(_: int, document: Document) -> Iterator[Document]:
@@ -33,36 +35,51 @@ def count_up(_: int, document: Document) -> Iterator[Document]:
         yield {"k": document["k"], "n": document.get("n", 0) + 1}
 
 
+def stored(folder: Path, documents: list[tuple[int, Document]]) -> tuple[Segment, ...]:
+    """A segment of the source with these documents, if there are any."""
+    writer = SegmentWriter(folder, SPEC.sources["s/in"], "source")
+    if documents:
+        clocks, parsed = zip(*documents, strict=True)
+        keys = [pack([document["k"]]) for document in parsed]
+        writer.write(WrittenRows.sorted_of(clocks, range(len(clocks)), keys, parsed, ["[]"] * len(clocks)))
+    return tuple(writer.close())
+
+
 def run(
     documents: list[tuple[int, Document]], end: int, memory: int = 1 << 20, clamp: int = 0
-) -> tuple[list[WrittenRows], Lambdas, int]:
-    """What a transaction publishes, its lambdas, and how many documents it processed."""
+) -> tuple[list[WrittenRows], Lambdas, Member]:
+    """What a transaction of a derivation that reads itself publishes, its lambdas, and how far it comes."""
     lambdas = Lambdas(count_up)
-    processed: list[int] = []
-    with tempfile.TemporaryDirectory() as folder, Spill(Path(folder), memory) as spill:
-        plan = plan_of(SPEC, Path(folder), end, READS, clamp)
-        pipeline = Pipeline(plan, Reading(DOCUMENTS), lambdas, processed.append)
-        rows = list(pipeline.combined(iter([source_rows_of(documents)] if documents else []), spill))
-    return rows, lambdas, sum(processed)
+    rows: list[WrittenRows] = []
+    with tempfile.TemporaryDirectory() as name, Spill(Path(name), memory) as spill:
+        folder = Path(name)
+        read = SourceRead(0, 0, 0, end, stored(folder, documents))
+        cycle = Cycle((), ({0: 0, 1: 0},), {"s/in": end}, documents=1000, small=1000)
+        plan = replace(plan_of(SPEC, folder, end, [read], clamp), shape="cycle", cycle=cycle)
+        member = Member(plan, cycle, 0, OverShards(plan, lambda _: lambdas), rows.append, spill)
+        member.readers = member.backlogs_of("s/out")
+        Turns(plan, [member]).take()
+        member.finish()
+    return rows, lambdas, member
 
 
 def test_what_a_tick_publishes_is_read_a_tick_later() -> None:
-    rows, lambdas, processed = run([(1, {"k": 1}), (12, {"k": 1})], end=1000)
+    rows, lambdas, member = run([(1, {"k": 1}), (12, {"k": 1})], end=1000)
 
     assert shown(rows) == [
         (1, 0, pack([1]), '{"k":1,"n":1}'),
         (12, 0, pack([1]), '{"k":1,"n":3}'),  # 2 of the document at 11, and 1 of that at 12
     ]
     assert lambdas.batches == [[1], [11, 12], [22]]
-    assert processed == 4
+    assert (member.counter.total, member.positions, member.upper) == (4, {0: 1000, 1: 1000}, 1000)
 
 
 def test_what_is_due_behind_the_end_is_left_to_the_next_transaction() -> None:
-    rows, lambdas, processed = run([(1, {"k": 1}), (5, {"k": 2})], end=10)
+    rows, lambdas, member = run([(1, {"k": 1}), (5, {"k": 2})], end=10)
 
     assert shown(rows) == [(1, 0, pack([1]), '{"k":1,"n":1}'), (5, 0, pack([2]), '{"k":2,"n":1}')]
     assert lambdas.batches == [[1, 5]]
-    assert processed == 2
+    assert (member.counter.total, member.positions, member.upper) == (2, {0: 10, 1: 10}, 10)
 
 
 def test_clocks_below_upper_are_moved_up_to_it_and_read_a_tick_after_that() -> None:
@@ -79,22 +96,23 @@ def test_clocks_below_upper_are_moved_up_to_it_and_read_a_tick_after_that() -> N
 )
 def test_a_lack_of_memory_changes_nothing(clocks: list[tuple[int, int]], memory: int, clamp: int) -> None:
     documents: list[tuple[int, Document]] = [(clock, {"k": key}) for clock, key in clocks]
-    plain, _, count = run(documents, 1000, clamp=clamp)
-    frugal, _, processed = run(documents, 1000, memory, clamp)
+    plain, _, member = run(documents, 1000, clamp=clamp)
+    frugal, _, frugal_member = run(documents, 1000, memory, clamp)
 
     assert shown(frugal) == shown(plain)
-    assert processed == count
+    assert frugal_member.counter.total == member.counter.total
 
 
 def rows_at(*clocks: int, transform: int = 0) -> list[SourceRow]:
     return [(clock, transform, seq, b"", {"at": clock}) for seq, clock in enumerate(clocks)]
 
 
-def test_rows_are_grouped_by_tick_across_batches() -> None:
+def test_stored_rows_are_taken_up_to_a_time_across_batches() -> None:
     parts = [source_rows_of([(clock, {"k": 1}) for clock in clocks]) for clocks in ([1, 9, 10], [11, 35])]
-    ticks = [(tick, [[row[0] for row in rows] for rows in group]) for tick, group in by_tick(iter(parts), TICK)]
+    rows = StoredRows(iter(parts))
+    taken = [(rows.first, [[row[0] for row in part] for part in rows.take(end)]) for end in (10, 10, 20, 100, 100)]
 
-    assert ticks == [(0, [[1, 9]]), (1, [[10], [11]]), (3, [[35]])]
+    assert taken == [(1, [[1, 9]]), (10, []), (10, [[10], [11]]), (35, [[35]]), (None, [])]
 
 
 @pytest.mark.parametrize(
@@ -141,16 +159,17 @@ def test_the_queue_gives_each_document_in_the_tick_in_which_it_is_due(
 ) -> None:
     numbered = [(clock, number, bytes([key])) for number, (clock, key) in enumerate(published)]
     with tempfile.TemporaryDirectory() as folder, Spill(Path(folder), memory) as spill:
-        queue = FeedbackQueue(plan_of(SPEC, Path(folder), 40, READS), spill)
+        queue = FeedbackQueue(SPEC, SPEC.inputs[1:], 40, spill)
         for begin in range(0, len(numbered), cut):
             clocks, seqs, keys = zip(*numbered[begin : begin + cut], strict=True)
             documents = [{"n": seq} for seq in seqs]
-            queue.put_all((clocks, seqs, keys, documents, ["[]"] * len(clocks)), 400 * len(clocks))
+            queue.put_all("s/out", (clocks, seqs, keys, documents, ["[]"] * len(clocks)), 400 * len(clocks))
         taken: list[tuple[int, list[SourceRow]]] = []
-        while (tick := queue.next_tick()) is not None:
-            rows, spilled = queue.take(tick)
-            taken.append((tick, sorted([*rows, *(spilled or [])], key=lambda row: row[:4])))
+        while (first := queue.first) is not None:
+            rows, spilled = queue.take(first // TICK)
+            taken.append((first, sorted([*rows, *(spilled or [])], key=lambda row: row[:4])))
 
     due = sorted((clock + TICK, 1, seq, key, {"n": seq}) for clock, seq, key in numbered if clock + TICK < 40)
     assert [row for _, rows in taken for row in rows] == due
-    assert all(row[0] // TICK == tick for tick, rows in taken for row in rows)
+    assert [first for first, _ in taken] == [rows[0][0] for _, rows in taken]
+    assert all(row[0] // TICK == first // TICK for first, rows in taken for row in rows)

@@ -16,7 +16,7 @@ from derive.catalog import load
 from derive.document.key import pack
 from derive.errors import OutdatedError
 from derive.protocol.specs import DerivationSpec
-from derive.shard.message import Message
+from derive.shard.message import Message, Reached
 from derive.shard.plan import Plan, Shape
 from derive.shard.progress import Counter, progress_folder
 from derive.shard.state import publish_epoch
@@ -155,11 +155,12 @@ def test_several_shards_write_what_a_single_one_does(keys: list[int], shards: in
 
 def test_a_message_is_json() -> None:
     segment = Segment("w/out", "collections/w/out@/x-0.parquet", ("a", None), 1, 2, 3, 400)
-    message = Message((segment,), {2: "token-1"}, 7, 3, {"code": "E1", "message": "no"})
+    reached = Reached("w/out", {0: 50}, 60)
+    message = Message((segment,), {2: "token-1"}, 7, 3, {"code": "E1", "message": "no"}, 4, reached)
 
     assert message.to_json() == (
         '[[["w/out","collections/w/out@/x-0.parquet",["a",null],1,2,3,400]],[[2,"token-1"]],7,3,'
-        '{"code":"E1","message":"no"}]'
+        '{"code":"E1","message":"no"},4,["w/out",[[0,50]],60]]'
     )
     assert Message.from_json(message.to_json()) == message
 

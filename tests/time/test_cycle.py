@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Sequence
+
 from time_specs import input_of
 
 from derive.protocol.specs import InputSpec
-from derive.time.cycle import earliest_cause, feeds_back_in_memory, frontier_of
+from derive.time.cycle import Horizon, Level, Step, by_priority, earliest_to_come, next_step
 from derive.time.frontier import END_OF_TIME
 
 TICK = 10
@@ -15,31 +16,44 @@ FED_BACK = input_of("back", source="t/itself", index=1, feedback=True)
 FIRST = input_of("first", source="t/outside", priority=1)
 
 
-@pytest.mark.parametrize(
-    ("inputs", "shards", "cycle", "expected"),
-    [
-        ([OUTSIDE, FED_BACK], 1, ["t/itself"], True),
-        ([OUTSIDE, FED_BACK], 2, ["t/itself"], False),
-        ([OUTSIDE, FED_BACK], 1, ["t/itself", "t/other"], False),
-        ([FIRST, FED_BACK], 1, ["t/itself"], False),  # priorities take turns after each tick
-        ([OUTSIDE], 1, ["t/itself"], False),
-    ],
-)
-def test_one_shard_alone_on_its_cycle_feeds_back_in_memory(
-    inputs: list[InputSpec], shards: int, cycle: list[str], expected: bool
-) -> None:
-    assert feeds_back_in_memory(inputs, shards, cycle) is expected
-
-
-def test_a_cause_is_stored_or_still_to_come_from_outside() -> None:
+def test_what_is_to_come_from_the_cycle_itself_has_a_cause_that_comes_first() -> None:
     uppers = {"t/outside": 100, "t/itself": 20}
-    assert earliest_cause([OUTSIDE, FED_BACK], TICK, uppers, stored=70) == 70
-    assert earliest_cause([OUTSIDE, FED_BACK], TICK, uppers, stored=None) == 105
-    assert earliest_cause([FED_BACK], TICK, uppers, stored=None) == END_OF_TIME
+    assert earliest_to_come([OUTSIDE, FED_BACK], TICK, uppers) == 105
+    assert earliest_to_come([FED_BACK], TICK, uppers) == END_OF_TIME
 
 
-def test_a_frontier_is_the_upper_or_on_a_cycle_the_earliest_cause() -> None:
-    assert frontier_of(OUTSIDE, TICK, upper=100, earliest=70, now=1_000) == 105
-    assert frontier_of(OUTSIDE, TICK, upper=100, earliest=70, now=102) == 102
-    assert frontier_of(FED_BACK, TICK, upper=20, earliest=70, now=1_000) == 80
-    assert frontier_of(FED_BACK, TICK, upper=90, earliest=70, now=1_000) == 100
+def test_inputs_are_bounded_by_the_upper_or_on_a_cycle_the_earliest_cause() -> None:
+    def horizon(upper: int, now: int = 1_000) -> Horizon:
+        return Horizon({"t/outside": upper, "t/itself": upper}, earliest=70, now=now)
+
+    assert Level([OUTSIDE], TICK).bound(horizon(105)) == 110
+    assert Level([OUTSIDE], TICK).bound(horizon(104)) == 100  # the last boundary before 109
+    assert Level([OUTSIDE], TICK).bound(horizon(104, now=99)) == 90
+    assert Level([FED_BACK], TICK).bound(horizon(20)) == 80
+    assert Level([FED_BACK], TICK).bound(horizon(90)) == 100
+    assert Level([OUTSIDE, FED_BACK], TICK).bound(horizon(90)) == 90
+
+
+def step(positions: dict[str, int], stored: dict[str, int]) -> Step | None:
+    """What a task with three inputs does next; the outside is known up to 100, and nothing is published before 70."""
+
+    def first(specs: Sequence[InputSpec]) -> int | None:
+        return min((stored[spec.name] for spec in specs if spec.name in stored), default=None)
+
+    horizon = Horizon({"t/outside": 100, "t/itself": 20}, earliest=70, now=1_000)
+    levels = by_priority([OUTSIDE, FED_BACK, FIRST], TICK)
+    return next_step(levels, lambda spec: positions.get(spec.name, 0), first, horizon)
+
+
+def test_the_highest_priority_goes_first_as_far_as_its_own_frontiers_allow() -> None:
+    assert step({}, {"first": 95, "outside": 3}) == Step((FIRST,), 100, 95)
+    # What has a document behind the bound has none.
+    assert step({}, {"first": 101, "outside": 3}) == Step((OUTSIDE, FED_BACK), 80, 3)
+    assert step({"back": 80}, {"outside": 3}) == Step((OUTSIDE,), 80, 3)
+
+
+def test_where_no_priority_has_a_document_time_moves_as_far_as_all_of_them_allow() -> None:
+    moved = step({"first": 100}, {"outside": 85})
+    assert moved == Step((OUTSIDE, FED_BACK), 80, 80)
+    assert not moved.has_documents
+    assert step({"first": 100, "outside": 80, "back": 80}, {"outside": 85}) is None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from derive.storage.metadata.capability import TaskCapability
 from derive.time.positions import Place
 from derive.time.segment import Segment
 
@@ -152,6 +153,31 @@ class CollectionUpdate:
     collection: str
     segments: Sequence[Segment]
     frontier: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskMove:
+    """A task that moves on, and what it writes.
+
+    Attributes:
+        capability: the right to run the task, and to write those collections.
+        commit: how far the task is; None if it is where it was.
+        updates: at most one of each collection; none has a clock below the capability's frontier for it.
+    """
+
+    capability: TaskCapability
+    commit: TaskCommit | None
+    updates: Sequence[CollectionUpdate] = ()
+
+    @property
+    def is_more(self) -> bool:
+        """Whether there is more to it than time that passes."""
+        return self.commit is None or bool(self.commit.shards) or any(update.segments for update in self.updates)
+
+    def moved(self) -> TaskCapability:
+        """The capability after that, at its new frontiers."""
+        frontiers = {update.collection: update.frontier for update in self.updates}
+        return replace(self.capability, frontiers={**self.capability.frontiers, **frontiers})
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,268 @@
+"""A cycle in memory: one transaction of all derivations that read one another, in one process.
+
+The derivations take turns, round after round, just as they would if each turn were a transaction of its own: it is
+`derive/time/cycle.py` that says how far each step goes, here and there. What one of them publishes goes to the backlogs
+of those that read it. So the same is published, with nothing in between that has to wait for a disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from derive.protocol.derive import DeriveSession
+from derive.protocol.specs import InputSpec
+from derive.shard.feedback import Backlog, Gathered
+from derive.shard.feedback_queue import Combined, FeedbackQueue
+from derive.shard.lambdas import Lambdas
+from derive.shard.message import Message, Reached
+from derive.shard.plan import Cycle, Plan
+from derive.shard.progress import Counter
+from derive.shard.published import Published, weigh
+from derive.shard.session import failed, open_session, open_spill
+from derive.shard.tick_combiner import TickCombiner
+from derive.storage.disk_errors import translated
+from derive.storage.segments.columns import compile_fields
+from derive.storage.segments.partition import compile_label
+from derive.storage.segments.reader import read_sorted
+from derive.storage.segments.rows import WrittenRows
+from derive.storage.segments.spill import Spill
+from derive.storage.segments.writer import SegmentWriter
+from derive.time.cycle import Horizon, Step, by_priority, earliest_to_come, next_step
+from derive.time.frontier import BEGINNING
+
+
+class Member:
+    """One derivation of a cycle at work.
+
+    Args:
+        plan: its part of the transaction.
+        cycle: what the transaction has for all of them.
+        number: its place among them.
+        lambdas: its lambdas.
+        write: takes what it publishes, in order.
+        spill: where goes what outgrows memory.
+
+    Attributes:
+        plan: its part of the transaction.
+        positions: by index of the input, the adjusted clock below which it has processed everything, as of now.
+        upper: of its output, as of now.
+        counter: of the documents that it has processed.
+        readers: take what it publishes.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        cycle: Cycle,
+        number: int,
+        lambdas: Lambdas,
+        write: Callable[[WrittenRows], None],
+        spill: Spill,
+    ) -> None:
+        self.plan = plan
+        self.positions = dict(cycle.positions[number])
+        self.upper = plan.clamp
+        self.counter = Counter(plan, "cycle")
+        self.readers: list[FeedbackQueue] = []
+        self._tick = plan.spec.tick
+        self._lambdas = lambdas
+        self._levels = by_priority(plan.spec.inputs, self._tick)
+        self._backlogs: dict[int, Backlog] = {}
+        for level in self._levels:
+            indexes = {spec.index for spec in level.specs}
+            parts = read_sorted(plan.root, [read for read in plan.reads if read.index in indexes])
+            self._backlogs[level.specs[0].priority] = Backlog(plan.spec, level.specs, parts, plan.end, spill)
+        self._to_come = earliest_to_come(plan.spec.inputs, self._tick, cycle.uppers)
+        self._combiner = TickCombiner(plan.spec, spill)
+        self._label = compile_label(plan.spec.collection)
+        self._gathered = Gathered(write, compile_fields(plan.spec.collection), spill.memory // 2)
+        self._last = BEGINNING  # clock of what was published
+
+    def backlogs_of(self, source: str) -> list[FeedbackQueue]:
+        """Where documents of a source go that its inputs read."""
+        return [
+            self._backlogs[level.specs[0].priority].fed_back
+            for level in self._levels
+            if any(spec.source == source for spec in level.specs)
+        ]
+
+    def earliest_cause(self) -> int:
+        """The least adjusted clock of a document, stored or still to come, that it has yet to process."""
+        earliest = self._to_come
+        for backlog in self._backlogs.values():
+            first = backlog.first
+            if first is not None and first < earliest:
+                earliest = first
+        return earliest
+
+    def next_step(self, horizon: Horizon) -> Step | None:
+        """What it does next."""
+        return next_step(self._levels, self._position, self._first, horizon)
+
+    def _position(self, spec: InputSpec) -> int:
+        return self.positions[spec.index]
+
+    def _first(self, specs: Sequence[InputSpec]) -> int | None:
+        return self._backlogs[specs[0].priority].first
+
+    def take(self, step: Step, most: int) -> int:
+        """Take a step, or as many ticks of it as have about `most` documents; returns how many it had."""
+        end, before = step.bound, self.counter.total
+        if step.has_documents:
+            end = self._run_ticks(self._backlogs[step.behind[0].priority], step.bound, before + most)
+        for spec in step.behind:
+            self.positions[spec.index] = max(self.positions[spec.index], end)
+        self.upper = max(self.upper, end, self._last + 1)
+        return self.counter.total - before
+
+    def _run_ticks(self, backlog: Backlog, bound: int, most: int) -> int:
+        """Run ticks up to a bound, or until so many documents are processed in all; returns the end of the last one.
+
+        What a step publishes has no clock below the output's `upper` before it.
+        """
+        end = bound
+        while (first := backlog.first) is not None and first < bound:
+            if self.counter.total >= most:
+                end = first - first % self._tick
+                break
+            tick = first // self._tick
+            published_tick = max(tick, self.upper // self._tick)
+            if self._combiner.open_tick is not None and published_tick != self._combiner.open_tick:
+                self._end_tick()
+            for rows in backlog.take(tick):
+                for published in self._lambdas.invoke(rows):
+                    self._combine(published)
+                self.counter.add(len(rows))
+            for published in self._lambdas.end(tick):
+                self._combine(published)
+        if self._combiner.open_tick is not None:
+            self._end_tick()
+        return end
+
+    def _combine(self, published: Published) -> None:
+        clocks = published.clocks
+        if clocks[0] < self.upper:  # the first is the least
+            published = replace(published, clocks=np.maximum(clocks, self.upper))
+        for rows in self._combiner.add(published):
+            self._publish_rows(rows)
+
+    def _end_tick(self) -> None:
+        """Publish what a tick has become, and feed it back."""
+        if self._combiner.is_large:
+            for rows in self._combiner.close():
+                self._publish_rows(rows)
+            return
+        weight = self._combiner.weight
+        clocks, seqs, keys, documents = self._combiner.take()
+        combined = (clocks, seqs, keys, documents, list(map(self._label, documents)))
+        self._feed_back(combined, weight)
+        self._gathered.add(combined, weight)
+
+    def _publish_rows(self, rows: WrittenRows) -> None:
+        self._gathered.add_rows(rows)
+        combined = rows.lists()
+        self._feed_back(combined, weigh(combined[3]) if self.readers else 0)
+
+    def _feed_back(self, combined: Combined, weight: int) -> None:
+        self._last = max(self._last, *combined[0])
+        for reader in self.readers:
+            reader.put_all(self.plan.spec.name, combined, weight)
+
+    def finish(self) -> None:
+        """Write what is not written yet."""
+        self._gathered.flush()
+
+    def message(self, writer: SegmentWriter, attempt: int) -> Message:
+        """What has come of it."""
+        segments = tuple(writer.close())
+        return Message(
+            segments=segments,
+            shards=dict.fromkeys(sorted(self._lambdas.opened), str(self.plan.attempt(attempt))),
+            documents_in=self.counter.total,
+            documents_out=sum(segment.documents for segment in segments),
+            reached=Reached(self.plan.spec.name, self.positions, self.upper),
+        )
+
+
+@dataclass
+class Turns:
+    """The turns that the derivations of a cycle take.
+
+    Args:
+        plan: the transaction.
+        members: the derivations.
+
+    Attributes:
+        at: whose turn it is.
+        rounds: how many rounds have come to their end.
+    """
+
+    plan: Plan
+    members: list[Member] = field(default_factory=list)
+    at: int = 0
+    rounds: int = 0
+
+    def take(self) -> None:
+        """Take turns until nothing moves any more, or the transaction is as large as it may be."""
+        cycle = self.plan.cycle
+        assert cycle is not None
+        count, is_large = 0, False
+        while self.rounds != cycle.rounds and count < cycle.documents and not is_large:
+            # All of them decide by one look, as tasks do.
+            uppers = {**cycle.uppers, **{member.plan.spec.name: member.upper for member in self.members}}
+            earliest = min(self.plan.end, *[member.earliest_cause() for member in self.members])
+            horizon = Horizon(uppers, earliest, self.plan.end)
+            steps = [member.next_step(horizon) for member in self.members]
+            for number, (member, step) in enumerate(zip(self.members, steps, strict=True)):
+                self.at = number
+                if step is not None:
+                    taken = member.take(step, cycle.documents)
+                    count += taken
+                    is_large = is_large or (taken > cycle.small and member.plan.shards > 1)
+            if not any(steps):
+                return
+            self.rounds += 1
+
+
+def run_cycle(plan: Plan, attempt: int) -> list[Message]:
+    """Run a transaction of all derivations of a cycle, from their segments to new segments.
+
+    Args:
+        plan: of the first derivation, and what belongs to it.
+        attempt: number of this attempt at it.
+    """
+    cycle = plan.cycle
+    assert cycle is not None
+    plans = plan.parts
+    writers = [
+        SegmentWriter(part.root, part.spec.collection, f"{part.attempt(attempt)}-cycle", is_valid=True)
+        for part in plans
+    ]
+    turns = Turns(plan)
+    try:
+        with translated(plan.root), ExitStack() as stack:
+            for number, (part, writer) in enumerate(zip(plans, writers, strict=True)):
+                spill = stack.enter_context(open_spill(part, share=len(plans)))
+                lambdas = Lambdas(part, _opener(stack, part, attempt))
+                turns.members.append(Member(part, cycle, number, lambdas, writer.write, spill))
+            for member in turns.members:
+                member.readers = [
+                    backlog for reader in turns.members for backlog in reader.backlogs_of(member.plan.spec.name)
+                ]
+            turns.take()
+            for member in turns.members:
+                member.finish()
+            messages = [member.message(writer, attempt) for member, writer in zip(turns.members, writers, strict=True)]
+    except Exception as error:  # whatever it is, it would come again
+        for writer in writers:
+            writer.abort()
+        return [replace(failed(plans[turns.at], error), rounds=turns.rounds)]
+    return messages
+
+
+def _opener(stack: ExitStack, plan: Plan, attempt: int) -> Callable[[int], DeriveSession]:
+    return lambda shard: stack.enter_context(open_session(plan, shard, attempt))

@@ -1,0 +1,72 @@
+"""Sessions: a connector's lambdas, open over the state of a shard, and what a part of a transaction has beside them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+
+import apsw
+
+from derive.errors import LostError, OutdatedError
+from derive.protocol.derive import DeriveSession
+from derive.protocol.installed import find_runtime
+from derive.shard.message import Message
+from derive.shard.plan import Plan
+from derive.shard.state import open_scratch, open_state, shard_folder
+from derive.storage.disk_errors import translated
+from derive.storage.segments.spill import Spill
+from derive.storage.task_log import TaskLog, internal
+
+
+@contextmanager
+def open_session(plan: Plan, shard: int | None, attempt: int) -> Iterator[DeriveSession]:
+    """A session over the state of a shard, or of a slice that keeps none; prepared when the block ends well.
+
+    Args:
+        plan: the transaction.
+        shard: number of the shard; None for a slice.
+        attempt: number of this attempt at it.
+    """
+    with _state(plan, shard, attempt) as database, translated(plan.root):
+        log = TaskLog(plan.root, plan.spec.name).relay
+        session = find_runtime(plan.spec.connector).open(plan.spec, database, log)
+        try:
+            yield session
+            session.prepare_commit()
+        finally:
+            session.close()
+
+
+def _state(plan: Plan, shard: int | None, attempt: int) -> AbstractContextManager[apsw.Connection]:
+    if shard is None:
+        return nullcontext(open_scratch())
+    folder = shard_folder(plan.root, plan.spec.name, shard, plan.shards)
+    return open_state(folder, attempt=plan.attempt(attempt), committed=plan.tokens.get(shard))
+
+
+def open_spill(plan: Plan, share: int = 1) -> Spill:
+    """Where a task puts what outgrows memory: on a disk of its machine, if Spark says which.
+
+    Args:
+        plan: the transaction.
+        share: how many share the memory.
+    """
+    folders = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
+    return Spill(Path(folders[0]) if folders[0] else plan.root / "tmp", plan.memory // share)
+
+
+def failed(plan: Plan, error: Exception) -> Message:
+    """The message that a part of a transaction has failed.
+
+    Running out of memory is told as the loss of a worker, which it would be a moment later.
+
+    Raises:
+        OutdatedError: a newer attempt has begun, and nothing of this one may take the place of what that one says.
+    """
+    if isinstance(error, OutdatedError):
+        raise error
+    if isinstance(error, MemoryError):
+        error = LostError(f"a worker of '{plan.spec.name}' ran out of memory")
+    return Message(error=internal(plan.root, plan.spec.name, error).to_json())

@@ -1,0 +1,225 @@
+"""Joint transactions: a cycle that goes on as one publishes what its tasks publish one transaction after the other."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from conftest import LATER, World, write_catalog
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from random_catalogs import BASE, SECOND, SOURCE, cyclic_catalogs, histories
+from typing_extensions import override
+
+from derive.catalog import load
+from derive.document.clock import format_rfc3339, parse_rfc3339
+from derive.engine.executor import InProcessExecutor
+from derive.engine.opening import open_run
+from derive.engine.run import Run
+from derive.errors import LostError
+from derive.shard.message import Message
+from derive.shard.plan import Plan
+from derive.shard.progress import Progress
+from derive.storage.task_log import recent_entries
+from derive.time.limits import Limits
+
+Documents = list[dict[str, Any]]
+
+EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "15"))
+SLOW = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+class Counts(InProcessExecutor):
+    """Counts transactions by their shape, and fails where a joint one fails."""
+
+    def __init__(self) -> None:
+        self.shapes: list[str] = []
+
+    @override
+    def execute(self, plan: Plan, progress: Progress) -> list[Message]:
+        messages = super().execute(plan, progress)
+        self.shapes.append(plan.shape)
+        assert [message.error for message in messages if message.error] == []
+        return messages
+
+
+def world_of(folder: Path, name: str, text: str) -> World:
+    return World(folder / name, load(write_catalog(folder, text)))
+
+
+def step(world: World, shards: int, limits: Limits | None, *, jointly: bool) -> list[str]:
+    """Run everything as far as it goes, each task by itself unless it is done jointly; shapes of the transactions."""
+    executor = Counts()
+    run = open_run(world.catalog, world.store, executor, shards=shards, limits=limits)
+    if not jointly:
+        run = Run(world.catalog, world.store, run.tasks)
+    run.step()
+    errors = [task.error for task in run.tasks.values() if task.error]
+    run.close()
+    assert errors == []
+    return executor.shapes
+
+
+def state_of(world: World) -> dict[str, Any]:
+    """All that a run leaves behind: what was published, how far that is known, and how far tasks are."""
+    states: dict[str, Any] = {}
+    for name, digest in world.digest().items():
+        task = world.store.task(name)
+        assert task
+        counts = (task.documents_in, task.documents_out)
+        states[name] = (digest, world.store.upper(name), task.positions, counts)
+    return states
+
+
+def live(world: World, documents: Documents, cuts: list[int], shards: int, limits: Limits, *, jointly: bool) -> Any:
+    """What is left behind after each piece of a history that arrives in several."""
+    states = []
+    for begin, end in zip([0, *cuts], [*cuts, len(documents)], strict=True):
+        if begin < end:
+            world.ingest(SOURCE, documents[begin:end])
+        last = parse_rfc3339(documents[end - 1]["at"]) + 1 if end else SECOND
+        world.wall = last if end < len(documents) else LATER
+        step(world, shards, limits, jointly=jointly)
+        states.append(state_of(world))
+    world.store.close()
+    return states
+
+
+@st.composite
+def cut_histories(draw: st.DrawFn) -> tuple[Documents, list[int]]:
+    """A history, and where it is cut into pieces that arrive one after the other."""
+    documents = draw(histories())
+    possible = [place for place in range(1, len(documents)) if documents[place]["at"] != documents[place - 1]["at"]]
+    return documents, sorted(draw(st.sets(st.sampled_from(possible), max_size=3))) if possible else []
+
+
+@SLOW
+@given(cyclic_catalogs(priorities=True), cut_histories(), st.sampled_from([1, 1, 2, 3]))
+def test_l1_a_cycle_that_goes_on_jointly_does_what_its_tasks_do_one_by_one(
+    text: str, history: tuple[Documents, list[int]], shards: int
+) -> None:
+    documents, cuts = history
+    with tempfile.TemporaryDirectory() as folder:
+        one_by_one = world_of(Path(folder), "one-by-one", text)
+        expected = live(one_by_one, documents, cuts, shards, Limits(), jointly=False)
+        jointly = world_of(Path(folder), "jointly", text)
+        assert live(jointly, documents, cuts, shards, Limits(), jointly=True) == expected
+
+
+@SLOW
+@given(
+    cyclic_catalogs(),
+    cut_histories(),
+    st.sampled_from([1, 3]),
+    st.builds(Limits, documents=st.sampled_from([1, 2, 5]), small_documents=st.sampled_from([0, 1, 3, 1000])),
+)
+def test_l1_how_joint_transactions_are_cut_changes_nothing(
+    text: str, history: tuple[Documents, list[int]], shards: int, limits: Limits
+) -> None:
+    documents, cuts = history
+    with tempfile.TemporaryDirectory() as folder:
+        one_by_one = world_of(Path(folder), "one-by-one", text)
+        expected = live(one_by_one, documents, cuts, shards, Limits(), jointly=False)
+        jointly = world_of(Path(folder), "jointly", text)
+        assert live(jointly, documents, cuts, shards, limits, jointly=True) == expected
+
+
+NUMBERS = "{type: object, required: [id, n], properties: {id: {type: integer}, n: {type: integer}, at: {type: string}}}"
+PING_PONG = f"""
+collections:
+  j/numbers: {{schema: {NUMBERS}, key: [/id]}}
+  j/ping:
+    schema: {NUMBERS}
+    key: [/id]
+    derive:
+      using: {{sqlite: {{migrations: ["CREATE TABLE seen (id INTEGER PRIMARY KEY, n INTEGER);"]}}}}
+      transforms:
+        - {{name: begin, source: j/numbers, shuffle: {{key: [/id]}}, lambda: "INSERT INTO seen VALUES ($id, $n) RETURNING id, n;"}}
+        - {{name: again, source: j/pong, shuffle: {{key: [/id]}}, lambda: "SELECT $id, $n - 1 AS n WHERE $n > 0;"}}
+  j/pong:
+    schema: {NUMBERS}
+    key: [/id]
+    derive:
+      using: {{sqlite: {{}}}}
+      transforms:
+        - {{name: back, source: j/ping, shuffle: any, lambda: "SELECT $id, $n WHERE abs($n - 5 - 9223372036854775807 * ($id = 3)) > 0;"}}
+"""
+HOUR = 3_600 * SECOND
+
+
+def hourly(world: World, *values: int) -> None:
+    """Ingest numbers, an hour apart."""
+    documents = [{"id": place, "n": n, "at": format_rfc3339(BASE + place * HOUR)} for place, n in enumerate(values)]
+    world.ingest("j/numbers", documents)
+
+
+def test_a_cycle_is_one_transaction_and_one_commit(tmp_path: Path) -> None:
+    world = world_of(tmp_path, "data", PING_PONG)
+    hourly(world, *[2] * 20)
+    executor = Counts()
+    run = open_run(world.catalog, world.store, executor)
+    run.step()
+    run.close()
+
+    assert executor.shapes == ["cycle"]
+    assert [run.tasks[name].shards for name in ("j/ping", "j/pong")] == [1, 1]
+    ping, pong = (world.store.task(name) for name in ("j/ping", "j/pong"))
+    assert ping
+    assert pong
+    assert (ping.documents_in, ping.documents_out, ping.transactions) == (80, 60, 1)
+    assert (pong.documents_in, pong.documents_out, pong.transactions) == (60, 60, 1)
+    assert [row[0] - BASE for row in world.rows("j/pong")[:4]] == [SECOND, 3 * SECOND, 5 * SECOND, HOUR + SECOND]
+    assert [entry["message"] for entry in recent_entries(world.root, "j/pong")] == ["committed"]
+
+
+def test_a_task_that_fails_is_the_one_that_stops_and_the_others_go_as_far_as_by_themselves(tmp_path: Path) -> None:
+    states = []
+    for name, jointly in (("one-by-one", False), ("jointly", True)):
+        world = world_of(tmp_path, name, PING_PONG)
+        hourly(world, 2, 1, 2, 4, 1)  # 3 becomes -9223372036854775808 - …, of which there is no absolute value
+        run = open_run(world.catalog, world.store, InProcessExecutor())
+        if not jointly:
+            run = Run(world.catalog, world.store, run.tasks)
+        run.step()
+        run.close()
+        errors = {name: str(task.error) for name, task in run.tasks.items() if task.error}
+        states.append((state_of(world), errors))
+        world.store.close()
+
+    assert states[0] == states[1]
+    _, errors = states[1]
+    assert list(errors) == ["j/pong"]
+    assert "integer overflow" in errors["j/pong"]
+
+
+@dataclass
+class Loses(InProcessExecutor):
+    """Loses the worker of each joint transaction."""
+
+    shapes: list[str] = field(default_factory=list)
+
+    @override
+    def execute(self, plan: Plan, progress: Progress) -> list[Message]:
+        self.shapes.append(plan.shape)
+        if plan.shape == "cycle":
+            raise LostError("a worker is gone")
+        return super().execute(plan, progress)
+
+
+def test_where_joint_transactions_are_lost_tasks_go_on_by_themselves_more_and_more_often(tmp_path: Path) -> None:
+    world = world_of(tmp_path, "data", PING_PONG)
+    hourly(world, *[0] * 9)
+    executor = Loses()
+    run = world.run(executor)
+    run.step()
+    run.close()
+    undisturbed = world_of(tmp_path, "undisturbed", PING_PONG)
+    hourly(undisturbed, *[0] * 9)
+    undisturbed.step()
+
+    assert world.digest() == undisturbed.digest()
+    lost = [place for place, shape in enumerate(executor.shapes) if shape == "cycle"]
+    assert lost == [0, 3, 7, 13, 23]
