@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from operator import itemgetter
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from derive.storage.segments.rows import R
 
@@ -71,11 +71,23 @@ def pack_message(owner: int, text: str) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([{OWNER: owner, RANK: MESSAGE, CONTENT: text.encode()}], schema=PACKETS)
 
 
-def deliver(packets: list[pa.RecordBatch], owner: int) -> Iterator[pa.RecordBatch]:
-    """What a shuffle does, in memory: one owner's packets in order of rank, without the owner's number."""
-    table = pa.Table.from_batches(packets, schema=PACKETS)
-    owned = table.filter(pc.equal(table.column(OWNER), owner)).sort_by(RANK)
-    return iter(owned.select(DELIVERED).to_batches())
+def deliver(packets: list[pa.RecordBatch], owner: int | None) -> Iterator[pa.RecordBatch]:
+    """What a shuffle does, in memory: packets in order of rank, without the number of their owner.
+
+    Args:
+        packets: of all owners.
+        owner: whose to deliver; None for all of them to one.
+    """
+    ranked = [
+        (rank, batch, index)
+        for batch in packets
+        for index, (owned_by, rank) in enumerate(
+            zip(batch.column(OWNER).to_pylist(), batch.column(RANK).to_pylist(), strict=True)
+        )
+        if owner in (None, owned_by)
+    ]
+    for _, batch, index in sorted(ranked, key=itemgetter(0)):
+        yield batch.slice(index, 1).select(DELIVERED)
 
 
 def unpack_rows(

@@ -39,6 +39,9 @@ from derive.storage.segments.texts import parse_texts
 _Columns: TypeAlias = tuple[list[pa.Array], list[Codes | None]]
 """What is in each place, and its codes."""
 
+_FEW_ROWS = 1_000
+"""Of so many, threads read no faster than one does: to wake them takes longer."""
+
 _BESIDE = [name for name in ReadRows.STORED if name != DOC]
 
 
@@ -137,7 +140,8 @@ class SelectedColumns:
 
     def _rows(self, number: int, names: Sequence[str], clock_begin: int, clock_end: int) -> pa.Table:
         # A name that has a dot may be taken for one inside of another column, which is then read as well.
-        group = self._file.read_row_group(number, columns=list(names)).select(names)
+        has_many = self._file.metadata.row_group(number).num_rows > _FEW_ROWS
+        group = self._file.read_row_group(number, columns=list(names), use_threads=has_many).select(names)
         begin, end = np.searchsorted(group.column(CLOCK).to_numpy(), [clock_begin, clock_end])
         return group.slice(begin, end - begin)
 
