@@ -3,9 +3,9 @@
 Each attempt at a shard's part of a transaction has a folder of its own, in which the database is entered once more (a
 hard link) and SQLite keeps the log of what the attempt writes. The attempt ends as one SQLite commit, with its name in
 the same database, and lives only in that log. The metadata database commits the name of one attempt. When the shard is
-opened for another transaction, that attempt's log is folded into the database, and every other attempt's folder is
-removed, which leaves the state before exactly. Nothing is copied, and a late attempt has nothing in its hands but its
-own log.
+opened for another transaction, that attempt's log is folded into the database, or, as long as it is short, is copied to
+begin the next one with, which spares waiting for the disk; every other attempt's folder is removed, which leaves the
+state before exactly. A late attempt has nothing in its hands but its own log.
 
 The folder of a shard is locked while it is opened. Under that lock the epoch in the task's `epoch` file is read, which
 refuses processes of a superseded run, and the newest attempt is noted, which refuses those that Spark has given up on
@@ -36,6 +36,9 @@ _DATABASE, _LOCK = "state.db", "lock"
 _SHARD = re.compile("[0-9a-f]{8}-[0-9a-f]{8}")
 _NOTE_BYTES = 256
 _CACHE_KIB = 128 * 1024
+
+FOLD_BYTES = 64 << 10
+"""How long a log has to be to be folded."""
 
 
 def task_folder(root: Path, task: str) -> Path:
@@ -118,7 +121,9 @@ def _epoch(folder: Path) -> int | None:
 
 
 @contextmanager
-def open_state(folder: Path, *, attempt: Attempt, committed: str | None) -> Iterator[apsw.Connection]:
+def open_state(
+    folder: Path, *, attempt: Attempt, committed: str | None, fold_bytes: int = FOLD_BYTES
+) -> Iterator[apsw.Connection]:
     """A shard's database inside an open transaction, which commits as prepared when the block ends.
 
     If the block raises, nothing of what it wrote is left.
@@ -127,6 +132,7 @@ def open_state(folder: Path, *, attempt: Attempt, committed: str | None) -> Iter
         folder: the shard's.
         attempt: who opens it.
         committed: name of the attempt that was committed last; None if none ever was.
+        fold_bytes: how long that one's log has to be to be folded.
 
     Raises:
         FencedError: a newer run has taken over.
@@ -136,8 +142,8 @@ def open_state(folder: Path, *, attempt: Attempt, committed: str | None) -> Iter
     """
     with translated(folder):
         with _owned(folder, attempt):
-            _settle(folder, committed, attempt)
-            db = _begin(folder, committed, attempt)
+            log = _settle(folder, committed, attempt, fold_bytes)
+            db = _begin(folder, committed, attempt, log)
         try:
             yield db
             if not db.in_transaction:
@@ -219,12 +225,15 @@ def _superseded(folder: Path) -> FencedError:
     return FencedError(f"another flowctl has taken over '{folder.name.removesuffix('@')}', or has reset it")
 
 
-def _settle(folder: Path, committed: str | None, attempt: Attempt) -> None:
+def _settle(folder: Path, committed: str | None, attempt: Attempt, fold_bytes: int = 0) -> Path | None:
     """Bring a shard's database to the committed attempt: its log is folded in, and those of others are removed.
 
     Other attempts at the same transaction stay: what they have prepared may be what is committed.
+
+    Returns:
+        The log of the committed attempt, if it was too short to be folded.
     """
-    path = folder / _DATABASE
+    path, log = folder / _DATABASE, None
     if committed is None:
         # Nothing was ever committed, so whatever is here was left behind by attempts that failed.
         for suffix in ("", "-wal"):
@@ -233,16 +242,31 @@ def _settle(folder: Path, committed: str | None, attempt: Attempt) -> None:
     else:
         prepared = folder / committed / _DATABASE
         if prepared.exists():
-            _fold_log(prepared)
-            _enter(prepared, path)
+            log = _short_log(prepared, path, fold_bytes)
+            if log is None:
+                _fold_log(prepared)
+                _enter(prepared, path)
         elif Path(f"{path}-wal").exists():
             _settle_log_beside(path, committed)
-    others = [entry for entry in folder.iterdir() if entry.is_dir() and not attempt.is_sibling(entry.name)]
+    kept = committed if log else None
+    others = [
+        entry
+        for entry in folder.iterdir()
+        if entry.is_dir() and entry.name != kept and not attempt.is_sibling(entry.name)
+    ]
     if others:
         reach("state.discarding")
     for other in others:
         shutil.rmtree(other, ignore_errors=True)
         reach("state.discarded")
+    return log
+
+
+def _short_log(prepared: Path, path: Path, fold_bytes: int) -> Path | None:
+    """The log of an attempt, if it is not worth folding into the database of its shard."""
+    log = Path(f"{prepared}-wal")
+    is_short = log.exists() and 0 < log.stat().st_size < fold_bytes
+    return log if is_short and path.exists() and path.samefile(prepared) else None
 
 
 def _enter(prepared: Path, path: Path) -> None:
@@ -279,8 +303,8 @@ def _fold_log(path: Path) -> None:
         db.close(True)
 
 
-def _begin(folder: Path, committed: str | None, attempt: Attempt) -> apsw.Connection:
-    """Enter the settled database in a folder of the attempt's own, and begin its transaction."""
+def _begin(folder: Path, committed: str | None, attempt: Attempt, log: Path | None) -> apsw.Connection:
+    """Enter the settled database in a folder of the attempt's own, with a copy of a log, and begin its transaction."""
     own = folder / str(attempt)
     own.mkdir()
     if committed is not None:
@@ -288,6 +312,8 @@ def _begin(folder: Path, committed: str | None, attempt: Attempt) -> apsw.Connec
             raise _not_at(folder / _DATABASE, committed)
         os.link(folder / _DATABASE, own / _DATABASE)
         reach("state.linked")
+    if log is not None:  # as a whole it is synced with what is added to it
+        shutil.copyfile(log, Path(f"{own / _DATABASE}-wal"))
     db = _open(own / _DATABASE)
     try:
         db.execute("BEGIN IMMEDIATE")

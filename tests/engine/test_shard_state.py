@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import apsw
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from derive.errors import FencedError, OutdatedError, StorageError
 from derive.shard.attempt import Attempt
-from derive.shard.state import fold, open_state, publish_epoch
+from derive.shard.state import FOLD_BYTES, fold, open_state, publish_epoch
 from derive.storage.store import Store
 
 
@@ -96,6 +101,51 @@ def test_what_was_not_committed_leaves_nothing(folder: Path) -> None:
 
     assert added(folder, "a-0", "c") == ["a-0"]
     assert sorted(entry.name for entry in folder.iterdir()) == ["lock", "state.db"]
+
+
+def test_a_log_is_folded_once_it_is_long(folder: Path) -> None:
+    names = [append(folder, None, "a")]
+    sizes = []
+    for name in "bcdefghijklmnopqrstuvwxy":
+        names.append(append(folder, names[-1], name))
+        sizes.append((folder / names[-1] / "state.db-wal").stat().st_size)
+
+    begun_anew = sum(later < earlier for earlier, later in itertools.pairwise(sizes))
+    assert 1 <= begun_anew < len(sizes) / 2
+    assert max(sizes) < 2 * FOLD_BYTES
+    assert added(folder, names[-1]) == names
+    assert len(list(folder.iterdir())) <= 3  # the lock, the database, and the last log
+
+
+@given(
+    steps=st.lists(st.tuples(st.sampled_from(["commit", "lose", "fail", "fold", "copy"]), st.integers(0, 40_000))),
+)
+def test_state_is_what_was_committed_however_logs_are_folded(steps: list[tuple[str, int]]) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        write_epoch(Path(root), "task", 1)
+        folder = Path(root) / "state" / "task@" / "shard"
+        committed: str | None = None
+        names: list[str] = []
+        for number, (step, fold_bytes) in enumerate(steps):
+            own = Attempt(1, number, 0, f"t{number}")
+            if step == "fold" and committed:
+                fold(folder, attempt=own, committed=committed)
+            elif step == "copy":
+                shutil.copytree(folder.parent, copy := Path(root) / f"copy{number}" / "task@")
+                folder = copy / "shard"
+            else:
+                with (
+                    suppress(LookupError),
+                    open_state(folder, attempt=own, committed=committed, fold_bytes=fold_bytes) as db,
+                ):
+                    db.execute("CREATE TABLE IF NOT EXISTS added (name TEXT)")
+                    assert [row[0] for row in db.execute("SELECT name FROM added ORDER BY rowid")] == names
+                    db.execute("INSERT INTO added VALUES (?)", (str(own),))
+                    if step == "fail":
+                        raise LookupError
+                if step == "commit":
+                    committed = str(own)
+                    names.append(committed)
 
 
 def test_without_a_commit_nothing_is_left(folder: Path) -> None:
