@@ -127,10 +127,12 @@ def measure(tick: int, options: argparse.Namespace) -> list[Times]:
             for _ in range(5):
                 latency.send()  # whatever begins does so now
             time.sleep(options.settle)
-            times = []
+            times, begun = [], latency.processor_seconds()
             for _ in range(options.documents):
                 time.sleep(pauses.uniform(0, 3 * tick / 1000))
                 times.append(latency.send())
+            document_takes = (latency.processor_seconds() - begun) / options.documents
+            print(f"tick of {tick} ms, a document by itself: {document_takes * 1000:.1f} ms of a core")
             if options.idle:
                 begun = latency.processor_seconds()
                 time.sleep(options.idle)
