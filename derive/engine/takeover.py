@@ -37,17 +37,18 @@ class Here:
     """How much this process takes on at once.
 
     Attributes:
-        seconds: about how long a transaction takes.
+        seconds: about how long a transaction takes while Spark starts. Otherwise it takes as long as it needs: where
+            much state is kept, many short ones take longer than one.
         first: how many documents the first transaction of a task covers, whose rate nobody knows.
-        documents: how many a transaction covers at most, …
-        bytes: … and how many bytes, as stored: one of several shards is held in memory.
+        documents: how many a transaction of several shards covers at most, which is held in memory, …
+        bytes: … and how many bytes, as stored.
         telling: so many documents tell the rate of their task.
         rate: documents per second of a task whose rate is not known: fast, so that Spark does not start for nothing.
     """
 
     seconds: float = 1.5
     first: int = 20_000
-    documents: int = 500_000
+    documents: int = 250_000
     bytes: int = 32 << 20
     telling: int = 5_000
     rate: float = 200_000.0
@@ -101,11 +102,15 @@ class TakeoverExecutor:
         if is_spark:
             self._require()
             return self._spark.prepare(load, limits)
-        return self._limits_here(task, limits)
+        return self._limits_here(load, limits)
 
-    def _limits_here(self, task: str, limits: Limits) -> Limits:
-        documents = min(limits.documents, self._here.documents, self._rates.documents(task))
-        size = min(limits.bytes, self._here.bytes)
+    def _limits_here(self, load: Load, limits: Limits) -> Limits:
+        task, documents, size = load.task, limits.documents, limits.bytes
+        if load.parts > 1:  # what one shard reads streams through memory
+            documents, size = min(documents, self._here.documents), min(size, self._here.bytes)
+        is_starting = self._starter is not None and not self._is_up and self._failure is None
+        if is_starting or not self._rates.is_known(task):
+            documents = min(documents, self._rates.documents(task))
         # In one slice, as nothing runs beside it.
         return replace(limits, documents=documents, bytes=size, small_documents=2 * documents, small_bytes=2 * size)
 
@@ -201,8 +206,12 @@ class Rates:
         documents = load.size.documents
         return Work(documents, documents / self._known.get(load.task, self._here.rate), load.parts)
 
+    def is_known(self, task: str) -> bool:
+        """Whether more than the first transaction of a task has told its rate."""
+        return task in self._known
+
     def documents(self, task: str) -> int:
-        """How many documents the next transaction of a task may cover."""
+        """How many documents of a task take about as long as a transaction may."""
         rate = self._known.get(task) or self._guessed.get(task)
         return self._here.first if rate is None else max(self._here.telling, int(rate * self._here.seconds))
 

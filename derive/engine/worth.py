@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-START_SECONDS = 7.5
+START_SECONDS = 10.5
 """How long Spark takes to start, with its workers, where nobody has seen it start: measured on two cores."""
 
 JOB_SECONDS = 0.2

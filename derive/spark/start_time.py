@@ -9,7 +9,7 @@ import orjson
 
 from derive.spark.java import archive_folder
 
-UNPREPARED, PREPARED = 7.5, 4.5
+UNPREPARED, PREPARED = 10.5, 6.0
 """Seconds until Spark's workers are ready, on two cores, without and with an archive, where nobody has measured it."""
 
 
@@ -27,13 +27,13 @@ def start_seconds(master: str | None, folder: Path | None = None) -> float:
 
 
 def remember_start(master: str | None, seconds: float, folder: Path | None = None) -> None:
-    """Remember how long a start has taken, if that can be written; one that was slow counts for half."""
+    """Remember how long a start has taken, if that can be written; one that was slow counts for a quarter."""
     folder = folder or archive_folder()
     known: dict[str, float] = {}
     with suppress(OSError, ValueError):
         known = orjson.loads(_file(folder).read_bytes())
     before = start_seconds(master, folder)
-    known[master or ""] = round(min(seconds, (seconds + before) / 2), 2)
+    known[master or ""] = round(min(seconds, (seconds + 3 * before) / 4), 2)
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
         _file(folder).write_bytes(orjson.dumps(known))

@@ -319,3 +319,29 @@ def test_ctrl_c_ends_a_transaction_of_the_driver_soon(ending: signal.Signals, tm
     state = world.store.task(TASK)
     assert state is not None
     assert (state.error, state.documents_in) == (None, 0)
+
+
+def test_transactions_are_short_only_while_spark_starts_or_nothing_is_known(tmp_path: Path) -> None:
+    """Where much state is kept, many short transactions would take longer than a few long ones."""
+    world, spark = loaded(tmp_path, "data"), Elsewhere(error=TaskError("there is no Java"))
+    executor = takeover(spark, 50, first=10, telling=5, documents=40, seconds=0)
+    taken: list[int] = []
+
+    class Observed(Silent):
+        @override
+        def committed(self, task: str, done: Committed) -> None:
+            taken.append(done.documents_in)
+            if len(taken) == 4:
+                spark.may_start.set()
+                while executor._failure is None:
+                    time.sleep(0.001)
+
+    run = world.run(executor, shards=2)
+    run._observer = Observed()
+    run.step()
+
+    assert world.digest() == expected(tmp_path)
+    # The first one, those that take as little as they may while Spark starts, and those after its failure.
+    assert taken[0] in range(8, 16)
+    assert all(count in range(4, 11) for count in taken[1:4])
+    assert taken[4] in range(30, 46)

@@ -28,8 +28,8 @@ def work(seconds: float, parts: int = 2, documents: int = 1_000) -> Work:
         (2, 4.5, [work(500, parts=1), work(500, parts=1)], True),
         (2, 4.5, [work(500, parts=1), Work(0, 0.0, 8)], False),
         # With more cores less is enough.
-        (16, 4.5, [work(5, parts=16)], True),
-        (16, 4.5, [work(5)], False),
+        (16, 4.5, [work(4.7, parts=16)], True),
+        (16, 4.5, [work(4.7)], False),
         (1, 4.5, [work(1_000)], False),
     ],
 )
