@@ -49,8 +49,7 @@ def open_run(
     Raises:
         UsageError: the catalog has no derivation of such a name.
     """
-    for collection in catalog.collections.values():
-        store.create(collection)
+    store.create(*catalog.collections.values())
     for name in tasks or ():
         catalog.find_derivation(name)
     limits = limits or Limits()

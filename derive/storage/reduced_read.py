@@ -25,8 +25,8 @@ from derive.time.source_read import SourceRead
 SORT_BYTES = 256 << 20
 """About how much memory sorting takes before it goes on on disk."""
 
-_START_SECONDS, _SPARK_SECONDS, _HERE_SECONDS = 6.0, 9e-6, 6e-6
-"""What Spark takes to start and for a document on one core, and what this process takes for one; measured."""
+_SPARK_SECONDS, _HERE_SECONDS = 9e-6, 6e-6
+"""What Spark takes for a document on one core, and what this process takes for one; measured."""
 
 Reduced: TypeAlias = Callable[[Path, CollectionSpec, SourceRead], Iterator[ContentRows]]
 """From a data folder, a collection and what is read of it to the documents that it comes to, in the order of keys."""
@@ -51,17 +51,18 @@ def read_reduced(
             yield from reduced(store.root, spec, read)
 
 
-def is_little(read: SourceRead, most: int | None, cores: int | None) -> bool:
+def is_little(read: SourceRead, most: int | None, cores: int | None, start_seconds: float) -> bool:
     """Whether a read is to be worked out in this process rather than on Spark.
 
     Args:
         read: what is read.
         most: up to how many documents it is; None for as many as are done before Spark would be.
         cores: of Spark; None for more than can be counted.
+        start_seconds: how long Spark takes to start.
     """
     spared = _HERE_SECONDS - (_SPARK_SECONDS / cores if cores else 0.0)  # by Spark, for each document
     documents = size_of([read]).documents
-    return documents * spared <= _START_SECONDS if most is None else documents <= most
+    return documents * spared <= start_seconds if most is None else documents <= most
 
 
 def reduced_here(

@@ -78,8 +78,8 @@ class Readable(View, Protocol):
 class Writable(Folder, Protocol):
     """To whoever ingests documents."""
 
-    def create(self, spec: CollectionSpec) -> None:
-        """Bind a collection's name to its key and partitions."""
+    def create(self, *specs: CollectionSpec) -> None:
+        """Bind names of collections to their keys and partitions."""
 
     def acquire_write(self, name: str, *, history: bool = False) -> WriteCapability:
         """A leased right to ingest into a collection."""
@@ -138,8 +138,8 @@ class Runnable(View, Protocol):
 class Sealable(Folder, Protocol):
     """To whoever lets time pass."""
 
-    def create(self, spec: CollectionSpec) -> None:
-        """Bind a collection's name to its key and partitions."""
+    def create(self, *specs: CollectionSpec) -> None:
+        """Bind names of collections to their keys and partitions."""
 
     def seal_now(self, names: Sequence[str]) -> int:
         """Read the present, and advance collections to it."""

@@ -118,14 +118,15 @@ class Store:
 
     # Collections
 
-    def create(self, spec: CollectionSpec) -> None:
-        """Bind a collection's name to its key and partitions, which are fixed from its first document on.
+    def create(self, *specs: CollectionSpec) -> None:
+        """Bind names of collections to their keys and partitions, which are fixed from the first document on.
 
         Raises:
-            StorageError: it holds documents, or someone is writing some, with another key or other partitions.
+            StorageError: one holds documents, or someone is writing some, with another key or other partitions.
         """
         with self._metadata.transaction() as db:
-            bind(db, spec)
+            for spec in specs:
+                bind(db, spec)
 
     def collection(self, name: str) -> Collection | None:
         """What is known of a collection; None if nothing is stored under this name."""

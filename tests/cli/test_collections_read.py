@@ -119,11 +119,13 @@ def test_a_follower_ends_quietly_when_nobody_reads_it_any_more(folder: Path) -> 
         assert follower.process.stderr.read() == b"1 document before 1970-01-01T00:00:01.000001Z\n"
 
 
-def test_a_reader_ends_quietly_when_nobody_reads_it_any_more(folder: Path) -> None:
-    assert flowctl(folder, "ingest", "--collection", "a/b", given='{"id":7,"n":0}\n' * 20_000)[0] == 0
+@pytest.mark.parametrize("options", [[], ["--reduce"]])
+def test_a_reader_ends_quietly_when_nobody_reads_it_any_more(folder: Path, options: list[str]) -> None:
+    lines = [f'{{"id":{number},"n":0}}\n' for number in range(20_000)]
+    assert flowctl(folder, "ingest", "--collection", "a/b", given="".join(lines))[0] == 0
 
     with subprocess.Popen(
-        [*FLOWCTL, *READ], cwd=folder, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [*FLOWCTL, *READ, *options], cwd=folder, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as reader:
         assert reader.stdout is not None
         assert reader.stderr is not None
@@ -131,6 +133,31 @@ def test_a_reader_ends_quietly_when_nobody_reads_it_any_more(folder: Path) -> No
         reader.stdout.close()
         assert reader.wait(timeout=PATIENCE) == 0
         assert reader.stderr.read() == b""
+
+
+def test_reading_reduced_needs_no_spark(folder: Path) -> None:
+    ingest(folder, 1, 2, 3)
+
+    status, out, err = flowctl(folder, *READ, "--reduce")
+    assert (status, err) == (0, "")
+    assert out == '{"id":0,"n":2,"at":"1970-01-01T00:00:02Z"}\n{"id":1,"n":4,"at":"1970-01-01T00:00:03Z"}\n'
+    assert not (folder / ".flow/logs/spark.log").exists()
+
+
+def test_who_interrupts_reading_reduced_is_told_no_more_than_that(folder: Path) -> None:
+    lines = [f'{{"id":{number},"n":0}}\n' for number in range(20_000)]
+    assert flowctl(folder, "ingest", "--collection", "a/b", given="".join(lines))[0] == 0
+
+    with subprocess.Popen(
+        [*FLOWCTL, *READ, "--reduce"], cwd=folder, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as reader:
+        assert reader.stdout is not None
+        assert reader.stderr is not None
+        assert orjson.loads(reader.stdout.readline())["id"] == 0  # it goes on once more is read of it
+        reader.send_signal(signal.SIGINT)
+        reader.stdout.read()
+        assert reader.wait(timeout=PATIENCE) == 130
+        assert reader.stderr.read().strip() == b"stopped"
 
 
 def test_a_dry_run_of_compact_says_what_would_be_done(folder: Path) -> None:

@@ -156,4 +156,4 @@ def test_of_a_collection_without_documents_nothing_is_read(tmp_path: Path) -> No
 def test_what_is_little(documents: int, most: int | None, cores: int | None, expected: bool) -> None:
     segment = Segment("r/plain", "r/plain/a.parquet", (), 1, documents, documents, 10 * documents)
 
-    assert is_little(SourceRead(0, 0, 0, documents + 1, (segment,)), most, cores) is expected
+    assert is_little(SourceRead(0, 0, 0, documents + 1, (segment,)), most, cores, 5.0) is expected
