@@ -20,7 +20,7 @@ from derive.shard.message import Message
 from derive.shard.plan import Plan
 from derive.shard.progress import Progress
 from derive.time.extent import size_of
-from derive.time.limits import Limits, Load, Size
+from derive.time.limits import Limits, Load
 
 _POLL_SECONDS, _PATIENCE = 0.05, 5.0
 
@@ -52,6 +52,17 @@ class Here:
     bytes: int = 32 << 20
     telling: int = 5_000
     rate: float = 200_000.0
+
+
+@dataclass(slots=True)
+class Measure:
+    """What is measured of a transaction.
+
+    Attributes:
+        documents: how many it has processed.
+    """
+
+    documents: int = 0
 
 
 class TakeoverExecutor:
@@ -116,25 +127,28 @@ class TakeoverExecutor:
 
     def execute(self, plan: Plan, progress: Progress) -> list[Message]:
         """Carry out a plan."""
-        task, size = plan.spec.name, size_of(plan.reads)
-        if task not in self._elsewhere and self._fits(plan, size):
-            with self._rates.measured(task, size):
+        task = plan.spec.name
+        if task not in self._elsewhere and self._fits(plan):
+            with self._rates.measured(task) as measure:
                 messages = self._in_process.execute(plan, progress)
-            if any(message.error and isinstance(FlowError.from_json(message.error), LostError) for message in messages):
+                measure.documents = sum(message.documents_in for message in messages)
+            errors = [FlowError.from_json(message.error) for message in messages if message.error]
+            if any(isinstance(error, LostError) for error in errors):
                 self._lost.add(task)
         else:
             self._require()
             messages = self._spark.execute(plan, progress)
         with self._turn:
             if load := self._loads.get(task):
-                left = Size(max(0, load.size.documents - size.documents), max(0, load.size.bytes - size.bytes))
-                self._loads[task] = replace(load, size=left)
+                left = max(0, load.size.documents - sum(message.documents_in for message in messages))
+                self._loads[task] = replace(load, size=replace(load.size, documents=left))
         return messages
 
-    def _fits(self, plan: Plan, size: Size) -> bool:
+    def _fits(self, plan: Plan) -> bool:
         """Whether memory holds what of a transaction it must: a tick is never cut, and may have any number."""
         if plan.shape != "sharded":
             return True
+        size = size_of(plan.reads)
         return size.documents <= 2 * self._here.documents and size.bytes <= 2 * self._here.bytes
 
     def _begin(self, why: str) -> None:
@@ -216,19 +230,20 @@ class Rates:
         return self._here.first if rate is None else max(self._here.telling, int(rate * self._here.seconds))
 
     @contextmanager
-    def measured(self, task: str, size: Size) -> Iterator[None]:
-        """Measure a transaction, unless it is too small to tell anything."""
+    def measured(self, task: str) -> Iterator[Measure]:
+        """Measure a transaction, which says how many documents it had; few say nothing."""
         with self._turn:
             self._at_work += 1
             abreast = self._at_work
+        measure = Measure()
         begun, begun_busy = time.monotonic(), time.thread_time()
         try:
-            yield
+            yield measure
         finally:
             with self._turn:
                 self._at_work -= 1
         # Of the time that passes while several are at work, each has a share, and none less than it was busy.
         seconds = max(time.thread_time() - begun_busy, (time.monotonic() - begun) / abreast)
-        if size.documents >= self._here.telling:
+        if measure.documents >= self._here.telling:
             rates = self._known if task in self._guessed else self._guessed
-            rates[task] = size.documents / max(seconds, 1e-6)
+            rates[task] = measure.documents / max(seconds, 1e-6)
