@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from math import isfinite
+from operator import itemgetter
 from typing import Any, TypeAlias
 
+import orjson
+
 from derive.document.columns import Columns, Kinds, are_finite
-from derive.document.exact import MOST_LEVELS, TOO_DEEP, is_too_deep, parse_exact
+from derive.document.exact import MOST_LEVELS, TOO_DEEP, has_wide_integer, is_too_deep, parse_exact
 from derive.document.pointer import JSON
 from derive.errors import LambdaError
 from derive.protocol.specs import Document, ProjectionSpec
@@ -21,6 +25,10 @@ MakeDocument: TypeAlias = Callable[[Row], Document]
 """From a result row to the document it publishes."""
 
 _CLOSING = {"{": "}", "[": "]"}
+_FIRST, _LAST = itemgetter(slice(1)), itemgetter(slice(-1, None))
+_DEEP = 2 * MOST_LEVELS
+"""How many characters a text has at least that is nested too deeply: each level begins and ends."""
+
 _STRUCTURED = frozenset({"array", "object"})
 
 
@@ -37,22 +45,25 @@ def compile_row(columns: Sequence[str], parameters: Mapping[str, ProjectionSpec]
     if _is_document(columns):
         return _whole_document
     layout = _layout_of(columns, parameters)
-    names, converted, booleans = layout.names, layout.converted, layout.booleans
-    if not converted and not booleans:
-        return lambda row: dict(zip(names, row, strict=True))
+    if not layout.converted and not layout.booleans:
+        return lambda row: dict(zip(layout.names, row, strict=True))
+    return _compile_document(layout)
 
-    def document(row: Row) -> Document:
-        made = dict(zip(names, row, strict=True))
-        for name, is_parsed in converted:
-            value = made[name]
-            kind = type(value)
-            if kind is bytes or kind is float or (kind is str and value[:1] in _CLOSING):
-                made[name] = _value(value, is_parsed=is_parsed)
-        for name in booleans:
-            made[name] = _boolean(made[name])
-        return made
 
-    return document
+def _compile_document(layout: RowLayout) -> MakeDocument:
+    """Put together as source text, one expression a property: most values are as they are, and need no call."""
+    converted = dict(layout.converted)
+    terms = []
+    for index, name in enumerate(layout.names):
+        term = f"row[{index}]"
+        if name in converted:
+            is_text = f"kind is str and value[:1] not in {''.join(_CLOSING)!r}" if converted[name] else "kind is str"
+            is_plain = f"(kind := type(value := {term})) is int or {is_text} or kind is none"
+            term = f"value if {is_plain} else convert(value, is_parsed={converted[name]})"
+        terms.append(f"{name!r}: boolean({term})" if name in layout.booleans else f"{name!r}: {term}")
+    names = {"boolean": _boolean, "convert": _value, "none": type(None)}
+    make: MakeDocument = eval(f"lambda row: {{{', '.join(terms)}}}", names)
+    return make
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +90,8 @@ class RowLayout:
         for name, is_parsed in self.converted:
             index = self.names.index(name)
             if _may_differ(columns.values[index], columns.kinds[index], is_parsed=is_parsed):
-                columns = columns.replace(
-                    index, [_value(value, is_parsed=is_parsed) for value in columns.values[index]]
-                )
+                made = _values(columns.values[index], columns.kinds[index], is_parsed=is_parsed)
+                columns = columns.replace(index, made)
         for name in self.booleans:
             index = self.names.index(name)
             columns = columns.replace(index, list(map(_boolean, columns.values[index])))
@@ -113,6 +123,22 @@ def _value(value: Any, *, is_parsed: bool) -> JSON:
     if kind is str:
         return _parsed(value) if is_parsed and value[:1] in _CLOSING else value
     return _json(value) if kind is bytes or (kind is float and not isfinite(value)) else value
+
+
+def _values(column: Sequence[Any], kinds: Kinds, *, is_parsed: bool) -> list[JSON]:
+    """The values of a column as values of JSON."""
+    if is_parsed and kinds == {str} and _are_structured(column):
+        with suppress(ValueError):  # some are no JSON, and stay text
+            return list(map(orjson.loads, column))
+    return [_value(value, is_parsed=is_parsed) for value in column]
+
+
+def _are_structured(texts: Sequence[str]) -> bool:
+    """Whether all texts look like arrays or objects, of few levels and with numbers that are small."""
+    begins, ends = set(map(_FIRST, texts)), set(map(_LAST, texts))
+    if not begins <= set(_CLOSING) or not ends <= set(_CLOSING.values()) or len(max(texts, key=len)) >= _DEEP:
+        return False
+    return not has_wide_integer(",".join(texts).encode())
 
 
 def _boolean(value: JSON) -> JSON:
@@ -163,7 +189,7 @@ def _parsed(text: str) -> JSON:
 
 def _check_levels(text: bytes, value: JSON) -> None:
     """Raise if what was read from a text makes a document of too many levels: few texts have as many brackets."""
-    if text.count(b"[") + text.count(b"{") >= MOST_LEVELS and is_too_deep(value):
+    if len(text) >= _DEEP and text.count(b"[") + text.count(b"{") >= MOST_LEVELS and is_too_deep(value):
         raise LambdaError(f"what it published cannot be a document: {TOO_DEEP}")
 
 

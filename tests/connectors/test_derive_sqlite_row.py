@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlite_derivation import field, publish
 
-from connectors.derive_sqlite.row import compile_row
+from connectors.derive_sqlite.row import compile_layout, compile_row
 from derive.errors import LambdaError
 from derive.protocol.specs import ProjectionSpec
 
@@ -94,6 +94,44 @@ def test_a_default_that_is_an_array_is_one() -> None:
 )
 def test_any_text_of_a_location_without_structure_is_published_as_it_is(types: list[str], text: str) -> None:
     assert publish("SELECT $x, 1 AS n", {"x": text}, field("x", *types)) == [{"x": text, "n": 1}]
+
+
+TEXTS = st.sampled_from(
+    [
+        "[]",
+        "{}",
+        '{"a":[1]}',
+        "[1,2.5]",
+        "[18446744073709551616]",
+        "[1",
+        "[1] ",
+        " [1]",
+        "[}",
+        "",
+        "x",
+        "17",
+        "[" * 250 + "]" * 250,
+    ]
+)
+
+
+@given(
+    st.lists(TEXTS.filter(lambda text: text[:1] in "[{" and len(text) > 1) | TEXTS, min_size=1, max_size=4)
+    | st.lists(st.sampled_from([None, 1, 0, 2.5, 1e999, b"x", "[1]", "a"]), min_size=1, max_size=4)
+)
+def test_columns_become_what_rows_become(values: list[Any]) -> None:
+    fields = field("flag", "boolean", default=([1],)), field("text", "string"), field("any", "string", "array")
+    parameters = {f"${each.field}": each for each in fields}
+    columns = ["$flag", "$text", "$any", "computed"]
+    layout, make = compile_layout(columns, parameters), compile_row(columns, parameters)
+    assert layout is not None
+    try:
+        rows = [make([value] * 4) for value in values]
+    except LambdaError as error:
+        with pytest.raises(LambdaError, match=error.message):
+            layout.columns([values] * 4)
+    else:
+        assert repr(layout.columns([values] * 4).documents()) == repr(rows)
 
 
 @pytest.mark.parametrize("value", ["[1]", "7", "x", None, 3, b"{}x"])
