@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from operator import itemgetter
 
 import numpy as np
 import pyarrow as pa
@@ -69,25 +68,6 @@ def pack_rows(
 def pack_message(owner: int, text: str) -> pa.RecordBatch:
     """A packet with a message."""
     return pa.RecordBatch.from_pylist([{OWNER: owner, RANK: MESSAGE, CONTENT: text.encode()}], schema=PACKETS)
-
-
-def deliver(packets: list[pa.RecordBatch], owner: int | None) -> Iterator[pa.RecordBatch]:
-    """What a shuffle does, in memory: packets in order of rank, without the number of their owner.
-
-    Args:
-        packets: of all owners.
-        owner: whose to deliver; None for all of them to one.
-    """
-    ranked = [
-        (rank, batch, index)
-        for batch in packets
-        for index, (owned_by, rank) in enumerate(
-            zip(batch.column(OWNER).to_pylist(), batch.column(RANK).to_pylist(), strict=True)
-        )
-        if owner in (None, owned_by)
-    ]
-    for _, batch, index in sorted(ranked, key=itemgetter(0)):
-        yield batch.slice(index, 1).select(DELIVERED)
 
 
 def unpack_rows(

@@ -11,14 +11,16 @@ import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
+from operator import itemgetter
 
+import numpy as np
 import pyarrow as pa
 
 from derive.shard.cycle import run_cycle
 from derive.shard.fields import Reading, reading_of
 from derive.shard.message import Message
 from derive.shard.owners import owners_of_keys, source_owners
-from derive.shard.packets import deliver, pack_message, pack_rows, unpack_rows
+from derive.shard.packets import pack_message, pack_rows, unpack_rows
 from derive.shard.pipeline import Pipeline
 from derive.shard.plan import Plan
 from derive.shard.progress import Counter
@@ -92,13 +94,42 @@ def _open_pipeline(
 def run_whole(plan: Plan, attempt: int) -> list[Message]:
     """Run a whole transaction of a task with several shards in this process, one shard after the other.
 
-    Packets are held in memory.
+    Rows are held in memory, and not packed; a few documents need one segment, and not one for each owner of keys.
     """
-    shards = range(plan.shards)
-    owned = [packets for number in range(len(plan.slices) - 1) for packets in run_shuffle(plan, number)]
-    published = [packets for number in shards for packets in run_lambdas(plan, number, deliver(owned, number), attempt)]
-    # All is combined in one place: a few documents need one segment, and not one for each owner of keys.
-    return list(run_combine(plan, 0, deliver(published, None), attempt))
+    reading = reading_of(plan.spec)
+    messages: list[Message] = []
+    published: list[PublishedRows] = []
+    try:
+        owned = _by_owner(plan, reading)
+    except Exception as error:  # whatever it is, it would come again
+        return [failed(plan, error)]
+    for number, parts in sorted(owned.items()):
+        counter = Counter(plan, f"shard-{number}")
+        try:
+            with _open_pipeline(plan, reading, number, attempt, counter) as pipeline:
+                published += pipeline.published(iter(parts))
+            messages.append(Message(shards={number: str(plan.attempt(attempt))}, documents_in=counter.total))
+        except Exception as error:  # whatever it is, it would come again
+            messages.append(failed(plan, error))
+    if any(message.error for message in messages):
+        return messages
+    ranked = sorted(((int(rows.clocks[0]), rows) for rows in published), key=itemgetter(0))
+    return [*messages, _combine(plan, "whole", iter(ranked), attempt)]
+
+
+def _by_owner(plan: Plan, reading: Reading) -> dict[int, list[ReadRows]]:
+    """All that a transaction reads, in order, by the number of the shard that owns it."""
+    owned: dict[int, list[ReadRows]] = {}
+    owners_of = source_owners(plan, reading)
+    with translated(plan.root):
+        for span in itertools.pairwise(plan.slices):
+            for rows in _read(plan, reading, span):
+                owners = owners_of(rows)
+                for owner in np.unique(owners).tolist():
+                    is_own = owners == owner
+                    part = rows if is_own.all() else rows.take(np.flatnonzero(is_own))
+                    owned.setdefault(owner, []).append(part)
+    return owned
 
 
 def run_shuffle(plan: Plan, number: int) -> Iterator[pa.RecordBatch]:
@@ -150,19 +181,22 @@ def run_lambdas(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], atte
 
 def run_combine(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], attempt: int) -> Iterator[Message]:
     """Combine and write a range of output keys (packets of published rows), and pass messages on."""
-    writer = SegmentWriter(plan.root, plan.spec.collection, f"{plan.attempt(attempt)}-{number}", is_valid=True)
     messages: list[str] = []
-    try:
-        with translated(plan.root), open_spill(plan) as spill:
-            schema = published_schema(plan.spec.collection)
-            published = unpack_rows(packets, PublishedRows, messages.append, schema)
-            parts = gather_ticks(published, plan.spec.tick, plan.memory // 4)
-            for rows in combine_ticks(plan.spec, parts, spill):
-                writer.write(rows)
-            segments = writer.close()
-        written = Message(tuple(segments), documents_out=sum(segment.documents for segment in segments))
-    except Exception as error:  # whatever it is, it would come again
-        writer.abort()
-        written = failed(plan, error)
+    schema = published_schema(plan.spec.collection)
+    written = _combine(plan, str(number), unpack_rows(packets, PublishedRows, messages.append, schema), attempt)
     yield from map(Message.from_json, messages)
     yield written
+
+
+def _combine(plan: Plan, name: str, published: Iterator[tuple[int, PublishedRows]], attempt: int) -> Message:
+    """Combine published rows, which come with their first clocks and ordered by them, and write what they come to."""
+    writer = SegmentWriter(plan.root, plan.spec.collection, f"{plan.attempt(attempt)}-{name}", is_valid=True)
+    try:
+        with translated(plan.root), open_spill(plan) as spill:
+            for rows in combine_ticks(plan.spec, gather_ticks(published, plan.spec.tick, plan.memory // 4), spill):
+                writer.write(rows)
+            segments = writer.close()
+    except Exception as error:  # whatever it is, it would come again
+        writer.abort()
+        return failed(plan, error)
+    return Message(tuple(segments), documents_out=sum(segment.documents for segment in segments))
