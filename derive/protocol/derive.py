@@ -42,6 +42,8 @@ class ReadBatch:
             for each field in the order it gave, the values of the documents. In place of a value that a document lacks
             there is the schema's default, or None; for documents of other transforms there is anything or, if all are,
             nothing.
+        written: gives a part of the documents as the text of a JSON array, if they are at hand like that. A connector
+            that only sends them on need not have them parsed, which is done when the first of `documents` is asked for.
     """
 
     transforms: Sequence[int]
@@ -49,6 +51,7 @@ class ReadBatch:
     published: Sequence[int]
     documents: Sequence[Document]
     fields: Sequence[Sequence[Sequence[JSON]]] | None = None
+    written: Callable[[slice], bytes] | None = None
 
 
 class DeriveSession(Protocol):

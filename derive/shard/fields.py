@@ -32,6 +32,7 @@ from derive.storage.segments.columns import (
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.rows import ReadRows
 from derive.storage.segments.selection import Selection
+from derive.storage.segments.texts import join_texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +139,10 @@ def source_batch(plan: Plan, reading: Reading, rows: ReadRows) -> SourceBatch:
     """Source rows, as lambdas are given them."""
     transforms = rows.transforms.tolist()
     if reading.transforms is None:
-        return SourceBatch(transforms, rows.adjusted, rows.keys, rows.documents(), unchecked=rows.unchecked)
+        unparsed = UnparsedDocuments(rows)
+        return SourceBatch(
+            transforms, rows.adjusted, rows.keys, unparsed, unchecked=rows.unchecked, written=unparsed.written
+        )
     values = FieldValues(reading, rows)
     fields = [
         [values.of(index, place, default) for place, default in places.fields]
@@ -181,6 +185,37 @@ class FieldValues:
             codes = np.where(self._transforms == transform, codes, 0).astype(np.uint8)
         get = compile_values(self._reading.column(transform, place).pointer)
         return decode(self._fields.field(place), codes, default, lambda rows: get(self._rows.take(rows).documents()))
+
+
+class UnparsedDocuments(Sequence[Document]):
+    """Documents of rows, all of which are parsed when the first is asked for.
+
+    Args:
+        rows: with their documents.
+    """
+
+    def __init__(self, rows: ReadRows) -> None:
+        self._rows = rows
+        self._parsed: list[Document] | None = None
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Document: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Document]: ...
+
+    def __getitem__(self, index: int | slice) -> Document | list[Document]:
+        if self._parsed is None:
+            self._parsed = self._rows.documents()
+        return self._parsed[index]
+
+    def written(self, part: slice) -> bytes:
+        """A JSON array of some of them, as they are stored."""
+        begin, end, _ = part.indices(len(self))
+        return join_texts(self._rows.texts.slice(begin, end - begin))
 
 
 class StoredDocuments(Sequence[Document]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
@@ -40,6 +40,7 @@ class SourceBatch:
         documents: parsed; with `fields`, each only when it is asked for.
         fields: as `ReadBatch` has them.
         unchecked: which documents have yet to be validated; None for all.
+        written: as `ReadBatch` has it.
     """
 
     transforms: list[int]
@@ -48,6 +49,7 @@ class SourceBatch:
     documents: Sequence[Document]
     fields: Sequence[Sequence[Sequence[JSON]]] | None = None
     unchecked: np.ndarray | None = None
+    written: Callable[[slice], bytes] | None = None
 
 
 class Invoker:
@@ -102,7 +104,9 @@ class Invoker:
         """
         self._check_sources(source)
         read = (source.adjusted - self._offsets.take(source.transforms)).tolist()
-        batch = ReadBatch(source.transforms, source.adjusted.tolist(), read, source.documents, source.fields)
+        batch = ReadBatch(
+            source.transforms, source.adjusted.tolist(), read, source.documents, source.fields, source.written
+        )
         parts = None
         if as_columns and self._columns is not None and len(batch.documents) >= self._many:
             parts = self._columns.invoke_columns(batch)

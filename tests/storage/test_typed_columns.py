@@ -128,7 +128,7 @@ def test_reading_by_columns_equals_reading_by_document(
     written: CollectionSpec, read: CollectionSpec, documents: list[Document], row_group: int, default: JSON
 ) -> None:
     columns = typed_columns(read)
-    selection = Selection(tuple(column.kind for column in columns), {0: columns})
+    selection = Selection(tuple(column.kind for column in columns), {0: columns}, has_documents=False)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         segments = write(root, written, "one", documents, row_group)
@@ -243,7 +243,7 @@ def test_only_documents_that_a_column_tells_to_look_into_are_read(tmp_path: Path
     spec = collection([projection("id", "/id", TYPES["integer"]), projection("amount", "/amount", TYPES["number"])])
     documents: list[Document] = [{"id": 1, "amount": 2**60}, {"id": 2**60, "amount": 3}, {"id": 2**70, "amount": 7.5}]
     segments = write(tmp_path, spec, "one", documents, 10)
-    selection = Selection(("integer",), {0: [TypedColumn("id", "/id", "integer")]})
+    selection = Selection(("integer",), {0: [TypedColumn("id", "/id", "integer")]}, has_documents=False)
 
     (rows,) = read_sorted(tmp_path, [SourceRead(0, 0, 0, 10, tuple(segments))], selection=selection)
 

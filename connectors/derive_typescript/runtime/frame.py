@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
+
 from connectors.derive_typescript.runtime.process import DenoProcess
 from derive.document.exact import dump_exact
 from derive.protocol.derive import ReadBatch
@@ -39,7 +41,8 @@ def send_batch(process: DenoProcess, batch: ReadBatch, ends: list[int]) -> None:
 def frame_of(batch: ReadBatch, part: slice) -> dict[str, Any]:
     """What is sent for a part of a batch; no `published` if it is as `clocks`, without delays."""
     clocks, published = batch.clocks[part], batch.published[part]
-    frame: dict[str, Any] = {"transforms": batch.transforms[part], "clocks": clocks, "documents": batch.documents[part]}
+    documents = orjson.Fragment(batch.written(part)) if batch.written else batch.documents[part]
+    frame: dict[str, Any] = {"transforms": batch.transforms[part], "clocks": clocks, "documents": documents}
     if part.stop >= len(batch.documents):
         frame["last"] = True
     return frame if published == clocks else {**frame, "published": published}

@@ -99,6 +99,7 @@ class SelectedColumns:
         self._file = file
         self._selection = selection
         self._columns = selection.columns[index] if selection.columns is not None else ()
+        self._schema = file.schema_arrow  # which is made anew each time that it is asked for
         self._codes = list(orjson.loads((file.metadata.metadata or {}).get(POINTERS, b"{}")).items())
         self._names = [column.name for column in self._columns if column is not None]
         self._has_columns = all(column is None or self._has(column) for column in self._columns)
@@ -106,8 +107,7 @@ class SelectedColumns:
         self._is_unchecked = schemas is not None and validated_against(file) != schemas[index]
 
     def _has(self, column: TypedColumn) -> bool:
-        schema = self._file.schema_arrow
-        return (column.name, column.pointer) in self._codes and schema.field(column.name).type == column.type
+        return (column.name, column.pointer) in self._codes and self._schema.field(column.name).type == column.type
 
     def read(self, number: int, clock_begin: int, clock_end: int) -> pa.Table:
         """The rows of a row group with clocks of a range: columns `ReadRows.STORED`, and what else was asked for."""
@@ -148,7 +148,7 @@ class SelectedColumns:
     def _is_exact(self, number: int) -> bool:
         """Whether all typed columns of a row group hold their values exactly, as far as its statistics tell."""
         group = self._file.metadata.row_group(number)
-        statistics = group.column(self._file.schema_arrow.get_field_index(EXACT)).statistics
+        statistics = group.column(self._schema.get_field_index(EXACT)).statistics
         return statistics is not None and statistics.has_null_count and statistics.null_count == group.num_rows
 
     def _held(self, stored: pa.Table) -> _Columns:

@@ -27,9 +27,14 @@ MOST_BYTES = (1 << 31) - 1
 
 def parse_texts(column: pa.StringArray) -> list[Document]:
     """The documents of a column of JSON texts."""
-    joined = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(column)], pa.int32()), column), ",")
-    documents: list[Document] = parse_exact(b"[%b]" % joined[0].as_buffer().to_pybytes())
+    documents: list[Document] = parse_exact(join_texts(column))
     return documents
+
+
+def join_texts(column: pa.StringArray) -> bytes:
+    """A JSON array of a column of JSON texts."""
+    joined = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(column)], pa.int32()), column), ",")
+    return b"[%b]" % joined[0].as_buffer().to_pybytes()
 
 
 def write_texts(documents: Sequence[JSON], most_bytes: int = MOST_BYTES, *, levels: int = 0) -> pa.StringArray:
