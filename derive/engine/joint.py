@@ -9,8 +9,9 @@ which fails is the one that stops, and the others go as far as they can.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from derive.engine.derivation import Derivation
 from derive.engine.executor import Executor
@@ -73,7 +74,7 @@ class Joint:
         looks: Mapping[str, Inputs],
         steps: Mapping[str, Step | None],
         now: int,
-        progress: Progress,
+        working: Callable[[str, int], None],
     ) -> dict[str, Committed]:
         """Run one joint transaction, as far as frontiers and limits allow.
 
@@ -82,8 +83,8 @@ class Joint:
             looks: what each has seen.
             steps: what each would do next by itself.
             now: up to which the sources are sealed.
-            progress: told how many documents have been processed, with 0 to begin with; not called if there is no
-                transaction.
+            working: told of each task that it is at work, by its name and 0, and then how many documents the first one
+                has processed; not called if there is no transaction.
 
         Returns:
             What was done, by task; empty if each task is to take its step by itself.
@@ -103,7 +104,9 @@ class Joint:
         if not self._is_worthwhile(members):
             return {}
         begun = time.monotonic()
-        return self._try(members, now, progress, begun)
+        for member in members:
+            working(member.task.spec.name, 0)
+        return self._try(members, now, partial(working, members[0].task.spec.name), begun)
 
     def _is_worthwhile(self, members: Sequence[Member]) -> bool:
         """Whether there is more to do than to let time pass, and nothing that is better shared between shards."""
@@ -166,7 +169,6 @@ class Joint:
 
     def _execute(self, plan: Plan, progress: Progress) -> list[Message]:
         """Carry it out; whatever goes wrong is a message, and what a run ends by is raised."""
-        progress(0)
         try:
             return self._executor.execute(plan, progress)
         except (FencedError, EngineLostError):

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 
 from derive.engine.inputs import Inputs
 from derive.engine.joint import Joint
@@ -213,8 +212,7 @@ class Run:
         done: dict[str, Committed] = {}
         with self._stopping(tasks[0]):
             by_name = {task.spec.name: task for task in tasks}
-            progress = partial(self._observer.working, tasks[0].spec.name)
-            done = joint.advance(by_name, looks, steps, now, progress)
+            done = joint.advance(by_name, looks, steps, now, self._observer.working)
         for name, committed in done.items():
             self._retries.succeed(name)
             self._observer.committed(name, committed)

@@ -28,15 +28,16 @@ def listening(plan: Plan, listener: Callable[[int], None]) -> Iterator[None]:
 
     Args:
         plan: the transaction.
-        listener: told after some documents how many they were; what it raises ends the part that is at work.
+        listener: told after some documents how many they were, and 0 after those of other derivations of a cycle; what
+            it raises ends the part that is at work.
     """
-    tokens = [part.token for part in plan.parts]
-    _listeners.update(dict.fromkeys(tokens, listener))
+    for part in plan.parts:
+        _listeners[part.token] = listener if part is plan else lambda _: listener(0)
     try:
         yield
     finally:
-        for token in tokens:
-            del _listeners[token]
+        for part in plan.parts:
+            del _listeners[part.token]
 
 
 class Counter:

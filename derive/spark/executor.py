@@ -7,7 +7,6 @@ sorted again (law L4).
 
 from __future__ import annotations
 
-import itertools
 import re
 import shutil
 import threading
@@ -226,26 +225,24 @@ class _Watch:
     """Adds up, while a job runs, what its workers say they have processed."""
 
     def __init__(self, plan: Plan, progress: Progress) -> None:
-        self._folders = [progress_folder(part.root, part.spec.name) / part.token for part in plan.parts]
+        self._folder = progress_folder(plan.root, plan.spec.name) / plan.token
         self._progress = progress
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._poll, daemon=True)
 
     def __enter__(self) -> None:
-        for folder in self._folders:
-            folder.mkdir(parents=True, exist_ok=True)
+        self._folder.mkdir(parents=True, exist_ok=True)
         self._thread.start()
 
     def __exit__(self, *_: object) -> None:
         self._done.set()
         self._thread.join()
-        for folder in self._folders:
-            shutil.rmtree(folder, ignore_errors=True)  # a newer run may have done so already
+        shutil.rmtree(self._folder, ignore_errors=True)  # a newer run may have done so already
 
     def _poll(self) -> None:
         while not self._done.wait(_POLL_SECONDS):
             total = 0
-            for file in itertools.chain.from_iterable(folder.glob("*") for folder in self._folders):
+            for file in self._folder.glob("*"):
                 with suppress(FileNotFoundError):
                     total += int.from_bytes(file.read_bytes()[:8], "little")
             self._progress(total)

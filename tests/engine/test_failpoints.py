@@ -51,6 +51,25 @@ collections:
       using: {sqlite: {migrations: ["CREATE TABLE last (n INTEGER PRIMARY KEY);"]}}
       transforms:
         - {name: keep, source: x/counts, shuffle: {key: [/n]}, lambda: "INSERT INTO last VALUES ($n) ON CONFLICT DO NOTHING RETURNING n, $sum;"}
+  x/ping:
+    schema: {type: object, required: [k, v], properties: {k: {type: string}, v: {type: integer}, n: {type: integer}}}
+    key: [/k]
+    derive:
+      using: {sqlite: {migrations: ["CREATE TABLE seen (k TEXT PRIMARY KEY, n INTEGER NOT NULL);"]}}
+      transforms:
+        - name: begin
+          source: x/source
+          shuffle: {key: [/k]}
+          lambda: INSERT INTO seen VALUES ($k, 1) ON CONFLICT DO UPDATE SET n = n + 1 RETURNING k, $v AS v, n;
+        - {name: again, source: x/pong, shuffle: {key: [/k]}, lambda: "SELECT $k, $v - 1 AS v, n FROM seen WHERE k = $k AND $v > 0;"}
+  x/pong:
+    schema: {type: object, required: [k, v], properties: {k: {type: string}, v: {type: integer}}}
+    key: [/k]
+    derive:
+      using: {sqlite: {}}
+      transforms:
+        - {name: back, source: x/ping, shuffle: any, priority: 1, lambda: "SELECT $k, $v;"}
+        - {name: late, source: x/source, shuffle: any, readDelay: 3s, lambda: "SELECT $k || $k AS k, 0 AS v;"}
 """
 
 
@@ -89,7 +108,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
 def expected(home: Home) -> dict[str, str]:
     assert home.go(home.folder / "undisturbed") == 0
     found = digest(home.folder / "undisturbed")
-    assert len(set(found.values())) == 2
+    assert len(set(found.values())) == 4
     return found
 
 

@@ -19,7 +19,8 @@ from derive.document.clock import format_rfc3339, parse_rfc3339
 from derive.engine.executor import InProcessExecutor
 from derive.engine.opening import open_run
 from derive.engine.run import Run
-from derive.errors import LostError
+from derive.engine.transaction import Committed
+from derive.errors import FlowError, LostError
 from derive.shard.message import Message
 from derive.shard.plan import Plan
 from derive.shard.progress import Progress
@@ -223,3 +224,34 @@ def test_where_joint_transactions_are_lost_tasks_go_on_by_themselves_more_and_mo
     assert world.digest() == undisturbed.digest()
     lost = [place for place, shape in enumerate(executor.shapes) if shape == "cycle"]
     assert lost == [0, 3, 7, 13, 23]
+
+
+@dataclass
+class Told:
+    """What an observer is told."""
+
+    notes: list[tuple[Any, ...]] = field(default_factory=list)
+
+    def working(self, task: str, documents: int) -> None:
+        self.notes.append(("working", task, documents))
+
+    def committed(self, task: str, done: Committed) -> None:
+        self.notes.append(("committed", task, done.documents_in, done.documents_out))
+
+    def failed(self, task: str, error: FlowError) -> None:
+        self.notes.append(("failed", task))
+
+
+def test_people_are_told_of_each_task(tmp_path: Path) -> None:
+    world = world_of(tmp_path, "data", PING_PONG)
+    hourly(world, 1, 0)
+    told = Told()
+    run = open_run(world.catalog, world.store, InProcessExecutor(), observer=told)
+    run.step()
+    run.close()
+
+    begun = [("working", "j/ping", 0), ("working", "j/pong", 0)]
+    assert told.notes[:2] == begun
+    assert ("committed", "j/ping", 5, 3) in told.notes
+    assert ("committed", "j/pong", 3, 3) in told.notes
+    assert {name for kind, name, count in (note for note in told.notes if note[0] == "working") if count} == {"j/ping"}
