@@ -221,6 +221,8 @@ class UnparsedDocuments(Sequence[Document]):
 class StoredDocuments(Sequence[Document]):
     """Documents of rows that were read without them: each is found again when it is asked for.
 
+    Where all of them were read after all, because all are yet to be validated, they are parsed together.
+
     Args:
         plan: the transaction that reads them.
         rows: what was read of them.
@@ -229,6 +231,7 @@ class StoredDocuments(Sequence[Document]):
     def __init__(self, plan: Plan, rows: ReadRows) -> None:
         self._plan = plan
         self._rows = rows
+        self._parsed: list[Document] | None = None
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -240,6 +243,10 @@ class StoredDocuments(Sequence[Document]):
     def __getitem__(self, index: slice) -> list[Document]: ...
 
     def __getitem__(self, index: int | slice) -> Document | list[Document]:
+        if self._parsed is None and not self._rows.texts.null_count:
+            self._parsed = self._rows.documents()
+        if self._parsed is not None:
+            return self._parsed[index]
         if isinstance(index, slice):
             return [self[row] for row in range(len(self))[index]]
         row = self._rows.slice(range(len(self))[index], 1)
