@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from operator import itemgetter, length_hint
+from operator import itemgetter, length_hint, ne
 from typing import Any
 
 import apsw
@@ -65,6 +65,8 @@ class SqliteSession:
                 raise first_issue(program[0])
             self._programs.append(program)
         self._layout = _layout_of(self._programs)
+        can_alternate = all(program.together and program.steps for program in self._programs)
+        self._may_alternate = len(self._programs) > 1 and can_alternate and self._chance is None
         self._cursor = database.cursor()
 
     @property
@@ -73,7 +75,10 @@ class SqliteSession:
         return False
 
     def invoke(self, batch: ReadBatch) -> Iterator[tuple[int, Document]]:
-        """Run the lambdas over a batch, run by run of one transform."""
+        """Run the lambdas over a batch, run by run of one transform, or one document at a time if runs are short."""
+        if self._alternates(batch):
+            yield from self._run_alternating(batch)
+            return
         for program, begin, end in self._runs(batch.transforms):
             if program.together:
                 yield from self._run_together(program, batch, begin, end)
@@ -96,9 +101,54 @@ class SqliteSession:
             yield self._programs[which], begin, end
             begin = end
 
+    def _alternates(self, batch: ReadBatch) -> bool:
+        """Whether most documents are of another transform than the one before, and can be run one at a time."""
+        transforms = batch.transforms
+        if not self._may_alternate or len(transforms) < 2:
+            return False
+        changes: int = sum(map(ne, transforms, itertools.islice(transforms, 1, None)))
+        return 2 * changes > len(transforms)
+
+    def _run_alternating(self, batch: ReadBatch) -> Iterator[tuple[int, Document]]:
+        last = len(batch.transforms) - 1
+        for row, count in self._alternating(batch):
+            program = self._programs[batch.transforms[last - count]]
+            assert program.make is not None
+            try:
+                document = program.make(row)
+            except LambdaError as exc:
+                raise self._explained(program, batch, last - count, exc) from exc
+            yield last - count, document
+
+    def _alternating(self, batch: ReadBatch) -> Iterator[tuple[Row, int]]:
+        """Rows, and how many documents were left when each was returned."""
+        transforms = batch.transforms
+        indexes: list[list[int]] = [[] for _ in self._programs]
+        for index, which in enumerate(transforms):
+            indexes[which].append(index)
+        blocks = [
+            (program.sql, self._feed_some(program, batch, indexes[which]))
+            for which, program in enumerate(self._programs)
+        ]
+        left, count, execute = iter(range(len(transforms))), len(transforms), self._cursor.execute
+        self._watch.begin(self._cursor, left)
+        for index in left:
+            count -= 1
+            sql, feed = blocks[transforms[index]]
+            try:
+                for row in execute(sql, next(feed)):
+                    yield row, count
+            except ENVIRONMENT:
+                raise
+            except FAILURES as exc:
+                raise self._explained(self._programs[transforms[index]], batch, index, exc) from exc
+
     def _run_by_column(self, batch: ReadBatch) -> Iterator[PublishedColumns]:
         assert self._layout is not None
         gathered = _Gathered(len(self._layout.names))
+        if self._alternates(batch):
+            yield from self._run_alternating_by_column(gathered, batch)
+            return
         for program, begin, end in self._runs(batch.transforms):
             last, (feed, left) = end - 1, self._feed(program, batch, begin, end)
             try:
@@ -111,6 +161,18 @@ class SqliteSession:
                 if gathered.causes:
                     self._made(gathered, batch)  # one that cannot be a document came before, and is told of
                 raise self._explained(program, batch, last - length_hint(left), exc) from exc
+        if gathered.causes:
+            yield self._made(gathered, batch)
+
+    def _run_alternating_by_column(self, gathered: _Gathered, batch: ReadBatch) -> Iterator[PublishedColumns]:
+        rows = self._alternating(batch)
+        try:
+            while gathered.is_filled(rows, len(batch.transforms) - 1):
+                yield self._made(gathered, batch)
+        except LambdaError:
+            if gathered.causes:
+                self._made(gathered, batch)
+            raise
         if gathered.causes:
             yield self._made(gathered, batch)
 
@@ -171,6 +233,16 @@ class SqliteSession:
         if self._chance is not None:
             return self._feed_in_time(self._chance, program, left, batch, begin), left
         return program.binding.feed(left, batch.published[begin:end]), left
+
+    def _feed_some(self, program: Program, batch: ReadBatch, indexes: Sequence[int]) -> Iterator[tuple[Any, ...]]:
+        """The values of parameters of some documents, which are all of one transform."""
+        published = [batch.published[index] for index in indexes]
+        if batch.fields is None:
+            return program.binding.feed(iter([batch.documents[index] for index in indexes]), published)
+        if not indexes:
+            return iter(())
+        fields = [[values[index] for index in indexes] for values in batch.fields[program.transform.index]]
+        return program.columns.feed(fields, published)[0]
 
     @staticmethod
     def _feed_in_time(
