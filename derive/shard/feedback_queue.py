@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from typing import TypeAlias
 
 import orjson
@@ -14,6 +15,7 @@ from derive.storage.segments.rows import ReadRows
 from derive.storage.segments.sorter import Sorter
 from derive.storage.segments.spill import Spill
 from derive.storage.segments.texts import write_texts
+from derive.time.frontier import BEGINNING
 from derive.time.positions import offset_of
 
 SourceRow: TypeAlias = tuple[int, int, int, bytes, Document]
@@ -21,6 +23,8 @@ SourceRow: TypeAlias = tuple[int, int, int, bytes, Document]
 
 Combined: TypeAlias = tuple[Sequence[int], Sequence[int], Sequence[bytes], Sequence[Document], Sequence[str]]
 """Documents that were published and combined: their clocks, seqs, keys, documents and labels."""
+
+_ADJUSTED = itemgetter(0)
 
 _PIECE = 1_000
 """How many documents go on disk at once."""
@@ -55,28 +59,35 @@ class FeedbackQueue:
 
     def put_all(self, source: str, combined: Combined, weight: int) -> None:
         """Take documents that were published to a collection, which take about `weight` bytes."""
-        for clock, seq, key, document, label in zip(*combined, strict=True):
-            for spec in self._readers(source, label):
-                self._put(spec, clock, seq, key, document)
+        *columns, labels = combined
+        readers = {label: self._readers(source, label) for label in set(labels)}
+        for spec in self._inputs:
+            reading = {label for label, specs in readers.items() if spec in specs}
+            if not reading:
+                continue
+            offset = self._offsets[spec.index]
+            begin = BEGINNING if spec.not_before is None else spec.not_before
+            end = self._end - offset if spec.not_after is None else min(spec.not_after, self._end - offset)
+            rows = [
+                (clock + offset, spec.index, seq, key, document)
+                for clock, seq, key, document, label in zip(*columns, labels, strict=True)
+                if label in reading and begin <= clock < end
+            ]
+            self._put(rows)
         self._weight += weight
         if self._weight > self._spill.memory // 2:
             self._put_on_disk()
 
-    def _put(self, spec: InputSpec, clock: int, seq: int, key: bytes, document: Document) -> None:
-        if spec.not_before is not None and clock < spec.not_before:
-            return
-        if spec.not_after is not None and clock >= spec.not_after:
-            return
-        adjusted = clock + self._offsets[spec.index]
-        if adjusted >= self._end:
-            return
-        tick = adjusted // self._tick
-        if tick not in self._due:
-            self._due[tick] = []
-            heapq.heappush(self._ticks, tick)
-        self._first[tick] = min(adjusted, self._first.get(tick, adjusted))
-        self._due[tick].append((adjusted, spec.index, seq, key, document))
-        self._count += 1
+    def _put(self, rows: list[SourceRow]) -> None:
+        """Take rows; most often all are due in one tick."""
+        self._count += len(rows)
+        for tick, due in itertools.groupby(sorted(rows, key=_ADJUSTED), key=lambda row: row[0] // self._tick):
+            if tick not in self._due:
+                self._due[tick] = []
+                heapq.heappush(self._ticks, tick)
+            added = list(due)
+            self._first[tick] = min(added[0][0], self._first.get(tick, added[0][0]))
+            self._due[tick] += added
 
     def _readers(self, source: str, label: str) -> list[InputSpec]:
         readers = self._selected.get((source, label))

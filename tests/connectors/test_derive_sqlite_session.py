@@ -316,3 +316,20 @@ def test_what_cannot_be_a_document_is_told_before_what_failed_later() -> None:
     sql = f"SELECT CASE $id WHEN 2 THEN {deep} WHEN 3 THEN json_extract('no', '$') END AS x"
     with pytest.raises(LambdaError, match='nested more than 250 levels deep; the document was {"id":2'):
         run(derivation(sql), TRANSFERS)
+
+
+def test_documents_of_alternating_transforms_are_run_in_their_order() -> None:
+    spec = derivation("SELECT $id, 'a' AS by", "SELECT $id, 'b' AS by WHERE $amount < 30")
+    assert run(spec, TRANSFERS * 2, [0, 1, 0, 1, 0, 1]) == [
+        (0, {"id": 1, "by": "a"}),
+        (1, {"id": 2, "by": "b"}),
+        (2, {"id": 3, "by": "a"}),
+        (3, {"id": 1, "by": "b"}),
+        (4, {"id": 2, "by": "a"}),
+    ]
+
+
+def test_a_failure_among_alternating_transforms_names_its_own() -> None:
+    spec = derivation("SELECT $id", "SELECT $id WHERE json_extract($sender, '$') = 1")
+    with pytest.raises(LambdaError, match="transform 'from1' failed: malformed JSON; the document was {\"id\":2"):
+        run(spec, TRANSFERS, [0, 1, 0])
