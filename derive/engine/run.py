@@ -28,7 +28,6 @@ from derive.errors import (
     SegmentMissingError,
 )
 from derive.protocol.specs import CatalogSpec
-from derive.storage.compaction import compact
 from derive.storage.roles import Operable
 from derive.storage.task_log import internal
 from derive.time.cycle import Step
@@ -345,6 +344,8 @@ class Run:
 
     def tidy(self) -> None:
         """Merge the small segments that many small transactions leave behind."""
+        from derive.storage.compaction import compact
+
         for spec in self._catalog.collections.values():
             # There is nothing to lose, and whoever needs what it failed at is told.
             with suppress(DiskFullError, BusyError, SegmentError):
