@@ -110,8 +110,8 @@ class News:
         self._at[cycle] = min(at, self._at.get(cycle, at))
         return first is None or at < first
 
-    def find(self) -> Collection[Cycle]:
-        """Cycles that may have something to do now."""
+    def find(self) -> Collection[Cycle] | None:
+        """Cycles that may have something to do now; None if there is no need to look."""
         _, elapsed = self._store.timeline.elapsed()
         call = self._store.changes.call()
         if self._call is None:
@@ -125,9 +125,9 @@ class News:
         with self._turn:
             waiting = dict(self._at)
         if not waiting:
-            return ()
+            return None
         present = self._store.timeline.present()
-        return [cycle for cycle, at in waiting.items() if at <= present]
+        return [cycle for cycle, at in waiting.items() if at <= present] or None
 
     def _survey(self) -> None:
         """Find out when each cycle is due, now that others have called."""

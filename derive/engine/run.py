@@ -92,12 +92,16 @@ class Run:
         self._news.look(self.cycles if cycles is None else cycles)
         return self._store.seal_now(self._sealable)
 
-    def find_news(self) -> list[Cycle]:
-        """The cycles that may have something to do since they looked last, and those whose documents they wait for."""
-        waking = set(self._news.find())
-        for cycle in self.cycles:
-            if any(self._is_to_be_retried(self.tasks[name]) for name in cycle):
-                waking.add(cycle)
+    def find_news(self) -> list[Cycle] | None:
+        """The cycles that may have something to do since they looked last, and those whose documents they wait for.
+
+        It is None if there is no need to look. Where a run has no cycles its sources are sealed all the same.
+        """
+        due = self._news.find()
+        retried = [cycle for cycle in self.cycles if any(self._is_to_be_retried(self.tasks[name]) for name in cycle)]
+        if due is None and not retried:
+            return None
+        waking = {*(due or ()), *retried}
         return [cycle for cycle in self.cycles if any(cycle in self._upstream[reader] for reader in waking)]
 
     def wait(self, seconds: float) -> None:

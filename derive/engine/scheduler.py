@@ -73,7 +73,9 @@ class Scheduler:
             if self._error:
                 raise self._error
             self._now = now
-            self._due.update(self._run.cycles.index(cycle) for cycle in (cycles or self._run.cycles))
+            self._due.update(
+                self._run.cycles.index(cycle) for cycle in (self._run.cycles if cycles is None else cycles)
+            )
             self._changed.notify_all()
 
     def watch(self) -> None:
@@ -83,7 +85,7 @@ class Scheduler:
             FencedError: another run has taken over.
         """
         cycles = self._run.find_news()
-        if cycles:
+        if cycles is not None:
             self.look(cycles)
         with self._changed:
             if self._error:

@@ -85,7 +85,7 @@ class Life:
 
     def turn(self) -> None:
         self.wall += POLL
-        if not self.watches or self.run.find_news():
+        if not self.watches or self.run.find_news() is not None:
             self.looks.append(self.wall - BASE)
             self.run.step()
         version = self.reader.execute("PRAGMA data_version").get
@@ -265,3 +265,14 @@ def test_a_scheduler_wakes_when_a_tick_ends(tmp_path: Path) -> None:
     run.close()
     for opened in (store, ingesting, world.store):
         opened.close()
+
+
+def test_a_run_without_derivations_lets_time_move_on(tmp_path: Path) -> None:
+    life = Life(tmp_path / "one", watches=True, tasks=[])
+    with Scheduler(life.run, threads=1) as scheduler:
+        scheduler.watch()
+        before = life.store.upper("n/left")
+        life.wall += IDLE
+        scheduler.watch()
+    assert (before, life.store.upper("n/left")) == (BASE, BASE + IDLE)
+    life.close()
