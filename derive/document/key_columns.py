@@ -19,6 +19,9 @@ from derive.document.pointer import JSON, MISSING, parse_pointer
 PackColumns: TypeAlias = Callable[[Columns], pa.BinaryArray]
 """From documents to their packed keys."""
 
+Values: TypeAlias = Sequence[JSON] | pa.Array
+"""Values of a component; all texts or all integers of 64 bits if they are an array, which has no nulls."""
+
 _TEXT, _END = pa.scalar(b"\x02"), pa.scalar(b"\0")
 _EMPTY = pa.scalar(b"")
 _TEXTS, _INTEGERS = frozenset({str}), frozenset({int})
@@ -43,16 +46,22 @@ def compile_key_columns(pointers: Sequence[str], defaults: Sequence[JSON]) -> Pa
     return pack_all
 
 
-def pack_components(components: Sequence[Sequence[JSON]], count: int) -> pa.BinaryArray:
+def pack_components(components: Sequence[Values], count: int) -> pa.BinaryArray:
     """Packed keys of so many documents, of the values of each component.
 
     Raises:
         DocumentError: an integer is too large for the encoding.
     """
-    return _packed([(values, frozenset(map(type, values))) for values in components], count)
+    return _packed([(values, _kinds_of(values)) for values in components], count)
 
 
-def _packed(components: Sequence[tuple[Sequence[JSON], Kinds]], count: int) -> pa.BinaryArray:
+def _kinds_of(values: Values) -> Kinds:
+    if isinstance(values, pa.Array):
+        return _TEXTS if pa.types.is_string(values.type) else _INTEGERS
+    return frozenset(map(type, values))
+
+
+def _packed(components: Sequence[tuple[Values, Kinds]], count: int) -> pa.BinaryArray:
     pieces = [piece for values, kinds in components for piece in _pieces(values, kinds)]
     if len(pieces) == 1:
         return pieces[0]
@@ -68,18 +77,19 @@ def _values(tokens: tuple[str, ...], default: JSON, columns: Columns) -> tuple[S
     return values, frozenset(map(type, values))
 
 
-def _pieces(values: Sequence[JSON], kinds: Kinds) -> list[pa.Array | pa.Scalar]:
+def _pieces(values: Values, kinds: Kinds) -> list[pa.Array | pa.Scalar]:
     """What, joined, are the packed values."""
     if kinds == _TEXTS:
-        texts = pa.array(values, pa.string())
+        texts = values if isinstance(values, pa.Array) else pa.array(values, pa.string())
         if isinstance(texts, pa.StringArray) and np.frombuffer(texts.buffers()[2] or b"", np.uint8).all():
             return [_TEXT, texts.cast(pa.binary()), _END]
     elif kinds == _INTEGERS and (packed := _pack_integers(values)) is not None:
         return [packed]
-    return [pa.array(pack_column(values), pa.binary())]
+    listed: list[JSON] = values.to_pylist() if isinstance(values, pa.Array) else list(values)
+    return [pa.array(pack_column(listed), pa.binary())]
 
 
-def _pack_integers(values: Sequence[int]) -> pa.BinaryArray | None:
+def _pack_integers(values: Values) -> pa.BinaryArray | None:
     """Integers, packed; None if one is beyond 64 bits."""
     try:
         numbers = np.array(values, dtype=np.int64)

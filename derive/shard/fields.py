@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from typing import overload
 
 import numpy as np
+import pyarrow as pa
 
 from derive.document.exact import parse_exact
+from derive.document.key_columns import Values
 from derive.errors import InternalError
 from derive.protocol.derive import ReadsFields
 from derive.protocol.installed import find_runtime
@@ -185,6 +187,15 @@ class FieldValues:
             codes = np.where(self._transforms == transform, codes, 0).astype(np.uint8)
         get = compile_values(self._reading.column(transform, place).pointer)
         return decode(self._fields.field(place), codes, default, lambda rows: get(self._rows.take(rows).documents()))
+
+    def packable(self, transform: int, place: int, default: JSON) -> Values:
+        """The same, of rows of one transform, to pack keys of: as an array where all are texts, or all integers."""
+        array = self._fields.field(place)
+        is_exact = self._codes is None or not self._codes[:, place].any()
+        is_packed = pa.types.is_string(array.type) or pa.types.is_int64(array.type)
+        if is_exact and is_packed and not array.null_count:
+            return array
+        return self.of(transform, place, default)
 
 
 class UnparsedDocuments(Sequence[Document]):

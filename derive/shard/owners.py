@@ -82,7 +82,7 @@ def _compile_columns(plan: Plan, reading: Reading, transform: TransformSpec, pla
     def located(rows: ReadRows) -> Sequence[bytes]:
         values = FieldValues(reading, rows)
         components = zip(places, defaults, strict=True)
-        columns = [values.of(transform.index, place, default) for place, default in components]
+        columns = [values.packable(transform.index, place, default) for place, default in components]
         try:
             return cast("list[bytes]", pack_components(columns, len(rows)).to_pylist())
         except DocumentError:

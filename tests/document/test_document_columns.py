@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 from column_values import columns
 from hypothesis import given
 from hypothesis import strategies as st
 
 from derive.document.columns import Columns, are_finite
-from derive.document.key import compile_keys
-from derive.document.key_columns import compile_key_columns
+from derive.document.key import compile_keys, pack
+from derive.document.key_columns import compile_key_columns, pack_components
 from derive.errors import DocumentError
 
 
@@ -73,6 +74,21 @@ def test_keys_of_columns_are_those_of_documents(some: Columns, pointers: list[st
 )
 def test_packed_columns(values: list[object], packed: list[bytes]) -> None:
     assert compile_key_columns(["/a"], [None])(Columns.of(("a",), [values])).to_pylist() == packed
+
+
+TEXTS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=4), min_size=6, max_size=6)
+INTEGERS = st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-300, 300), min_size=6, max_size=6)
+
+
+@given(st.lists(TEXTS | INTEGERS, max_size=3), st.integers(0, 5))
+def test_keys_of_arrays_are_those_of_lists(components: list[list[str] | list[int]], begin: int) -> None:
+    arrays = [pa.array(values).slice(begin) for values in components]
+    lists = [values[begin:] for values in components]
+
+    assert pack_components(arrays, 6 - begin).to_pylist() == pack_components(lists, 6 - begin).to_pylist()
+    assert pack_components(lists, 6 - begin).to_pylist() == [
+        pack([values[row] for values in lists]) for row in range(6 - begin)
+    ]
 
 
 def test_an_integer_too_wide_for_a_key() -> None:
