@@ -12,6 +12,9 @@ from derive.spark.java import archive_folder
 UNPREPARED, PREPARED = 10.5, 6.0
 """Seconds until Spark's workers are ready, on two cores, without and with an archive, where nobody has measured it."""
 
+_MOST = 1.5
+"""How many times as long a start is thought to take at most: one on a machine that was busy says nothing of the next."""
+
 
 def start_seconds(master: str | None, folder: Path | None = None) -> float:
     """Seconds that Spark will take to start.
@@ -21,19 +24,20 @@ def start_seconds(master: str | None, folder: Path | None = None) -> float:
         folder: where it is remembered; None for beside the archive.
     """
     folder = folder or archive_folder()
+    usual = PREPARED if any(folder.glob("*.jsa")) else UNPREPARED
     with suppress(OSError, ValueError, KeyError, TypeError):
-        return float(orjson.loads(_file(folder).read_bytes())[master or ""])
-    return PREPARED if any(folder.glob("*.jsa")) else UNPREPARED
+        return min(float(orjson.loads(_file(folder).read_bytes())[master or ""]), _MOST * usual)
+    return usual
 
 
 def remember_start(master: str | None, seconds: float, folder: Path | None = None) -> None:
-    """Remember how long a start has taken, if that can be written; one that was slow counts for a quarter."""
+    """Remember how long a start has taken, if that can be written; one that was slow counts for half."""
     folder = folder or archive_folder()
     known: dict[str, float] = {}
     with suppress(OSError, ValueError):
         known = orjson.loads(_file(folder).read_bytes())
     before = start_seconds(master, folder)
-    known[master or ""] = round(min(seconds, (seconds + 3 * before) / 4), 2)
+    known[master or ""] = round(min(seconds, (seconds + before) / 2), 2)
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
         _file(folder).write_bytes(orjson.dumps(known))
