@@ -13,7 +13,7 @@ UNPREPARED, PREPARED = 10.5, 6.0
 """Seconds until Spark's workers are ready, on two cores, without and with an archive, where nobody has measured it."""
 
 _MOST = 1.5
-"""How many times as long a start is thought to take at most: one on a machine that was busy says nothing of the next."""
+"""How many times as long a start is thought to take at most: one on a busy machine says nothing of the next."""
 
 
 def start_seconds(master: str | None, folder: Path | None = None) -> float:
