@@ -6,7 +6,7 @@ when an error is told, it is found again in its segment.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import overload
 
@@ -222,6 +222,9 @@ class UnparsedDocuments(Sequence[Document]):
         if self._parsed is None:
             self._parsed = self._rows.documents()
         return self._parsed[index]
+
+    def __iter__(self) -> Iterator[Document]:
+        return iter(self[:])  # without a call for each
 
     def written(self, part: slice) -> bytes:
         """A JSON array of some of them, as they are stored."""
