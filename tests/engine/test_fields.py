@@ -131,6 +131,7 @@ def test_lambdas_publish_the_same_of_fields_and_of_documents(
                 compact(world.store, world.catalog.collections["f/one"])
             world.step(shards=shards)
             published.append(world.rows("f/out"))
+            world.store.close()
 
     assert published[0] == published[1]
     assert len(published[0]) == len(ones) + len(others)
