@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,30 +16,35 @@ from derive.sql.shuffle import check_shuffles
 
 def check(spec: CatalogSpec) -> list[Issue]:
     """Everything wrong with the lambdas, migrations and modules of a catalog; disabled derivations are left alone."""
-    return [issue for issue in _check_code(spec) if not issue.is_note]
+    return [issue for issue in _check_code(spec.derivations.values()) if not issue.is_note]
 
 
-def require_sound(spec: CatalogSpec) -> None:
+def require_sound(spec: CatalogSpec, tasks: Collection[str] | None = None) -> None:
     """Make sure that the code of a catalog is right before it runs.
+
+    Args:
+        spec: the catalog.
+        tasks: names of the derivations that run; None for all.
 
     Raises:
         CatalogError: with everything that is wrong.
     """
-    issues = check(spec)
+    running = [derivation for name, derivation in spec.derivations.items() if tasks is None or name in tasks]
+    issues = [issue for issue in _check_code(running) if not issue.is_note]
     if issues:
         raise CatalogError(issues)
 
 
-def _check_code(spec: CatalogSpec) -> list[Issue]:
-    """The issues of a catalog's code, notes included."""
+def _check_code(derivations: Iterable[DerivationSpec]) -> list[Issue]:
+    """The issues of the code of derivations, notes included."""
     by_connector: dict[str, list[DerivationSpec]] = {}
     issues: list[Issue] = []
-    for derivation in spec.derivations.values():
+    for derivation in derivations:
         if not derivation.disabled:
             by_connector.setdefault(derivation.connector, []).append(derivation)
             issues += check_shuffles(derivation)
-    for name, derivations in by_connector.items():
-        issues += find_authoring(name).check(derivations)
+    for name, of_connector in by_connector.items():
+        issues += find_authoring(name).check(of_connector)
     return issues
 
 
@@ -54,7 +60,7 @@ def check_catalog(source: str | Path) -> Build:
     gc.disable()  # what is built stays: looking for garbage in it takes a sixth of the time, and finds none
     try:
         built = build(source)
-        issues = _check_code(built.spec)
+        issues = _check_code(built.spec.derivations.values())
         return replace(
             built,
             issues=(*built.issues, *(issue for issue in issues if not issue.is_note)),

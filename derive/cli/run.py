@@ -79,7 +79,7 @@ def command(
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a supervisor's Ctrl-C
     catalog = limited_catalog(source, lambda_limits)
-    require_sound(catalog)
+    require_sound(catalog, tasks or None)
     folder = data_folder(source, data)
     with Progress() as progress, ExitStack() as stack:
         observer = _Reporter(progress, goes_on=not until_idle)

@@ -94,7 +94,7 @@ def prepare_in_background(script: str = _PREPARE) -> int:
         script: what it runs; tests hand in others.
     """
     null = subprocess.DEVNULL
-    command = [sys.executable, "-c", f"import os; os.nice(19)\n{script}"]
+    command = [sys.executable, "-c", f"import os; os.setpriority(os.PRIO_PROCESS, 0, 19)\n{script}"]
     return subprocess.Popen(command, stdin=null, stdout=null, stderr=null, start_new_session=True).pid
 
 

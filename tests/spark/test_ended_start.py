@@ -24,11 +24,14 @@ def start():
     except Exception as error:
         errors.append(type(error).__name__)
 
+def parent_of(process):
+    try:
+        return (process / "status").read_text().partition("PPid:")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):  # it has just ended
+        return None
+
 def children():
-    return [
-        process.name for process in Path("/proc").glob("[0-9]*")
-        if f"PPid:\\t{os.getpid()}\\n" in (process / "status").read_text()
-    ]
+    return [process.name for process in Path("/proc").glob("[0-9]*") if parent_of(process) == str(os.getpid())]
 
 thread = threading.Thread(target=start)
 thread.start()
