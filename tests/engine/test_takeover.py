@@ -292,7 +292,7 @@ def test_l2_a_driver_killed_in_the_middle_of_a_transaction_of_its_own(failpoint:
 
 SLOW = CATALOG.replace(
     "lambda: INSERT",
-    "lambda: INSERT INTO seen WITH RECURSIVE s(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM s WHERE i < 30000)"
+    "lambda: INSERT INTO seen WITH RECURSIVE s(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM s WHERE i < 6000)"
     " SELECT 'x', count(*) FROM s WHERE true ON CONFLICT DO NOTHING; INSERT",
 )
 
