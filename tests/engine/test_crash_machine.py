@@ -29,7 +29,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 
 from derive.catalog import load
 from derive.document.clock import format_rfc3339
-from derive.shard.state import shard_folder
+from derive.shard.state import FOLD_BYTES, shard_folder
 from derive.storage.contents import ReadOptions, read_rows
 
 BASE = 1_700_000_000_000_000
@@ -339,8 +339,10 @@ class CrashMachine(RuleBasedStateMachine):
                 if number in task.tokens:
                     # Attempts at one transaction stay together until the next one, as does the one before it if its
                     # log was too short to be folded.
-                    transactions = {entry.name.rpartition("-")[0] for entry in attempts}
-                    assert len(transactions - {task.tokens[number].rpartition("-")[0]}) <= 1
+                    transaction = task.tokens[number].rpartition("-")[0]
+                    others = [entry for entry in attempts if entry.name.rpartition("-")[0] != transaction]
+                    assert len(others) <= 1
+                    assert all((entry / "state.db-wal").stat().st_size < FOLD_BYTES for entry in others)
                     assert _token(folder, task.tokens[number]) == task.tokens[number]
         found = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
         assert {each for each in found - belong if not re.search(r"/ingest-[^/]*$", each)} == set()
