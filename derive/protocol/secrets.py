@@ -1,0 +1,135 @@
+"""Secrets: references to them in a configuration, what these stand for, and how to keep that out of messages.
+
+`${env:NAME}` is a variable of the environment, `${env:NAME:-text}` one that may be unset, and `${file:PATH}` what a
+file holds, without its last line's end. `$${` is `${` as a text. Anything else that has a dollar in it is itself.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+
+from derive.document.pointer import escape
+from derive.errors import TaskError
+from derive.position import Position
+from derive.protocol.collection import JSON
+from derive.protocol.resource import is_remote, reason_of, resolve, show
+
+HIDDEN = "***"
+"""What a secret shows as."""
+
+_REFERENCE = re.compile(r"\$\$\{|\$\{(env|file):([^{}]*)\}")
+_SECRET_NAME = re.compile(r"(?i)passw|passphrase|secret|token|credential|(api|private|access).?key|(^|_)auth")
+_USER_INFO = re.compile(r"://[^/@\s]*:([^/@\s]+)@")
+_PASSWORD_PARAMETER = re.compile(r"(?i)(?:^|[\s?&;])(?:password|pwd)\s*=\s*('[^']*'|[^\s&;']+)")
+_SHORTEST = 3
+"""A text of fewer characters keeps no secret, and hiding it would spoil every message."""
+
+
+def references(text: str) -> list[str]:
+    """The references in a text, as they are written."""
+    return [match[0] for match in _REFERENCE.finditer(text) if match[1]]
+
+
+def reveal(value: JSON, url: str, positions: Mapping[str, Position], position: Position) -> JSON:
+    """A value in which all references have been replaced by what they stand for.
+
+    Args:
+        value: strings anywhere in it may have references.
+        url: of the file where it is written, from where relative names of files begin.
+        positions: where its values are written, by JSON pointer.
+        position: where all of it is written.
+
+    Raises:
+        TaskError: a variable is not set, or a file cannot be read.
+    """
+
+    def replaced(value: JSON, pointer: str) -> JSON:
+        if isinstance(value, dict):
+            return {name: replaced(member, f"{pointer}/{escape(name)}") for name, member in value.items()}
+        if isinstance(value, list):
+            return [replaced(item, f"{pointer}/{index}") for index, item in enumerate(value)]
+        if isinstance(value, str) and "${" in value:
+            at = positions.get(pointer, position)
+            return _REFERENCE.sub(lambda match: _read(match, url, at), value)
+        return value
+
+    return replaced(value, "")
+
+
+def escaped(value: JSON) -> JSON:
+    """A value that `reveal` makes this one of: nothing that looks like a reference is one."""
+    if isinstance(value, dict):
+        return {name: escaped(member) for name, member in value.items()}
+    if isinstance(value, list):
+        return [escaped(item) for item in value]
+    return value.replace("${", "$${") if isinstance(value, str) else value
+
+
+def secret_texts(value: JSON, url: str) -> frozenset[str]:
+    """Texts in a value that are to be hidden: what references stand for, and what is a secret by its name or form."""
+    return frozenset(text for text in _secrets(value, url, named=False) if len(text) >= _SHORTEST)
+
+
+def hide(text: str, secrets: Collection[str]) -> str:
+    """A text in which nothing can be read of these secrets."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, HIDDEN)
+    return text
+
+
+def _secrets(value: JSON, url: str, *, named: bool) -> Iterator[str]:
+    if isinstance(value, dict):
+        for name, member in value.items():
+            yield from _secrets(member, url, named=named or bool(_SECRET_NAME.search(name)))
+    elif isinstance(value, list):
+        for item in value:
+            yield from _secrets(item, url, named=named)
+    elif isinstance(value, str):
+        yield from _secrets_of(value, url, named=named)
+
+
+def _secrets_of(text: str, url: str, *, named: bool) -> Iterator[str]:
+    revealed = text
+    for match in _REFERENCE.finditer(text):
+        try:
+            secret = _read(match, url, Position(""))
+        except TaskError:
+            continue
+        if match[1]:
+            yield from _forms(secret)
+        revealed = revealed.replace(match[0], secret)
+    if named:
+        yield from _forms(revealed)
+    for pattern in (_USER_INFO, _PASSWORD_PARAMETER):
+        yield from (match[1].strip("'") for match in pattern.finditer(revealed))
+
+
+def _forms(secret: str) -> Iterator[str]:
+    """A secret as it may come up in messages: all of it, and each of its lines."""
+    yield secret
+    yield from (line.strip() for line in secret.splitlines())
+
+
+def _read(match: re.Match[str], url: str, position: Position) -> str:
+    """What a reference stands for."""
+    kind, name = match[1], match[2]
+    if kind is None:
+        return "${"
+    if kind == "env":
+        variable, has_default, default = name.partition(":-")
+        text = os.environ.get(variable)
+        if text is None and not has_default:
+            hint = f"set it for whoever runs this, or write '${{env:{variable}:-…}}' with a default"
+            raise TaskError(f"the environment variable '{variable}' is not set", position=position, hint=hint)
+        return default if text is None else text
+    path = resolve(url, os.path.expanduser(name))
+    try:
+        if is_remote(path):
+            raise OSError("a secret is not fetched from an address")
+        return Path(path).read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r")
+    except (OSError, ValueError) as exc:
+        reason = reason_of(exc) if isinstance(exc, OSError) else "it is no UTF-8 text"
+        raise TaskError(f"cannot read the secret in {show(path)}: {reason}", position=position) from exc
