@@ -21,6 +21,10 @@ that is raised is a defect of this project.
     │   ├── BusyError           other processes kept the metadata database to themselves
     │   ├── HeldError           another process holds what is needed, and does not let it go
     │   └── DiskFullError       no space left
+    ├── EndpointError       a database or service that is materialized into refuses something
+    │   ├── EndpointGoneError   it cannot be reached, or has gone away
+    │   └── DeniedError         it does not let us in, or do what must be done
+    ├── ProtocolError       a client or a connector does not keep to the protocol
     └── TaskError           a task cannot run as configured
         ├── LostError           workers were lost, and could not be replaced
         │   └── OutdatedError       a newer attempt at the same work has begun
@@ -180,6 +184,24 @@ class DiskFullError(StorageError):
     """No space is left where the data folder lies."""
 
     heals = True
+
+
+class EndpointError(FlowError):
+    """A database or service that is materialized into refuses something."""
+
+
+class EndpointGoneError(EndpointError):
+    """A database or service that is materialized into cannot be reached, or has gone away."""
+
+    heals = True
+
+
+class DeniedError(EndpointError):
+    """A database or service that is materialized into does not let us in, or do what must be done."""
+
+
+class ProtocolError(FlowError):
+    """A client or a connector does not keep to the protocol; another implementation's defect, or ours."""
 
 
 class TaskError(FlowError):

@@ -1,0 +1,23 @@
+"""What every materialize connector is made with: it writes four functions, and the rest is here.
+
+`MaterializeConnector` and `Session` (`connector.py`) are what a connector fulfils, `requests.py` what it is asked with,
+and `stored.py` what it is given to store.
+"""
+
+from connectors.kit.connector import MaterializeConnector as MaterializeConnector
+from connectors.kit.connector import Session as Session
+from connectors.kit.requests import Application as Application
+from connectors.kit.requests import Binding as Binding
+from connectors.kit.requests import ConnectorSpec as ConnectorSpec
+from connectors.kit.requests import DriverCheckpoint as DriverCheckpoint
+from connectors.kit.requests import Field as Field
+from connectors.kit.requests import Materialization as Materialization
+from connectors.kit.requests import Opening as Opening
+from connectors.kit.requests import ProposedBinding as ProposedBinding
+from connectors.kit.requests import SourceCollection as SourceCollection
+from connectors.kit.requests import ValidatedBinding as ValidatedBinding
+from connectors.kit.requests import Validation as Validation
+from connectors.kit.stored import StoredRows as StoredRows
+from connectors.kit.stored import Value as Value
+from derive.protocol.constraint import Constraint as Constraint
+from derive.protocol.constraint import ConstraintType as ConstraintType

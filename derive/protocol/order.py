@@ -1,0 +1,89 @@
+"""The order of messages on a stream of transactions.
+
+Both sides keep one of these: the connector tells it what it receives and what it is about to send, and the runtime what
+it is about to send and what it receives. Whatever is out of place is an error that names the state and the message.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+from derive.errors import ProtocolError
+
+Request: TypeAlias = Literal["open", "load", "prepare", "store", "commit"]
+Response: TypeAlias = Literal["opened", "loaded", "prepared", "committed"]
+
+_REQUESTS: Mapping[str, Mapping[str, str]] = {
+    "before Open": {"open": "loading"},
+    "loading": {"load": "loading", "prepare": "storing"},
+    "storing": {"store": "storing", "commit": "loading"},
+}
+_RESPONSES: Mapping[str, Mapping[str, str]] = {
+    "before Opened": {"opened": "loading"},
+    "loading": {"loaded": "loading", "prepared": "committing"},
+    "committing": {"committed": "loading"},
+}
+"""For each state, what may come, and the state behind it."""
+
+_ANSWERED: Mapping[str, str] = {"opened": "open", "prepared": "prepare", "committed": "commit"}
+_AWAITED: Mapping[str, str] = {"load": "opened", "prepare": "opened", "store": "prepared", "commit": "prepared"}
+"""For each request, the response to the one before it that must have come."""
+
+
+class StreamOrder:
+    """How far both directions of one stream are.
+
+    The two directions may be told from two threads, each from one at a time.
+    """
+
+    def __init__(self) -> None:
+        self._requesting, self._responding = "before Open", "before Opened"
+        self._counts: Counter[str] = Counter()
+        self._loads: Counter[int] = Counter()
+
+    @property
+    def is_storing(self) -> bool:
+        """Whether a transaction has been prepared, and not committed."""
+        return self._requesting == "storing"
+
+    def request(self, message: Request) -> None:
+        """A message goes from the runtime to the connector.
+
+        Raises:
+            ProtocolError: it is out of place.
+        """
+        self._requesting = _step(_REQUESTS, self._requesting, message)
+        awaited = _AWAITED.get(message)
+        if awaited and self._counts[awaited] < self._counts[_ANSWERED[awaited]]:
+            raise ProtocolError(f"{message.title()} was sent before {awaited.title()} had come")
+        self._counts[message] += 1
+        if message == "load":
+            self._loads[self._counts["prepare"]] += 1
+
+    def response(self, message: Response) -> None:
+        """A message goes from the connector to the runtime.
+
+        Raises:
+            ProtocolError: it is out of place.
+        """
+        self._responding = _step(_RESPONSES, self._responding, message)
+        if message == "loaded":
+            if not self._loads[self._counts["prepared"]]:
+                raise ProtocolError("Loaded was sent in a transaction without Load")
+            return
+        asked = _ANSWERED[message]
+        if self._counts[message] >= self._counts[asked]:
+            raise ProtocolError(f"{message.title()} was sent without {asked.title()}")
+        if message == "prepared":
+            self._loads.pop(self._counts["prepared"], None)
+        self._counts[message] += 1
+
+
+def _step(table: Mapping[str, Mapping[str, str]], state: str, message: str) -> str:
+    following = table[state].get(message)
+    if following is None:
+        expected = " or ".join(name.title() for name in table[state])
+        raise ProtocolError(f"{message.title()} is out of place: the stream is {state}, where {expected} may come")
+    return following

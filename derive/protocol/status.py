@@ -1,0 +1,78 @@
+"""Errors on their way through gRPC: a connector raises a `FlowError`, and the runtime has the same one.
+
+A connector of ours sends the error itself beside code and text. Of any other there are only these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import orjson
+from grpc import Call, RpcError, StatusCode
+
+from derive.errors import (
+    DeniedError,
+    EndpointError,
+    EndpointGoneError,
+    FencedError,
+    FlowError,
+    InternalError,
+    ProtocolError,
+    UsageError,
+)
+
+ERROR_KEY = "flow-error-bin"
+"""Name of the trailing metadata in which the error goes, as JSON."""
+
+_MOST_BYTES = 4000
+"""gRPC takes some kilobytes of metadata; of an error that is longer, there is only the text."""
+
+_MOST_CHARACTERS = 2000
+
+_CODES: tuple[tuple[type[FlowError], StatusCode], ...] = (
+    (FencedError, StatusCode.ABORTED),
+    (EndpointGoneError, StatusCode.UNAVAILABLE),
+    (DeniedError, StatusCode.PERMISSION_DENIED),
+    (ProtocolError, StatusCode.INVALID_ARGUMENT),
+    (UsageError, StatusCode.INVALID_ARGUMENT),
+    (InternalError, StatusCode.INTERNAL),
+)
+_KINDS: dict[StatusCode, type[FlowError]] = {
+    StatusCode.ABORTED: FencedError,
+    StatusCode.UNAVAILABLE: EndpointGoneError,
+    StatusCode.DEADLINE_EXCEEDED: EndpointGoneError,
+    StatusCode.CANCELLED: EndpointGoneError,
+    StatusCode.PERMISSION_DENIED: DeniedError,
+    StatusCode.UNAUTHENTICATED: DeniedError,
+    StatusCode.INVALID_ARGUMENT: ProtocolError,
+    StatusCode.UNIMPLEMENTED: ProtocolError,
+}
+
+
+def status_of(error: FlowError) -> tuple[StatusCode, str, tuple[tuple[str, bytes], ...]]:
+    """Code, text and trailing metadata with which a method ends that has raised an error."""
+    code = next((code for kind, code in _CODES if isinstance(error, kind)), None)
+    if code is None:
+        code = StatusCode.UNAVAILABLE if error.heals else StatusCode.FAILED_PRECONDITION
+    detail = orjson.dumps(error.to_json())
+    metadata = ((ERROR_KEY, detail),) if len(detail) <= _MOST_BYTES else ()
+    text = str(error)
+    return code, text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…", metadata
+
+
+def error_of(failure: RpcError, connector: str) -> FlowError:
+    """The error with which a method ended.
+
+    Args:
+        failure: what a call raised.
+        connector: what messages call the connector.
+    """
+    if not isinstance(failure, Call):
+        return EndpointError(f"{connector} has failed: {failure}")
+    trailing = cast(Sequence[tuple[str, bytes]], failure.trailing_metadata() or ())
+    for key, value in trailing:
+        if key == ERROR_KEY:
+            return FlowError.from_json(orjson.loads(value))
+    code = failure.code()
+    return _KINDS.get(code, EndpointError)(f"{connector} has failed ({code.name}): {failure.details()}")
