@@ -6,22 +6,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from derive.catalog.definitions import AdvanceDef, CatalogDef, CollectionDef, TestDef
+from derive.catalog.definitions import AdvanceDef, CatalogDef, CollectionDef, MaterializationDef, TestDef
 from derive.catalog.language.names import collisions, is_line, is_name
 from derive.catalog.language.yaml import Located
 from derive.catalog.loading.loader import Loader
 from derive.catalog.loading.resources import Resources
 from derive.catalog.rules.lineage import cycles, upstream
 from derive.catalog.rules.locations import CollectionLocations, defaults
+from derive.catalog.rules.materializations import MaterializationBuilder
 from derive.catalog.rules.schedule import Schedule
 from derive.catalog.rules.steps import StepBuilder
 from derive.catalog.rules.transforms import TransformBuilder, check_transform_names
 from derive.catalog.schemas.examination import SchemaExaminer
 from derive.errors import CatalogError, Issue
 from derive.protocol.specs import (
+    BindingSpec,
     CatalogSpec,
     CollectionSpec,
     DerivationSpec,
+    MaterializationSpec,
     TestSpec,
     TestStep,
     TransformSpec,
@@ -91,6 +94,7 @@ class _Builder:
         self._schemas = SchemaExaminer(loader.resources, self._report)
         self._transforms = TransformBuilder(self._shapes, self._report)
         self._steps = StepBuilder(loader.resources, self._report)
+        self._materializations = MaterializationBuilder(loader.resources, self._report, loader.notes)
 
     def build(self) -> CatalogSpec:
         definition = self._definition
@@ -112,14 +116,19 @@ class _Builder:
             if derivation is not None:
                 derivations[name] = derivation
         tests = {name: self._test(test_def, derivations) for name, test_def in definition.tests.items()}
-        return CatalogSpec(definition.source, self._collections, derivations, groups, tests)
+        materializations = {
+            name: materialization
+            for name, materialization_def in definition.materializations.items()
+            if (materialization := self._materialization(materialization_def))
+        }
+        return CatalogSpec(definition.source, self._collections, derivations, groups, tests, materializations)
 
     def _check_names(self) -> None:
         definition = self._definition
         kinds = {
             "capture": definition.captures,
             "collection": {name: collection_def.at for name, collection_def in definition.collections.items()},
-            "materialization": definition.materializations,
+            "materialization": {name: entry.at for name, entry in definition.materializations.items()},
             "test": {name: test_def.at for name, test_def in definition.tests.items()},
         }
         entities = [(kind, name, at.key_position) for kind, entries in kinds.items() for name, at in entries.items()]
@@ -206,6 +215,29 @@ class _Builder:
             sources=sources,
             tick=derive.tick,
             disabled=derive.disabled,
+        )
+
+    def _materialization(self, definition: MaterializationDef) -> MaterializationSpec | None:
+        before = self._report.count
+        endpoint = self._materializations.endpoint(definition)
+        bindings: dict[str, BindingSpec] = {}
+        for binding_def in definition.bindings:
+            source = self._reference(binding_def.source.name, f"materialization '{definition.name}'")
+            if source is not None:
+                build = self._materializations.binding
+                binding = build(binding_def, definition.url, len(bindings), source, bindings)
+                if binding is not None:
+                    bindings[binding.name] = binding
+        if endpoint is None or self._report.count > before or len(bindings) < len(definition.bindings):
+            return None
+        return MaterializationSpec(
+            name=definition.name,
+            endpoint=endpoint,
+            bindings=tuple(bindings.values()),
+            sources={binding.collection.name: binding.collection for binding in bindings.values()},
+            tick=definition.tick,
+            position=definition.at.key_position,
+            disabled=definition.disabled,
         )
 
     def _test(self, definition: TestDef, derivations: Mapping[str, DerivationSpec]) -> TestSpec:

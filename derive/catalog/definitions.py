@@ -107,6 +107,31 @@ class TestDef:
 
 
 @dataclass(frozen=True, slots=True)
+class BindingDef:
+    """One entry of a materialization's `bindings`."""
+
+    at: Located
+    source: SourceDef
+    resource: Located
+    fields: Located | None
+    priority: int
+    backfill: int
+
+
+@dataclass(frozen=True, slots=True)
+class MaterializationDef:
+    """An entry of `materializations`; `url` is that of the file it is in, where relative names of files begin."""
+
+    name: str
+    at: Located
+    url: str
+    endpoint: Located
+    bindings: tuple[BindingDef, ...]
+    tick: int
+    disabled: bool
+
+
+@dataclass(frozen=True, slots=True)
 class CatalogDef:
     """All files of a catalog together.
 
@@ -115,11 +140,11 @@ class CatalogDef:
         collections: by name.
         tests: by name.
         captures: what is written about each, by name; its structure has been checked.
-        materializations: the same.
+        materializations: by name.
     """
 
     source: str
     collections: Mapping[str, CollectionDef] = field(default_factory=dict)
     tests: Mapping[str, TestDef] = field(default_factory=dict)
     captures: Mapping[str, Located] = field(default_factory=dict)
-    materializations: Mapping[str, Located] = field(default_factory=dict)
+    materializations: Mapping[str, MaterializationDef] = field(default_factory=dict)

@@ -11,9 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from derive.errors import TaskError
 from derive.position import Position
 from derive.protocol.collection import JSON
 from derive.protocol.secrets import HIDDEN, escaped, reveal, secret_texts
+
+ENCRYPTED = "sops"
+"""The property that a configuration has which was encrypted by the tool of this name."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -41,8 +45,12 @@ class EndpointConfig:
         """The configuration, with what its references stand for. Nobody but the connector is to see it.
 
         Raises:
-            TaskError: a variable is not set, or a file cannot be read; it says where that is written.
+            TaskError: a variable is not set, or a file cannot be read; it says where that is written. Or all of it is
+                encrypted.
         """
+        if isinstance(self.written, dict) and ENCRYPTED in self.written:
+            hint = "decrypt it to a file that is not shared, or refer to its secrets by '${env:NAME}' or '${file:PATH}'"
+            raise TaskError("this configuration is encrypted by sops", position=self.position, hint=hint)
         return reveal(self.written, self.url, self.positions, self.position)
 
     def revealed(self) -> EndpointConfig:

@@ -63,7 +63,7 @@ materializations:
   a/view:
     endpoint: {local: {command: [python, -m, view], config: {path: view.db}}}
     bindings:
-      - {resource: {table: t}, source: a/sql, fields: {recommended: true, exclude: [x], require: {id: {}}}}
+      - {resource: {table: t}, source: a/sql, fields: {recommended: true, exclude: [flow_document], require: {id: {}}}}
 tests:
   a/list:
     - ingest: {collection: a/source, documents: [{id: 1}], description: one}
@@ -97,7 +97,7 @@ def test_every_construct_is_taken_in(tmp_path: Path) -> None:
     assert loader.report.issues == []
     assert [*catalog.collections, *catalog.tests] == ["a/source", "a/sql", "a/script", "a/list", "a/steps"]
     assert catalog.captures["a/capture"]["interval"].value == "5m"
-    assert catalog.materializations["a/view"]["bindings"][0]["source"].value == "a/sql"
+    assert catalog.materializations["a/view"].bindings[0].source.name.value == "a/sql"
     derive = catalog.collections["a/sql"].derive
     assert derive is not None
     assert [each.text for each in derive.connector_config.migrations] == ["CREATE TABLE t(a);", "CREATE TABLE u(b);"]

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from derive.catalog import load
+from derive.catalog.language.endpoint_schema import ADDRESS
 from derive.catalog.language.json_schema import catalog_schema
 from derive.catalog.language.vocabulary import DURATION, MOMENT, POINTER, TICK, TIME, TOKEN
 from derive.catalog.loading.loader import Loader
@@ -31,6 +32,7 @@ TEXTS = {
     TICK["pattern"]: ["1h 30s"],
     MOMENT["pattern"]: ["2024-02-29T23:59:59Z", "+20m", "+1h 30s"],
     r"^[A-Za-z_][A-Za-z0-9_]*$": ["TOKEN"],
+    ADDRESS["pattern"]: ["localhost:5000", "[::1]:80"],
     f"^{TOKEN}$": ["one", "Two-2", "drei.3"],
 }
 JUDGE = Draft202012Validator(SCHEMA)
@@ -85,6 +87,8 @@ def objects(draw: st.DrawFn, schema: Any, depth: int) -> dict[str, Any]:
     known = schema.get("properties", {})
     if schema.get("minProperties"):
         names = [draw(st.sampled_from(sorted(known)))]
+    elif "address" in known:
+        names = draw(st.sampled_from([choice["required"] for choice in schema["oneOf"]]))
     else:
         required = schema.get("required", [])
         others = [each for each in sorted(known) if each not in required and each != "import"]

@@ -20,45 +20,70 @@ from derive.catalog.language.vocabulary import (
 )
 
 _CONFIG: Schema = {
-    "description": "What the connector needs to know, or the name of a file that holds it.",
+    "description": "What the connector needs to know, or the name of a file that holds it. For a secret write"
+    " `${env:NAME}` or `${file:PATH}`.",
     "type": ["string", "object"],
 }
-_ENDPOINT = only_one(
-    {
-        "connector": record(
-            "Connector",
-            "A connector, by its image.",
-            {"image": text("Name of the image."), "config": _CONFIG},
-            ("image", "config"),
-        ),
-        "local": record(
-            "Local connector",
-            "A connector that is a program on this machine.",
-            {
-                "command": array(
-                    "The program and its arguments.",
-                    text("An argument."),
-                    minItems=1,
-                    errorMessage="a command is an array of the program and its arguments",
-                    **{"x-code": "E010"},
-                ),
-                "config": _CONFIG,
-                "env": entries("Environment variables of the program.", text("The value.")),
-                "protobuf": {**BOOLEAN, "description": "It speaks protobuf, and JSON otherwise.", "default": False},
-            },
-            ("command", "config"),
-        ),
-    },
+_ENDPOINTS: dict[str, Schema] = {
+    "connector": record(
+        "Connector",
+        "A connector, by its image.",
+        {"image": text("Name of the image; registry and tag may be left out."), "config": _CONFIG},
+        ("image", "config"),
+    ),
+    "local": record(
+        "Local connector",
+        "A connector that is a program on this machine, which prints its address when it is ready.",
+        {
+            "command": array(
+                "The program and its arguments.",
+                text("An argument."),
+                minItems=1,
+                errorMessage="a command is an array of the program and its arguments",
+                **{"x-code": "E010"},
+            ),
+            "config": _CONFIG,
+            "env": entries("Environment variables of the program.", text("The value.")),
+            "protobuf": {**BOOLEAN, "description": "Accepted, and of no effect here.", "default": False},
+        },
+        ("command", "config"),
+    ),
+}
+_CAPTURED = only_one(
+    _ENDPOINTS,
     "E014",
     "'endpoint' names exactly one of 'connector' and 'local'",
     description="The connector to the outside.",
 )
+ADDRESS: Schema = {
+    "type": "string",
+    "pattern": r"^[^\s/]+:[0-9]{1,5}$",
+    "errorMessage": "an address is a host and a port, such as 'localhost:5000'",
+    "x-code": "E713",
+}
+_MATERIALIZED: Schema = {
+    "description": "The connector to the outside: `connector`, `local`, or an `address` with a `config`.",
+    "type": "object",
+    "properties": {
+        **_ENDPOINTS,
+        "address": {**ADDRESS, "description": "Where a connector serves gRPC already, such as `localhost:5000`."},
+        "config": _CONFIG,
+    },
+    "additionalProperties": False,
+    "oneOf": [
+        {"required": ["connector"], "maxProperties": 1},
+        {"required": ["local"], "maxProperties": 1},
+        {"required": ["address", "config"], "maxProperties": 2},
+    ],
+    "errorMessage": "'endpoint' is one of 'connector', 'local', and 'address' with a 'config' beside it",
+    "x-code": "E014",
+}
 _RESOURCE: Schema = {
     "description": "What of the endpoint is meant, such as a table; or the name of a file that says so.",
     "type": ["string", "object"],
 }
 _ON_CHANGE: Schema = {
-    "description": "What to do if the collection's schema no longer fits.",
+    "description": "Accepted, and of no effect here: a task whose schema no longer fits stops, and says why.",
     "enum": ["abort", "backfill", "disableBinding", "disableTask"],
 }
 _DISABLE: Schema = {**BOOLEAN, "description": "Leave this binding out.", "default": False}
@@ -69,7 +94,7 @@ CAPTURE = record(
     "Capture",
     "Documents that come in from outside. It is kept, and not run here: use `flowctl ingest`.",
     {
-        "endpoint": _ENDPOINT,
+        "endpoint": _CAPTURED,
         "bindings": array(
             "What is captured into which collection.",
             record(
@@ -107,12 +132,20 @@ _FIELDS = record(
     "Fields",
     "Which fields are materialized.",
     {
-        "groupBy": array("Fields that are the key.", text("Name of a field.")),
+        "groupBy": array(
+            "Fields that are the key: other names of the collection's, in its order.", text("Name of a field.")
+        ),
         "require": entries("Fields that must be, each with settings of the connector.", {}),
-        "include": entries("The former name of `require`.", {}),
+        "include": entries("The same as `require`.", {}),
         "exclude": array("Fields that must not be.", text("Name of a field.")),
-        "recommended": {"description": "Whether to add what the connector recommends, or to what depth."}
-        | {"type": ["boolean", "integer"]},
+        "recommended": {
+            "description": "Whether to add what the connector recommends, or how many levels deep.",
+            "type": ["boolean", "integer"],
+            "minimum": 0,
+            "default": True,
+            "errorMessage": "'recommended' is true, false, or how many levels deep",
+            "x-code": "E010",
+        },
     },
 )
 
@@ -120,10 +153,10 @@ MATERIALIZATION = record(
     "Materialization",
     "Collections that are kept up to date in another system.",
     {
-        "endpoint": _ENDPOINT,
+        "endpoint": _MATERIALIZED,
         "source": record(
             "Capture",
-            "The capture whose collections are all bound.",
+            "The capture whose collections are meant. Accepted, and of no effect here: name them in `bindings`.",
             {
                 "capture": text("Name of the capture."),
                 "targetNaming": text("How resources are named."),
@@ -150,7 +183,7 @@ MATERIALIZATION = record(
             ),
         ),
         "onIncompatibleSchemaChange": _ON_CHANGE,
-        "shards": shards("5m"),
+        "shards": shards("1s"),
         "expectPubId": EXPECT_PUB_ID,
         "delete": DELETE,
         "reset": RESET,

@@ -24,7 +24,7 @@ _KINDS = {
     "boolean": "a boolean",
 }
 _LEFT_TO_BUILDING = ("pattern", "minItems", "propertyNames")
-_BUILT = ("collections", "tests")
+_BUILT = ("collections", "materializations", "tests")
 _ENTITIES = ("collections", "tests", "captures", "materializations")
 _DEPTHS = {
     ("collections", "key"): 3,
@@ -32,6 +32,8 @@ _DEPTHS = {
     ("collections", "derive", "transforms"): 5,
     ("collections", "derive", "shards"): 4,
     ("collections", "derive", "shuffleKeyTypes"): 4,
+    ("materializations", "bindings"): 4,
+    ("materializations", "shards"): 3,
     ("tests", "steps"): 4,
 }
 """How much of a path names what is passed over, by where the path leads; otherwise it is the whole entity."""

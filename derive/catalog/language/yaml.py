@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 import yaml
 
+from derive.document.pointer import escape
 from derive.errors import CatalogError, Issue
 from derive.position import Position, Script
 from derive.protocol.specs import JSON
@@ -100,6 +101,15 @@ class Located:
         """Items of an array."""
         for index in range(len(self.value)):
             yield self[index]
+
+    def positions(self) -> dict[str, Position]:
+        """Where this value and all within it are written, by JSON pointer."""
+        depth = len(self.path)
+        return {
+            "".join(f"/{escape(str(step))}" for step in path[depth:]): _position(self.file, span)
+            for path, span in self.file.spans.items()
+            if path[:depth] == self.path and "<<" not in path[depth:]
+        }
 
     def script(self) -> Script:
         """A string as code, which can tell the position of each of its characters."""

@@ -13,9 +13,11 @@ from typing import TypeVar
 
 from derive.catalog.definitions import (
     AdvanceDef,
+    BindingDef,
     CatalogDef,
     CollectionDef,
     DeriveDef,
+    MaterializationDef,
     SourceDef,
     StepDef,
     TestDef,
@@ -65,7 +67,7 @@ class Loader:
         self._collections: dict[str, CollectionDef] = {}
         self._tests: dict[str, TestDef] = {}
         self._captures: dict[str, Located] = {}
-        self._materializations: dict[str, Located] = {}
+        self._materializations: dict[str, MaterializationDef] = {}
         self._defined: dict[tuple[str, str], Position] = {}
         self._bad: frozenset[Place] = frozenset()
         self._root = os.getcwd()
@@ -118,7 +120,10 @@ class Loader:
         self._entries(fields.get("collections"), self._collections, "collection", lambda at: self._collection(at, url))
         self._entries(fields.get("tests"), self._tests, "test", lambda at: self._test(at, url))
         self._entries(fields.get("captures"), self._captures, "capture", self._capture)
-        self._entries(fields.get("materializations"), self._materializations, "materialization", lambda at: at)
+        materializations = fields.get("materializations")
+        self._entries(
+            materializations, self._materializations, "materialization", lambda at: self._materialization(at, url)
+        )
         return [target for element in self._elements(fields.get("import")) if (target := self._import(element, url))]
 
     def _import(self, at: Located, url: str) -> tuple[str, Position] | None:
@@ -171,10 +176,7 @@ class Loader:
     def _derive(self, at: Located, url: str) -> DeriveDef | None:
         fields = self._fields(at)
         [(connector, config)] = self._fields(fields["using"]).items()
-        shards = self._fields(fields.get("shards"))
-        if "flags" in shards:
-            message = f"'flags' of the shards of '{at.path[1]}' are ignored"
-            self.notes.append(Issue("N002", message, shards["flags"].key_position))
+        tick, disabled = self._shards(fields.get("shards"))
         transforms = [self._transform(element, url) for element in self._elements(fields["transforms"])]
         connector_config = find_authoring(connector).configure(config, self._code_files(url))
         if connector_config is None:
@@ -184,9 +186,18 @@ class Loader:
             connector_config=connector_config,
             transforms=tuple(transform for transform in transforms if transform),
             shuffle_key_types=fields.get("shuffleKeyTypes"),
-            tick=parse_duration(shards["maxTxnDuration"].value) if "maxTxnDuration" in shards else _TICK,
-            disabled="disable" in shards and shards["disable"].value,
+            tick=tick,
+            disabled=disabled,
         )
+
+    def _shards(self, at: Located | None) -> tuple[int, bool]:
+        """The tick of a task, microseconds, and whether it is disabled."""
+        shards = self._fields(at)
+        if "flags" in shards:
+            message = f"'flags' of the shards of '{shards['flags'].path[1]}' are ignored"
+            self.notes.append(Issue("N002", message, shards["flags"].key_position))
+        tick = parse_duration(shards["maxTxnDuration"].value) if "maxTxnDuration" in shards else _TICK
+        return tick, "disable" in shards and shards["disable"].value
 
     def _code_files(self, url: str) -> CodeFiles:
         return CodeFiles(url, self._root, self.resources, self.report, self.missing)
@@ -224,6 +235,33 @@ class Loader:
             return SourceDef(at)
         parts = self._fields(at)
         return SourceDef(parts["name"], parts.get("partitions"), parts.get("notBefore"), parts.get("notAfter"))
+
+    # Materializations
+
+    def _materialization(self, at: Located, url: str) -> MaterializationDef:
+        fields = self._fields(at)
+        if "source" in fields:
+            message = f"the capture that '{at.path[-1]}' names adds no bindings"
+            hint = "name the collections in 'bindings'"
+            self.notes.append(Issue("N003", message, fields["source"].key_position, hint))
+        loaded = [self._binding(element) for element in self._elements(fields["bindings"])]
+        tick, disabled = self._shards(fields.get("shards"))
+        bindings = tuple(binding for binding in loaded if binding)
+        return MaterializationDef(str(at.path[-1]), at, url, fields["endpoint"], bindings, tick, disabled)
+
+    def _binding(self, at: Located) -> BindingDef | None:
+        """The definition; None if the binding is disabled."""
+        fields = self._fields(at)
+        if "disable" in fields and fields["disable"].value:
+            return None
+        return BindingDef(
+            at=at,
+            source=self._source(fields["source"]),
+            resource=fields["resource"],
+            fields=fields.get("fields"),
+            priority=int(fields["priority"].value) if "priority" in fields else 0,
+            backfill=int(fields["backfill"].value) if "backfill" in fields else 0,
+        )
 
     # Tests
 

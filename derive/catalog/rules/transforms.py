@@ -7,13 +7,11 @@ from dataclasses import replace
 
 from derive.catalog.definitions import CollectionDef, TransformDef
 from derive.catalog.language.names import collisions, is_token
-from derive.catalog.language.yaml import Located
 from derive.catalog.report import Report
+from derive.catalog.rules.inputs import build_input
 from derive.catalog.rules.locations import SCALARS, defaults, scalar_type
-from derive.catalog.rules.selector import build_selector
-from derive.document.clock import parse_rfc3339
 from derive.document.pointer import parse_pointer
-from derive.protocol.specs import CollectionSpec, InputSpec, ShuffleSpec, TransformSpec
+from derive.protocol.specs import CollectionSpec, ShuffleSpec, TransformSpec
 from derive.schema.shape import Shape, locate
 
 _TOKEN_HINT = "letters, numbers, '-', '_' and '.'"
@@ -55,20 +53,10 @@ class TransformBuilder:
             source: the collection that it reads.
             feedback: whether the source lies on a cycle with the derivation.
         """
-        not_before = self._clock(definition.source.not_before)
-        not_after = self._clock(definition.source.not_after)
-        if not_before is not None and not_after is not None and not_before >= not_after:
-            assert definition.source.not_before is not None
-            self._report.add("E501", "'notBefore' must come before 'notAfter'", definition.source.not_before)
+        position = definition.name.position
         return TransformSpec(
-            input=InputSpec(
-                index=index,
-                name=definition.name.value,
-                source=source.name,
-                position=definition.name.position,
-                selector=build_selector(definition.source.partitions, source, self._report),
-                not_before=not_before,
-                not_after=not_after,
+            input=replace(
+                build_input(definition.source, source, index, definition.name.value, position, self._report),
                 priority=definition.priority,
                 read_delay=definition.read_delay,
                 backfill=definition.backfill,
@@ -121,15 +109,6 @@ class TransformBuilder:
                 )
                 hint = "add 'shuffleKeyTypes', such as [string], to 'derive'"
                 self._report.add("E506", message, transform.shuffle["lambda"], hint)
-
-    def _clock(self, at: Located | None) -> int | None:
-        if at is None:
-            return None
-        try:
-            return parse_rfc3339(at.value)
-        except (ValueError, TypeError):
-            self._report.add("E502", f"{at.value!r} is not a time such as 2023-01-23T01:00:00Z", at)
-            return None
 
     def _shuffle(self, definition: TransformDef, source: CollectionSpec) -> ShuffleSpec:
         at = definition.shuffle

@@ -1,0 +1,158 @@
+"""Rules of materializations: endpoints, and what their bindings read, where it goes, and in which fields."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from derive.catalog.definitions import BindingDef, MaterializationDef
+from derive.catalog.language.yaml import Located
+from derive.catalog.loading.resources import Resources
+from derive.catalog.report import Report
+from derive.catalog.rules.fields import build_fields
+from derive.catalog.rules.inputs import build_input
+from derive.errors import CatalogError, Issue
+from derive.protocol.endpoint import ENCRYPTED
+from derive.protocol.resource import is_remote, reason_of, resolve, show
+from derive.protocol.specs import (
+    AddressEndpoint,
+    BindingSpec,
+    CollectionSpec,
+    ConnectorEndpoint,
+    EndpointConfig,
+    EndpointSpec,
+    LocalEndpoint,
+)
+
+_NAMING = ("database", "project", "dataset", "schema", "table", "collection", "index", "topic", "name", "path", "url")
+"""Properties of resources that tell which they are, in the order in which names are made of them."""
+
+_OTHER_REFERENCE = re.compile(r"(?<!\$)\$\{(?!env:|file:)([^{}]+)\}")
+
+
+class MaterializationBuilder:
+    """Builds endpoints and bindings.
+
+    Args:
+        resources: loads files.
+        report: takes the issues.
+        notes: takes what is not wrong, and worth knowing.
+    """
+
+    def __init__(self, resources: Resources, report: Report, notes: list[Issue]) -> None:
+        self._resources = resources
+        self._report = report
+        self._notes = notes
+
+    def endpoint(self, definition: MaterializationDef) -> EndpointSpec | None:
+        """What a materialization talks to; None if its configuration cannot be loaded."""
+        at, url = definition.endpoint, definition.url
+        body = at if "address" in at.value else at[next(iter(at.value))]
+        config = self._config(body["config"], url)
+        if config is None:
+            return None
+        if "address" in at.value:
+            return AddressEndpoint(at["address"].value, config, at["address"].position)
+        if "connector" in at.value:
+            return ConnectorEndpoint(body["image"].value, config, body["image"].position)
+        env_at = body["env"] if "env" in body.value else None
+        env = EndpointConfig({}, url, body.position) if env_at is None else self._noted(env_at, url)
+        folder = os.getcwd() if is_remote(url) else os.path.dirname(url)
+        return LocalEndpoint(tuple(body["command"].value), config, body["command"].position, env, folder)
+
+    def binding(
+        self, definition: BindingDef, url: str, index: int, source: CollectionSpec, names: Mapping[str, BindingSpec]
+    ) -> BindingSpec | None:
+        """A binding.
+
+        Args:
+            definition: the binding as it was written.
+            url: of the file where it is written.
+            index: its index among the materialization's bindings that are not disabled.
+            source: the collection that it reads.
+            names: the bindings before it.
+
+        Returns:
+            None if its resource cannot be loaded.
+        """
+        loaded = self._object(definition.resource, url, "the resource")
+        if loaded is None:
+            return None
+        resource, _ = loaded
+        label = _label(resource.value)
+        name = _unused(f"{source.name} -> {label}" if label else source.name, names)
+        position = definition.at.position
+        read = build_input(definition.source, source, index, name, position, self._report)
+        spec = BindingSpec(
+            input=replace(read, priority=definition.priority, backfill=definition.backfill),
+            collection=source,
+            resource=resource.value,
+            fields=build_fields(definition.fields, source, position, self._report),
+            position=position,
+            resource_positions=resource.positions(),
+        )
+        for other in names.values():
+            if other.resource == spec.resource:
+                message = f"this resource is that of another binding already, at {other.position}"
+                self._report.add("E703", message, definition.resource)
+        return spec
+
+    def _config(self, at: Located, url: str) -> EndpointConfig | None:
+        loaded = self._object(at, url, "the configuration")
+        return None if loaded is None else self._noted(*loaded)
+
+    def _noted(self, at: Located, url: str) -> EndpointConfig:
+        """A configuration; there are notes on what in it looks like a reference, and on one that nobody can read."""
+        for text_at in _strings(at):
+            match = _OTHER_REFERENCE.search(text_at.value)
+            if match:
+                message = f"'{match[0]}' is no reference to a secret, and stays as it is"
+                self._notes.append(Issue("N004", message, text_at.position, f"write '${{env:{match[1]}}}'"))
+        if isinstance(at.value, dict) and ENCRYPTED in at.value:
+            message = "this configuration is encrypted, and has to be decrypted before it is used"
+            self._notes.append(Issue("N005", message, at[ENCRYPTED].key_position))
+        return EndpointConfig(at.value, url, at.position, at.positions())
+
+    def _object(self, at: Located, url: str, what: str) -> tuple[Located, str] | None:
+        """An object that is written inline, or in a file that is named; with the URL of where that is."""
+        if not isinstance(at.value, str):
+            return at, url
+        target = resolve(url, at.value)
+        try:
+            if "#" in at.value:
+                raise OSError("only schemas have parts that '#' can name")
+            file = self._resources.document(target)
+        except OSError as exc:
+            self._report.add("E003", f"cannot load {what} {show(target)}: {reason_of(exc)}", at)
+            return None
+        except CatalogError as exc:
+            self._report.take(exc.issues)
+            return None
+        if not isinstance(file.value, dict):
+            self._report.add("E701", f"{show(target)} must hold an object: {what}", at)
+            return None
+        return Located(file, (), file.value), target
+
+
+def _strings(at: Located) -> Iterator[Located]:
+    if isinstance(at.value, str):
+        yield at
+    elif isinstance(at.value, dict | list):
+        for child in [member for _, member in at.items()] if isinstance(at.value, dict) else at.elements():
+            yield from _strings(child)
+
+
+def _label(resource: Mapping[str, object]) -> str:
+    """What a resource is called: it stays the same while nothing changes but how the resource is written to."""
+    return ".".join(str(resource[name]) for name in _NAMING if isinstance(resource.get(name), str) and resource[name])
+
+
+def _unused(name: str, names: Mapping[str, BindingSpec]) -> str:
+    number = 2
+    unused = name
+    while unused in names:
+        unused = f"{name} ({number})"
+        number += 1
+    return unused
