@@ -1,0 +1,97 @@
+"""Constraints: which fields of a collection a table can have, should have, and must have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from connectors.kit.requests import Field, ProposedBinding
+from connectors.materialize_sql.binding import collisions, column_of, document_column
+from connectors.materialize_sql.column import Column, ExistingTable, Table
+from connectors.materialize_sql.dialect import Dialect
+from connectors.materialize_sql.kind import Kind
+from connectors.materialize_sql.migration import fault_of, migrate
+from derive.errors import EndpointError
+from derive.protocol.constraint import Constraint, ConstraintType
+
+
+def constrain(
+    binding: ProposedBinding,
+    path: tuple[str, ...],
+    existing: ExistingTable | None,
+    dialect: Dialect,
+    *,
+    delta_updates: bool,
+) -> dict[str, Constraint]:
+    """The constraints of all fields of a binding.
+
+    Args:
+        binding: what is proposed.
+        path: of the table.
+        existing: the table, if it is there.
+        dialect: the database's.
+        delta_updates: whether rows are only ever added.
+    """
+    collection = binding.collection
+    constraints: dict[str, Constraint] = {}
+    columns: dict[str, Column] = {}
+    for field in collection.fields.values():
+        column: Column | None
+        try:
+            if field.pointer == "":
+                column = document_column(field.name, collection, dialect)
+            else:
+                config = binding.field_config.get(field.name)
+                column = column_of(field, collection, dialect, is_key=field.is_key, config=config)
+        except EndpointError as exc:
+            constraints[field.name] = Constraint(ConstraintType.UNSATISFIABLE, str(exc))
+            continue
+        if column is None:
+            constraints[field.name] = Constraint(ConstraintType.FIELD_FORBIDDEN, "its values can only be null")
+            continue
+        columns[field.name] = column
+        fault = fault_of(column, existing, dialect)
+        if fault is None:
+            constraints[field.name] = _wish(field, column, delta_updates=delta_updates)
+        else:
+            constraints[field.name] = Constraint(ConstraintType.UNSATISFIABLE, fault)
+    constraints.update(_collided(columns, collection.fields, existing, dialect))
+    if existing is not None:
+        keys = tuple(
+            columns[field.name] for field in collection.fields.values() if field.is_key and field.name in columns
+        )
+        key_table = Table(path, _one_per_location(keys, binding), delta_updates)
+        for name, reason in migrate(key_table, existing, dialect).faults.items():
+            constraints[name or keys[0].field] = Constraint(ConstraintType.UNSATISFIABLE, reason)
+    return constraints
+
+
+def _one_per_location(keys: tuple[Column, ...], binding: ProposedBinding) -> tuple[Column, ...]:
+    """Of several fields of one location of the key, the first; columns in the order of the key."""
+    fields = binding.collection.fields
+    chosen = {fields[column.field].pointer: column for column in reversed(keys)}
+    return tuple(chosen[pointer] for pointer in binding.collection.key if pointer in chosen)
+
+
+def _wish(field: Field, column: Column, *, delta_updates: bool) -> Constraint:
+    if field.is_key:
+        return Constraint(ConstraintType.LOCATION_REQUIRED, "rows are known by the key")
+    if field.pointer == "":
+        if delta_updates:
+            return Constraint(ConstraintType.LOCATION_RECOMMENDED, "documents may be kept as they come")
+        return Constraint(ConstraintType.LOCATION_REQUIRED, "the document of a row is reduced with those that follow")
+    if column.kind is Kind.JSON:
+        return Constraint(ConstraintType.FIELD_OPTIONAL, "its values are JSON, which the document has as well")
+    return Constraint(ConstraintType.LOCATION_RECOMMENDED, "its values fit a column of one type")
+
+
+def _collided(
+    columns: dict[str, Column], fields: object, existing: ExistingTable | None, dialect: Dialect
+) -> Iterator[tuple[str, Constraint]]:
+    """Of fields that would have one column, all but one are forbidden: that of the key, or that which has it now."""
+    for names in collisions(columns, dialect).values():
+        there = existing.columns if existing else {}
+        first = min(names, key=lambda name: (not columns[name].is_key, columns[name].name not in there, name))
+        for name in names:
+            if name != first:
+                reason = f"in {dialect.title} its column would be that of '{first}'"
+                yield name, Constraint(ConstraintType.FIELD_FORBIDDEN, reason)

@@ -1,0 +1,122 @@
+"""Migration: how a table that is there becomes the table that is needed, with all its rows, or why it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from connectors.materialize_sql.column import Column, ExistingColumn, ExistingTable, Table
+from connectors.materialize_sql.dialect import NO_CHANGES, Changes, Dialect
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """What it takes.
+
+    Attributes:
+        table: as it will be, each column with the kind as which its values are stored.
+        statements: to execute in one transaction, in order.
+        faults: by field, why it cannot be; nothing is to be executed then. The empty field is of the table as such.
+        changes: what is not as it should be in a table that is there.
+    """
+
+    table: Table
+    statements: tuple[str, ...]
+    faults: dict[str, str]
+    changes: Changes = NO_CHANGES
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether rows can be stored as it is; comments do not matter."""
+        return not self.faults and replace(self.changes, described=()) == NO_CHANGES and not self._creates
+
+    @property
+    def _creates(self) -> bool:
+        return bool(self.statements) and self.changes == NO_CHANGES
+
+
+def migrate(table: Table, existing: ExistingTable | None, dialect: Dialect) -> Migration:
+    """How a table comes to be as it should.
+
+    Args:
+        table: as it should be.
+        existing: as it is; None if it is not there.
+        dialect: the database's.
+    """
+    if existing is None:
+        return Migration(table, tuple(dialect.create(table)), {})
+    by_name = {dialect.naming.fold(name): column for name, column in existing.columns.items()}
+    faults = dict(_key_faults(table, existing, dialect))
+    columns, added, widened, described = [], [], [], []
+    for column in table.columns:
+        there = by_name.pop(dialect.naming.fold(column.name), None)
+        if there is None:
+            added.append(replace(column, not_null=False))
+            columns.append(added[-1])
+            continue
+        fitted = _fit(column, there, dialect)
+        if isinstance(fitted, str):
+            faults.setdefault(column.field, fitted)
+            continue
+        columns.append(fitted)
+        if fitted.type != there.type:
+            widened.append(fitted)
+        if dialect.has_comments and column.comment != there.comment:
+            described.append(fitted)
+    loosened = [fitted.name for fitted in columns if fitted not in added and _is_looser(fitted, existing)]
+    loosened += [there.name for there in by_name.values() if there.not_null and not there.has_default]
+    changes = Changes(tuple(added), tuple(loosened), tuple(widened), tuple(described))
+    statements = dialect.alter(table, existing, changes) if changes != NO_CHANGES and not faults else []
+    return Migration(replace(table, columns=tuple(columns)), tuple(statements), faults, changes)
+
+
+def fault_of(column: Column, existing: ExistingTable | None, dialect: Dialect) -> str | None:
+    """Why a field cannot have its column in a table that is there; None if it can.
+
+    Args:
+        column: of the field.
+        existing: the table.
+        dialect: the database's.
+    """
+    if existing is None:
+        return None
+    fold = dialect.naming.fold
+    there = next((there for there in existing.columns.values() if fold(there.name) == fold(column.name)), None)
+    if there is None:
+        return None
+    fitted = _fit(column, there, dialect)
+    return fitted if isinstance(fitted, str) else None
+
+
+def _fit(column: Column, there: ExistingColumn, dialect: Dialect) -> Column | str:
+    """The column as it is stored in one that is there, or why that cannot be."""
+    kind = dialect.kind_in(there, column.kind, is_key=column.is_key)
+    if kind is not None:
+        return replace(column, name=there.name, kind=kind, type=there.type)
+    if (there.type, column.type) in dialect.widenings:
+        return replace(column, name=there.name)
+    return (
+        f"its column '{there.name}' has type {there.type}, and values of '{column.field}' are {column.kind.value} now,"
+        f" which is {column.type}"
+    )
+
+
+def _is_looser(column: Column, existing: ExistingTable) -> bool:
+    return existing.columns[column.name].not_null and not column.not_null
+
+
+def _key_faults(table: Table, existing: ExistingTable, dialect: Dialect) -> Iterator[tuple[str, str]]:
+    fold = dialect.naming.fold
+    wanted = set() if table.delta_updates else {fold(column.name) for column in table.keys}
+    there = {fold(name) for name in existing.key}
+    if wanted == there:
+        return
+    name = ".".join(table.path)
+    is_keyed = f"the table '{name}' has the primary key ({', '.join(sorted(existing.key))})"
+    if table.delta_updates:
+        yield table.keys[0].field, f"{is_keyed}, and delta updates append rows of any key"
+    for column in table.keys:
+        if fold(column.name) not in there:
+            yield column.field, f"{is_keyed if there else f'the table {name!r} has no primary key'}, without it"
+    if there - wanted and not table.delta_updates:
+        yield "", f"{is_keyed}, and '{sorted(there - wanted)[0]}' is no field of the collection's key"

@@ -1,0 +1,43 @@
+"""Statements that move rows of a table."""
+
+from __future__ import annotations
+
+from connectors.materialize_sql.column import Table
+from connectors.materialize_sql.dialect import Dialect
+from connectors.materialize_sql.names import quote
+
+
+def select(dialect: Dialect, table: Table) -> str:
+    """The document of one key; its parameters are the key. Of a table without keys or documents, nothing."""
+    if table.delta_updates or table.document is None:
+        return "SELECT NULL WHERE 1 = 0"
+    return f"SELECT {quote(table.document)} FROM {dialect.table(table.path)} WHERE {_is_key(dialect, table)}"
+
+
+def delete(dialect: Dialect, table: Table) -> str:
+    """Delete the row of one key; its parameters are the key."""
+    return f"DELETE FROM {dialect.table(table.path)} WHERE {_is_key(dialect, table)}"
+
+
+def upsert(dialect: Dialect, table: Table, source: str | None = None) -> str:
+    """Store rows: where there is one of the key, it is replaced; where rows are only added, there is no such row.
+
+    Args:
+        dialect: the database's.
+        table: of the rows.
+        source: a SELECT of the table's columns; None for one row of parameters.
+    """
+    names = ", ".join(quote(column.name) for column in table.columns)
+    rows = source or f"VALUES ({dialect.parameters(len(table.columns))})"
+    inserted = f"INSERT INTO {dialect.table(table.path)} ({names}) {rows}"
+    if table.delta_updates:
+        return inserted
+    keys = ", ".join(quote(column.name) for column in table.keys)
+    replaced = ", ".join(f"{quote(column.name)} = excluded.{quote(column.name)}" for column in table.values)
+    return f"{inserted} ON CONFLICT ({keys}) DO {f'UPDATE SET {replaced}' if replaced else 'NOTHING'}"
+
+
+def _is_key(dialect: Dialect, table: Table) -> str:
+    return " AND ".join(
+        f"{quote(column.name)} = {dialect.parameter(number)}" for number, column in enumerate(table.keys, start=1)
+    )

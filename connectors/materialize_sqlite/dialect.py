@@ -1,0 +1,107 @@
+"""SQLite's names and types.
+
+Tables are STRICT, or SQLite would make a double of an integer that does not fit 64 bits. Types tell kinds apart: INT is
+of booleans, INTEGER of integers that fit, and ANY of JSON values, of which numbers are SQLite's own where it has them,
+and digits where it has not; whatever else there is, is JSON text.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from connectors.kit.stored import Value
+from connectors.materialize_sql.column import Column, ExistingColumn, ExistingTable, Table
+from connectors.materialize_sql.dialect import Changes, Dialect
+from connectors.materialize_sql.kind import Kind
+from connectors.materialize_sql.names import Naming, quote
+from connectors.materialize_sql.values import Encoder, encoder, json_text, key_text
+
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+_LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
+
+
+def _fold(name: str) -> str:
+    return name.translate(_LOWER)  # SQLite knows the cases of ASCII only
+
+
+class SqliteDialect(Dialect):
+    """SQLite's: what is more than one more column takes a new table in the place of the old one."""
+
+    def kind_in(self, existing: ExistingColumn, kind: Kind, *, is_key: bool) -> Kind | None:
+        """The kind as which values are stored: a column of numbers may be ANY, and takes no texts for that."""
+        if existing.type == "ANY" and self.types[kind] not in ("ANY", "INTEGER"):
+            return None
+        return Dialect.kind_in(self, existing, kind, is_key=is_key)
+
+    def options(self) -> str:
+        """Tables are strict."""
+        return " STRICT"
+
+    def alter(self, table: Table, existing: ExistingTable, changes: Changes) -> list[str]:
+        """Statements that make a table what it should be."""
+        added = super().alter(table, existing, Changes(changes.added))
+        if not changes.loosened and not changes.widened:
+            return added
+        types = {column.name: column.type for column in changes.widened}
+        kept = [
+            ExistingColumn(
+                column.name,
+                types.get(column.name, column.type),
+                not_null=column.not_null and column.name not in changes.loosened,
+            )
+            for column in existing.columns.values()
+        ]
+        definitions = [f"{quote(column.name)} {column.type}{' NOT NULL' * column.not_null}" for column in kept]
+        if existing.key:
+            definitions.append(f"PRIMARY KEY ({', '.join(quote(column.name) for column in table.keys)})")
+        name, new = table.path[-1], f"{table.path[-1]} (new)"
+        names = ", ".join(quote(column.name) for column in kept)
+        body = ",\n  ".join(definitions)
+        return [
+            f"CREATE TABLE {quote(new)} (\n  {body}\n){self.options()}",
+            f"INSERT INTO {quote(new)} ({names}) SELECT {names} FROM {quote(name)}",
+            f"DROP TABLE {quote(name)}",
+            f"ALTER TABLE {quote(new)} RENAME TO {quote(name)}",
+            *existing.belongings,
+            *added,
+        ]
+
+
+SQLITE = SqliteDialect(
+    title="SQLite",
+    naming=Naming(fold=_fold),
+    types={
+        Kind.BOOLEAN: "INT",
+        Kind.BIGINT: "INTEGER",
+        Kind.INTEGER: "ANY",
+        Kind.NUMBER: "ANY",
+        Kind.DECIMAL: "TEXT",
+        Kind.TEXT: "TEXT",
+        Kind.DATE: "TEXT",
+        Kind.TIMESTAMP: "TEXT",
+        Kind.JSON: "ANY",
+    },
+    json_key="ANY",
+    bytes_type="BLOB",
+    mark="?",
+    widenings=frozenset({("INTEGER", "ANY")}),
+    has_comments=False,
+)
+
+
+def encoder_of(column: Column) -> Encoder:
+    """What makes of a column's packed values what SQLite is given."""
+    if column.type == "ANY":
+        checked = encoder(column.kind) if column.kind is not Kind.JSON else list
+        text = key_text if column.is_key else json_text
+        return lambda values: [_any(value, text) for value in checked(values)]
+    if column.type == "TEXT":
+        # A text is kept as it is written, whatever its format, and so is a number of any size.
+        return encoder(Kind.DECIMAL if column.kind is Kind.DECIMAL else Kind.TEXT)
+    return encoder(column.kind)
+
+
+def _any(value: Value, text: Any) -> Any:
+    if type(value) is int:
+        return value if _LEAST <= value <= _MOST else str(value)
+    return value if type(value) is float else text(value)

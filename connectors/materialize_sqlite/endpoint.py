@@ -1,0 +1,189 @@
+"""A connection to an SQLite database.
+
+What is to be stored waits in memory until the commit, so that other processes find the database locked for as short as
+can be; what is more than that may take is written in a transaction that is begun for it. A process that is stopped
+meanwhile keeps no lock, in most cases, from one that takes over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from connectors.materialize_sql.column import ExistingColumn, ExistingTable, Table
+from connectors.materialize_sql.endpoint import Columns
+from connectors.materialize_sql.fence import Fence, renew, renewal
+from connectors.materialize_sql.statements import delete, select, upsert
+from connectors.materialize_sqlite.dialect import SQLITE
+from connectors.materialize_sqlite.failure import translated
+from derive.errors import EndpointError
+
+_PATIENCE = 20_000
+"""How long to wait for a lock, milliseconds."""
+
+_MOST_BYTES = 64 << 20
+"""How much of documents waits in memory."""
+
+
+def connect(config: Any, *, for_writing: bool) -> SqliteEndpoint:
+    """A connection to the database of a configuration.
+
+    Args:
+        config: has the `path`.
+        for_writing: whether a database that is not there is created; otherwise it is looked at as an empty one.
+    """
+    path = config["path"]
+    folder = Path(path).parent
+    if not folder.is_dir():
+        raise EndpointError(
+            f"SQLite database '{path}': there is no folder '{folder}'", hint="create it, or name another"
+        )
+    with translated(path):
+        name = path if for_writing or Path(path).exists() else ":memory:"
+        database = apsw.Connection(name)
+        try:
+            database.set_busy_timeout(_PATIENCE)
+            database.execute("PRAGMA legacy_alter_table = ON")  # a table may be replaced that views read
+            if for_writing:
+                database.execute("PRAGMA journal_mode = WAL")
+        except BaseException:
+            database.close()
+            raise
+    return SqliteEndpoint(path, database)
+
+
+class SqliteEndpoint:
+    """Fulfils `Endpoint`.
+
+    Args:
+        path: the file, for messages.
+        database: a connection to it.
+    """
+
+    def __init__(self, path: str, database: apsw.Connection) -> None:
+        self._path = path
+        self._database = database
+
+    def query(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """The rows of a statement."""
+        with translated(self._path):
+            return list(self._database.execute(sql, tuple(parameters)))
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """What is done within is done at once, or not at all."""
+        self.query("BEGIN IMMEDIATE")
+        try:
+            yield
+            self.query("COMMIT")
+        except BaseException:
+            self._database.execute("ROLLBACK" if self._database.in_transaction else "SELECT 1")
+            raise
+
+    def describe(self, path: Sequence[str]) -> ExistingTable | None:
+        """A table as it is now."""
+        name = path[-1]
+        # A generated column is not ours to write, and not listed.
+        rows = self.query('SELECT "name", "type", "notnull", "dflt_value", "pk" FROM pragma_table_info(?)', [name])
+        if not rows:
+            return None
+        columns = {
+            column: ExistingColumn(column, declared.upper(), bool(not_null), has_default=default is not None)
+            for column, declared, not_null, default, _ in rows
+        }
+        belongings = self.query(
+            'SELECT "sql" FROM sqlite_master WHERE "tbl_name" = ? COLLATE NOCASE AND "type" IN (\'index\', \'trigger\')'
+            ' AND "sql" IS NOT NULL',
+            [name],
+        )
+        key = frozenset(column for column, _, _, _, number in rows if number)
+        return ExistingTable(columns, key, tuple(sql for (sql,) in belongings))
+
+    def transfer(self, tables: Sequence[Table], fence: Fence) -> SqliteTransfer:
+        """A way to move rows."""
+        return SqliteTransfer(self._path, self._database, tables, fence)
+
+    def close(self) -> None:
+        """End the connection."""
+        self._database.close()
+
+
+class SqliteTransfer:
+    """Fulfils `Transfer`.
+
+    Args:
+        path: the file, for messages.
+        database: a connection to it.
+        tables: whose rows are moved.
+        fence: the right to commit them.
+    """
+
+    def __init__(self, path: str, database: apsw.Connection, tables: Sequence[Table], fence: Fence) -> None:
+        self._path = path
+        self._database = database
+        self._fence = fence
+        self._selects = [select(SQLITE, table) for table in tables]
+        self._stores = [upsert(SQLITE, table) for table in tables]
+        self._deletes = [delete(SQLITE, table) for table in tables]
+        self._renew = renew(SQLITE, fence)
+        self._documents = [table.document is not None for table in tables]
+        self._staged: list[tuple[str, Columns]] = []
+        self._bytes = 0
+
+    def load(self, index: int, keys: Columns) -> Iterator[bytes]:
+        """The documents of some keys."""
+        statement, execute = self._selects[index], self._database.execute
+        with translated(self._path):
+            for key in zip(*keys, strict=True):
+                for (document,) in execute(statement, key):
+                    yield document.encode()
+
+    def stage(self, index: int, columns: Columns, *, deleted: bool) -> None:
+        """Take rows to store, or keys to delete."""
+        if deleted:
+            self._staged.append((self._deletes[index], columns))
+            return
+        if self._documents[index]:
+            *others, documents = columns
+            columns = [*others, list(map(bytes.decode, documents))]
+            self._bytes += sum(map(len, documents))
+        self._staged.append((self._stores[index], columns))
+        if self._bytes > _MOST_BYTES:
+            self._write()
+
+    def commit(self, checkpoint: bytes) -> None:
+        """Store what was staged and the checkpoint in one transaction."""
+        try:
+            self._write()
+            with translated(self._path):
+                self._database.execute(self._renew, renewal(self._fence, checkpoint))
+                if self._database.changes() != 1:
+                    raise self._fence.lost()
+                self._database.execute("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
+
+    def close(self) -> None:
+        """Forget what is staged."""
+        self._staged.clear()
+        self._roll_back()
+        self._database.close()
+
+    def _write(self) -> None:
+        """Write what is staged, in the transaction of the commit to come."""
+        with translated(self._path):
+            if not self._database.in_transaction:
+                self._database.execute("BEGIN IMMEDIATE")
+            for statement, columns in self._staged:
+                self._database.executemany(statement, zip(*columns, strict=True))
+        self._staged.clear()
+        self._bytes = 0
+
+    def _roll_back(self) -> None:
+        if self._database.in_transaction:
+            self._database.execute("ROLLBACK")

@@ -1,0 +1,149 @@
+"""Databases to materialize into, one for each SQL connector, and what tests ask them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import apsw
+import orjson
+
+from connectors.kit import (
+    Application,
+    Binding,
+    Field,
+    Materialization,
+    MaterializeConnector,
+    Opening,
+    ProposedBinding,
+    Session,
+    SourceCollection,
+    StoredRows,
+    ValidatedBinding,
+    Validation,
+    Value,
+)
+from connectors.materialize_sqlite import MaterializeSqlite
+from derive.document.exact import dump_exact
+
+NAME = "acmeBank/warehouse"
+
+
+@dataclass(frozen=True)
+class Database:
+    """A database that is there, and the connector for it."""
+
+    connector: MaterializeConnector
+    config: dict[str, Any]
+    query: Callable[[str], list[tuple[Any, ...]]]
+    """Rows of a statement, executed by a connection of its own."""
+    schema: tuple[str, ...] = ()
+
+    def materialization(self, *bindings: Binding) -> Materialization:
+        here = tuple(replace(binding, resource_path=(*self.schema, *binding.resource_path)) for binding in bindings)
+        return Materialization(NAME, self.config, here)
+
+    def apply(self, *bindings: Binding, dry_run: bool = False) -> str:
+        return self.connector.apply(Application(self.materialization(*bindings), "1", dry_run))
+
+    def validate(self, *proposed: ProposedBinding) -> Sequence[ValidatedBinding]:
+        return self.connector.validate(Validation(NAME, self.config, proposed))
+
+    def open(self, *bindings: Binding, begin: int = 0, end: int = 0xFFFF_FFFF) -> Session:
+        return self.connector.open(Opening(self.materialization(*bindings), "1", begin, end))
+
+    @contextmanager
+    def session(self, *bindings: Binding, begin: int = 0, end: int = 0xFFFF_FFFF) -> Iterator[Session]:
+        with closing(self.open(*bindings, begin=begin, end=end)) as session:
+            yield session
+
+
+def sqlite(folder: Path) -> Database:
+    path = str(folder / "warehouse.db")
+
+    def query(sql: str) -> list[tuple[Any, ...]]:
+        with closing(apsw.Connection(path)) as database:
+            return list(database.execute(sql))
+
+    return Database(MaterializeSqlite(), {"path": path}, query)
+
+
+DATABASES: dict[str, Callable[[Path], Database]] = {"sqlite": sqlite}
+"""By name, what makes an empty one; it may put files into a folder."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A collection as a test describes it: fields by name, the key's first."""
+
+    fields: dict[str, Field]
+    name: str = "acmeBank/balances"
+    schema: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def collection(self) -> SourceCollection:
+        key = tuple(some.pointer for some in self.fields.values() if some.is_key)
+        return SourceCollection(self.name, key, self.fields, orjson.dumps(self.schema).decode())
+
+    def proposed(self, table: str = "balances", **resource: Any) -> ProposedBinding:
+        return ProposedBinding({"table": table, **resource}, self.collection)
+
+    def binding(self, table: str = "balances", *, delta: bool = False, leave_out: Sequence[str] = ()) -> Binding:
+        selected = [some for some in self.fields.values() if some.name not in leave_out]
+        return Binding(
+            {"table": table, "delta_updates": delta},
+            (table,),
+            self.collection,
+            tuple(some for some in selected if some.is_key),
+            tuple(sorted((some for some in selected if not some.is_key and some.pointer), key=lambda some: some.name)),
+            next((some.name for some in selected if not some.pointer), None),
+            delta_updates=delta,
+        )
+
+
+def source(key: dict[str, Sequence[str]], values: dict[str, Sequence[str]], **said: Any) -> Source:
+    """A collection of fields by name, with their types; keys must exist, and values that have no null."""
+    fields = {name: Field(name, f"/{name}", tuple(types), True, is_key=True) for name, types in key.items()}
+    fields |= {name: Field(name, f"/{name}", tuple(types), "null" not in types) for name, types in values.items()}
+    fields["flow_document"] = Field("flow_document", "", ("object",), True)
+    return Source(fields, **said)
+
+
+def stored(
+    binding: Binding, documents: Sequence[dict[str, Any]], *, exists: bool = False, deleted: bool = False
+) -> StoredRows:
+    """Documents as the runtime stores them."""
+
+    def column(some: Field) -> list[Value]:
+        return [_packed(document.get(some.pointer[1:])) for document in documents]
+
+    return StoredRows(
+        [column(some) for some in binding.keys],
+        [column(some) for some in binding.values],
+        [dump_exact(document) for document in documents],
+        [exists] * len(documents),
+        [deleted] * len(documents),
+    )
+
+
+def _packed(value: Any) -> Value:
+    return orjson.dumps(value) if isinstance(value, dict | list) else value
+
+
+def commit(
+    session: Session, binding: Binding, documents: Sequence[dict[str, Any]], checkpoint: bytes = b"{}", **how: bool
+) -> None:
+    """One transaction that stores documents."""
+    session.prepare(checkpoint)
+    if documents:
+        session.store(0, stored(binding, documents, **how))
+    session.commit()
+
+
+def load(session: Session, keys: Sequence[tuple[Value, ...]], binding: int = 0) -> list[Any]:
+    """Documents of keys, as text, sorted."""
+    session.load(binding, keys)
+    return sorted(document.decode() for _, documents in session.loaded() for document in documents)
