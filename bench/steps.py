@@ -12,13 +12,13 @@ import signal
 import tempfile
 import time
 from collections import defaultdict
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from types import FrameType
 
-from bench.peers import TASKS
 from bench.process import ROOT
 from bench.transfers import CATALOG, Transfers, generate
+from bench.warm import FLOORS, with_inputs
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
 from derive.engine.opening import open_run
@@ -80,13 +80,14 @@ def profile(transfers: Transfers, task: str, rounds: int) -> dict[tuple[str, str
 
 def _derive(transfers: Transfers, task: str, sampler: Sampler) -> None:
     with transfers.ingested() as data, closing(Store(data)) as store:
-        run = open_run(load(CATALOG), store, InProcessExecutor(), tasks=[task])
-        with sampler:
-            run.until_idle()
-        failed = run.tasks[task].error
-        run.close()
-    if failed:
-        raise failed
+        for name in with_inputs([task]):
+            run = open_run(load(CATALOG), store, InProcessExecutor(), tasks=[name])
+            with sampler if name == task else nullcontext():
+                run.until_idle()
+            failed = run.tasks[name].error
+            run.close()
+            if failed:
+                raise failed
 
 
 def show(task: str, micros: dict[tuple[str, str], float]) -> None:
@@ -113,12 +114,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--transfers", type=int, default=100_000)
     parser.add_argument("--accounts", type=int, default=50_000)
-    parser.add_argument("--task", choices=TASKS, action="append", help="only this one (repeatable)")
+    parser.add_argument("--task", choices=FLOORS, action="append", help="only this one (repeatable)")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="flowctl-bench-") as name:
         transfers = generate(Path(name) / "transfers", options.transfers, options.accounts, every_ms=10.0)
-        for task in options.task or TASKS:
+        for task in options.task or FLOORS:
             show(task, profile(transfers, task, options.rounds))
 
 

@@ -2,7 +2,8 @@
 
 Ours are that of Spark, which has all cores, and that of this process, which has one, and where `flowctl run` carries
 out what is too little for Spark. Ours on Spark runs between two rounds of the loop, so that what else the machine does
-falls on both; ratios are ours to the loop's mean. Of peers it is the second round in one process that counts.
+falls on both; ratios are ours to the loop's mean. Of ours and of peers, a first round in the same process does not
+count: it loads code, and Java compiles it.
 """
 
 from __future__ import annotations
@@ -72,6 +73,9 @@ def measure(report: Report, sizes: list[Transfers], tasks: list[str], others: Se
     peak = PeakMemory()
     with closing(SparkExecutor(None, sizes[0].folder / "spark.log")) as spark:
         spark.warm_up()
+        with _Rates(sizes[0], spark, peak) as rates:
+            for task in with_inputs(tasks):
+                rates.warm_up(task)
         for transfers in sizes:
             with _Rates(transfers, spark, peak) as rates:
                 for task in with_inputs(tasks):
@@ -99,6 +103,11 @@ class _Rates:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+    def warm_up(self, task: str) -> None:
+        """Run a derivation without measuring it."""
+        self._ours(task, self._on_spark, self._spark)
+        self._ours(task, self._here, _in_process(self._spark))
 
     def report(self, report: Report, task: str, others: Sequence[peers.Peer]) -> None:
         """Print the row of a derivation."""

@@ -8,15 +8,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from shard_data import TICK, collection, derivation, plan_of
 
 from derive.document.key import pack
+from derive.errors import SchemaViolation
 from derive.protocol.derive import DeriveSession, ReadBatch
 from derive.protocol.specs import DerivationSpec, Document, ShuffleSpec, TransformSpec
 from derive.shard.feedback_queue import SourceRow
-from derive.shard.lambdas import Lambdas
+from derive.shard.lambdas import Lambdas, unchecked_transforms
+from derive.shard.plan import Plan
+from derive.storage.segments.rows import WrittenRows
+from derive.storage.segments.writer import SegmentWriter
+from derive.time.source_read import SourceRead
 
 DERIVED = derivation("s/in", "s/out")
 
@@ -127,3 +133,38 @@ def test_a_shard_is_opened_when_there_is_a_document_for_it() -> None:
         [(11, pack([1]), {"k": 1, "number": 2}), (19, pack([1]), {"k": 1, "total": 2})],
     ]
     assert len(opened) == 1
+
+
+NUMBERS, TEXTS = ({"type": "object", "properties": {"k": {"type": kind}}} for kind in ("integer", "string"))
+
+
+def plan_of_cycle(root: Path, written: object, read: object, *, is_valid: bool) -> Plan:
+    """A derivation of `s/out` that reads `s/in`, of which there is a file, and itself; both are read by a schema."""
+    sources = {name: replace(collection(name, read), write_schema=written) for name in ("s/in", "s/out")}
+    spec = replace(derivation("s/in", "s/out"), sources=sources)
+    writer = SegmentWriter(root, sources["s/in"], "in", is_valid=is_valid)
+    writer.write(WrittenRows.sorted_of([1], [0], [pack([1])], [{"k": 1}], ["[]"]))
+    return plan_of(spec, root, 1000, [SourceRead(0, 0, 0, 1000, tuple(writer.close()))])
+
+
+@pytest.mark.parametrize(
+    ("written", "read", "is_valid", "unchecked"),
+    [
+        (NUMBERS, NUMBERS, True, [False, False, False]),
+        (NUMBERS, NUMBERS, False, [True, False, False]),
+        (NUMBERS, TEXTS, True, None),
+    ],
+)
+def test_what_was_validated_against_the_schema_it_is_read_by_is_not_validated_again(
+    tmp_path: Path, written: object, read: object, is_valid: bool, unchecked: list[bool] | None
+) -> None:
+    marks = unchecked_transforms(plan_of_cycle(tmp_path, written, read, is_valid=is_valid))
+
+    assert (None if marks is None else marks.tolist()) == unchecked
+
+
+def test_what_a_derivation_feeds_back_to_itself_is_validated_by_the_schema_it_is_read_by(tmp_path: Path) -> None:
+    plan = plan_of_cycle(tmp_path, NUMBERS, TEXTS, is_valid=True)
+
+    with pytest.raises(SchemaViolation, match="transform 'from1' of 's/out' reads an invalid document"):
+        list(Lambdas(plan, lambda _: Counts(flushes=False)).invoke([(1, 1, 0, pack([1]), {"k": 1})]))
