@@ -154,13 +154,17 @@ class Joint:
         limits, size = transactions[0].limits, size_of([read for part in transactions for read in part.reads])
         # What is fed back is about as large as what is stored.
         documents = min(limits.documents, limits.bytes * size.documents // max(size.bytes, 1))
+        uppers: dict[str, int] = {}
+        for member in members:  # which have not looked at the same moment: what one has not seen, none may go beyond
+            for name, upper in member.inputs.uppers.items():
+                uppers[name] = min(upper, uppers.get(name, upper))
         cycle = Cycle(
             others=tuple(plans[1:]),
             positions=tuple(
                 {spec.index: transaction.checkpoint.position(spec) for spec in member.task.spec.inputs}
                 for member, transaction in zip(members, transactions, strict=True)
             ),
-            uppers={name: upper for member in members for name, upper in member.inputs.uppers.items()},
+            uppers=uppers,
             documents=max(documents, 1),
             small=self._limits.small_documents,
             rounds=rounds,

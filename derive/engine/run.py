@@ -162,13 +162,15 @@ class Run:
         self._news.begin(cycle)
         if not all(self._may_run(task) for task in tasks):
             return False
+        # Before looking: what the others publish meanwhile is not below what they had reached.
+        absent = [self._store.upper(name) for name in self._absent[cycle]]
         looks: dict[str, Inputs] = {}
         for task in tasks:
             with self._stopping(task):
                 looks[task.spec.name] = task.look()
         if len(looks) < len(tasks):
             return False
-        steps = self._next_steps(cycle, looks, now)
+        steps = self._next_steps(cycle, looks, absent, now)
         joint = self._joint.get(cycle)
         if joint and len(steps) == len(tasks):
             if self._go_jointly(joint, tasks, looks, steps, now):
@@ -184,17 +186,26 @@ class Run:
             self._news.rest(cycle, self._next_due(looks), now)
         return moved
 
-    def _next_steps(self, cycle: Cycle, looks: Mapping[str, Inputs], now: int) -> dict[str, Step | None]:
-        """What the tasks of a cycle do next, by themselves, but for those that cannot say."""
+    def _next_steps(
+        self, cycle: Cycle, looks: Mapping[str, Inputs], absent: Sequence[int], now: int
+    ) -> dict[str, Step | None]:
+        """What the tasks of a cycle do next, by themselves, but for those that cannot say.
+
+        Args:
+            cycle: their names.
+            looks: what each has seen.
+            absent: the `upper` of each derivation on the cycle that does not run now, from before those looks.
+            now: up to which the sources are sealed.
+        """
         tasks = [self.tasks[name] for name in cycle]
         earliest = now
         if any(spec.feedback for task in tasks for spec in task.spec.inputs):
             # Those on the cycle that do not run now may publish later whatever is not below their `upper`.
-            causes = [self._store.upper(name) for name in self._absent[cycle]]
+            causes = [*absent]
             for task in tasks:
                 with self._stopping(task):
                     causes.append(task.earliest_cause(looks[task.spec.name]))
-            if len(causes) < len(cycle) + len(self._absent[cycle]):
+            if len(causes) < len(cycle) + len(absent):
                 return {}
             earliest = min(now, *causes)
         steps: dict[str, Step | None] = {}

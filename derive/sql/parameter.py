@@ -9,7 +9,8 @@ from derive.protocol.specs import ProjectionSpec
 
 _CANONICAL = re.compile(r"[\w\s\-/]+")
 _EXPLICIT = re.compile(r"p::\((.*)\)", re.DOTALL)
-_MENTIONED = re.compile(r"[$@:#]((?:[\w$]|[^\x00-\x7f]|::)*(?:\([^\s)]*\))?)")
+# What looks like a parameter may be inside of a text, and reach beyond it: so another one may begin inside of it.
+_MENTIONED = re.compile(r"(?=[$@:#]((?:[\w$]|[^\x00-\x7f]|::)*(?:\([^\s)]*\))?))")
 
 
 def parameter_of(field: str) -> str:

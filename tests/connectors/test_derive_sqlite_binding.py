@@ -139,3 +139,8 @@ def test_parameters_are_known_without_preparing_sql() -> None:
         "x\U0001f600",
         "it's",
     ]
+
+
+@pytest.mark.parametrize("sql", ["SELECT '$('||$a||')' AS a;", "SELECT ':('||$a||')';", "-- $(\nSELECT '#'||$a||')';"])
+def test_a_parameter_is_known_behind_a_text_that_looks_like_one(sql: str) -> None:
+    assert [item.field for item in mentioned_projections(sql, [field("a", S)])] == ["a"]
