@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from derive.document.pointer import escape
@@ -70,7 +70,12 @@ def escaped(value: JSON) -> JSON:
 
 def secret_texts(value: JSON, url: str) -> frozenset[str]:
     """Texts in a value that are to be hidden: what references stand for, and what is a secret by its name or form."""
-    return frozenset(text for text in _secrets(value, url, named=False) if len(text) >= _SHORTEST)
+    return worth_hiding(_secrets(value, url, named=False))
+
+
+def worth_hiding(texts: Iterable[str]) -> frozenset[str]:
+    """Those of some secrets that are long enough to be any."""
+    return frozenset(text for text in texts if len(text) >= _SHORTEST)
 
 
 def hide(text: str, secrets: Collection[str]) -> str:

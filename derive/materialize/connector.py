@@ -1,0 +1,231 @@
+"""Connectors as clients see them: whatever an endpoint says a connector is, it is a gRPC server that can be asked.
+
+A connector of ours, or of any package that is installed, is known by its image; a local one is a program; one at an
+address is there already. `Connectors` starts each at most once, when it is first needed, and ends all that it has
+started.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from threading import Lock
+from typing import TypeVar
+
+import grpc
+
+from derive.errors import EndpointGoneError, FlowError, ProtocolError, TaskError
+from derive.materialize.process import ConnectorProcess, guarded_command, installed_command, installed_env
+from derive.materialize.schemas import ConnectorSchemas, parse_schemas
+from derive.position import Position
+from derive.protocol.driver import DriverClient, open_channel
+from derive.protocol.entry_points import entry_points_of
+from derive.protocol.resource import is_remote
+from derive.protocol.secrets import hide
+from derive.protocol.specs import AddressEndpoint, ConnectorEndpoint, EndpointSpec, LocalEndpoint
+from derive.protocol.status import error_of
+from derive.protocol.stubs import materialize_pb2 as pb
+from derive.suggest import suggest
+
+ENTRY_POINTS = "derive.materialize"
+"""Entry point group: each names a class that fulfils `connectors.kit.MaterializeConnector`."""
+
+_ASK_SECONDS = 120.0
+_APPLY_SECONDS = 3600.0
+_DEATH_SECONDS = 1.0
+"""How long after its connection a process may end."""
+
+_Response = TypeVar("_Response")
+
+
+def installed_connectors() -> list[str]:
+    """Names of the materialize connectors that are installed, sorted."""
+    return sorted(entry_points_of(ENTRY_POINTS))
+
+
+def not_installed(endpoint: EndpointSpec) -> tuple[str, str] | None:
+    """Why an endpoint's image cannot be run here, and what can; None if it can, or if it is no image."""
+    if not isinstance(endpoint, ConnectorEndpoint):
+        return None
+    installed = installed_connectors()
+    if endpoint.connector in installed:
+        return None
+    guess = suggest(endpoint.connector, installed)
+    hint = f"did you mean '{guess}'?" if guess else f"installed: {', '.join(installed) or 'none'}"
+    return f"no connector '{endpoint.connector}' is installed, which the image '{endpoint.image}' stands for", hint
+
+
+class Connector:
+    """A connector that can be asked.
+
+    Args:
+        name: what messages call it.
+        address: `host:port`, where it serves.
+        process: that which serves it, if it is ours.
+
+    Attributes:
+        name: what messages call it.
+        client: its methods, of which errors are told by `error_of`.
+    """
+
+    def __init__(self, name: str, address: str, process: ConnectorProcess | None = None) -> None:
+        self.name = name
+        self._address = address
+        self._process = process
+        self._channel = open_channel(address)
+        self._schemas: ConnectorSchemas | None = None
+        self.client = DriverClient(self._channel)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its process has ended by itself."""
+        return self._process is not None and self._process.ended is not None
+
+    def schemas(self) -> ConnectorSchemas:
+        """What it can be configured with; it is asked once.
+
+        Raises:
+            FlowError: it does not say.
+        """
+        if self._schemas is None:
+            response = self._ask(lambda: self.client.spec(pb.SpecRequest(), timeout=_ASK_SECONDS), ())
+            self._schemas = parse_schemas(self.name, response)
+        return self._schemas
+
+    def validate(self, request: pb.ValidateRequest, secrets: Collection[str]) -> pb.ValidateResponse:
+        """What the endpoint asks of the fields of bindings.
+
+        Args:
+            request: the bindings.
+            secrets: to be hidden in messages.
+
+        Raises:
+            FlowError: the connector refuses them, or the endpoint cannot be reached.
+        """
+        response: pb.ValidateResponse = self._ask(lambda: self.client.validate(request, timeout=_ASK_SECONDS), secrets)
+        if len(response.bindings) != len(request.bindings):
+            counts = f"{len(response.bindings)} of {len(request.bindings)} bindings"
+            raise ProtocolError(f"{self.name} has validated {counts}")
+        return response
+
+    def apply(self, request: pb.ApplyRequest, secrets: Collection[str]) -> str:
+        """Make the endpoint ready, or find out what that takes.
+
+        Args:
+            request: for what.
+            secrets: to be hidden in messages.
+
+        Returns:
+            What was done or would be, for people.
+
+        Raises:
+            FlowError: it cannot be done.
+        """
+        response = self._ask(lambda: self.client.apply(request, timeout=_APPLY_SECONDS), secrets)
+        return hide(response.action_description, secrets).strip()
+
+    def error_of(self, failure: grpc.RpcError, secrets: Collection[str]) -> FlowError:
+        """The error with which one of its methods has ended, without secrets; with its last words if it has died."""
+        error = error_of(failure, self.name)
+        is_gone = isinstance(error, EndpointGoneError) and error.message.startswith(self.name)
+        if self._process is not None:
+            death = self._process.death(_DEATH_SECONDS if is_gone else 0.0)
+            if death is not None:
+                return EndpointGoneError(hide(death, secrets))
+        hint = error.hint
+        if self._process is None and is_gone:
+            hint = hint or f"a connector has to serve gRPC at {self._address}"
+        return type(error)(hide(error.message, secrets), position=error.position, hint=hint and hide(hint, secrets))
+
+    def close(self) -> None:
+        """Close the channel, and end the process."""
+        self._channel.close()
+        if self._process is not None:
+            self._process.close()
+
+    def _ask(self, call: Callable[[], _Response], secrets: Collection[str]) -> _Response:
+        try:
+            return call()
+        except grpc.RpcError as failure:
+            raise self.error_of(failure, secrets) from failure
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """What a connector is started with; the same one serves all that have the same."""
+
+    name: str
+    command: tuple[str, ...] = ()
+    folder: str = ""
+    env: tuple[tuple[str, str], ...] = ()
+    address: str = ""
+
+
+class Connectors(AbstractContextManager["Connectors"]):
+    """The connectors of this process, each started when it is first needed. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._connectors: dict[_Start, Connector] = {}
+        self._lock = Lock()
+
+    def connect(self, endpoint: EndpointSpec) -> Connector:
+        """The connector of an endpoint, started if it is not running.
+
+        Raises:
+            FlowError: it cannot be started; it says where the endpoint is written.
+        """
+        start = _start_of(endpoint)
+        with self._lock:
+            connector = self._connectors.get(start)
+            if connector is not None and connector.has_ended:
+                connector.close()
+                connector = None
+            if connector is None:
+                connector = self._connectors[start] = _connect(start, endpoint)
+            return connector
+
+    def close(self) -> None:
+        """End all of them."""
+        with self._lock:
+            connectors = list(self._connectors.values())
+            self._connectors.clear()
+        for connector in connectors:
+            connector.close()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _start_of(endpoint: EndpointSpec) -> _Start:
+    if isinstance(endpoint, AddressEndpoint):
+        return _Start(f"the connector at {endpoint.address}", address=endpoint.address)
+    if isinstance(endpoint, LocalEndpoint):
+        env = tuple(sorted((name, str(value)) for name, value in endpoint.env.reveal().items()))
+        return _Start(f"the connector '{endpoint.command[0]}'", endpoint.command, endpoint.folder, env)
+    missing = not_installed(endpoint)
+    if missing is not None:
+        raise TaskError(missing[0], position=endpoint.position, hint=missing[1])
+    url = endpoint.config.url
+    folder = os.getcwd() if is_remote(url) or not url else os.path.dirname(os.path.abspath(url))
+    return _Start(endpoint.connector, folder=folder)
+
+
+def _connect(start: _Start, endpoint: EndpointSpec) -> Connector:
+    if start.address:
+        return Connector(start.name, start.address)
+    secrets: Collection[str] = ()
+    command, env = installed_command(start.name), installed_env()
+    if isinstance(endpoint, LocalEndpoint):
+        command, env = guarded_command(start.command), {**os.environ, **dict(start.env)}
+        secrets = endpoint.env.secrets()
+    try:
+        process = ConnectorProcess(start.name, command, start.folder, env)
+    except TaskError as error:
+        raise _located(error, endpoint.position, secrets) from error
+    return Connector(start.name, process.address, process)
+
+
+def _located(error: TaskError, position: Position, secrets: Collection[str]) -> TaskError:
+    return TaskError(hide(error.message, secrets), position=position, hint=error.hint)

@@ -1,0 +1,75 @@
+"""The guard of a program that serves a connector: the program ends when whoever started the guard has, however it did.
+
+It is a program of its own, `python guard.py PROGRAM ARGUMENT…`, that imports nothing of ours. Its standard input is a
+pipe that is closed when its parent is gone; the program's is one that is closed when the guard is gone. Its exit code
+is the program's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from types import FrameType
+
+_GRACE_SECONDS = 5.0
+_DIE_WITH_PARENT = 1
+"""Linux: what `prctl` is told so that the kernel sends a signal to a process whose parent has ended."""
+
+
+def main() -> None:
+    """Run the program of the command line until it ends, or until there is nobody to run it for."""
+    try:
+        program = subprocess.Popen(
+            sys.argv[1:],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+            preexec_fn=_die_with_parent,  # noqa: PLW1509 (there is one thread yet)
+        )
+    except (OSError, ValueError) as exc:
+        print(f"cannot run {sys.argv[1]}: {getattr(exc, 'strerror', None) or exc}", file=sys.stderr)  # noqa: T201
+        sys.exit(127)
+
+    def end(signum: int, frame: FrameType | None) -> None:
+        raise SystemExit
+
+    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_follow, args=(program,), daemon=True).start()
+    try:
+        while os.read(0, 4096):
+            pass
+    finally:
+        _end(program)
+
+
+def _follow(program: subprocess.Popen[bytes]) -> None:
+    """End as the program does."""
+    code = program.wait()
+    _signal(program, signal.SIGKILL)  # what it has started itself
+    os._exit(code if code >= 0 else 128 - code)
+
+
+def _end(program: subprocess.Popen[bytes]) -> None:
+    _signal(program, signal.SIGTERM)
+    with suppress(subprocess.TimeoutExpired):
+        program.wait(_GRACE_SECONDS)
+    _signal(program, signal.SIGKILL)
+
+
+def _signal(program: subprocess.Popen[bytes], number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(program.pid, number)
+
+
+def _die_with_parent() -> None:
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()

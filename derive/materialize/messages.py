@@ -1,0 +1,197 @@
+"""Specs as messages of the protocol, complete enough for connectors that were made for other runtimes.
+
+Some of those refuse a collection without the URI of its schema, or a binding without a shuffle, though neither is of
+any use to them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import orjson
+
+from derive.materialize.fields import FieldSelection
+from derive.protocol.constraint import Constraint, ConstraintType
+from derive.protocol.secrets import hide
+from derive.protocol.specs import (
+    JSON,
+    AddressEndpoint,
+    BindingSpec,
+    CollectionSpec,
+    EndpointSpec,
+    MaterializationSpec,
+    ProjectionSpec,
+)
+from derive.protocol.stubs import flow_pb2 as flow
+from derive.protocol.stubs import materialize_pb2 as pb
+from derive.schema.projection import UUID_POINTER
+from derive.schema.shape import NUMBER
+
+_ACK = '{"_meta":{"ack":true,"uuid":""}}'
+_LONGEST = 2**32 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ValidatedBinding:
+    """What a connector says of a binding.
+
+    Attributes:
+        constraints: what it asks of fields, by name.
+        resource_path: where in the endpoint it goes, such as the name of a table.
+        delta_updates: whether documents are stored without those of before being loaded.
+    """
+
+    constraints: Mapping[str, Constraint]
+    resource_path: tuple[str, ...]
+    delta_updates: bool = False
+
+
+def validate_request(spec: MaterializationSpec, config: JSON) -> pb.ValidateRequest:
+    """The question of what an endpoint asks of bindings.
+
+    Args:
+        spec: the materialization.
+        config: the endpoint's configuration, revealed.
+    """
+    return pb.ValidateRequest(
+        materialization=spec.name,
+        endpoint_type=_endpoint_type(spec.endpoint),
+        endpoint_spec_json=_text(config),
+        bindings=[
+            pb.ValidateRequest.Binding(
+                resource_spec_json=_text(binding.resource),
+                collection=collection_message(binding.collection),
+                field_config_json={name: _text(value) for name, value in binding.fields.include.items()},
+            )
+            for binding in spec.bindings
+        ],
+    )
+
+
+def validated_binding(message: pb.ValidateResponse.Binding) -> ValidatedBinding:
+    """What a connector says of a binding; a constraint of a type that is not known forbids its field."""
+    known = {int(kind): kind for kind in ConstraintType}
+    constraints = {
+        name: Constraint(known.get(constraint.type, ConstraintType.FIELD_FORBIDDEN), constraint.reason)
+        for name, constraint in message.constraints.items()
+    }
+    return ValidatedBinding(constraints, tuple(message.resource_path), message.delta_updates)
+
+
+def materialization_message(
+    spec: MaterializationSpec, config: JSON, bindings: list[tuple[ValidatedBinding, FieldSelection]]
+) -> flow.MaterializationSpec:
+    """What is materialized.
+
+    Args:
+        spec: the materialization.
+        config: the endpoint's configuration, revealed.
+        bindings: for each of its bindings, what the connector says of it, and its fields.
+    """
+    return flow.MaterializationSpec(
+        materialization=spec.name,
+        endpoint_type=_endpoint_type(spec.endpoint),
+        endpoint_spec_json=_text(config),
+        bindings=[
+            _binding_message(spec, binding, validated, selection)
+            for binding, (validated, selection) in zip(spec.bindings, bindings, strict=True)
+        ],
+    )
+
+
+def version_of(message: flow.MaterializationSpec, secrets: frozenset[str]) -> str:
+    """A text that is another for every change of what is materialized, but for changes of secrets."""
+    stripped = flow.MaterializationSpec()
+    stripped.CopyFrom(message)
+    stripped.endpoint_spec_json = hide(message.endpoint_spec_json, secrets)
+    return hashlib.sha256(stripped.SerializeToString(deterministic=True)).hexdigest()[:16]
+
+
+def collection_message(spec: CollectionSpec) -> flow.CollectionSpec:
+    """A collection, with all that is known of its fields."""
+    return flow.CollectionSpec(
+        collection=spec.name,
+        schema_uri=_schema_uri(spec),
+        key_ptrs=spec.key,
+        uuid_ptr=UUID_POINTER,
+        partition_fields=[partition.field for partition in spec.partitions],
+        projections=[_projection_message(projection) for projection in spec.projections],
+        ack_json_template=_ACK,
+        schema_json=_text(spec.read_schema),
+    )
+
+
+def _binding_message(
+    spec: MaterializationSpec, binding: BindingSpec, validated: ValidatedBinding, selection: FieldSelection
+) -> flow.MaterializationSpec.Binding:
+    collection = binding.collection
+    return flow.MaterializationSpec.Binding(
+        resource_spec_json=_text(binding.resource),
+        resource_path=validated.resource_path,
+        collection=collection_message(collection),
+        field_selection=flow.FieldSelection(
+            keys=selection.keys,
+            values=selection.values,
+            document=selection.document or "",
+            field_config_json={name: _text(value) for name, value in selection.config.items()},
+        ),
+        delta_updates=validated.delta_updates,
+        shuffle=flow.Shuffle(
+            group_name=f"materialize/{spec.name}/{binding.input.state_key}",
+            source_collection=collection.name,
+            shuffle_key_ptr=collection.key,
+            uses_source_key=True,
+            source_schema_uri=_schema_uri(collection),
+            uses_source_schema=True,
+            priority=binding.input.priority,
+        ),
+    )
+
+
+def _projection_message(spec: ProjectionSpec) -> flow.Projection:
+    return flow.Projection(
+        ptr=spec.pointer,
+        field=spec.field,
+        user_provided=spec.explicit,
+        is_partition_key=spec.is_partition,
+        is_primary_key=spec.is_key,
+        inference=_inference_message(spec),
+    )
+
+
+def _inference_message(spec: ProjectionSpec) -> flow.Inference:
+    inference = flow.Inference(
+        types=_types(spec.types),
+        must_exist=spec.exists == "must",
+        title=spec.title or "",
+        description=spec.description or "",
+    )
+    if "string" in spec.types:
+        inference.string.CopyFrom(
+            flow.Inference.String(
+                content_type=spec.content_type or "",
+                format=spec.format or "",
+                is_base64=spec.content_encoding == "base64",
+                max_length=min(spec.max_length or 0, _LONGEST),
+            )
+        )
+    return inference
+
+
+def _types(types: frozenset[str]) -> list[str]:
+    """Types by their names on the wire, sorted: what may be any number is a `number`."""
+    return sorted((types - NUMBER) | {"number"} if types >= NUMBER else types)
+
+
+def _schema_uri(spec: CollectionSpec) -> str:
+    return f"flow://collection/{spec.name}/schema"
+
+
+def _endpoint_type(endpoint: EndpointSpec) -> flow.EndpointType:
+    return flow.REMOTE if isinstance(endpoint, AddressEndpoint) else flow.FLOW_SINK
+
+
+def _text(value: JSON) -> str:
+    return orjson.dumps(value).decode()

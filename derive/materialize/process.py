@@ -1,0 +1,170 @@
+"""The process of a connector: started when it is needed, known by the address that it prints, never outliving us."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import IO
+
+from derive.errors import TaskError
+
+_ADDRESS = re.compile(r"[^\s/]+:[0-9]{1,5}")
+_START_SECONDS = 60.0
+_GRACE_SECONDS = 8.0
+_LINES = 20
+_LINE_CHARACTERS = 500
+
+
+class ConnectorProcess:
+    """A program that serves a connector, and has printed its address.
+
+    Its standard input is a pipe that nothing is written to: it ends with us, and the program ends with it.
+
+    Args:
+        name: what messages call it.
+        command: the program and its arguments.
+        folder: where it runs.
+        env: its environment.
+        seconds: how long it may take to be ready.
+
+    Attributes:
+        address: `host:port`, where it serves.
+
+    Raises:
+        TaskError: it cannot be started, or does not get ready; with the end of what it wrote on standard error.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        folder: str,
+        env: Mapping[str, str],
+        *,
+        seconds: float = _START_SECONDS,
+    ) -> None:
+        self._name = name
+        self._said: deque[str] = deque(maxlen=_LINES)
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd=folder,
+                env=dict(env),
+                start_new_session=True,  # Ctrl-C is for us, who end it when what is under way is done
+            )
+        except OSError as exc:
+            raise TaskError(f"{name} cannot be started: {exc.strerror or exc}") from exc
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        addresses: SimpleQueue[str | None] = SimpleQueue()
+        self._readers = [
+            threading.Thread(target=self._read_output, args=(self._process.stdout, addresses), daemon=True),
+            threading.Thread(target=self._read_errors, args=(self._process.stderr,), daemon=True),
+        ]
+        for reader in self._readers:
+            reader.start()
+        self.address = self._wait_for(addresses, seconds)
+
+    @property
+    def ended(self) -> int | None:
+        """Its exit code; None while it runs."""
+        return self._process.poll()
+
+    @property
+    def said(self) -> str:
+        """The last lines that it wrote on standard error, or on standard output when it was ready."""
+        return "\n".join(self._said)
+
+    def death(self, seconds: float = 0.0) -> str | None:
+        """How it has ended, with its last words; None if it runs, and goes on to for so many seconds."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+        if self.ended is None:
+            return None
+        for reader in self._readers:
+            reader.join(1.0)  # until what it wrote last has been read
+        ended = f"{self._name} has ended ({_code(self._process.returncode)})"
+        return f"{ended}:\n{self.said}" if self.said else ended
+
+    def close(self) -> None:
+        """End it, and wait until it has."""
+        assert self._process.stdin is not None
+        with suppress(OSError):
+            self._process.stdin.close()
+        for end in (self._process.terminate, self._process.kill):
+            try:
+                self._process.wait(_GRACE_SECONDS / 2)
+                break
+            except subprocess.TimeoutExpired:
+                end()
+        self._process.wait()
+        for reader in self._readers:
+            reader.join(1.0)
+        for stream in (self._process.stdout, self._process.stderr):
+            with suppress(OSError, ValueError):
+                if stream is not None:
+                    stream.close()
+
+    def _wait_for(self, addresses: SimpleQueue[str | None], seconds: float) -> str:
+        try:
+            address = addresses.get(timeout=seconds)
+        except Empty:
+            address = None
+        if address is not None:
+            return address
+        death = self.death(1.0)
+        self.close()
+        late = f"{self._name} did not print its address within {seconds:g} s"
+        last_words = f"{late}:\n{self.said}" if self.said else late
+        raise TaskError(death.replace(" has ended", " ended before it was ready", 1) if death else last_words)
+
+    def _read_output(self, stream: IO[bytes], addresses: SimpleQueue[str | None]) -> None:
+        for line in _lines(stream):
+            if _ADDRESS.fullmatch(line):
+                addresses.put(line)
+            else:
+                self._said.append(line)
+        addresses.put(None)
+
+    def _read_errors(self, stream: IO[bytes]) -> None:
+        self._said.extend(_lines(stream))
+
+
+def _lines(stream: IO[bytes]) -> Iterator[str]:
+    with suppress(OSError, ValueError):  # it is closed by whoever ends the process
+        for line in stream:
+            text = line.decode("utf-8", "replace").strip()
+            if text:
+                yield text[:_LINE_CHARACTERS]
+
+
+def _code(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else f"killed by signal {-code}"
+
+
+def installed_command(connector: str) -> list[str]:
+    """The command that serves a connector that is installed here."""
+    # What is imported does not come from the folder where it runs, which is a catalog's.
+    return [sys.executable, "-P", "-m", "derive.cli.main", "connector", "serve", connector, "--listen", "127.0.0.1:0"]
+
+
+def installed_env() -> dict[str, str]:
+    """The environment in which a connector is found just as it is here."""
+    path = os.pathsep.join(os.path.abspath(folder) for folder in sys.path)
+    return {**os.environ, "PYTHONPATH": path}
+
+
+def guarded_command(command: Sequence[str]) -> list[str]:
+    """The command that runs a program which may know nothing of us, so that it ends with us all the same."""
+    return [sys.executable, "-I", str(Path(__file__).with_name("guard.py")), *command]

@@ -1,0 +1,153 @@
+"""What connectors can be configured with: their JSON Schemas, and what is wrong with a configuration by these.
+
+Faults are told in our words, and at their places in the catalog. What a validator says of a value would show it, and a
+configuration holds secrets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from derive.document.pointer import escape
+from derive.errors import Issue, ProtocolError
+from derive.position import Position
+from derive.protocol.secrets import HIDDEN
+from derive.protocol.specs import JSON
+from derive.protocol.stubs import materialize_pb2 as pb
+from derive.suggest import suggest
+
+_SECRET_MARKS = ("secret", "airbyte_secret", "writeOnly")
+_DEEPEST = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorSchemas:
+    """What a connector can be configured with.
+
+    Attributes:
+        endpoint: JSON Schema of an endpoint's configuration.
+        resource: JSON Schema of what a binding says of its resource.
+        documentation_url: where it is described.
+    """
+
+    endpoint: JSON
+    resource: JSON
+    documentation_url: str = ""
+
+
+def parse_schemas(name: str, response: pb.SpecResponse) -> ConnectorSchemas:
+    """What a connector says that it can be configured with.
+
+    Raises:
+        ProtocolError: that is no JSON Schema.
+    """
+    texts = {"endpoint": response.endpoint_spec_schema_json, "resource": response.resource_spec_schema_json}
+    schemas: dict[str, Any] = {}
+    for kind, text in texts.items():
+        try:
+            schemas[kind] = orjson.loads(text or "{}")
+            _validator(schemas[kind])
+        except ValueError as exc:
+            reason = str(exc).partition("\n")[0]
+            raise ProtocolError(f"what {name} gives as the schema of its {kind} is none: {reason}") from exc
+    return ConnectorSchemas(schemas["endpoint"], schemas["resource"], response.documentation_url)
+
+
+def faults(
+    value: JSON, schema: JSON, what: str, code: str, positions: Mapping[str, Position], position: Position
+) -> Iterator[Issue]:
+    """Everything that is wrong with a configuration.
+
+    Args:
+        value: the configuration, whose references have been replaced.
+        schema: of the connector.
+        what: what messages call it, such as `the configuration`.
+        code: of the issues.
+        positions: where its values are written, by JSON pointer.
+        position: where all of it is written.
+    """
+    for fault in _validator(schema).iter_errors(value):
+        pointer = "".join(f"/{escape(str(step))}" for step in fault.instance_path)
+        at = positions.get(pointer, position)
+        noun = f"'{pointer[1:]}' of {what}" if pointer else what
+        kind = fault.kind
+        if kind.name == "additionalProperties":
+            known = sorted(_part(schema, fault.schema_path[:-1]).get("properties", {}))
+            for name in kind.unexpected:
+                guess = suggest(name, known)
+                hint = f"did you mean '{guess}'?" if guess else f"it has: {', '.join(known) or 'none'}"
+                name_at = positions.get(f"{pointer}/{escape(name)}", at)
+                yield Issue(code, f"{noun} has no property '{name}'", name_at, hint)
+        elif kind.name == "required":
+            yield Issue(code, f"{noun} needs a property '{kind.property}'", at)
+        elif kind.name == "type":
+            yield Issue(code, f"{noun} must be {' or '.join(map(_a, sorted(kind.types)))}", at)
+        else:
+            yield Issue(code, f"{noun} is refused by the connector's schema: {fault.message}", at)
+
+
+def marked_secrets(value: JSON, schema: JSON) -> Iterator[str]:
+    """Texts of a configuration that the connector's schema marks as secret."""
+    yield from _marked(value, schema, schema, 0)
+
+
+def _marked(value: JSON, part: Any, schema: JSON, depth: int) -> Iterator[str]:
+    if not isinstance(part, dict) or depth > _DEEPEST:
+        return
+    if part.get("format") == "password" or any(part.get(mark) is True for mark in _SECRET_MARKS):
+        yield from _texts(value)
+    reference = part.get("$ref")
+    if isinstance(reference, str) and reference.startswith("#/"):
+        yield from _marked(value, _part(schema, reference[2:].split("/")), schema, depth + 1)
+    for keyword in ("allOf", "anyOf", "oneOf"):
+        for other in part.get(keyword, ()):
+            yield from _marked(value, other, schema, depth + 1)
+    if isinstance(value, dict):
+        for name, member in value.items():
+            yield from _marked(member, part.get("properties", {}).get(name), schema, depth + 1)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _marked(item, part.get("items"), schema, depth + 1)
+
+
+def _texts(value: JSON) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for member in value.values() if isinstance(value, dict) else value:
+            yield from _texts(member)
+
+
+def _validator(schema: JSON) -> Any:
+    import jsonschema_rs
+
+    try:
+        return jsonschema_rs.validator_for(schema, mask=HIDDEN, retriever=_refuse)
+    except ValueError:
+        # It may be in a dialect that nobody knows: most of a schema means the same in all.
+        if not isinstance(schema, dict) or "$schema" not in schema:
+            raise
+        plain = {name: part for name, part in schema.items() if name != "$schema"}
+        return jsonschema_rs.validator_for(plain, mask=HIDDEN, retriever=_refuse)
+
+
+def _refuse(uri: str) -> JSON:
+    raise ValueError(f"{uri} is not fetched")
+
+
+def _part(schema: JSON, path: list[Any]) -> Any:
+    """The part of a schema that a path leads to; nothing is known of one in another document."""
+    try:
+        for step in path:
+            schema = schema[int(step) if isinstance(schema, list) else step]
+    except (KeyError, IndexError, ValueError, TypeError):
+        return {}
+    return schema
+
+
+def _a(kind: str) -> str:
+    return kind if kind == "null" else f"an {kind}" if kind[0] in "aio" else f"a {kind}"

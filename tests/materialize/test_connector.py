@@ -1,0 +1,350 @@
+"""Connectors are found by what an endpoint says, started once, and told of in a way that shows no secret."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import toy_connector
+
+from derive.errors import (
+    CatalogError,
+    DeniedError,
+    EndpointError,
+    EndpointGoneError,
+    FlowError,
+    ProtocolError,
+    TaskError,
+)
+from derive.materialize.connector import Connectors, not_installed
+from derive.materialize.fields import FieldSelection
+from derive.materialize.preparation import PreparedMaterialization, prepare
+from derive.position import Position
+from derive.protocol.specs import (
+    AddressEndpoint,
+    BindingSpec,
+    CollectionSpec,
+    ConnectorEndpoint,
+    EndpointConfig,
+    FieldsSpec,
+    InputSpec,
+    LocalEndpoint,
+    MaterializationSpec,
+)
+from derive.schema.infer import infer
+from derive.schema.projection import Declared, project
+
+AT = Position("flow.yaml", 2, 3)
+CONFIG_AT = Position("flow.yaml", 4, 7)
+SCHEMA = {
+    "type": "object",
+    "required": ["id"],
+    "properties": {"id": {"type": "integer"}, "who": {"type": "string"}, "sum": {"type": "number"}},
+}
+COLLECTION = CollectionSpec(
+    "a/source",
+    ("/id",),
+    (None,),
+    SCHEMA,
+    SCHEMA,
+    project(infer(SCHEMA), ("/id",), {"part": Declared("/who", partition=True)}),
+    AT,
+)
+TOY = (sys.executable, toy_connector.__file__)
+
+
+def config(**values: Any) -> EndpointConfig:
+    written = {"path": "a.db", **values}
+    return EndpointConfig(
+        written,
+        "/catalog/flow.yaml",
+        CONFIG_AT,
+        {f"/{name}": Position("flow.yaml", 5 + index, 9) for index, name in enumerate(written)},
+    )
+
+
+def local(folder: str = "/", env: dict[str, str] | None = None, **values: Any) -> LocalEndpoint:
+    return LocalEndpoint(TOY, config(**values), AT, EndpointConfig(env or {}, "/catalog/flow.yaml", AT), folder)
+
+
+def binding(index: int, resource: Any, fields: FieldsSpec | None = None) -> BindingSpec:
+    read = InputSpec(index, f"a/source -> {index}", "a/source", AT, priority=3)
+    position = Position("flow.yaml", 20 + index, 9)
+    return BindingSpec(
+        read,
+        COLLECTION,
+        resource,
+        fields or FieldsSpec(position),
+        position,
+        {"": position, "/table": Position("flow.yaml", 20 + index, 30)},
+    )
+
+
+def materialization(endpoint: Any, *bindings: BindingSpec) -> MaterializationSpec:
+    return MaterializationSpec(
+        "a/view", endpoint, bindings or (binding(0, {"table": "rows"}),), {"a/source": COLLECTION}, 1_000_000, AT
+    )
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    server, address = toy_connector.serve()
+    yield address
+    server.stop(None).wait()
+
+
+@pytest.fixture
+def connectors() -> Iterator[Connectors]:
+    with Connectors() as connectors:
+        yield connectors
+
+
+def prepared(connectors: Connectors, spec: MaterializationSpec) -> PreparedMaterialization:
+    return prepare(spec, connectors.connect(spec.endpoint))
+
+
+def refused(connectors: Connectors, spec: MaterializationSpec) -> list[tuple[str, str, int, str | None]]:
+    with pytest.raises(CatalogError) as caught:
+        prepared(connectors, spec)
+    return [(each.code, each.message, each.position.line, each.hint) for each in caught.value.issues]
+
+
+def failed(connectors: Connectors, spec: MaterializationSpec) -> FlowError:
+    with pytest.raises(FlowError) as caught:
+        prepared(connectors, spec)
+    return caught.value
+
+
+def test_a_program_is_started_once_for_all_that_it_serves(connectors: Connectors) -> None:
+    first = connectors.connect(local())
+
+    assert connectors.connect(local(key="other")) is first
+    assert connectors.connect(local(env={"A": "1"})) is not first
+    assert first.name == f"the connector '{sys.executable}'"
+    assert first.schemas() is first.schemas()
+    assert first.schemas().endpoint == toy_connector.ENDPOINT
+    assert first.schemas().documentation_url == "https://toys.example"
+
+
+def test_a_program_that_has_died_is_started_again(connectors: Connectors) -> None:
+    spec = materialization(local(mode="die", key="t0ken"))
+    before = connectors.connect(spec.endpoint)
+
+    error = failed(connectors, spec)
+
+    assert isinstance(error, EndpointGoneError)
+    assert error.message.endswith("has ended (exit code 3):\na toy is ready\nasked for its schemas\ndying with ***")
+    assert error.message.startswith("'a/view': the connector '")
+    assert error.position == AT
+    assert before.has_ended
+    assert connectors.connect(spec.endpoint) is not before
+
+
+def test_a_program_that_cannot_be_started(connectors: Connectors, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOW", "fail: s3cret")
+
+    with pytest.raises(TaskError) as caught:
+        connectors.connect(local(env={"TOY": "${env:HOW}"}))
+
+    assert caught.value.position == AT
+    assert caught.value.message.endswith("ended before it was ready (exit code 7):\ncannot play\nwith ***")
+
+
+def test_where_a_program_runs_and_what_it_is_given(connectors: Connectors, tmp_path: Path) -> None:
+    program = "import os; open('here', 'w').write(os.environ['SECRET']); print('localhost:1', flush=True)"
+    env = EndpointConfig({"SECRET": "${file:secret}"}, f"{tmp_path}/flow.yaml", AT)
+    (tmp_path / "secret").write_text("t0ken\n")
+
+    connectors.connect(LocalEndpoint((sys.executable, "-c", program), config(), AT, env, str(tmp_path)))
+
+    assert (tmp_path / "here").read_text() == "t0ken"
+
+
+def test_no_program_is_left_behind() -> None:
+    with Connectors() as connectors:
+        connector = connectors.connect(local())
+    assert connector.has_ended
+
+
+def test_an_image_that_nobody_has_installed(connectors: Connectors, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "derive.materialize.connector.entry_points_of", lambda _: {"materialize-sqlite": "x:Y", "mine": "z:Z"}
+    )
+    endpoint = ConnectorEndpoint("ghcr.io/estuary/materialize-sqlight:v1", config(), AT)
+
+    with pytest.raises(TaskError) as caught:
+        connectors.connect(endpoint)
+
+    assert (
+        caught.value.message
+        == "no connector 'materialize-sqlight' is installed, which the image 'ghcr.io/estuary/materialize-sqlight:v1' stands for"
+    )
+    assert (caught.value.position, caught.value.hint) == (AT, "did you mean 'materialize-sqlite'?")
+    assert not_installed(ConnectorEndpoint("materialize-bigquery", config(), AT)) == (
+        "no connector 'materialize-bigquery' is installed, which the image 'materialize-bigquery' stands for",
+        "installed: materialize-sqlite, mine",
+    )
+    assert not_installed(ConnectorEndpoint("a/mine", config(), AT)) is None
+    assert not_installed(local()) is None
+
+
+def test_a_connector_that_is_not_at_its_address(connectors: Connectors) -> None:
+    error = failed(connectors, materialization(AddressEndpoint("127.0.0.1:9", config(), AT)))
+
+    assert isinstance(error, EndpointGoneError)
+    assert error.message.startswith("'a/view': the connector at 127.0.0.1:9 has failed (UNAVAILABLE): ")
+    assert (error.position, error.hint) == (AT, "a connector has to serve gRPC at 127.0.0.1:9")
+
+
+def test_a_materialization_is_prepared(connectors: Connectors, address: str) -> None:
+    endpoint = AddressEndpoint(address, config(key="s3cret"), AT)
+    spec = materialization(
+        endpoint, binding(0, {"table": "rows"}), binding(1, {"table": "more", "delta_updates": True})
+    )
+
+    ready = prepared(connectors, spec)
+
+    assert [(each.resource_path, each.delta_updates) for each in ready.bindings] == [
+        (("rows",), False),
+        (("more",), True),
+    ]
+    assert ready.bindings[0].fields == FieldSelection(("id",), ("flow_published_at", "part", "sum"), "flow_document")
+    assert ready.secrets == {"s3cret"}
+    assert "s3cret" not in repr(ready)
+    assert ready.apply(connectors.connect(endpoint), dry_run=True) == "would create rows, more in a.db by ***"
+    assert ready.apply(connectors.connect(endpoint)) == "created rows, more in a.db by ***"
+
+
+def test_messages_say_what_other_connectors_ask_for(connectors: Connectors, address: str) -> None:
+    fields = FieldsSpec(AT, include={"sum": {"digits": 2}})
+    spec = materialization(AddressEndpoint(address, config(), AT), binding(0, {"table": "rows"}, fields))
+
+    message = prepared(connectors, spec).message
+
+    assert (message.materialization, message.endpoint_spec_json) == ("a/view", '{"path":"a.db"}')
+    [bound] = message.bindings
+    assert (bound.resource_spec_json, list(bound.resource_path)) == ('{"table":"rows"}', ["rows"])
+    assert bound.collection.schema_uri == "flow://collection/a/source/schema"
+    assert (list(bound.collection.key_ptrs), bound.collection.uuid_ptr) == (["/id"], "/_meta/uuid")
+    assert list(bound.collection.partition_fields) == ["part"]
+    projections = {projection.field: projection for projection in bound.collection.projections}
+    assert list(projections) == ["flow_document", "flow_published_at", "id", "part", "sum", "who"]
+    assert (
+        projections["id"].is_primary_key,
+        list(projections["id"].inference.types),
+        projections["id"].inference.must_exist,
+    ) == (True, ["integer"], True)
+    assert (projections["part"].is_partition_key, projections["part"].user_provided, projections["part"].ptr) == (
+        True,
+        True,
+        "/who",
+    )
+    assert list(projections["sum"].inference.types) == ["number"]
+    assert projections["flow_published_at"].inference.string.format == "date-time"
+    assert dict(bound.field_selection.field_config_json) == {"sum": '{"digits":2}'}
+    shuffle = bound.shuffle
+    assert (shuffle.group_name, shuffle.source_collection) == ("materialize/a/view/a/source -> 0", "a/source")
+    assert (list(shuffle.shuffle_key_ptr), shuffle.uses_source_key, shuffle.uses_source_schema, shuffle.priority) == (
+        ["/id"],
+        True,
+        True,
+        3,
+    )
+    assert shuffle.source_schema_uri == bound.collection.schema_uri
+
+
+def test_a_version_is_another_for_every_change_but_of_secrets(connectors: Connectors, address: str) -> None:
+    def version(resource: Any = None, **values: Any) -> str:
+        spec = materialization(
+            AddressEndpoint(address, config(**values), AT), binding(0, resource or {"table": "rows"})
+        )
+        return prepared(connectors, spec).version
+
+    first = version(key="s3cret")
+
+    assert version(key="an0ther") == first == version(key="s3cret")
+    assert len({first, version(key="s3cret", path="b.db"), version({"table": "other"}, key="s3cret"), version()}) == 4
+
+
+def test_a_configuration_is_held_against_the_connector_s_schema(connectors: Connectors, address: str) -> None:
+    spec = materialization(
+        AddressEndpoint(address, config(path="A DB", pth="x", key=5, mode="play"), AT), binding(0, {"tabel": "x"})
+    )
+
+    issues = refused(connectors, spec)
+
+    assert sorted(issues) == [
+        ("E708", "'key' of the configuration must be a string", 7, None),
+        (
+            "E708",
+            '\'mode\' of the configuration is refused by the connector\'s schema: *** is not one of "", "refuse" or 5 other candidates',
+            8,
+            None,
+        ),
+        (
+            "E708",
+            "'path' of the configuration is refused by the connector's schema: *** does not match \"^[a-z.]+$\"",
+            5,
+            None,
+        ),
+        ("E708", "the configuration has no property 'pth'", 6, "did you mean 'path'?"),
+        ("E709", "the resource has no property 'tabel'", 20, "did you mean 'table'?"),
+        ("E709", "the resource needs a property 'table'", 20, None),
+    ]
+
+
+def test_fields_that_the_connector_refuses(connectors: Connectors, address: str) -> None:
+    fields = FieldsSpec(AT, include={"who": {}}, positions={"who": Position("flow.yaml", 31, 5)})
+    spec = materialization(AddressEndpoint(address, config(mode="forbid"), AT), binding(0, {"table": "rows"}, fields))
+
+    assert refused(connectors, spec) == [
+        ("E710", "the field 'who' is wanted, and the connector refuses it: nobody is to be known", 31, None)
+    ]
+
+
+def test_bindings_that_go_to_the_same_place(connectors: Connectors, address: str) -> None:
+    spec = materialization(
+        AddressEndpoint(address, config(mode="same"), AT), binding(0, {"table": "a"}), binding(1, {"table": "b"})
+    )
+
+    assert refused(connectors, spec) == [
+        ("E703", "'same' is what another binding goes to already, at flow.yaml:20:9", 21, None)
+    ]
+
+
+def test_what_a_connector_says_shows_no_secret(connectors: Connectors, address: str) -> None:
+    error = failed(connectors, materialization(AddressEndpoint(address, config(mode="refuse", key="s3cret"), AT)))
+
+    assert type(error) is EndpointError
+    name = f"the connector at {address}"
+    assert error.message == f"'a/view': {name} has failed (FAILED_PRECONDITION): *** does not open a.db"
+
+    denied = materialization(AddressEndpoint(address, config(key="s3cret"), AT))
+    ready = prepared(connectors, denied)
+    ready.message.endpoint_spec_json = '{"path": "a.db", "key": "s3cret", "mode": "refuse"}'
+    with pytest.raises(DeniedError, match=r"PERMISSION_DENIED\): \*\*\* may not"):
+        ready.apply(connectors.connect(denied.endpoint))
+
+
+def test_a_connector_that_answers_nonsense(connectors: Connectors, address: str) -> None:
+    error = failed(connectors, materialization(AddressEndpoint(address, config(mode="few"), AT)))
+
+    assert isinstance(error, ProtocolError)
+    assert error.message == f"'a/view': the connector at {address} has validated 0 of 1 bindings"
+
+
+def test_a_secret_that_is_not_there(connectors: Connectors, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NOT_SET", raising=False)
+    error = failed(connectors, materialization(AddressEndpoint(address, config(key="${env:NOT_SET}"), AT)))
+
+    assert error.message == "the environment variable 'NOT_SET' is not set"
+    assert error.position == Position("flow.yaml", 6, 9)
+
+
+def test_an_encrypted_configuration(connectors: Connectors, address: str) -> None:
+    error = failed(connectors, materialization(AddressEndpoint(address, config(sops={"mac": "x"}), AT)))
+
+    assert error.message == "this configuration is encrypted by sops"
