@@ -27,6 +27,7 @@ COMMANDS = [
     "check",
     "collections",
     "compact",
+    "connector",
     "generate",
     "graph",
     "ingest",

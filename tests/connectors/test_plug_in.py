@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "CONTRIBUTING.md").read_text().partition("## Adding a derive connector")[2]
+PAGE = (ROOT / "CONTRIBUTING.md").read_text().partition("## Adding a derive connector")[2].partition("\n## ")[0]
 
 
 def blocks(language: str) -> str:

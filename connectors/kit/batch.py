@@ -1,0 +1,114 @@
+"""Load and Store messages into keys and rows: slices of an arena are cut out, checked and unpacked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from connectors.kit.packed import unpack_columns, unpack_if_all
+from connectors.kit.requests import Binding
+from connectors.kit.stored import StoredRows, Value
+from derive.errors import ProtocolError
+from derive.protocol.stubs import flow_pb2
+from derive.protocol.stubs import materialize_pb2 as pb
+
+
+class _OfBinding(Protocol):
+    @property
+    def binding(self) -> int: ...
+
+
+def binding_of(message: _OfBinding, bindings: Sequence[Binding]) -> Binding:
+    """The binding that a Load or a Store is of.
+
+    Raises:
+        ProtocolError: there is none of this index.
+    """
+    if message.binding >= len(bindings):
+        known = f"there are {len(bindings)}, counted from 0"
+        raise ProtocolError(f"{type(message).__name__} is of an unknown binding, {message.binding}: {known}")
+    return bindings[message.binding]
+
+
+def keys_of(load: pb.TransactionRequest.Load, binding: Binding) -> list[tuple[Value, ...]]:
+    """The keys of a Load.
+
+    Raises:
+        ProtocolError: it is not what a Load of this binding must be.
+    """
+    if binding.delta_updates:
+        raise ProtocolError(f"Load is of {_name(binding)}, which has delta updates")
+    if not load.packed_keys:
+        raise ProtocolError("Load has no keys")
+    arena = load.arena
+    _check_end(load.packed_keys, arena, "key")
+    packed = [arena[key.begin : key.end] for key in load.packed_keys]
+    return list(zip(*_unpack(packed, len(binding.keys), binding), strict=True))
+
+
+def rows_of(store: pb.TransactionRequest.Store, binding: Binding) -> StoredRows:
+    """The rows of a Store.
+
+    Raises:
+        ProtocolError: it is not what a Store of this binding must be.
+    """
+    count = len(store.packed_keys)
+    if not count:
+        raise ProtocolError("Store has no keys")
+    lengths = [len(store.packed_values), len(store.docs_json), len(store.exists), len(store.delete) or count]
+    if lengths != [count] * 4:
+        names = ("values", "documents", "exists", "delete")
+        counts = ", ".join(f"{length} {name}" for length, name in zip(lengths, names, strict=True))
+        raise ProtocolError(f"the lists of Store are not parallel: {count} keys, {counts}")
+    arena = store.arena
+    _check_end(store.packed_keys, arena, "key")
+    _check_end(store.packed_values, arena, "value")
+    columns = _columns(store, arena, binding)
+    return StoredRows(
+        key_columns=columns[: len(binding.keys)],
+        value_columns=columns[len(binding.keys) :],
+        documents=_documents(store.docs_json, arena),
+        exists=list(store.exists),
+        deleted=list(store.delete) if store.delete else [False] * count,
+    )
+
+
+def _columns(store: pb.TransactionRequest.Store, arena: bytes, binding: Binding) -> list[list[Value]]:
+    """Keys and values: those of a row, one behind the other, are one tuple, which is unpacked at once."""
+    width = len(binding.keys) + len(binding.values)
+    keys, values = store.packed_keys, store.packed_values
+    if keys[0].end == values[0].begin and keys[-1].end == values[-1].begin:
+        # In an arena that has them like that, half of all offsets say nothing, if there are as many elements between
+        # the others as there must be.
+        joined = [arena[key.begin : value.end] for key, value in zip(keys, values, strict=True)]
+        columns = unpack_if_all(joined, width)
+        if columns is not None:
+            return columns
+    packed = [
+        arena[key.begin : key.end] + arena[value.begin : value.end] for key, value in zip(keys, values, strict=True)
+    ]
+    return _unpack(packed, width, binding)
+
+
+def _unpack(packed: list[bytes], width: int, binding: Binding) -> list[list[Value]]:
+    try:
+        return unpack_columns(packed, width)
+    except ProtocolError as error:
+        raise ProtocolError(f"of {_name(binding)}, {error.message}") from error
+
+
+def _documents(slices: Sequence[flow_pb2.Slice], arena: bytes) -> list[bytes]:
+    # Unlike a tuple, a document that is cut off may look like one.
+    bounds = [(document.begin, document.end) for document in slices]
+    if any(begin > end for begin, end in bounds) or max(end for _, end in bounds) > len(arena):
+        raise ProtocolError(f"a slice of a document lies outside its arena of {len(arena)} bytes")
+    return [arena[begin:end] for begin, end in bounds]
+
+
+def _check_end(slices: Sequence[flow_pb2.Slice], arena: bytes, what: str) -> None:
+    if slices[-1].end > len(arena):
+        raise ProtocolError(f"a slice of a {what} lies outside its arena of {len(arena)} bytes")
+
+
+def _name(binding: Binding) -> str:
+    return f"binding '{'.'.join(binding.resource_path) or binding.collection.name}'"

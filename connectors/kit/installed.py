@@ -1,0 +1,34 @@
+"""The materialize connectors that are installed, each an entry point of whatever package it comes in."""
+
+from __future__ import annotations
+
+from connectors.kit.connector import MaterializeConnector
+from derive.errors import TaskError
+from derive.protocol.entry_points import entry_points_of, load
+from derive.suggest import suggest
+
+ENTRY_POINTS = "derive.materialize"
+"""Entry point group: each names a class that fulfils `MaterializeConnector` and is made without arguments."""
+
+
+def installed_materialize_connectors() -> dict[str, str]:
+    """Names of the connectors that are installed, sorted, with the classes that they are (`module:Class`)."""
+    return dict(sorted(entry_points_of(ENTRY_POINTS).items()))
+
+
+def find_materialize_connector(name: str) -> MaterializeConnector:
+    """The connector of a name.
+
+    Raises:
+        TaskError: none is installed, or it cannot be loaded.
+    """
+    entries = installed_materialize_connectors()
+    if name not in entries:
+        guess = suggest(name, entries)
+        hint = f"did you mean '{guess}'?" if guess else f"installed: {', '.join(entries) or 'none'}"
+        raise TaskError(f"no materialize connector '{name}' is installed", hint=hint)
+    try:
+        connector: MaterializeConnector = load(entries[name])()
+    except Exception as exc:
+        raise TaskError(f"the materialize connector '{name}' ({entries[name]}) cannot be loaded: {exc!r}") from exc
+    return connector

@@ -1,0 +1,125 @@
+"""A connector as what answers the methods of `materialize.Driver`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from threading import Thread, current_thread
+from typing import NoReturn, TypeVar
+
+import grpc
+
+from connectors.kit.configuration import ConfigurationCheck
+from connectors.kit.connector import MaterializeConnector
+from connectors.kit.failure import error_of
+from connectors.kit.messages import application_of, opening_of, spec_response, validate_response, validation_of
+from connectors.kit.outbox import ClientGoneError, Outbox
+from connectors.kit.requests import Materialization
+from connectors.kit.stream import Transactions, name_of
+from derive.errors import FlowError, ProtocolError
+from derive.protocol.order import StreamOrder
+from derive.protocol.status import status_of
+from derive.protocol.stubs import materialize_pb2 as pb
+
+_Response = TypeVar("_Response")
+
+
+class Servicer:
+    """Answers with what a connector says, and ends methods with the errors that it raises."""
+
+    def __init__(self, connector: MaterializeConnector) -> None:
+        self._connector = connector
+        self._configuration = ConfigurationCheck(connector.name, connector.spec())
+        self._workers: set[Thread] = set()
+
+    def spec(self, request: pb.SpecRequest, context: grpc.ServicerContext) -> pb.SpecResponse:
+        """Answer `Spec`."""
+        return _answer(lambda: spec_response(self._connector.spec()), context)
+
+    def validate(self, request: pb.ValidateRequest, context: grpc.ServicerContext) -> pb.ValidateResponse:
+        """Answer `Validate`."""
+
+        def answer() -> pb.ValidateResponse:
+            validation = validation_of(request)
+            resources = [binding.resource for binding in validation.bindings]
+            self._configuration.check(validation.config, resources)
+            bindings = self._connector.validate(validation)
+            if len(bindings) != len(resources):
+                raise ProtocolError(
+                    f"{self._connector.name} has validated {len(bindings)} of {len(resources)} bindings"
+                )
+            return validate_response(bindings)
+
+        return _answer(answer, context)
+
+    def apply(self, request: pb.ApplyRequest, context: grpc.ServicerContext) -> pb.ApplyResponse:
+        """Answer `Apply`."""
+
+        def answer() -> pb.ApplyResponse:
+            application = application_of(request)
+            self._check(application.materialization)
+            return pb.ApplyResponse(action_description=self._connector.apply(application))
+
+        return _answer(answer, context)
+
+    def transactions(
+        self, requests: Iterator[pb.TransactionRequest], context: grpc.ServicerContext
+    ) -> Iterator[pb.TransactionResponse]:
+        """Answer `Transactions`."""
+        outbox = Outbox()
+        worker = Thread(target=self._work, args=(requests, outbox), name="transactions", daemon=True)
+        if not context.add_callback(outbox.close):
+            return
+        self._workers.add(worker)
+        worker.start()
+        yield from outbox
+        if outbox.error is not None:
+            _abort(outbox.error, context)
+
+    def wait(self, seconds: float) -> None:
+        """Wait until no session is open, but not for longer than this."""
+        end = time.monotonic() + seconds
+        for worker in list(self._workers):
+            worker.join(max(0.0, end - time.monotonic()))
+
+    def _work(self, requests: Iterator[pb.TransactionRequest], outbox: Outbox) -> None:
+        """Serve a stream in a thread of its own, and end its outbox."""
+        error: FlowError | None = None
+        try:
+            self._serve(requests, outbox)
+        except (grpc.RpcError, ClientGoneError):
+            outbox.close()
+        except Exception as exc:
+            error = error_of(exc)
+        finally:
+            outbox.end(error)
+            self._workers.discard(current_thread())
+
+    def _serve(self, requests: Iterator[pb.TransactionRequest], outbox: Outbox) -> None:
+        first = next(requests, None)
+        if first is None:
+            return
+        StreamOrder().request(name_of(first))
+        opening = opening_of(first.open)
+        self._check(opening.materialization)
+        session = self._connector.open(opening)
+        try:
+            Transactions(requests, opening, session, outbox).run()
+        finally:
+            session.close()
+
+    def _check(self, materialization: Materialization) -> None:
+        self._configuration.check(materialization.config, [binding.resource for binding in materialization.bindings])
+
+
+def _answer(answer: Callable[[], _Response], context: grpc.ServicerContext) -> _Response:
+    try:
+        return answer()
+    except Exception as exc:
+        _abort(error_of(exc), context)
+
+
+def _abort(error: FlowError, context: grpc.ServicerContext) -> NoReturn:
+    code, text, metadata = status_of(error)
+    context.set_trailing_metadata(metadata)
+    context.abort(code, text)

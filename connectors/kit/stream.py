@@ -1,0 +1,123 @@
+"""One stream of transactions: messages in, in the order that the protocol has, become calls of a session.
+
+One thread receives and works, so that `load` can be called beside `commit`, for which there is a second one. What they
+have to say goes through an outbox, so that Committed is sent when it is true, whatever else is awaited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Literal, cast
+
+from connectors.kit.batch import binding_of, keys_of, rows_of
+from connectors.kit.connector import Session
+from connectors.kit.failure import error_of
+from connectors.kit.messages import loaded_messages
+from connectors.kit.outbox import Outbox
+from connectors.kit.requests import Opening
+from derive.errors import ProtocolError
+from derive.protocol.order import Request as RequestName
+from derive.protocol.order import StreamOrder
+from derive.protocol.stubs import materialize_pb2 as pb
+
+_NAMES: tuple[RequestName, ...] = ("load", "store", "prepare", "commit", "open")
+
+
+class Transactions:
+    """The transactions of one session, as they are asked for.
+
+    Args:
+        requests: messages; the first one, Open, has been taken.
+        opening: what that said.
+        session: what it has opened. It is closed by whoever opened it.
+        outbox: takes the responses.
+    """
+
+    def __init__(
+        self, requests: Iterator[pb.TransactionRequest], opening: Opening, session: Session, outbox: Outbox
+    ) -> None:
+        self._requests = requests
+        self._bindings = opening.materialization.bindings
+        self._session = session
+        self._outbox = outbox
+        self._order = StreamOrder()
+        self._order.request("open")
+        self._committing: Future[None] | None = None
+
+    def run(self) -> None:
+        """Serve transactions until there are no more requests; a commit that was asked for is then through.
+
+        Raises:
+            FlowError: a message is out of place or makes no sense, or the session has failed.
+            ClientGoneError: nobody reads the responses any more.
+        """
+        opened = pb.TransactionResponse.Opened(flow_checkpoint=self._session.checkpoint)
+        self._send(pb.TransactionResponse(opened=opened), "opened")
+        with ThreadPoolExecutor(1, "commit") as committer:
+            for request in self._requests:
+                self._take(request, committer)
+            self._await_commit()
+        if self._order.is_storing:
+            raise ProtocolError("the stream has ended before Commit: nothing of this transaction is stored")
+
+    def _take(self, request: pb.TransactionRequest, committer: ThreadPoolExecutor) -> None:
+        name = name_of(request)
+        self._order.request(name)
+        if name == "load":
+            keys = keys_of(request.load, binding_of(request.load, self._bindings))
+            self._session.load(request.load.binding, keys)
+        elif name == "store":
+            rows = rows_of(request.store, binding_of(request.store, self._bindings))
+            self._session.store(request.store.binding, rows)
+        elif name == "prepare":
+            self._prepare(request.prepare.flow_checkpoint)
+        else:
+            self._committing = committer.submit(self._commit)
+
+    def _prepare(self, flow_checkpoint: bytes) -> None:
+        if not flow_checkpoint:
+            raise ProtocolError("Prepare has an empty flow_checkpoint")
+        self._await_commit()
+        for binding, documents in self._session.loaded():
+            for message in loaded_messages(binding, documents):
+                self._send(pb.TransactionResponse(loaded=message), "loaded")
+        kept = self._session.prepare(flow_checkpoint)
+        prepared = pb.TransactionResponse.Prepared()
+        if kept is not None:
+            prepared.driver_checkpoint_json, prepared.rfc7396_merge_patch = kept.json, kept.merge_patch
+        self._send(pb.TransactionResponse(prepared=prepared), "prepared")
+
+    def _commit(self) -> None:
+        try:
+            self._session.commit()
+            self._send(pb.TransactionResponse(committed=pb.TransactionResponse.Committed()), "committed")
+        except Exception as exc:
+            # It is told at once: whoever receives may be waiting for a message that comes much later, or never.
+            error = error_of(exc)
+            self._outbox.end(error)
+            raise error from exc
+
+    def _await_commit(self) -> None:
+        if self._committing is not None:
+            self._committing.result()
+            self._committing = None
+
+    def _send(
+        self, response: pb.TransactionResponse, name: Literal["opened", "loaded", "prepared", "committed"]
+    ) -> None:
+        self._order.response(name)
+        self._outbox.put(response)
+
+
+def name_of(request: pb.TransactionRequest) -> RequestName:
+    """What kind of message it is.
+
+    Raises:
+        ProtocolError: it is of none or of several.
+    """
+    names = [field.name for field, _ in request.ListFields()]
+    if len(names) != 1:
+        listed = " and ".join(name.title() for name in names) or "nothing that is known"
+        raise ProtocolError(f"a message holds {listed}, and must hold one of {', '.join(map(str.title, _NAMES))}")
+    return cast(RequestName, names[0])

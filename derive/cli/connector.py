@@ -1,0 +1,45 @@
+"""`flowctl connector`."""
+
+from __future__ import annotations
+
+import click
+
+from derive.cli.options import output_option
+
+
+@click.group()
+def command() -> None:
+    """List the connectors that collections can be materialized with, and serve one of them."""
+
+
+@command.command("list")
+@output_option
+def list_command(output: str | None) -> None:
+    """List the materialize connectors that are installed, by the names of their images."""
+    from connectors.kit.installed import installed_materialize_connectors
+    from derive.cli.console import print_rows
+
+    entries = installed_materialize_connectors()
+    print_rows(["connector", "class"], [{"connector": name, "class": entries[name]} for name in entries], output)
+
+
+@command.command("serve")
+@click.argument("name")
+@click.option("--listen", default="127.0.0.1:0", show_default=True, metavar="HOST:PORT", help="Port 0 is a free one.")
+def serve_command(name: str, listen: str) -> None:
+    """Serve a materialize connector over gRPC, until standard input ends or SIGTERM.
+
+    The first line on standard output is the address, HOST:PORT, printed when the connector is ready. Runs start their
+    connectors by themselves; serve one for those who say `address` in their catalog, maybe on another machine. There
+    is no password and no encryption: listen where only they can connect. With /dev/null as standard input, only a
+    signal ends it.
+
+    \b
+    Examples:
+      flowctl connector serve materialize-sqlite
+      flowctl connector serve materialize-postgres --listen 10.0.0.5:7000 < /dev/null
+    """
+    from connectors.kit.installed import find_materialize_connector
+    from connectors.kit.serving import serve
+
+    serve(find_materialize_connector(name), listen)

@@ -1,0 +1,155 @@
+"""Checkpoints and fences of every connector whose endpoint has transactions."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+from raw_client import COMMIT, Stream, prepare, thing
+from served import Client
+from subject import Subject
+
+pytestmark = pytest.mark.usefixtures("transactional")
+
+MIDDLE, LAST = 0x8000_0000, 0xFFFF_FFFF
+
+
+def commit(stream: Stream, checkpoint: bytes, *identities: int) -> None:
+    stream.transact(checkpoint, *([stream.store(list(map(thing, identities)))] if identities else []))
+
+
+def fenced(stream: Stream) -> str:
+    """What a stream says that was fenced off, when it commits a document."""
+    stream.send(prepare(b"99"))
+    try:
+        stream.documents()
+    except grpc.RpcError:
+        pass
+    else:
+        stream.send(stream.store([thing(99)]), COMMIT)
+    code, text = stream.failure()
+    assert code is grpc.StatusCode.ABORTED
+    return text
+
+
+def test_the_checkpoint_is_that_of_the_last_commit(client: Client) -> None:
+    spec = client.materialization()
+    client.apply(spec)
+    stream, checkpoint = client.open(spec)
+    assert checkpoint == b""
+    commit(stream, b"one", 1)
+    commit(stream, bytes(range(256)), 2)
+
+    # what was only prepared does not count
+    stream.send(prepare(b"three"))
+    stream.documents()
+    stream.cancel()
+
+    assert client.open(spec)[1] == bytes(range(256))
+
+
+def test_an_older_stream_is_fenced_off(client: Client, subject: Subject) -> None:
+    spec = client.materialization()
+    client.apply(spec)
+    older, _ = client.open(spec)
+    commit(older, b"1", 1)
+
+    newer, checkpoint = client.open(spec)
+    assert checkpoint == b"1"
+    assert "test/materialization" in fenced(older)
+    commit(newer, b"2", 2)
+
+    assert [*subject.rows("things")] == [(1, "a"), (2, "a")]
+    assert client.open(spec)[1] == b"2"
+
+
+def test_a_stream_is_fenced_off_within_a_transaction(client: Client, subject: Subject) -> None:
+    spec = client.materialization()
+    client.apply(spec)
+    older, _ = client.open(spec)
+    older.send(prepare(b"1"))
+    older.documents()
+    older.send(older.store([thing(1)]))
+
+    client.open(spec)
+    older.send(COMMIT)
+
+    assert older.failure()[0] is grpc.StatusCode.ABORTED
+    assert subject.rows("things") == {}
+
+
+@pytest.mark.parametrize(("begin", "end"), [(0, MIDDLE - 1), (MIDDLE, LAST), (5, 5), (LAST, LAST), (0, 0)])
+def test_a_range_within_fences_off_and_inherits(client: Client, subject: Subject, begin: int, end: int) -> None:
+    spec = client.materialization()
+    client.apply(spec)
+    older, _ = client.open(spec)
+    commit(older, b"1", 1)
+
+    newer, checkpoint = client.open(spec, begin=begin, end=end)
+
+    assert checkpoint == b"1"
+    fenced(older)
+    commit(newer, b"2", 2)
+    assert [*subject.rows("things")] == [(1, "a"), (2, "a")]
+    assert client.open(spec, begin=begin, end=end)[1] == b"2"
+
+
+def test_both_halves_of_a_split_go_on(client: Client) -> None:
+    spec = client.materialization()
+    client.apply(spec)
+    whole_range, _ = client.open(spec)
+    commit(whole_range, b"1", 1)
+
+    left, left_checkpoint = client.open(spec, end=MIDDLE - 1)
+    commit(left, b"2", 2)
+    right, right_checkpoint = client.open(spec, begin=MIDDLE)
+    commit(right, b"3", 3)
+    commit(left, b"4", 4)
+
+    assert (left_checkpoint, right_checkpoint) == (b"1", b"1")
+    assert client.open(spec, end=MIDDLE - 1)[1] == b"4"
+    assert client.open(spec, begin=MIDDLE)[1] == b"3"
+    # a half of a half inherits from the half, which is nearer than all
+    assert client.open(spec, begin=0, end=9)[1] == b"4"
+
+
+def test_ranges_that_overlap_in_part_fence_one_another_off(client: Client) -> None:
+    spec = client.materialization()
+    client.apply(spec)
+    left, _ = client.open(spec, end=MIDDLE)
+    commit(left, b"1", 1)
+
+    right, checkpoint = client.open(spec, begin=MIDDLE)
+
+    assert checkpoint == b""
+    fenced(left)
+    commit(right, b"2", 2)
+
+
+def test_ranges_side_by_side_leave_one_another_alone(client: Client, subject: Subject) -> None:
+    spec = client.materialization()
+    client.apply(spec)
+    left, _ = client.open(spec, end=MIDDLE - 1)
+    right, _ = client.open(spec, begin=MIDDLE)
+
+    for number in range(1, 6):
+        commit(left, b"%d" % number, number)
+        commit(right, b"%d" % -number, -number)
+
+    assert client.open(spec, end=MIDDLE - 1)[1] == b"5"
+    assert client.open(spec, begin=MIDDLE)[1] == b"-5"
+    assert {identity for identity, _ in subject.rows("things")} == {*range(-5, 6)} - {0}
+
+
+def test_materializations_leave_one_another_alone(client: Client) -> None:
+    one, other = client.materialization(["one"], name="test/one"), client.materialization(["other"], name="test/other")
+    client.apply(one)
+    client.apply(other)
+    first, _ = client.open(one)
+    commit(first, b"1", 1)
+
+    second, checkpoint = client.open(other)
+
+    assert checkpoint == b""
+    commit(second, b"2", 2)
+    commit(first, b"3", 3)
+    assert (client.open(one)[1], client.open(other)[1]) == (b"3", b"2")
