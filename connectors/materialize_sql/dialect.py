@@ -79,14 +79,11 @@ class Dialect:
         """
         if existing.type == self.type_of(kind, is_key=is_key):
             return kind
-        if is_key:
-            return None
         if existing.type == self.types[Kind.TEXT]:
-            return Kind.TEXT if kind in _WRITTEN else None
-        if existing.type == self.types[Kind.JSON]:
-            return Kind.JSON
+            return Kind.TEXT if kind in _WRITTEN and not is_key else None
         wider = (holder for holder, held in _HOLDS.items() if kind in held and self.types[holder] == existing.type)
-        return next(wider, None)
+        as_json = Kind.JSON if existing.type == self.types[Kind.JSON] and not is_key else None
+        return next(wider, as_json)
 
     def table(self, path: Sequence[str]) -> str:
         """A table's name in SQL."""

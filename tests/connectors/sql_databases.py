@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import apsw
 import orjson
+from postgres_server import server
 
 from connectors.kit import (
     Application,
@@ -26,6 +29,7 @@ from connectors.kit import (
     Validation,
     Value,
 )
+from connectors.materialize_postgres import MaterializePostgres
 from connectors.materialize_sqlite import MaterializeSqlite
 from derive.document.exact import dump_exact
 
@@ -71,7 +75,22 @@ def sqlite(folder: Path) -> Database:
     return Database(MaterializeSqlite(), {"path": path}, query)
 
 
-DATABASES: dict[str, Callable[[Path], Database]] = {"sqlite": sqlite}
+_schemas = count()
+
+
+def postgres(_folder: Path) -> Database:
+    running = server()
+    schema = f"Warehouse {os.getpid()}-{next(_schemas)}"
+
+    def query(sql: str) -> list[tuple[Any, ...]]:
+        with running.connect(options=f'-csearch_path="{schema.replace(" ", chr(92) + " ")}"') as connection:
+            cursor = connection.execute(sql.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    return Database(MaterializePostgres(), running.config | {"schema": schema}, query, (schema,))
+
+
+DATABASES: dict[str, Callable[[Path], Database]] = {"postgres": postgres, "sqlite": sqlite}
 """By name, what makes an empty one; it may put files into a folder."""
 
 

@@ -53,7 +53,7 @@ def test_a_key_of_several_components_is_one_row(database: Database) -> None:
             '{"left":1,"right":"a","both":true}',
             '{"left":2,"right":"b","both":true}',
         ]
-    rows = database.query('SELECT "left", "right", both FROM balances ORDER BY 1, 2')
+    rows = database.query('SELECT "left", "right", "both" FROM balances ORDER BY 1, 2')
     assert [(left, right, bool(both)) for left, right, both in rows] == [
         (1, "a", True),
         (1, "b", True),

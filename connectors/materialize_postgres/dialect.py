@@ -1,0 +1,60 @@
+"""PostgreSQL's names, types and texts.
+
+Documents are `json`, not `jsonb`: that refuses the character NUL, and writes 1e22 as an integer, so that a document
+would come back as another one. Numbers are `numeric`, which has all of JSON's, unless a schema bounds them to 64 bits.
+Every value is sent as its text, as only that is sure to arrive as what it was: a double is cast to `numeric` with 15
+digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from connectors.kit.stored import Value
+from connectors.materialize_sql.column import Column
+from connectors.materialize_sql.dialect import Dialect
+from connectors.materialize_sql.kind import Kind
+from connectors.materialize_sql.names import Naming
+from connectors.materialize_sql.values import Encoder, encoder, key_text, unfit
+
+POSTGRES = Dialect(
+    title="PostgreSQL",
+    naming=Naming(most_bytes=63, taken=frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"})),
+    types={
+        Kind.BOOLEAN: "boolean",
+        Kind.BIGINT: "bigint",
+        Kind.INTEGER: "numeric",
+        Kind.NUMBER: "numeric",
+        Kind.DECIMAL: "numeric",
+        Kind.TEXT: "text",
+        Kind.DATE: "date",
+        Kind.TIMESTAMP: "timestamp with time zone",
+        Kind.JSON: "json",
+    },
+    json_key="character varying",
+    bytes_type="bytea",
+    mark="$",
+    widenings=frozenset({("bigint", "numeric")}),
+)
+
+_NUMBERS = frozenset({Kind.BIGINT, Kind.INTEGER, Kind.NUMBER})
+_BOOLEANS = {True: "t", False: "f", None: None}
+
+
+def encoder_of(column: Column) -> Encoder:
+    """What makes of a column's packed values their texts, and None."""
+    if column.kind is Kind.JSON and column.is_key:
+        return lambda values: _without_nul(list(map(key_text, values)))
+    checked = encoder(column.kind)
+    if column.kind is Kind.BOOLEAN:
+        return lambda values: [_BOOLEANS[value] for value in checked(values)]
+    if column.kind in _NUMBERS:
+        return lambda values: [None if value is None else repr(value) for value in checked(values)]
+    return lambda values: _without_nul(checked(values))
+
+
+def _without_nul(texts: Sequence[Any]) -> Sequence[Value]:
+    if any(text is not None and "\0" in text for text in texts):
+        raise unfit(texts, lambda text: "\0" not in text, "has the character NUL, which PostgreSQL's texts cannot have")
+    return texts

@@ -1,0 +1,123 @@
+"""A connection to a PostgreSQL server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg.abc import Buffer
+from psycopg.adapt import Loader
+
+from connectors.materialize_postgres.failure import translated
+from connectors.materialize_postgres.transfer import PostgresTransfer
+from connectors.materialize_sql.column import ExistingColumn, ExistingTable, Table
+from connectors.materialize_sql.fence import Fence
+from derive.errors import EndpointError
+
+_PATIENCE = 10
+"""How long to wait for a server that does not answer, seconds."""
+
+_COLUMNS = """
+SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, coalesce(col_description(c.oid, a.attnum), ''),
+  a.atthasdef OR a.attidentity <> '', coalesce(a.attnum = ANY (i.indkey), false), c.relkind::text
+FROM pg_class c
+JOIN pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary
+WHERE n.nspname = $1 AND c.relname = $2
+ORDER BY a.attnum
+"""
+
+
+class _TextLoader(Loader):
+    """JSON as it is written, in bytes."""
+
+    def load(self, data: Buffer) -> bytes:
+        return bytes(data)
+
+
+def connect(config: Any, *, for_writing: bool) -> PostgresEndpoint:
+    """A connection to the database of a configuration.
+
+    Args:
+        config: fulfils the connector's schema.
+        for_writing: does not matter.
+    """
+    host, port = _address(config["address"])
+    database = config.get("database", config["user"])
+    where = f"database '{database}' at {config['address']}"
+    with translated(where):
+        connection = psycopg.connect(
+            host=host,
+            port=port,
+            user=config["user"],
+            password=config["password"],
+            dbname=database,
+            sslmode=config.get("sslmode", "prefer"),
+            connect_timeout=_PATIENCE,
+            keepalives_idle=30,
+            application_name="materialize-postgres",
+            client_encoding="UTF8",
+            autocommit=True,
+            cursor_factory=psycopg.RawCursor,
+        )
+        connection.adapters.register_loader("json", _TextLoader)
+    return PostgresEndpoint(where, connection)
+
+
+def _address(address: str) -> tuple[str, int]:
+    host, colon, port = address.rpartition(":")
+    if address.startswith("/") or not colon or address.endswith("]"):
+        return address.strip("[]"), 5432
+    if not port.isdecimal():
+        raise EndpointError(f"the address '{address}' has no port after its colon", hint="write host:port")
+    return host.strip("[]"), int(port)
+
+
+class PostgresEndpoint:
+    """Fulfils `Endpoint`.
+
+    Args:
+        where: the database, for messages.
+        connection: a connection to it, which commits each statement unless told otherwise.
+    """
+
+    def __init__(self, where: str, connection: psycopg.Connection[Any]) -> None:
+        self._where = where
+        self._connection = connection
+
+    def query(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """The rows of a statement."""
+        with translated(self._where):
+            cursor = self._connection.execute(sql, parameters)
+            return cursor.fetchall() if cursor.description else []
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """What is done within is done at once, or not at all."""
+        with translated(self._where), self._connection.transaction():
+            yield
+
+    def describe(self, path: Sequence[str]) -> ExistingTable | None:
+        """A table as it is now."""
+        rows = self.query(_COLUMNS, path)
+        if not rows:
+            return None
+        if rows[0][-1] not in ("r", "p"):
+            raise EndpointError(f"'{'.'.join(path)}' in {self._where} is no table", hint="name another one")
+        columns = {
+            name: ExistingColumn(name, of, not_null, comment, has_default)
+            for name, of, not_null, comment, has_default, _, _ in rows
+            if name is not None
+        }
+        return ExistingTable(columns, frozenset(row[0] for row in rows if row[5]))
+
+    def transfer(self, tables: Sequence[Table], fence: Fence) -> PostgresTransfer:
+        """A way to move rows."""
+        return PostgresTransfer(self._where, self._connection, tables, fence)
+
+    def close(self) -> None:
+        """End the connection."""
+        self._connection.close()

