@@ -6,6 +6,7 @@ from typing import Any
 
 from connectors.materialize_postgres.dialect import POSTGRES, encoder_of
 from connectors.materialize_postgres.endpoint import connect
+from connectors.materialize_postgres.eviction import make_way
 from connectors.materialize_sql.connector import SqlConnector
 from connectors.materialize_sql.endpoint import Endpoint
 from connectors.materialize_sql.names import quote
@@ -64,6 +65,7 @@ class MaterializePostgres(SqlConnector):
             schema_of=_schema_of,
             schema_statements=_schema_statements,
             locked=_locked,
+            make_way=make_way,
         )
 
 

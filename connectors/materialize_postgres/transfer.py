@@ -1,28 +1,35 @@
 """Rows on their way into PostgreSQL, and documents out of it.
 
-Until a commit, rows are where no one waits for them: few are in memory, many in temporary tables, which COPY fills.
-The commit is sent as one: what ends it is on its way before what begins it is answered. So a process that is stopped
-between the two keeps no lock from one that takes over, and few rows take one journey to the server and back.
+Few rows wait in memory, and the commit is sent as one: what ends it is on its way before what begins it is answered.
+So they take one journey to the server and back, and a process that is stopped meanwhile keeps no lock.
+
+Many rows are sent as they come, in a transaction that is begun for them, by COPY: new ones into their table, others
+into a temporary one, of which the commit makes one statement. A process that is stopped meanwhile does keep locks; who
+takes over ends its connection.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import psycopg
+from psycopg.pq import TransactionStatus
 
 from connectors.materialize_postgres.copy_text import copy_text
 from connectors.materialize_postgres.dialect import POSTGRES
 from connectors.materialize_postgres.failure import explain, translated
+from connectors.materialize_postgres.staging import Staging
 from connectors.materialize_sql.column import Table
-from connectors.materialize_sql.endpoint import Columns
-from connectors.materialize_sql.fence import Fence, renew, renewal
-from connectors.materialize_sql.names import quote
-from connectors.materialize_sql.statements import upsert
+from connectors.materialize_sql.endpoint import Change, Columns
+from connectors.materialize_sql.fence import Fence, hold, renew, renewal
 
 _FEW_ROWS = 200
 _FEW_BYTES = 64 << 10
+_MOST_BYTES = 64 << 20
+"""How much is kept that could not be sent again."""
+
 _KEYS_AT_ONCE = 10_000
 
 
@@ -41,7 +48,9 @@ class PostgresTransfer:
         self._connection = connection
         self._fence = fence
         self._renew = f"WITH renewed AS ({renew(POSTGRES, fence)} RETURNING 1) SELECT 1 / count(*) FROM renewed"
-        self._staging = [_Staging(index, table) for index, table in enumerate(tables)]
+        self._hold = f"SELECT 1 / count(*) FROM ({hold(POSTGRES, fence)} FOR UPDATE) AS held"
+        self._staging = [Staging(index, table) for index, table in enumerate(tables)]
+        self._copying = _Copying(connection)
 
     def load(self, index: int, keys: Columns) -> Iterator[bytes]:
         """The documents of some keys."""
@@ -52,109 +61,112 @@ class PostgresTransfer:
                 for (document,) in self._connection.execute(statement, some):
                     yield document
 
-    def stage(self, index: int, columns: Columns, *, deleted: bool) -> None:
+    def stage(self, index: int, columns: Columns, change: Change) -> None:
         """Take rows to store, or keys to delete."""
         staging = self._staging[index]
-        if deleted:
+        if change == "delete":
             staging.deleted.append([list(column) for column in columns])
             return
-        staging.add(columns)
+        staging.add(columns, change)
         if staging.rows > _FEW_ROWS or staging.bytes > _FEW_BYTES:
-            with translated(self._where):
-                staging.copy(self._connection)
+            try:
+                self._send(staging)
+            except psycopg.Error as exc:
+                raise self._failure(exc) from exc
 
     def commit(self, checkpoint: bytes) -> None:
         """Store what was staged and the checkpoint in one transaction."""
         try:
+            self._copying.finish()
             with self._connection.pipeline(), self._connection.cursor() as cursor:
-                cursor.execute("BEGIN")
+                if not self._has_begun:
+                    cursor.execute("BEGIN")
                 cursor.execute(self._renew, renewal(self._fence, checkpoint))
                 for staging in self._staging:
                     staging.write(cursor)
                 cursor.execute("COMMIT")
-        except psycopg.errors.DivisionByZero as exc:
-            self._roll_back()
-            raise self._fence.lost() from exc
         except psycopg.Error as exc:
-            self._roll_back()
-            raise explain(self._where, exc) from exc
+            raise self._failure(exc) from exc
 
     def close(self) -> None:
         """Forget what is staged, and end the connection."""
         self._connection.close()
 
-    def _roll_back(self) -> None:
+    @property
+    def _has_begun(self) -> bool:
+        return self._connection.info.transaction_status == TransactionStatus.INTRANS
+
+    def _send(self, staging: Staging) -> None:
+        """Send many rows, in the transaction of the commit to come."""
+        if not (self._copying or self._has_begun):
+            self._connection.execute("BEGIN")
+            # The checkpoint's row is locked from here on, so that who takes over waits, or ends this.
+            self._connection.execute(self._hold, renewal(self._fence, b"")[1:])
+        new, others = staging.take()
+        if new:
+            self._copying.write(staging, copy_text(new))
+        if others:
+            self._copying.finish()
+            staging.create(self._connection)
+            with self._connection.cursor() as cursor, cursor.copy(staging.copy_temporary) as copy:
+                copy.write(copy_text(others))
+
+    def _failure(self, exc: psycopg.Error) -> Exception:
+        self._copying.abandon()
         if not self._connection.closed:
             self._connection.rollback()
+        return self._fence.lost() if isinstance(exc, psycopg.errors.DivisionByZero) else explain(self._where, exc)
 
 
-class _Staging:
-    """What is to be stored in one table by the next commit."""
+class _Copying:
+    """COPY of new rows into one table at a time, which goes on while more of them come.
 
-    def __init__(self, index: int, table: Table) -> None:
-        self._table = table
-        self._temporary = f'pg_temp."flow_staged_{index}"'
-        self._names = ", ".join(quote(column.name) for column in table.columns)
-        self._insert = upsert(POSTGRES, table)
-        self._insert_copied = upsert(POSTGRES, table, f"SELECT {self._names} FROM {self._temporary}")
-        matching = _matching(table)
-        target = POSTGRES.table(table.path)
-        document = "NULL" if table.document is None else f"stored.{quote(table.document)}"
-        self.select = f"SELECT {document} FROM {target} AS stored JOIN {matching}"
-        self._delete = f"DELETE FROM {target} AS stored USING {matching.replace(' ON ', ' WHERE ', 1)}"
-        self._columns: list[list[Any]] = [[] for _ in table.columns]
-        self.deleted: list[list[list[Any]]] = []
-        self.rows = 0
-        self.bytes = 0
-        self._is_created = False
-        self._is_copied = False
+    Rows of a key that is there after all would be refused; so what was sent is kept until that is known, and is sent
+    again, as rows that replace others.
+    """
 
-    def add(self, columns: Columns) -> None:
-        """Take rows, whose documents are bytes."""
-        self.rows += len(columns[0])
-        if self._table.document is not None:
-            self.bytes += sum(map(len, columns[-1]))
-            columns = [*columns[:-1], [document.decode() for document in columns[-1]]]
-        for kept, column in zip(self._columns, columns, strict=True):
-            kept.extend(column)
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._connection = connection
+        self._staging: Staging | None = None
+        self._copy: psycopg.Copy | None = None
+        self._stack = ExitStack()
+        self._sent: list[bytes] = []
+        self._bytes = 0
 
-    def copy(self, connection: psycopg.Connection[Any]) -> None:
-        """Move what is in memory to the temporary table."""
-        if not self._is_created:
-            connection.execute(
-                f"CREATE TEMPORARY TABLE IF NOT EXISTS {self._temporary[len('pg_temp.') :]} ON COMMIT PRESERVE ROWS AS"
-                f" SELECT {self._names} FROM {POSTGRES.table(self._table.path)} WITH NO DATA"
-            )
-            self._is_created = True
-        with connection.cursor() as cursor, cursor.copy(f"COPY {self._temporary} ({self._names}) FROM STDIN") as copy:
-            copy.write(copy_text(self._columns))
-        self._is_copied = True
-        self._forget()
+    def __bool__(self) -> bool:
+        return self._copy is not None
 
-    def write(self, cursor: psycopg.Cursor[Any]) -> None:
-        """Store and delete what was staged, which is forgotten."""
-        if self._is_copied:
-            cursor.execute(self._insert_copied)
-            cursor.execute(f"TRUNCATE {self._temporary}")
-            self._is_copied = False
-        if self.rows:
-            cursor.executemany(self._insert, list(zip(*self._columns, strict=True)))
-        for keys in self.deleted:
-            cursor.execute(self._delete, keys)
-        self.deleted.clear()
-        self._forget()
+    def write(self, staging: Staging, text: bytes) -> None:
+        """Send rows of a table."""
+        if self._staging is not staging or self._bytes > _MOST_BYTES:
+            self.finish()
+        if self._copy is None:
+            self._connection.execute("SAVEPOINT new_rows")
+            self._staging = staging
+            cursor = self._stack.enter_context(self._connection.cursor())
+            self._copy = self._stack.enter_context(cursor.copy(staging.copy))
+        self._sent.append(text)
+        self._bytes += len(text)
+        self._copy.write(text)
 
-    def _forget(self) -> None:
-        for column in self._columns:
-            column.clear()
-        self.rows = self.bytes = 0
+    def finish(self) -> None:
+        """Wait until all rows that were sent are stored."""
+        staging, sent = self._staging, self._sent
+        if staging is None:
+            return
+        self._staging, self._copy, self._sent, self._bytes = None, None, [], 0
+        try:
+            self._stack.close()
+            self._connection.execute("RELEASE new_rows")
+        except psycopg.errors.UniqueViolation:
+            self._connection.execute("ROLLBACK TO new_rows")
+            staging.create(self._connection)
+            with self._connection.cursor() as cursor, cursor.copy(staging.copy_temporary) as copy:
+                for text in sent:
+                    copy.write(text)
 
-
-def _matching(table: Table) -> str:
-    """The rows of a table that have one of some keys; its parameters are the texts of each component."""
-    arrays = ", ".join(f"${number}::text[]" for number in range(1, len(table.keys) + 1))
-    names = ", ".join(f"key_{number}" for number in range(len(table.keys)))
-    conditions = " AND ".join(
-        f"stored.{quote(column.name)} = wanted.key_{number}::{column.type}" for number, column in enumerate(table.keys)
-    )
-    return f"unnest({arrays}) AS wanted ({names}) ON {conditions}"
+    def abandon(self) -> None:
+        """Forget what was sent; its transaction is rolled back."""
+        self._staging, self._copy, self._sent, self._bytes = None, None, [], 0
+        with suppress(psycopg.Error):
+            self._stack.close()

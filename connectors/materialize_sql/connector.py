@@ -60,6 +60,7 @@ class SqlConnector:
         schema_of: of a configuration, the schema its tables are in, as the beginning of their paths.
         schema_statements: of a configuration and a connection, what creates that schema if it is not there.
         locked: of a materialization's name, a statement that lets one session open at a time, where that takes one.
+        make_way: sees that nobody stops a session from opening, where somebody could.
     """
 
     name: str
@@ -70,6 +71,7 @@ class SqlConnector:
     schema_of: Callable[[Any], tuple[str, ...]] = lambda config: ()
     schema_statements: Callable[[Any, Endpoint], list[str]] = lambda config, endpoint: []
     locked: Callable[[str], str] | None = None
+    make_way: Callable[[Endpoint, Fence], None] = lambda endpoint, fence: None
 
     def spec(self) -> ConnectorSpec:
         """What it can be configured with."""
@@ -111,6 +113,7 @@ class SqlConnector:
                 raise self._not_ready(f"the table '{CHECKPOINTS}' is not there")
             tables = [self._ready(binding, endpoint, materialization) for binding in materialization.bindings]
             fence = Fence(path, materialization.name, opening.key_begin, opening.key_end)
+            self.make_way(endpoint, fence)
             with endpoint.transaction():
                 if self.locked is not None:
                     endpoint.query(self.locked(literal(materialization.name)))

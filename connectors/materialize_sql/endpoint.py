@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from connectors.materialize_sql.column import ExistingTable, Table
 from connectors.materialize_sql.fence import Fence
+
+Change: TypeAlias = Literal["insert", "update", "delete"]
+"""What happens to rows."""
 
 Columns: TypeAlias = Sequence[Sequence[Any]]
 """Values by column and row, encoded."""
@@ -38,8 +41,14 @@ class Transfer(Protocol):
     def load(self, index: int, keys: Columns) -> Iterable[bytes]:
         """The documents of some keys, as JSON text, in any order."""
 
-    def stage(self, index: int, columns: Columns, *, deleted: bool) -> None:
-        """Take rows to store, or keys to delete; neither is seen by anyone before `commit`."""
+    def stage(self, index: int, columns: Columns, change: Change) -> None:
+        """Take rows to store, or keys to delete; neither is seen by anyone before `commit`.
+
+        Args:
+            index: of the table.
+            columns: of the rows, documents as bytes; of the keys, for a deletion.
+            change: what to do. A row of an insertion may be there nevertheless, and one of an update may not.
+        """
 
     def commit(self, checkpoint: bytes) -> None:
         """Store what was staged and the checkpoint in one transaction.

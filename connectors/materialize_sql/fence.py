@@ -91,14 +91,22 @@ def raise_fence(
     return replace(fence, number=1), checkpoint
 
 
+def hold(dialect: Dialect, fence: Fence) -> str:
+    """A query that has one row, or the right is lost. Its parameters are those of `renewal` without the checkpoint."""
+    return f"SELECT 1 FROM {dialect.table(fence.table)} WHERE {_is_ours(dialect, first=1)}"
+
+
 def renew(dialect: Dialect, fence: Fence) -> str:
     """The statement of a commit: it changes one row, or the right is lost. Its parameters are `renewal`."""
-    conditions = " AND ".join(
-        f"{quote(column)} = {dialect.parameter(number)}" for number, column in enumerate(_COLUMNS[:4], start=2)
-    )
-    return f'UPDATE {dialect.table(fence.table)} SET "checkpoint" = {dialect.parameter(1)} WHERE {conditions}'
+    checkpoint = f'"checkpoint" = {dialect.parameter(1)}'
+    return f"UPDATE {dialect.table(fence.table)} SET {checkpoint} WHERE {_is_ours(dialect, first=2)}"
 
 
 def renewal(fence: Fence, checkpoint: bytes) -> list[Any]:
     """The parameters of `renew`."""
     return [checkpoint, fence.materialization, fence.key_begin, fence.key_end, fence.number]
+
+
+def _is_ours(dialect: Dialect, first: int) -> str:
+    numbered = enumerate(_COLUMNS[:4], start=first)
+    return " AND ".join(f"{quote(column)} = {dialect.parameter(number)}" for number, column in numbered)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from operator import gt, not_, or_
 from typing import Any
 
 from connectors.kit.requests import DriverCheckpoint
 from connectors.kit.stored import StoredRows, Value
 from connectors.materialize_sql.column import Column, Table
-from connectors.materialize_sql.endpoint import Columns, Transfer
+from connectors.materialize_sql.endpoint import Change, Columns, Transfer
 from connectors.materialize_sql.kind import Kind
 from connectors.materialize_sql.values import Encoder, Unfit
 from derive.errors import EndpointError
@@ -74,15 +75,14 @@ class SqlSession:
         Raises:
             EndpointError: a column cannot hold a value.
         """
-        if self._tables[binding].delta_updates or not any(rows.deleted):
-            self._stage(binding, rows)
+        if self._tables[binding].delta_updates:
+            self._stage(binding, rows, "insert")
             return
-        stored = rows.where([not deleted for deleted in rows.deleted])
-        if stored is not None:
-            self._stage(binding, stored)
         deleted = rows.where(rows.deleted)
         if deleted is not None:
-            self._transfer.stage(binding, self._encode(binding, deleted.key_columns), deleted=True)
+            self._transfer.stage(binding, self._encode(binding, deleted.key_columns), "delete")
+        self._stage(binding, rows.where([*map(not_, map(or_, rows.exists, rows.deleted))]), "insert")
+        self._stage(binding, rows.where([*map(gt, rows.exists, rows.deleted)]), "update")
 
     def commit(self) -> None:
         """Commit what was stored, and the checkpoint.
@@ -97,11 +97,13 @@ class SqlSession:
         """End the connection."""
         self._transfer.close()
 
-    def _stage(self, binding: int, rows: StoredRows) -> None:
+    def _stage(self, binding: int, rows: StoredRows | None, change: Change) -> None:
+        if rows is None:
+            return
         columns = [*self._encode(binding, [*rows.key_columns, *rows.value_columns])]
         if self._tables[binding].document is not None:
             columns.append(rows.documents)
-        self._transfer.stage(binding, columns, deleted=False)
+        self._transfer.stage(binding, columns, change)
 
     def _encode(self, binding: int, columns: Sequence[Sequence[Value]]) -> Columns:
         encoded: list[Sequence[Any]] = []

@@ -15,7 +15,7 @@ from typing import Any
 import apsw
 
 from connectors.materialize_sql.column import ExistingColumn, ExistingTable, Table
-from connectors.materialize_sql.endpoint import Columns
+from connectors.materialize_sql.endpoint import Change, Columns
 from connectors.materialize_sql.fence import Fence, renew, renewal
 from connectors.materialize_sql.statements import delete, select, upsert
 from connectors.materialize_sqlite.dialect import SQLITE
@@ -142,9 +142,9 @@ class SqliteTransfer:
                 for (document,) in execute(statement, key):
                     yield document.encode()
 
-    def stage(self, index: int, columns: Columns, *, deleted: bool) -> None:
+    def stage(self, index: int, columns: Columns, change: Change) -> None:
         """Take rows to store, or keys to delete."""
-        if deleted:
+        if change == "delete":
             self._staged.append((self._deletes[index], columns))
             return
         if self._documents[index]:
