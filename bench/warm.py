@@ -73,9 +73,6 @@ def measure(report: Report, sizes: list[Transfers], tasks: list[str], others: Se
     peak = PeakMemory()
     with closing(SparkExecutor(None, sizes[0].folder / "spark.log")) as spark:
         spark.warm_up()
-        with _Rates(sizes[0], spark, peak) as rates:
-            for task in with_inputs(tasks):
-                rates.warm_up(task)
         for transfers in sizes:
             with _Rates(transfers, spark, peak) as rates:
                 for task in with_inputs(tasks):
@@ -95,26 +92,22 @@ class _Rates:
 
     def __enter__(self) -> _Rates:
         self._outputs = self._stack.enter_context(self._transfers.scratch())
-        self._on_spark, self._here = (
+        self._first, self._second, self._here = (
             self._stack.enter_context(closing(Store(self._stack.enter_context(self._transfers.ingested()))))
-            for _ in range(2)
+            for _ in range(3)
         )
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def warm_up(self, task: str) -> None:
-        """Run a derivation without measuring it."""
-        self._ours(task, self._on_spark, self._spark)
-        self._ours(task, self._here, _in_process(self._spark))
-
     def report(self, report: Report, task: str, others: Sequence[peers.Peer]) -> None:
         """Print the row of a derivation."""
         count = self._transfers.count
+        self._ours(task, self._first, self._spark)
         before = self._loop(task)
         with self._peak.watching():
-            on_spark = self._ours(task, self._on_spark, self._spark)
+            on_spark = self._ours(task, self._second, self._spark)
         theirs = (before + self._loop(task)) / 2
         here = self._ours(task, self._here, _in_process(self._spark))
         ratio = theirs / on_spark
