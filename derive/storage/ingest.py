@@ -31,6 +31,7 @@ from derive.storage.segments.partition import INGESTED, compile_labels
 from derive.storage.segments.rows import WrittenRows
 from derive.storage.segments.texts import write_texts
 from derive.storage.segments.writer import SegmentWriter
+from derive.time.segment import Segment
 
 SKEW = 60_000_000
 """How far beyond the present a document's own time may be, microseconds: clocks of machines differ."""
@@ -110,6 +111,7 @@ class Ingestion:
         capability = store.acquire_write(collection, history=self._get_clock is not None)
         writer = SegmentWriter(store.root, self._spec, f"{INGESTED}{capability.id}", is_valid=True)
         is_history, is_done = self._get_clock is not None, False
+        segments: list[Segment] = []
         try:
             with translated(store.root), store.renewed(capability, self._renew_seconds):
                 last = self._write(name, lines, writer, capability)
@@ -118,12 +120,18 @@ class Ingestion:
                 store.update_and_downgrade(capability, segments, last + 1, ascending=is_history, is_last=True)
                 is_done = True
         except BaseException:
-            writer.abort()
+            if not self._are_committed(segments):
+                writer.abort()
             raise
         finally:
             if not is_done:
                 store.drop(capability)
         return sum(segment.documents for segment in segments)
+
+    def _are_committed(self, segments: list[Segment]) -> bool:
+        """Whether files are part of the collection: Ctrl-C may come right behind the commit."""
+        known = self._store.garbage.known(self._spec.name) if segments else set()
+        return any(segment.path in known for segment in segments)
 
     def _write(self, name: str, lines: Iterable[Line], writer: SegmentWriter, capability: WriteCapability) -> int:
         problems = _Problems(name)

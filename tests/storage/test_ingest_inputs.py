@@ -6,11 +6,13 @@ import gzip
 import io
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pyarrow as pa
 import pytest
 from conftest import World
+from typing_extensions import override
 
 from derive.errors import DocumentError, FlowError
 from derive.protocol.specs import CatalogSpec, CollectionSpec
@@ -19,6 +21,8 @@ from derive.storage.inputs.csv_rows import csv_rows
 from derive.storage.inputs.json_lines import json_lines
 from derive.storage.inputs.line import Line
 from derive.storage.inputs.unpacked import unpacked
+from derive.storage.metadata.capability import WriteCapability
+from derive.storage.store import Store
 
 CATALOG = """
 collections:
@@ -225,3 +229,22 @@ def test_documents_that_are_too_deep_are_told(world: World, spec: CollectionSpec
         caught.value.message == "x.jsonl: 1 document is not valid:\n  x.jsonl:2: it is nested more than 250 levels deep"
     )
     assert Ingestion(world.store, spec).load("x.jsonl", iter(lines[:1])) == 1
+
+
+class InterruptedStore(Store):
+    """Ctrl-C comes as soon as documents are committed."""
+
+    @override
+    def update_and_downgrade(self, *args: Any, **kwargs: Any) -> WriteCapability:
+        super().update_and_downgrade(*args, **kwargs)
+        raise KeyboardInterrupt
+
+
+def test_ctrl_c_behind_the_commit_takes_nothing_back(world: World, spec: CollectionSpec) -> None:
+    store = InterruptedStore(world.root, wall=lambda: world.wall, durable=False)
+    with pytest.raises(KeyboardInterrupt):
+        Ingestion(store, spec).load("rows", [(1, {"id": 1, "name": "a"})])
+    store.close()
+    world.store.seal_now([spec.name])
+
+    assert [row[3] for row in world.rows(spec.name)] == ['{"id":1,"name":"a"}']
