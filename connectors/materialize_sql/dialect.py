@@ -53,6 +53,7 @@ class Dialect:
         bytes_type: of columns of bytes.
         mark: what comes before the number of a parameter.
         widenings: types, and the wider ones that the database can change them to without loss.
+        widens_keys: whether that goes for columns of the key.
         has_comments: whether it keeps comments of tables and columns.
     """
 
@@ -63,6 +64,7 @@ class Dialect:
     bytes_type: str
     mark: str
     widenings: frozenset[tuple[str, str]] = field(default_factory=frozenset)
+    widens_keys: bool = True
     has_comments: bool = True
 
     def type_of(self, kind: Kind, *, is_key: bool) -> str:

@@ -93,7 +93,7 @@ def _fit(column: Column, there: ExistingColumn, dialect: Dialect) -> Column | st
     kind = dialect.kind_in(there, column.kind, is_key=column.is_key)
     if kind is not None:
         return replace(column, name=there.name, kind=kind, type=there.type)
-    if (there.type, column.type) in dialect.widenings:
+    if (there.type, column.type) in dialect.widenings and (dialect.widens_keys or not column.is_key):
         return replace(column, name=there.name)
     return (
         f"its column '{there.name}' has type {there.type}, and values of '{column.field}' are {column.kind.value} now,"

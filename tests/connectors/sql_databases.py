@@ -29,6 +29,8 @@ from connectors.kit import (
     Validation,
     Value,
 )
+from connectors.materialize_duckdb import MaterializeDuckdb
+from connectors.materialize_duckdb.file import DatabaseFile
 from connectors.materialize_postgres import MaterializePostgres
 from connectors.materialize_sqlite import MaterializeSqlite
 from derive.document.exact import dump_exact
@@ -90,7 +92,17 @@ def postgres(_folder: Path) -> Database:
     return Database(MaterializePostgres(), running.config | {"schema": schema}, query, (schema,))
 
 
-DATABASES: dict[str, Callable[[Path], Database]] = {"postgres": postgres, "sqlite": sqlite}
+def in_duckdb(folder: Path) -> Database:
+    path = str(folder / "warehouse.duckdb")
+
+    def query(sql: str) -> list[tuple[Any, ...]]:
+        with DatabaseFile(path).opened() as connection:
+            return connection.execute(sql).fetchall()
+
+    return Database(MaterializeDuckdb(), {"path": path}, query)
+
+
+DATABASES: dict[str, Callable[[Path], Database]] = {"duckdb": in_duckdb, "postgres": postgres, "sqlite": sqlite}
 """By name, what makes an empty one; it may put files into a folder."""
 
 

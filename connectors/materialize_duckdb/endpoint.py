@@ -1,0 +1,219 @@
+"""A connection to a DuckDB database, and the way of rows into it and out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from connectors.materialize_duckdb.dialect import DUCKDB
+from connectors.materialize_duckdb.failure import translated
+from connectors.materialize_duckdb.file import DatabaseFile
+from connectors.materialize_sql.column import Column, ExistingColumn, ExistingTable, Table
+from connectors.materialize_sql.endpoint import Change, Columns
+from connectors.materialize_sql.fence import Fence, renew, renewal
+from connectors.materialize_sql.names import quote
+from connectors.materialize_sql.statements import upsert
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_MOST_BYTES = 256 << 20
+"""How much of documents waits in memory."""
+
+_COLUMNS = """
+SELECT column_name, data_type, NOT is_nullable, coalesce(comment, ''), column_default IS NOT NULL
+FROM duckdb_columns()
+WHERE lower(table_name) = lower($1) AND schema_name = 'main' AND database_name = current_database()
+"""
+_KEY = """
+SELECT unnest(constraint_column_names) FROM duckdb_constraints()
+WHERE lower(table_name) = lower($1) AND schema_name = 'main' AND database_name = current_database()
+  AND constraint_type = 'PRIMARY KEY'
+"""
+
+
+def connect(config: Any, *, for_writing: bool) -> DuckdbEndpoint:
+    """A connection to the database of a configuration.
+
+    Args:
+        config: has the `path`.
+        for_writing: whether a database that is not there is created; otherwise it is looked at as an empty one.
+    """
+    file = DatabaseFile(config["path"])
+    return DuckdbEndpoint(file, is_there=for_writing or Path(file.path).exists())
+
+
+class DuckdbEndpoint:
+    """Fulfils `Endpoint`.
+
+    Args:
+        file: the database.
+        is_there: whether it is a file; it is empty, and in memory, otherwise.
+    """
+
+    def __init__(self, file: DatabaseFile, *, is_there: bool) -> None:
+        self._file = file
+        self._stack = ExitStack()
+        opened: AbstractContextManager[duckdb.DuckDBPyConnection] = file.opened() if is_there else duckdb.connect()
+        self._connection = self._stack.enter_context(opened)
+
+    def query(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """The rows of a statement."""
+        with translated(self._file.path):
+            return self._connection.execute(sql, list(parameters)).fetchall()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """What is done within is done at once, or not at all."""
+        self.query("BEGIN")
+        try:
+            yield
+            self.query("COMMIT")
+        except BaseException:
+            # A transaction that is not committed is rolled back when its connection is closed.
+            self.close()
+            raise
+
+    def describe(self, path: Sequence[str]) -> ExistingTable | None:
+        """A table as it is now."""
+        name = path[-1]
+        columns = {row[0]: ExistingColumn(*row) for row in self.query(_COLUMNS, [name])}
+        return ExistingTable(columns, frozenset(column for (column,) in self.query(_KEY, [name]))) if columns else None
+
+    def transfer(self, tables: Sequence[Table], fence: Fence) -> DuckdbTransfer:
+        """A way to move rows, which opens the file when it has to."""
+        self.close()
+        return DuckdbTransfer(self._file, tables, fence)
+
+    def close(self) -> None:
+        """End the connection."""
+        self._stack.close()
+
+
+class DuckdbTransfer:
+    """Fulfils `Transfer`.
+
+    Args:
+        file: the database.
+        tables: whose rows are moved.
+        fence: the right to commit them.
+    """
+
+    def __init__(self, file: DatabaseFile, tables: Sequence[Table], fence: Fence) -> None:
+        self._file = file
+        self._tables = tables
+        self._fence = fence
+        self._renew = renew(DUCKDB, fence)
+        self._staged: list[tuple[str, pa.Table]] = []
+        self._bytes = 0
+        self._stack = ExitStack()
+        self._connection: duckdb.DuckDBPyConnection | None = None
+
+    def load(self, index: int, keys: Columns) -> Iterator[bytes]:
+        """The documents of some keys."""
+        table = self._tables[index]
+        if not keys or table.document is None:
+            return
+        wanted = _arrow(table.keys, keys)
+        statement = (
+            f"SELECT stored.{quote(table.document)} FROM {DUCKDB.table(table.path)} AS stored"
+            f" JOIN ({_cast(table.keys)}) AS wanted ON {_matches(table)}"
+        )
+        # Others may have the file while documents are on their way.
+        with translated(self._file.path), self._file.opened() as connection:
+            connection.register("staged", wanted)
+            rows = connection.execute(statement).fetchall()
+        for (document,) in rows:
+            yield document.encode()
+
+    def stage(self, index: int, columns: Columns, change: Change) -> None:
+        """Take rows to store, or keys to delete."""
+        table = self._tables[index]
+        name = DUCKDB.table(table.path)
+        if change == "delete":
+            statement = f"DELETE FROM {name} AS stored USING ({_cast(table.keys)}) AS wanted WHERE {_matches(table)}"
+            self._staged.append((statement, _arrow(table.keys, columns)))
+            return
+        if table.document is not None:
+            columns = [*columns[:-1], list(map(bytes.decode, columns[-1]))]
+        rows = _arrow(table.columns, columns)
+        self._staged.append((upsert(DUCKDB, table, _cast(table.columns)), rows))
+        self._bytes += rows.nbytes
+        if self._bytes > _MOST_BYTES:
+            self._write()
+
+    def commit(self, checkpoint: bytes) -> None:
+        """Store what was staged and the checkpoint in one transaction."""
+        try:
+            connection = self._write()
+            with translated(self._file.path):
+                renewed = connection.execute(self._renew, renewal(self._fence, checkpoint)).fetchall()
+                if renewed != [(1,)]:
+                    raise self._fence.lost()
+                connection.execute("COMMIT")
+        finally:
+            self._end()
+
+    def close(self) -> None:
+        """Forget what is staged."""
+        self._staged.clear()
+        self._end()
+
+    def _write(self) -> duckdb.DuckDBPyConnection:
+        """Write what is staged, in the transaction of the commit to come."""
+        with translated(self._file.path):
+            if self._connection is None:
+                self._connection = self._stack.enter_context(self._file.opened())
+                self._connection.execute("BEGIN")
+            for statement, rows in _together(self._staged):
+                self._connection.register("staged", rows)
+                self._connection.execute(statement)
+                self._connection.unregister("staged")
+        self._staged.clear()
+        self._bytes = 0
+        return self._connection
+
+    def _end(self) -> None:
+        self._connection = None
+        self._stack.close()
+
+
+_ARROW = {"BOOLEAN": "bool", "BIGINT": "int64", "DOUBLE": "float64", "HUGEINT": "int64"}
+
+
+def _arrow(columns: Sequence[Column], values: Columns) -> pa.Table:
+    import pyarrow as pa
+
+    arrays = []
+    for column, some in zip(columns, values, strict=True):
+        try:
+            arrays.append(pa.array(some, _ARROW.get(column.type, "string")))
+        except (OverflowError, pa.ArrowInvalid):  # an integer that is read from its digits
+            arrays.append(pa.array([None if value is None else str(value) for value in some], "string"))
+    return pa.table(arrays, names=[f"c{number}" for number in range(len(columns))])
+
+
+def _together(staged: Sequence[tuple[str, pa.Table]]) -> Iterator[tuple[str, pa.Table]]:
+    """Statements with all their rows, as one with many costs little more than one with few."""
+    import pyarrow as pa
+
+    tables: dict[tuple[str, str], list[pa.Table]] = {}
+    for statement, rows in staged:
+        tables.setdefault((statement, str(rows.schema)), []).append(rows)
+    for (statement, _), some in tables.items():
+        yield statement, pa.concat_tables(some)
+
+
+def _cast(columns: Sequence[Column]) -> str:
+    """The staged rows, with the types of their columns."""
+    casts = ", ".join(f"c{number}::{column.type} AS c{number}" for number, column in enumerate(columns))
+    return f"SELECT {casts} FROM staged"
+
+
+def _matches(table: Table) -> str:
+    pairs = (f"stored.{quote(column.name)} = wanted.c{number}" for number, column in enumerate(table.keys))
+    return " AND ".join(pairs)
