@@ -1,0 +1,14 @@
+"""Tables in DuckDB."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sql_databases import in_duckdb
+from sql_subject import subject_of
+from subject import Subject
+
+
+def make(folder: Path, _request: pytest.FixtureRequest) -> Subject:
+    return subject_of(in_duckdb(folder))
