@@ -60,12 +60,18 @@ def check_catalog(source: str | Path) -> Build:
     gc.disable()  # what is built stays: looking for garbage in it takes a sixth of the time, and finds none
     try:
         built = build(source)
-        issues = _check_code(built.spec.derivations.values())
-        return replace(
-            built,
-            issues=(*built.issues, *(issue for issue in issues if not issue.is_note)),
-            notes=(*built.notes, *(issue for issue in issues if issue.is_note)),
-        )
+        return with_issues(built, _check_code(built.spec.derivations.values()))
     finally:
         if collects:
             gc.enable()
+
+
+def with_issues(built: Build, issues: Iterable[Issue]) -> Build:
+    """A build, with further issues and notes."""
+    known = set(built.issues)
+    new = [issue for issue in issues if issue not in known]
+    return replace(
+        built,
+        issues=(*built.issues, *(issue for issue in new if not issue.is_note)),
+        notes=(*built.notes, *(issue for issue in new if issue.is_note)),
+    )

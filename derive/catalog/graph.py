@@ -11,7 +11,18 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from derive.document.clock import format_duration, format_rfc3339
-from derive.protocol.specs import CatalogSpec, CollectionSpec, DerivationSpec, SelectorSpec, ShuffleSpec, TransformSpec
+from derive.protocol.specs import (
+    AddressEndpoint,
+    CatalogSpec,
+    CollectionSpec,
+    ConnectorEndpoint,
+    DerivationSpec,
+    InputSpec,
+    MaterializationSpec,
+    SelectorSpec,
+    ShuffleSpec,
+    TransformSpec,
+)
 
 Kind: TypeAlias = Literal["collection", "derivation", "capture", "materialization"]
 """What a node is: a `derivation` is a derived collection, a `collection` any other."""
@@ -65,11 +76,12 @@ class FlowGraph:
 
 
 def flow_graph(catalog: CatalogSpec) -> FlowGraph:
-    """The data flow of a catalog: ingested collections by name, then derivations as the catalog orders them."""
+    """The data flow of a catalog: ingested collections by name, then derivations and materializations in its order."""
     ingested = [catalog.collections[name] for name in sorted(set(catalog.collections) - set(catalog.derivations))]
     nodes = [Node(collection.name, "collection", _collection_notes(collection)) for collection in ingested]
     nodes += [Node(spec.name, "derivation", _derivation_notes(spec)) for spec in catalog.derivations.values()]
-    flows = tuple(
+    nodes += [Node(spec.name, "materialization", _endpoint_notes(spec)) for spec in catalog.materializations.values()]
+    flows = [
         Flow(
             transform.input.source,
             derivation.name,
@@ -79,8 +91,13 @@ def flow_graph(catalog: CatalogSpec) -> FlowGraph:
         )
         for derivation in catalog.derivations.values()
         for transform in derivation.transforms
-    )
-    return FlowGraph(tuple(nodes), flows)
+    ]
+    flows += [
+        Flow(binding.input.source, spec.name, binding.label, tuple(_input_notes(binding.input)))
+        for spec in catalog.materializations.values()
+        for binding in spec.bindings
+    ]
+    return FlowGraph(tuple(nodes), tuple(flows))
 
 
 def _collection_notes(spec: CollectionSpec) -> tuple[str, ...]:
@@ -95,9 +112,21 @@ def _derivation_notes(spec: DerivationSpec) -> tuple[str, ...]:
     return (spec.connector, *_collection_notes(spec.collection), *disabled)
 
 
+def _endpoint_notes(spec: MaterializationSpec) -> tuple[str, ...]:
+    endpoint = spec.endpoint
+    if isinstance(endpoint, ConnectorEndpoint):
+        name = endpoint.connector
+    else:
+        name = endpoint.address if isinstance(endpoint, AddressEndpoint) else endpoint.command[0]
+    return (name, "disabled") if spec.disabled else (name,)
+
+
 def _transform_notes(transform: TransformSpec) -> tuple[str, ...]:
-    notes = [f"shuffle {_shuffle(transform.shuffle)}"]
-    spec = transform.input
+    return (f"shuffle {_shuffle(transform.shuffle)}", *_input_notes(transform.input))
+
+
+def _input_notes(spec: InputSpec) -> list[str]:
+    notes = []
     if spec.read_delay:
         notes.append(f"delay {format_duration(spec.read_delay)}")
     if spec.priority:
@@ -109,7 +138,7 @@ def _transform_notes(transform: TransformSpec) -> tuple[str, ...]:
         notes.append(f"not after {_time(spec.not_after)}")
     if spec.backfill:
         notes.append(f"backfill {spec.backfill}")
-    return tuple(notes)
+    return notes
 
 
 def _time(clock: int) -> str:

@@ -15,7 +15,10 @@ _COLUMNS = ("code", "message", "file", "line", "column", "length", "hint")
 @source_option
 @output_option
 def command(source: Path, output: str | None) -> None:
-    """Find everything that is wrong in a catalog: its structure, references, keys, SQL and TypeScript.
+    """Find everything that is wrong in a catalog: its structure, references, keys, SQL, TypeScript, materializations.
+
+    Connectors of materializations are asked what they say of them. What is only not there, such as a database or a
+    secret, is noted, and is no error.
 
     With -o json, each error is an object on a line of its own, in file order: code ("E" and three digits), message,
     file, line and column (from 1), length (characters to underline), and hint (or null).
@@ -27,12 +30,18 @@ def command(source: Path, output: str | None) -> None:
     Example:
       flowctl check --source examples/flow.yaml -o json
     """
-    from derive.catalog.check import check_catalog
+    from derive.catalog.check import check_catalog, with_issues
     from derive.cli.console import note, print_rows
     from derive.cli.excerpt import describe_error
     from derive.errors import CatalogError
 
     built = check_catalog(source)
+    if built.spec.materializations:
+        from derive.materialize.check import check_materializations
+        from derive.materialize.connector import Connectors
+
+        with Connectors() as connectors:
+            built = with_issues(built, check_materializations(built.spec.materializations.values(), connectors))
     error = CatalogError(built.issues)
     if output == "json":
         print_rows(_COLUMNS, describe_error(error), "json")
@@ -42,5 +51,7 @@ def command(source: Path, output: str | None) -> None:
     for catalog_note in built.notes:
         note(f"{catalog_note.position}: {catalog_note.message}{f' ({catalog_note.hint})' if catalog_note.hint else ''}")
     counts = {"collection": len(spec.collections), "derivation": len(spec.derivations)}
+    if spec.materializations:
+        counts["materialization"] = len(spec.materializations)
     said = ", ".join(f"{count} {noun}{'' if count == 1 else 's'}" for noun, count in counts.items())
     note(f"{source}: {said}, no errors")

@@ -7,6 +7,10 @@ from typing import Any
 
 from derive.errors import CatalogError, FlowError, Issue
 from derive.position import Position
+from derive.protocol.secrets import hide_in_line
+
+_CONFIGURATIONS = (".yaml", ".yml", ".json")
+"""How files end in which passwords may be written."""
 
 
 def render_error(error: FlowError) -> str:
@@ -65,4 +69,7 @@ def _line(position: Position) -> str | None:
         lines = Path(position.file).read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError):
         return None
-    return lines[position.line - 1].rstrip() if position.line <= len(lines) else None
+    if position.line > len(lines):
+        return None
+    line = lines[position.line - 1].rstrip()
+    return hide_in_line(line) if position.file.lower().endswith(_CONFIGURATIONS) else line

@@ -9,6 +9,8 @@ import click
 def command() -> None:
     """Print the JSON Schema of flow.yaml (draft 2020-12), with which editors complete and check it.
 
+    It knows what the connectors that are installed are configured with.
+
     \b
     Example, with the YAML language server of most editors:
       flowctl json-schema > flow.schema.json
@@ -17,6 +19,18 @@ def command() -> None:
     """
     import json
 
+    from connectors.kit.installed import find_materialize_connector, installed_materialize_connectors
     from derive.catalog.language.json_schema import catalog_schema
+    from derive.cli.console import note
+    from derive.errors import FlowError
+    from derive.materialize.json_schema import with_connectors
 
-    click.echo(json.dumps(catalog_schema(), indent=2, ensure_ascii=False))
+    schemas = {}
+    for name in installed_materialize_connectors():
+        try:
+            spec = find_materialize_connector(name).spec()
+        except FlowError as error:
+            note(f"nothing is said of what '{name}' is configured with: {error}", level="warn")
+        else:
+            schemas[name] = (spec.endpoint_schema, spec.resource_schema)
+    click.echo(json.dumps(with_connectors(catalog_schema(), schemas), indent=2, ensure_ascii=False))

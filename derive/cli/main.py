@@ -26,6 +26,7 @@ _COMMANDS = {
     "ingest": "Load documents into a collection.",
     "init": "Write a small working catalog to begin with.",
     "json-schema": "Print the JSON Schema of flow.yaml, for editors.",
+    "materialize": "See what materializations would do to their endpoints.",
     "prepare": "Make Spark start in about half the time.",
     "reset": "Start a derivation over.",
     "logs": "Show what tasks did, and what their lambdas said.",

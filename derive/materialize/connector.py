@@ -16,21 +16,18 @@ from typing import TypeVar
 
 import grpc
 
+from connectors.kit.installed import installed_materialize_connectors
 from derive.errors import EndpointGoneError, FlowError, ProtocolError, TaskError
 from derive.materialize.process import ConnectorProcess, guarded_command, installed_command, installed_env
 from derive.materialize.schemas import ConnectorSchemas, parse_schemas
 from derive.position import Position
 from derive.protocol.driver import DriverClient, open_channel
-from derive.protocol.entry_points import entry_points_of
 from derive.protocol.resource import is_remote
 from derive.protocol.secrets import hide
 from derive.protocol.specs import AddressEndpoint, ConnectorEndpoint, EndpointSpec, LocalEndpoint
 from derive.protocol.status import error_of
 from derive.protocol.stubs import materialize_pb2 as pb
 from derive.suggest import suggest
-
-ENTRY_POINTS = "derive.materialize"
-"""Entry point group: each names a class that fulfils `connectors.kit.MaterializeConnector`."""
 
 _ASK_SECONDS = 120.0
 _APPLY_SECONDS = 3600.0
@@ -40,16 +37,11 @@ _DEATH_SECONDS = 1.0
 _Response = TypeVar("_Response")
 
 
-def installed_connectors() -> list[str]:
-    """Names of the materialize connectors that are installed, sorted."""
-    return sorted(entry_points_of(ENTRY_POINTS))
-
-
 def not_installed(endpoint: EndpointSpec) -> tuple[str, str] | None:
     """Why an endpoint's image cannot be run here, and what can; None if it can, or if it is no image."""
     if not isinstance(endpoint, ConnectorEndpoint):
         return None
-    installed = installed_connectors()
+    installed = installed_materialize_connectors()
     if endpoint.connector in installed:
         return None
     guess = suggest(endpoint.connector, installed)

@@ -70,7 +70,9 @@ def faults(
         positions: where its values are written, by JSON pointer.
         position: where all of it is written.
     """
-    for fault in _validator(schema).iter_errors(value):
+    guesses: set[tuple[str, str | None]] = set()
+    by_name = sorted(_validator(schema).iter_errors(value), key=lambda fault: fault.kind.name != "additionalProperties")
+    for fault in by_name:
         pointer = "".join(f"/{escape(str(step))}" for step in fault.instance_path)
         at = positions.get(pointer, position)
         noun = f"'{pointer[1:]}' of {what}" if pointer else what
@@ -79,11 +81,13 @@ def faults(
             known = sorted(_part(schema, fault.schema_path[:-1]).get("properties", {}))
             for name in kind.unexpected:
                 guess = suggest(name, known)
+                guesses.add((pointer, guess))
                 hint = f"did you mean '{guess}'?" if guess else f"it has: {', '.join(known) or 'none'}"
                 name_at = positions.get(f"{pointer}/{escape(name)}", at)
                 yield Issue(code, f"{noun} has no property '{name}'", name_at, hint)
         elif kind.name == "required":
-            yield Issue(code, f"{noun} needs a property '{kind.property}'", at)
+            if (pointer, kind.property) not in guesses:  # it is there under a misspelt name, which has been told
+                yield Issue(code, f"{noun} needs a property '{kind.property}'", at)
         elif kind.name == "type":
             yield Issue(code, f"{noun} must be {' or '.join(map(_a, sorted(kind.types)))}", at)
         else:

@@ -58,6 +58,11 @@ class BindingSpec:
     resource_positions: Mapping[str, Position] = field(default_factory=dict)
 
     @property
+    def label(self) -> str:
+        """What its resource is called: the name without that of the source."""
+        return self.name.removeprefix(f"{self.collection.name} -> ")
+
+    @property
     def name(self) -> str:
         """Unique within the materialization, and the same as long as source and resource are."""
         return self.input.name

@@ -24,6 +24,13 @@ _REFERENCE = re.compile(r"\$\$\{|\$\{(env|file):([^{}]*)\}")
 _SECRET_NAME = re.compile(r"(?i)passw|passphrase|secret|token|credential|(api|private|access).?key|(^|_)auth")
 _USER_INFO = re.compile(r"://[^/@\s]*:([^/@\s]+)@")
 _PASSWORD_PARAMETER = re.compile(r"(?i)(?:^|[\s?&;])(?:password|pwd)\s*=\s*('[^']*'|[^\s&;']+)")
+_SECRET_IN_LINE = re.compile(
+    r"""(?ix)
+    ["']? [\w.-]* (?: passw | passphrase | secret | token | credential | (?:api|private|access).?key | \bauth ) [\w.-]*
+    ["']? \s* : \s*
+    (?! ["']? \$\{ (?:env|file): | (?:string|integer|number|boolean|object|array|null|any|unknown|true|false) \b )
+    ( "(?:[^"\\]|\\.)*" | '(?:[^']|'')*' | [^\s\[{,}'"&*|>!\#][^,}]* )"""
+)
 _SHORTEST = 3
 """A text of fewer characters keeps no secret, and hiding it would spoil every message."""
 
@@ -83,6 +90,22 @@ def hide(text: str, secrets: Collection[str]) -> str:
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, HIDDEN)
     return text
+
+
+def hide_in_line(line: str) -> str:
+    """A line of a file, in which no secret is to be read that is written there; all else is where it was.
+
+    A line alone does not say what it is of: a value is a secret by the name before it.
+    """
+
+    def hidden(match: re.Match[str]) -> str:
+        begin, end = match.span(1)
+        masked = HIDDEN.ljust(end - begin)[: end - begin]
+        return f"{match.string[match.start() : begin]}{masked}{match.string[end : match.end()]}"
+
+    for pattern in (_SECRET_IN_LINE, _USER_INFO, _PASSWORD_PARAMETER):
+        line = pattern.sub(hidden, line)
+    return line
 
 
 def _secrets(value: JSON, url: str, *, named: bool) -> Iterator[str]:

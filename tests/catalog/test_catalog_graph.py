@@ -115,3 +115,37 @@ def test_an_empty_catalog_has_an_empty_graph(catalog_of: Callable[..., CatalogSp
     graph = flow_graph(catalog_of("collections: {}"))
 
     assert (graph.nodes, graph.flows) == ((), ())
+
+
+def test_materializations_end_a_data_flow(catalog_of: Callable[..., CatalogSpec]) -> None:
+    catalog = catalog_of(
+        f"""
+        collections:
+          m/raw: {{schema: {SCHEMA}, key: [/id]}}
+        materializations:
+          m/view:
+            endpoint: {{connector: {{image: "a/materialize-sqlite:v1", config: {{path: x}}}}}}
+            bindings:
+              - {{resource: {{table: rows}}, source: m/raw, priority: 2}}
+              - {{resource: {{}}, source: {{name: m/raw, notBefore: 2024-01-01T00:00:00Z}}}}
+          m/local:
+            endpoint: {{local: {{command: [mine, --fast], config: {{}}}}}}
+            bindings: []
+            shards: {{disable: true}}
+          m/remote:
+            endpoint: {{address: "localhost:5000", config: {{}}}}
+            bindings: []
+        """
+    )
+
+    graph = flow_graph(catalog)
+
+    assert graph.nodes[1:] == (
+        Node("m/view", "materialization", ("materialize-sqlite",)),
+        Node("m/local", "materialization", ("mine", "disabled")),
+        Node("m/remote", "materialization", ("localhost:5000",)),
+    )
+    assert graph.flows == (
+        Flow("m/raw", "m/view", "rows", ("priority 2",)),
+        Flow("m/raw", "m/view", "m/raw", ("not before 2024-01-01T00:00:00Z",)),
+    )

@@ -34,6 +34,7 @@ COMMANDS = [
     "init",
     "json-schema",
     "logs",
+    "materialize",
     "prepare",
     "reset",
     "run",

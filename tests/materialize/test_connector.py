@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import toy_connector
+from materializations import AT, binding, config, local, materialization
 
 from derive.errors import (
     CatalogError,
@@ -25,68 +26,12 @@ from derive.materialize.preparation import PreparedMaterialization, prepare
 from derive.position import Position
 from derive.protocol.specs import (
     AddressEndpoint,
-    BindingSpec,
-    CollectionSpec,
     ConnectorEndpoint,
     EndpointConfig,
     FieldsSpec,
-    InputSpec,
     LocalEndpoint,
     MaterializationSpec,
 )
-from derive.schema.infer import infer
-from derive.schema.projection import Declared, project
-
-AT = Position("flow.yaml", 2, 3)
-CONFIG_AT = Position("flow.yaml", 4, 7)
-SCHEMA = {
-    "type": "object",
-    "required": ["id"],
-    "properties": {"id": {"type": "integer"}, "who": {"type": "string"}, "sum": {"type": "number"}},
-}
-COLLECTION = CollectionSpec(
-    "a/source",
-    ("/id",),
-    (None,),
-    SCHEMA,
-    SCHEMA,
-    project(infer(SCHEMA), ("/id",), {"part": Declared("/who", partition=True)}),
-    AT,
-)
-TOY = (sys.executable, toy_connector.__file__)
-
-
-def config(**values: Any) -> EndpointConfig:
-    written = {"path": "a.db", **values}
-    return EndpointConfig(
-        written,
-        "/catalog/flow.yaml",
-        CONFIG_AT,
-        {f"/{name}": Position("flow.yaml", 5 + index, 9) for index, name in enumerate(written)},
-    )
-
-
-def local(folder: str = "/", env: dict[str, str] | None = None, **values: Any) -> LocalEndpoint:
-    return LocalEndpoint(TOY, config(**values), AT, EndpointConfig(env or {}, "/catalog/flow.yaml", AT), folder)
-
-
-def binding(index: int, resource: Any, fields: FieldsSpec | None = None) -> BindingSpec:
-    read = InputSpec(index, f"a/source -> {index}", "a/source", AT, priority=3)
-    position = Position("flow.yaml", 20 + index, 9)
-    return BindingSpec(
-        read,
-        COLLECTION,
-        resource,
-        fields or FieldsSpec(position),
-        position,
-        {"": position, "/table": Position("flow.yaml", 20 + index, 30)},
-    )
-
-
-def materialization(endpoint: Any, *bindings: BindingSpec) -> MaterializationSpec:
-    return MaterializationSpec(
-        "a/view", endpoint, bindings or (binding(0, {"table": "rows"}),), {"a/source": COLLECTION}, 1_000_000, AT
-    )
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +116,8 @@ def test_no_program_is_left_behind() -> None:
 
 def test_an_image_that_nobody_has_installed(connectors: Connectors, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "derive.materialize.connector.entry_points_of", lambda _: {"materialize-sqlite": "x:Y", "mine": "z:Z"}
+        "derive.materialize.connector.installed_materialize_connectors",
+        lambda: {"materialize-sqlite": "x:Y", "mine": "z:Z"},
     )
     endpoint = ConnectorEndpoint("ghcr.io/estuary/materialize-sqlight:v1", config(), AT)
 
@@ -292,7 +238,6 @@ def test_a_configuration_is_held_against_the_connector_s_schema(connectors: Conn
         ),
         ("E708", "the configuration has no property 'pth'", 6, "did you mean 'path'?"),
         ("E709", "the resource has no property 'tabel'", 20, "did you mean 'table'?"),
-        ("E709", "the resource needs a property 'table'", 20, None),
     ]
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from derive.errors import TaskError
 from derive.position import Position
 from derive.protocol.endpoint import ConnectorEndpoint, EndpointConfig
-from derive.protocol.secrets import escaped, hide, references, reveal, secret_texts
+from derive.protocol.secrets import escaped, hide, hide_in_line, references, reveal, secret_texts
 
 AT = Position("flow.yaml", 7, 3)
 PASSWORD = Position("flow.yaml", 9, 15)
@@ -113,6 +113,35 @@ def test_what_is_hidden(config: object, secrets: set[str], monkeypatch: pytest.M
 
 def test_a_message_in_which_secrets_are_hidden() -> None:
     assert hide("user=ann password=hunter2 or hunter", {"hunter", "hunter2"}) == "user=ann password=*** or ***"
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        (
+            "  config: {user: ann, password: hunter2, database: x}",
+            "  config: {user: ann, password: ***    , database: x}",
+        ),
+        ('{"password":"a, b", "user": "ann"}', '{"password":***   , "user": "ann"}'),
+        ("    api_key: 'it''s mine'  # a comment", "    api_key: ***           # a comment"),
+        ("  Authorization: Bearer abc", "  Authorization: ***       "),
+        ("  pin_token: ab", "  pin_token: **"),
+        ("  address: postgres://ann:hunter2@db/x", "  address: postgres://ann:***    @db/x"),
+        ("  dsn: host=db password=hunter2 user=ann", "  dsn: host=db password=***     user=ann"),
+        # what is none
+        ("  password: ${env:DB_PASSWORD}", "  password: ${env:DB_PASSWORD}"),
+        ('  password: "${file:secret}"', '  password: "${file:secret}"'),
+        ("  password: {type: string}", "  password: {type: string}"),
+        ("  tokens: [a, b]", "  tokens: [a, b]"),
+        ("  secret: true", "  secret: true"),
+        ("  password: |", "  password: |"),
+        ("  token: string;", "  token: string;"),
+        ("  name: token", "  name: token"),
+    ],
+)
+def test_a_line_in_which_secrets_are_hidden(line: str, shown: str) -> None:
+    assert hide_in_line(line) == shown
+    assert len(shown) == len(line)
 
 
 def test_a_configuration_shows_as_stars(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,74 @@
+"""Checking materializations: all that can be known of them without storing anything.
+
+A connector is started for what it says of itself, and asked what its endpoint says of the bindings. A catalog is right
+or wrong wherever it is checked: what is only not there, be it a connector, an endpoint or a secret, is a note.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from derive.document.pointer import escape
+from derive.errors import CatalogError, EndpointGoneError, FlowError, Issue
+from derive.materialize.connector import Connectors, not_installed
+from derive.materialize.preparation import config_faults, prepare, resource_faults
+from derive.protocol.secrets import references
+from derive.protocol.specs import JSON, MaterializationSpec
+
+_NOT_RUN, _NOT_ASKED, _REFUSED = "N006", "N007", "E711"
+
+
+def check_materializations(specs: Iterable[MaterializationSpec], connectors: Connectors) -> list[Issue]:
+    """Everything wrong with materializations, and notes on what could not be checked; disabled ones are left alone."""
+    return [issue for spec in specs if not spec.disabled for issue in _check(spec, connectors)]
+
+
+def _check(spec: MaterializationSpec, connectors: Connectors) -> Iterator[Issue]:
+    missing = not_installed(spec.endpoint)
+    if missing is not None:
+        message, hint = missing
+        yield Issue(_NOT_RUN, f"'{spec.name}' cannot run here: {message}", spec.endpoint.position, hint)
+        return
+    try:
+        connector = connectors.connect(spec.endpoint)
+        schemas = connector.schemas()
+    except FlowError as error:
+        yield _note(spec, error)
+        return
+    try:
+        spec.endpoint.config.reveal()
+    except FlowError as error:
+        yield _note(spec, error)
+        unknown = {spec.endpoint.config.positions.get(pointer) for pointer in _referring(spec.endpoint.config.written)}
+        faults = config_faults(spec, schemas, spec.endpoint.config.written)
+        yield from (issue for issue in faults if issue.position not in unknown)
+        yield from resource_faults(spec, schemas)
+        return
+    try:
+        prepare(spec, connector)
+    except CatalogError as error:
+        yield from error.issues
+    except EndpointGoneError as error:
+        yield _note(spec, error)
+    except FlowError as error:
+        yield Issue(_REFUSED, error.message, error.position or spec.endpoint.position, error.hint)
+
+
+def _note(spec: MaterializationSpec, error: FlowError) -> Issue:
+    named = f"'{spec.name}'"
+    message = error.message.removeprefix(f"{named}: ")
+    return Issue(
+        _NOT_ASKED, f"{named} is not fully checked: {message}", error.position or spec.endpoint.position, error.hint
+    )
+
+
+def _referring(value: JSON, pointer: str = "") -> Iterator[str]:
+    """Pointers of the strings that have references."""
+    if isinstance(value, str) and references(value):
+        yield pointer
+    elif isinstance(value, dict):
+        for name, member in value.items():
+            yield from _referring(member, f"{pointer}/{escape(name)}")
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _referring(item, f"{pointer}/{index}")

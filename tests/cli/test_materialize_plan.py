@@ -1,0 +1,171 @@
+"""`flowctl materialize plan` and `flowctl check` from outside, with connectors as processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from checkout import REPOSITORY, installed_site
+
+CATALOG = """\
+collections:
+  shop/orders:
+    key: [/id]
+    schema:
+      type: object
+      required: [id, customer]
+      properties: {id: {type: integer}, customer: {type: string}, amount: {type: number}}
+materializations:
+  shop/warehouse:
+    endpoint: {connector: {image: "ghcr.io/estuary/materialize-sqlite:dev", config: {path: "${env:DATABASE:-shop.db}"}}}
+    bindings:
+      - {resource: {table: orders}, source: shop/orders, fields: {exclude: [flow_published_at]}}
+  shop/later:
+    endpoint: {connector: {image: materialize-sqlite, config: {path: later.db}}}
+    bindings: []
+    shards: {disable: true}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    installed_site(tmp_path / "site")
+    (tmp_path / "catalog").mkdir()
+    (tmp_path / "catalog" / "flow.yaml").write_text(CATALOG)
+    return tmp_path
+
+
+def flowctl(folder: Path, *arguments: str, **env: str) -> tuple[int, str, str]:
+    path = os.pathsep.join([str(folder / "site"), str(REPOSITORY)])
+    done = subprocess.run(
+        [sys.executable, "-m", "derive.cli.main", *arguments, "--source", "catalog/flow.yaml"],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path, **env},
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_a_plan_says_what_would_be_done_and_does_nothing(folder: Path) -> None:
+    status, out, err = flowctl(folder, "materialize", "plan", "-o", "table")
+
+    assert (status, err) == (0, "")
+    assert out.startswith(
+        "shop/warehouse\n"
+        "  shop/orders -> orders (one row per key)\n"
+        "    key       id\n"
+        "    values    amount, customer\n"
+        "    document  flow_document\n"
+        "  to be done:\n"
+    )
+    assert '    CREATE TABLE "orders" (' in out
+    assert not list(folder.rglob("*.db"))
+
+
+def test_a_plan_as_json(folder: Path) -> None:
+    status, out, err = flowctl(folder, "materialize", "plan", "shop/warehouse")
+
+    assert (status, err) == (0, "")
+    [plan] = map(json.loads, out.splitlines())
+    assert (plan["materialization"], len(plan["version"])) == ("shop/warehouse", 16)
+    assert plan["bindings"] == [
+        {
+            "binding": "shop/orders -> orders",
+            "collection": "shop/orders",
+            "resource": ["orders"],
+            "key": ["id"],
+            "values": ["amount", "customer"],
+            "document": "flow_document",
+            "deltaUpdates": False,
+        }
+    ]
+    assert "CREATE TABLE" in plan["action"]
+
+
+def test_what_cannot_be_planned_is_told_behind_what_can(folder: Path) -> None:
+    broken = CATALOG.replace(
+        "  shop/later:",
+        "  shop/wrong:\n"
+        "    endpoint: {connector: {image: materialize-sqlite, config: {path: a.db, pathh: x}}}\n"
+        "    bindings: []\n"
+        "  shop/elsewhere:\n"
+        "    endpoint: {connector: {image: materialize-bigquery, config: {password: hunter2}}}\n"
+        "    bindings: []\n"
+        "  shop/later:",
+    )
+    (folder / "catalog/flow.yaml").write_text(broken)
+
+    status, out, err = flowctl(folder, "materialize", "plan")
+
+    assert status == 1
+    assert [json.loads(line)["materialization"] for line in out.splitlines()] == ["shop/warehouse"]
+    assert "error[E708]: the configuration has no property 'pathh'" in err
+    assert "error: no connector 'materialize-bigquery' is installed" in err
+    assert "hunter2" not in err
+    assert "password: ***    }" in err
+
+
+def test_a_plan_of_what_is_not_there(folder: Path) -> None:
+    status, out, err = flowctl(folder, "materialize", "plan", "shop/warehose")
+
+    assert (status, out) == (2, "")
+    assert "the catalog has no materialization 'shop/warehose'" in err
+    assert "did you mean 'shop/warehouse'?" in err
+
+
+def test_a_check_asks_connectors(folder: Path) -> None:
+    assert flowctl(folder, "check")[0] == 0
+
+    (folder / "catalog/flow.yaml").write_text(CATALOG.replace("{table: orders}", "{tabel: orders}"))
+    status, out, _ = flowctl(folder, "check", "-o", "json")
+
+    assert status == 1
+    [issue] = map(json.loads, out.splitlines())
+    assert (issue["code"], issue["message"], issue["hint"]) == (
+        "E709",
+        "the resource has no property 'tabel'",
+        "did you mean 'table'?",
+    )
+    assert (issue["line"], issue["column"]) == (12, 28)
+
+
+def test_names_of_files_begin_at_the_catalog(folder: Path) -> None:
+    (folder / "catalog" / "shop.db").write_text("this is no database, and far from it: " * 100)
+
+    status, _, err = flowctl(folder, "check")
+
+    assert status == 1
+    assert "error[E711]: 'shop/warehouse'" in err
+
+
+def test_editors_are_told_what_connectors_are_configured_with(folder: Path) -> None:
+    from jsonschema import Draft202012Validator
+
+    from derive.catalog.language.yaml import parse_yaml
+
+    path = os.pathsep.join([str(folder / "site"), str(REPOSITORY)])
+    done = subprocess.run(
+        [sys.executable, "-m", "derive.cli.main", "json-schema"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+        check=True,
+    )
+    schema = json.loads(done.stdout)
+    Draft202012Validator.check_schema(schema)
+    judge = Draft202012Validator(schema)
+
+    def faults(text: str) -> list[str]:
+        return [fault.json_path for fault in judge.iter_errors(parse_yaml(text, "flow.yaml").value)]
+
+    assert faults(CATALOG) == []
+    assert faults(CATALOG.replace("config: {path: later.db}", "config: in-a-file.yaml")) == []
+    assert faults(CATALOG.replace("path: later.db", "pth: later.db")) != []
+    assert faults(CATALOG.replace("{table: orders}", "{tabel: orders}")) != []
+    assert faults(CATALOG.replace("materialize-sqlite, config: {path", "materialize-other, config: {pth")) == []
