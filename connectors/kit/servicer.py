@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from threading import Thread, current_thread
 from typing import NoReturn, TypeVar
 
@@ -14,9 +14,9 @@ from connectors.kit.connector import MaterializeConnector
 from connectors.kit.failure import error_of
 from connectors.kit.messages import application_of, opening_of, spec_response, validate_response, validation_of
 from connectors.kit.outbox import ClientGoneError, Outbox
-from connectors.kit.requests import Materialization
+from connectors.kit.requests import Materialization, ValidatedBinding
 from connectors.kit.stream import Transactions, name_of
-from derive.errors import FlowError, ProtocolError
+from derive.errors import FlowError, ProtocolError, UsageError
 from derive.protocol.order import StreamOrder
 from derive.protocol.status import status_of
 from derive.protocol.stubs import materialize_pb2 as pb
@@ -48,6 +48,7 @@ class Servicer:
                 raise ProtocolError(
                     f"{self._connector.name} has validated {len(bindings)} of {len(resources)} bindings"
                 )
+            _check_paths(bindings)
             return validate_response(bindings)
 
         return _answer(answer, context)
@@ -110,6 +111,16 @@ class Servicer:
 
     def _check(self, materialization: Materialization) -> None:
         self._configuration.check(materialization.config, [binding.resource for binding in materialization.bindings])
+
+
+def _check_paths(bindings: Sequence[ValidatedBinding]) -> None:
+    """Check that no two bindings go to the same place, where each would take the other's rows for its own."""
+    indexes: dict[tuple[str, ...], int] = {}
+    for index, binding in enumerate(bindings):
+        other = indexes.setdefault(binding.resource_path, index)
+        if other != index:
+            where = ".".join(binding.resource_path)
+            raise UsageError(f"bindings {other} and {index} both go to '{where}'", hint="give each one of its own")
 
 
 def _answer(answer: Callable[[], _Response], context: grpc.ServicerContext) -> _Response:

@@ -1,0 +1,111 @@
+"""The connector: what it is configured with, which fields its formats take, and how a folder is made ready."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from connectors.kit import (
+    Application,
+    ConnectorSpec,
+    Constraint,
+    ConstraintType,
+    Field,
+    Opening,
+    ValidatedBinding,
+    Validation,
+)
+from connectors.materialize_files.column import DELETED, kind_of
+from connectors.materialize_files.durable import make_folder
+from connectors.materialize_files.failure import told
+from connectors.materialize_files.session import FilesSession, folder_of
+from connectors.materialize_files.sink import FORMATS
+from derive.errors import DeniedError, EndpointError
+from derive.protocol.specs import JSON
+
+_ENDPOINT: JSON = {
+    "title": "Files",
+    "type": "object",
+    "required": ["path"],
+    "properties": {"path": {"type": "string", "minLength": 1, "description": "The folder that the files are in."}},
+    "additionalProperties": False,
+}
+_RESOURCE: JSON = {
+    "title": "Files of a collection",
+    "type": "object",
+    "required": ["path", "format"],
+    "properties": {
+        "path": {
+            "type": "string",
+            "pattern": r"^[^./\\\u0000][^/\\\u0000]*(/[^./\\\u0000][^/\\\u0000]*)*$",
+            "description": "The folder in the endpoint's folder that the collection's files are in.",
+        },
+        "format": {"enum": sorted(FORMATS), "description": "What the files are."},
+        "delta_updates": {"const": True, "description": "Files are only added: there is no other way."},
+    },
+    "additionalProperties": False,
+}
+
+
+class FilesConnector:
+    """Adds a file for each transaction of a shard and each binding."""
+
+    name = "materialize-files"
+
+    def spec(self) -> ConnectorSpec:
+        """What it is configured with."""
+        return ConnectorSpec(_ENDPOINT, _RESOURCE, "docs/materialize-connectors.md#files")
+
+    def validate(self, request: Validation) -> list[ValidatedBinding]:
+        """What the formats ask of fields."""
+        bindings = []
+        for binding in request.bindings:
+            lines = binding.resource["format"] == "jsonl"
+            constraints = {
+                name: _of_line(field) if lines else _of_column(field)
+                for name, field in binding.collection.fields.items()
+            }
+            bindings.append(ValidatedBinding((binding.resource["path"],), constraints, delta_updates=True))
+        return bindings
+
+    def apply(self, request: Application) -> str:
+        """Make the folders."""
+        root = Path(request.materialization.config["path"])
+        paths = [root / binding.resource["path"] for binding in request.materialization.bindings]
+        missing = [path for path in (folder_of(root, request.materialization.name), *paths) if not path.is_dir()]
+        with told(f"cannot make {root} ready"):
+            for path in missing:
+                if not request.dry_run:
+                    make_folder(path)
+        nearest = next(path for path in (root, *root.parents) if path.exists())
+        if not nearest.is_dir():
+            raise EndpointError(f"{nearest} is not a folder")
+        if not os.access(nearest, os.W_OK | os.X_OK):
+            raise DeniedError(
+                f"nothing can be written into {nearest}", hint="let whoever runs the connector write there"
+            )
+        return "\n".join(f"make the folder {path}" for path in dict.fromkeys(missing))
+
+    def open(self, opening: Opening) -> FilesSession:
+        """Open a session."""
+        return FilesSession(opening, Path(opening.materialization.config["path"]))
+
+
+def _of_column(field: Field) -> Constraint:
+    if field.name == DELETED:
+        return Constraint(ConstraintType.FIELD_FORBIDDEN, f"'{DELETED}' is the column of rows that are deleted")
+    if field.is_key:
+        return Constraint(ConstraintType.LOCATION_REQUIRED, "it is part of the key")
+    if not field.pointer:
+        return Constraint(ConstraintType.FIELD_OPTIONAL, "whole documents are columns of text")
+    if kind_of(field) == "json":
+        return Constraint(ConstraintType.FIELD_OPTIONAL, "it is a column of JSON as text")
+    return Constraint(ConstraintType.LOCATION_RECOMMENDED, "it is a typed column")
+
+
+def _of_line(field: Field) -> Constraint:
+    if field.is_key:
+        return Constraint(ConstraintType.LOCATION_REQUIRED, "it is part of the key")
+    if not field.pointer:
+        return Constraint(ConstraintType.FIELD_REQUIRED, "lines are whole documents")
+    return Constraint(ConstraintType.FIELD_FORBIDDEN, "lines are whole documents, which have it")

@@ -1,0 +1,149 @@
+"""A stream of transactions into files.
+
+Rows are written to staged files, which nobody looks at. The commit is a version of the manifest that names them, and
+then they are renamed to what they are called. Whoever opens next renames what was left, so all of a transaction's files
+come, once, or none does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import quote
+from uuid import uuid4
+from zlib import crc32
+
+from connectors.kit import DriverCheckpoint, Opening, StoredRows, Value
+from connectors.materialize_files.durable import make_folder, sync
+from connectors.materialize_files.failure import told
+from connectors.materialize_files.manifest import Manifest, Shard, Version
+from connectors.materialize_files.sink import FORMATS, Sink
+from derive.errors import EndpointError
+
+HIDDEN = ".flow"
+"""Name of the folder in an endpoint's folder in which everything is that is no output."""
+
+_STAGED = ".staged"
+
+
+def folder_of(root: Path, materialization: str) -> Path:
+    """The folder of what is known of a materialization."""
+    return root / HIDDEN / quote(materialization, safe="")
+
+
+class FilesSession:
+    """Transactions of one range of keys.
+
+    Attributes:
+        checkpoint: what was committed last.
+    """
+
+    def __init__(self, opening: Opening, root: Path) -> None:
+        spec = opening.materialization
+        self._root = root
+        self._bindings = spec.bindings
+        self._range = f"{opening.key_begin:08x}-{opening.key_end:08x}"
+        self._whose = f"{crc32(spec.name.encode()):08x}"
+        self._staging = folder_of(root, spec.name) / "staged"
+        self._manifest = Manifest(folder_of(root, spec.name), spec.name)
+        self._sinks: dict[int, Sink] = {}
+        self._next_checkpoint = ""
+        with told(f"cannot open '{spec.name}' in {root}"):
+            version = self._manifest.open(opening.key_begin, opening.key_end, uuid4().hex)
+            self._epoch = version.number
+            shard = version.of(opening.key_begin, opening.key_end)
+            assert shard is not None
+            self._shard = shard
+            make_folder(self._staging)
+            self._tidy(version)
+        self.checkpoint = bytes.fromhex(self._shard.checkpoint)
+
+    def load(self, binding: int, keys: Sequence[tuple[Value, ...]]) -> None:
+        """Never called: all bindings have delta updates."""
+        raise EndpointError("files have delta updates only")
+
+    def loaded(self) -> Iterator[tuple[int, Sequence[bytes]]]:
+        """Nothing."""
+        return iter(())
+
+    def prepare(self, flow_checkpoint: bytes) -> DriverCheckpoint | None:
+        """Take the checkpoint."""
+        self._next_checkpoint = flow_checkpoint.hex()
+        return None
+
+    def store(self, binding: int, rows: StoredRows) -> None:
+        """Write rows to staged files."""
+        with told(f"cannot write to {self._staging}"):
+            if binding not in self._sinks:
+                make = FORMATS[self._bindings[binding].resource["format"]]
+                self._sinks[binding] = make(self._staging / self._staged(binding), self._bindings[binding])
+            self._sinks[binding].add(rows)
+
+    def commit(self) -> None:
+        """Have a version of the manifest that names the files, and rename them."""
+        sinks, self._sinks = self._sinks, {}
+        with told(f"cannot commit in {self._root}"):
+            for binding, sink in sinks.items():
+                sink.close()
+                self._sync(self._staging / self._staged(binding))
+            if sinks:
+                sync(self._staging)
+            shard = replace(
+                self._shard,
+                checkpoint=self._next_checkpoint,
+                transaction=self._shard.transaction + 1,
+                publishing=tuple((self._staged(binding), self._final(binding)) for binding in sinks),
+            )
+            self._manifest.commit(shard)
+            self._shard = shard
+            self._publish(shard)
+
+    def close(self) -> None:
+        """Remove what is not committed."""
+        for binding, sink in self._sinks.items():
+            with suppress(OSError):
+                sink.close()
+            (self._staging / self._staged(binding)).unlink(missing_ok=True)
+
+    def _sync(self, path: Path) -> None:
+        try:
+            sync(path)
+        except FileNotFoundError:
+            # Whoever came after us has removed it.
+            self._manifest.check(self._shard)
+            raise
+
+    def _name(self) -> str:
+        # Names sort as what happened to a key did: sessions, and then their transactions.
+        return f"{self._epoch:012d}-{self._shard.transaction + 1:09d}-{self._range}-{self._whose}"
+
+    def _staged(self, binding: int) -> str:
+        return f"{self._name()}-{binding}{_STAGED}"
+
+    def _final(self, binding: int) -> str:
+        resource = self._bindings[binding].resource
+        return f"{resource['path']}/{self._name()}.{resource['format']}"
+
+    def _publish(self, shard: Shard) -> None:
+        for staged, path in shard.publishing:
+            final = self._root / path
+            make_folder(final.parent)
+            try:
+                os.replace(self._staging / staged, final)
+            except FileNotFoundError:
+                continue  # whoever came after us has done it
+            sync(final.parent)
+
+    def _tidy(self, version: Version) -> None:
+        """Finish what sessions before were about to do, and remove what they have not committed."""
+        overlapping = [shard for shard in version.shards if shard.overlaps(self._shard.begin, self._shard.end)]
+        for shard in overlapping:
+            self._publish(shard)
+        for path in self._staging.iterdir():
+            epoch, _, begin, end, *_ = path.name.split("-")
+            is_older = int(epoch) < self._epoch
+            if is_older and Shard(int(begin, 16), int(end, 16), "").overlaps(self._shard.begin, self._shard.end):
+                path.unlink(missing_ok=True)

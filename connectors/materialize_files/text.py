@@ -1,0 +1,61 @@
+"""JSON Lines and CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from connectors.kit import Binding, StoredRows, Value
+from connectors.materialize_files.column import DELETED
+
+
+class JsonLinesSink:
+    """Whole documents, one a line."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("wb")
+
+    def add(self, rows: StoredRows) -> None:
+        """Add the rows' documents."""
+        # A line break that is not escaped can only be between tokens.
+        self._file.writelines(document.replace(b"\n", b" ") + b"\n" for document in rows.documents)
+
+    def close(self) -> None:
+        """Write what is left."""
+        self._file.close()
+
+
+class CsvSink:
+    """A line of names, and then one for each row (RFC 4180).
+
+    Texts are in quotes, and nothing else is, so that an absent value is not an empty text.
+    """
+
+    def __init__(self, path: Path, binding: Binding) -> None:
+        fields = [field.name for field in (*binding.keys, *binding.values)]
+        self._has_document = binding.document is not None
+        names = [*fields, *([binding.document] if binding.document else []), DELETED]
+        self._file = path.open("w", encoding="utf-8", errors="surrogatepass", newline="")
+        self._file.write(",".join(map(_show, names)) + "\r\n")
+
+    def add(self, rows: StoredRows) -> None:
+        """Add rows."""
+        columns: list[Sequence[Value]] = [*rows.key_columns, *rows.value_columns]
+        columns += [rows.documents] if self._has_document else []
+        columns.append(rows.deleted)
+        shown = [list(map(_show, column)) for column in columns]
+        self._file.writelines(",".join(row) + "\r\n" for row in zip(*shown, strict=True))
+
+    def close(self) -> None:
+        """Write what is left."""
+        self._file.close()
+
+
+def _show(value: Value) -> str:
+    if isinstance(value, bytes):
+        value = value.decode()
+    if isinstance(value, str):
+        return '"' + value.replace('"', '""') + '"'
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else repr(value)

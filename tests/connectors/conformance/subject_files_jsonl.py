@@ -1,0 +1,11 @@
+"""Files of JSON Lines."""
+
+from pathlib import Path
+
+import pytest
+from files_endpoint import files
+from subject import Subject
+
+
+def make(folder: Path, request: pytest.FixtureRequest) -> Subject:
+    return files(folder, "jsonl")
