@@ -7,10 +7,9 @@ any use to them.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-
-import orjson
 
 from derive.materialize.fields import FieldSelection
 from derive.protocol.constraint import Constraint, ConstraintType
@@ -194,4 +193,5 @@ def _endpoint_type(endpoint: EndpointSpec) -> flow.EndpointType:
 
 
 def _text(value: JSON) -> str:
-    return orjson.dumps(value).decode()
+    # Not orjson: a schema may have integers of any length.
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

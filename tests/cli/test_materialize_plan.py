@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -142,6 +144,39 @@ def test_names_of_files_begin_at_the_catalog(folder: Path) -> None:
 
     assert status == 1
     assert "error[E711]: 'shop/warehouse'" in err
+
+
+OWNER = """\
+import time
+from derive.catalog import load
+from derive.materialize.connector import Connectors
+connectors = Connectors()
+connector = connectors.connect(load("catalog/flow.yaml").materializations["shop/warehouse"].endpoint)
+print(connector._address, flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_connector_ends_with_whoever_started_it_however_that_ends(folder: Path) -> None:
+    path = os.pathsep.join([str(folder / "site"), str(REPOSITORY)])
+    env = {**os.environ, "PYTHONPATH": path}
+    owner = subprocess.Popen([sys.executable, "-c", OWNER], cwd=folder, env=env, stdout=subprocess.PIPE, text=True)
+    assert owner.stdout is not None
+    host, _, port = owner.stdout.readline().strip().partition(":")
+    socket.create_connection((host, int(port))).close()
+
+    owner.kill()
+    owner.wait()
+    owner.stdout.close()
+
+    end = time.monotonic() + 20
+    while True:
+        try:
+            socket.create_connection((host, int(port))).close()
+        except OSError:
+            break
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 def test_editors_are_told_what_connectors_are_configured_with(folder: Path) -> None:

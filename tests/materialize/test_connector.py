@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import toy_connector
-from materializations import AT, binding, config, local, materialization
+from materializations import AT, COLLECTION, binding, config, local, materialization
 
 from derive.errors import (
     CatalogError,
@@ -22,6 +24,7 @@ from derive.errors import (
 )
 from derive.materialize.connector import Connectors, not_installed
 from derive.materialize.fields import FieldSelection
+from derive.materialize.messages import collection_message
 from derive.materialize.preparation import PreparedMaterialization, prepare
 from derive.position import Position
 from derive.protocol.specs import (
@@ -32,6 +35,9 @@ from derive.protocol.specs import (
     LocalEndpoint,
     MaterializationSpec,
 )
+from derive.protocol.stubs import materialize_pb2 as pb
+from derive.schema.infer import infer
+from derive.schema.projection import project
 
 
 @pytest.fixture(scope="module")
@@ -200,6 +206,18 @@ def test_messages_say_what_other_connectors_ask_for(connectors: Connectors, addr
         3,
     )
     assert shuffle.source_schema_uri == bound.collection.schema_uri
+
+
+def test_a_schema_may_have_large_numbers_and_any_characters() -> None:
+    schema = {"type": "object", "properties": {"id": {"type": "integer", "maximum": 2**70, "title": "№ \u0000 😀"}}}
+    shape = infer(schema)
+    spec = replace(COLLECTION, read_schema=schema, projections=project(shape, ("/id",), {}))
+
+    message = collection_message(spec)
+
+    assert json.loads(message.schema_json) == schema
+    assert pb.ValidateRequest.FromString(pb.ValidateRequest(bindings=[{"collection": message}]).SerializeToString())
+    assert {each.field: each.inference.title for each in message.projections}["id"] == "№ \u0000 😀"
 
 
 def test_a_version_is_another_for_every_change_but_of_secrets(connectors: Connectors, address: str) -> None:
