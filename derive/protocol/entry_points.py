@@ -62,8 +62,11 @@ def _folders() -> list[str] | None:
 
 def _texts(folder: str) -> Iterator[tuple[str, str]]:
     """Names of the packages in a folder, as they are compared, and what says which entry points they have."""
+    names: list[str] = []
+    with suppress(OSError):  # nothing is imported from a folder that cannot be looked into, either
+        names = os.listdir(folder)
     for kind in _INFO:
-        for name in os.listdir(folder):
+        for name in names:
             if name.endswith(kind):
                 text = ""
                 with suppress(FileNotFoundError, NotADirectoryError, PermissionError):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -59,6 +62,26 @@ def test_the_first_package_of_a_name_counts(tmp_path: Path, monkeypatch: pytest.
     assert entry_points_of("derive.connectors") == {}
     monkeypatch.setattr(sys, "path", [str(tmp_path / "second"), str(tmp_path / "first")])
     assert sorted(entry_points_of("derive.connectors")) == ["odd", "spaced"]
+
+
+@pytest.fixture
+def unreadable() -> Iterator[str]:
+    """A folder that this process, be it root's, may not look into."""
+    user = os.geteuid()
+    with TemporaryDirectory() as folder:
+        installed(Path(folder), "odd-1.0.dist-info", TEXT)
+        Path(folder).chmod(0)
+        if user == 0:
+            os.seteuid(65_534)
+        yield folder
+        os.seteuid(user)
+        Path(folder).chmod(0o700)
+
+
+def test_a_folder_that_cannot_be_read_has_none(unreadable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [unreadable])
+
+    assert entry_points_of("derive.connectors") == {}
 
 
 def test_those_of_packages_in_archives_are_found_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
