@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @catalog_options
-@click.option("--task", "tasks", multiple=True, metavar="NAME", help="Only this derivation's (repeatable).")
+@click.option("--task", "tasks", multiple=True, metavar="NAME", help="Only this task's (repeatable).")
 @click.option(
     "--level",
     type=click.Choice(["debug", "info", "warn", "error"]),
@@ -52,7 +52,7 @@ def command(
     from derive.storage.task_log import LEVELS, LogChanges, LogReader
 
     catalog = load(source)
-    names = [catalog.find_derivation(task).name for task in tasks] or list(catalog.derivations)
+    names = [catalog.find_task(task).name for task in tasks] or list(catalog.tasks)
     begin = clock_of("--since", since)
     earliest = "" if begin is None else format_rfc3339(begin)
     shown = LEVELS[LEVELS.index(level) :]

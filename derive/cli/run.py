@@ -35,10 +35,10 @@ _CLUSTER_CORES = 1024
 @click.command()
 @catalog_options
 @click.option("--until-idle", is_flag=True, help="Stop once everything ingested so far is processed.")
-@click.option("--task", "tasks", multiple=True, metavar="NAME", help="Run only this derivation (repeatable).")
+@click.option("--task", "tasks", multiple=True, metavar="NAME", help="Run only this task (repeatable).")
 @click.option("--shards", type=click.IntRange(1, 1024), help="Shards of tasks that run for the first time.")
 @click.option(
-    "--threads", type=click.IntRange(1, 256), default=4, show_default=True, help="Derivations at work at the same time."
+    "--threads", type=click.IntRange(1, 256), default=4, show_default=True, help="Tasks at work at the same time."
 )
 @click.option("--master", metavar="URL", help="Spark master.  [default: this machine's cores]")
 @click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark (repeatable).")
@@ -59,7 +59,7 @@ def command(
     until_idle: bool,
     lambda_limits: LambdaLimits,
 ) -> None:
-    """Run the catalog's derivations, until stopped with Ctrl-C.
+    """Run the catalog's derivations and materializations, until stopped with Ctrl-C.
 
     Work begins in this process at once. Spark starts in the background where a backlog is worth it, and takes over.
 
@@ -155,7 +155,7 @@ def _forever(run: Run, scheduler: Scheduler) -> None:
     from derive.errors import FlowError
 
     tasks = len(run.tasks)
-    note(f"running {tasks} derivation{'' if tasks == 1 else 's'}; stop with Ctrl-C")
+    note(f"running {tasks} task{'' if tasks == 1 else 's'}; stop with Ctrl-C")
     with Tidying(run.tidy) as tidying:
         while True:
             try:

@@ -11,11 +11,12 @@ from derive.cli.options import catalog_options, open_store, stored_folder
 
 @click.command()
 @catalog_options
-@click.option("--task", "tasks", multiple=True, required=True, metavar="NAME", help="The derivation (repeatable).")
+@click.option("--task", "tasks", multiple=True, required=True, metavar="NAME", help="The task (repeatable).")
 def command(source: Path, data: Path | None, tasks: tuple[str, ...]) -> None:
-    """Double the shards of a derivation, at the cost of a copy of its state.
+    """Double the shards of a task, at the cost of a copy of its state.
 
-    What it derives stays the same, byte for byte. A `flowctl run` that is under way is superseded: start it again.
+    What it derives or materializes stays the same, byte for byte. A `flowctl run` that is under way is superseded:
+    start it again.
 
     \b
     Examples:
@@ -26,10 +27,11 @@ def command(source: Path, data: Path | None, tasks: tuple[str, ...]) -> None:
     from derive.engine.split import split
 
     catalog = load(source)
-    names = [catalog.find_derivation(name).name for name in tasks]
+    names = [catalog.find_task(name).name for name in tasks]
     store = open_store(stored_folder(source, data))
     try:
         for name in names:
-            note(f"{name} has {split(store, name)} shards")
+            count = split(store, name, is_materialized=name in catalog.materializations)
+            note(f"{name} has {count} shards")
     finally:
         store.close()

@@ -83,13 +83,13 @@ def _pieces(values: Values, kinds: Kinds) -> list[pa.Array | pa.Scalar]:
         texts = values if isinstance(values, pa.Array) else pa.array(values, pa.string())
         if isinstance(texts, pa.StringArray) and np.frombuffer(texts.buffers()[2] or b"", np.uint8).all():
             return [_TEXT, texts.cast(pa.binary()), _END]
-    elif kinds == _INTEGERS and (packed := _pack_integers(values)) is not None:
+    elif kinds == _INTEGERS and (packed := pack_integers(values)) is not None:
         return [packed]
     listed: list[JSON] = values.to_pylist() if isinstance(values, pa.Array) else list(values)
     return [pa.array(pack_column(listed), pa.binary())]
 
 
-def _pack_integers(values: Values) -> pa.BinaryArray | None:
+def pack_integers(values: Values) -> pa.BinaryArray | None:
     """Integers, packed; None if one is beyond 64 bits."""
     try:
         numbers = np.array(values, dtype=np.int64)

@@ -6,10 +6,9 @@ import itertools
 from typing import Protocol
 
 from derive.errors import TaskError
+from derive.materialize.stages import AnyPlan, run_here
 from derive.shard.message import Message
-from derive.shard.plan import Plan
 from derive.shard.progress import Progress, listening
-from derive.shard.worker import run_alone
 from derive.time.limits import Limits, Load
 
 
@@ -27,7 +26,7 @@ class Executor(Protocol):
             How it is to be cut where it will be carried out, which is within those limits.
         """
 
-    def execute(self, plan: Plan, progress: Progress) -> list[Message]:
+    def execute(self, plan: AnyPlan, progress: Progress) -> list[Message]:
         """Carry out a plan; returns what its workers said, errors included.
 
         Raises:
@@ -51,7 +50,7 @@ class InProcessExecutor:
         """It is ready."""
         return limits
 
-    def execute(self, plan: Plan, progress: Progress) -> list[Message]:
+    def execute(self, plan: AnyPlan, progress: Progress) -> list[Message]:
         """Carry out a plan."""
         done = 0
 
@@ -63,9 +62,7 @@ class InProcessExecutor:
             progress(done)
 
         with listening(plan, count):
-            return [
-                message for number in range(plan.tasks) for message in run_alone(plan, number, next(self._attempts))
-            ]
+            return list(run_here(plan, self._attempts))
 
     def cancel(self) -> None:
         """Let what is at work fail with the batch of documents that it is at; the executor runs no more."""

@@ -8,6 +8,7 @@ from derive.engine.checkpoint import Checkpoint
 from derive.engine.derivation import Derivation
 from derive.engine.executor import Executor
 from derive.engine.joint import Joint
+from derive.engine.materialization import Materialization
 from derive.engine.observer import Observer
 from derive.engine.rights import hold
 from derive.engine.run import Run
@@ -34,7 +35,7 @@ def open_run(
     limits: Limits | None = None,
     observer: Observer | None = None,
 ) -> Run:
-    """Take over the derivations of a catalog.
+    """Take over the tasks of a catalog.
 
     Args:
         catalog: what is defined.
@@ -42,16 +43,16 @@ def open_run(
         executor: carries out transactions.
         tasks: names to run; None for all.
         shards: for tasks that have never run; None for the default.
-        cores: default number of shards.
+        cores: default number of shards; materializations have one.
         limits: how work is cut.
         observer: is told what happens.
 
     Raises:
-        UsageError: the catalog has no derivation of such a name.
+        UsageError: the catalog has no task of such a name.
     """
     store.create(*catalog.collections.values())
     for name in tasks or ():
-        catalog.find_derivation(name)
+        catalog.find_task(name)
     limits = limits or Limits()
     derivations = {
         name: Derivation(store, executor, spec, shards or default_shards(spec, cores))
@@ -59,6 +60,9 @@ def open_run(
         if (tasks is None or name in tasks) and not spec.disabled
     }
     opened = {name: open_task(store, derivation, limits) for name, derivation in derivations.items()}
+    for name, spec in catalog.materializations.items():
+        if (tasks is None or name in tasks) and not spec.disabled:
+            opened[name] = open_task(store, Materialization(store, executor, spec, shards or 1), limits)
     joint = {
         cycle: Joint(store, executor, [derivations[name] for name in cycle], limits)
         for cycle in catalog.cycles

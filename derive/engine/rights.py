@@ -27,7 +27,7 @@ def hold(
 
 def gone(catalog: CatalogSpec, store: Kept) -> list[str]:
     """Tasks that hold a right to read, are not at work, and are not in the catalog any more; `settle` drops them."""
-    others = sorted(store.rights.holders() - set(catalog.derivations))
+    others = sorted(store.rights.holders() - set(catalog.tasks))
     return [name for name in others if not store.rights.is_at_work(name)]
 
 
@@ -38,8 +38,8 @@ def settle(catalog: CatalogSpec, store: Kept) -> list[str]:
         Names of tasks that are gone from the catalog, and whose rights were dropped.
     """
     holders = store.rights.holders()
-    for name, task in catalog.derivations.items():
+    for name, task in catalog.tasks.items():
         state = store.task(name)
         if state is not None and name not in holders:  # it has last run before there were rights to read
             hold(store, task, current_positions(task.inputs, task.tick, state.positions, state.places))
-    return [name for name in sorted(holders - set(catalog.derivations)) if store.rights.forget(name)]
+    return [name for name in sorted(holders - set(catalog.tasks)) if store.rights.forget(name)]

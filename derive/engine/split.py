@@ -1,7 +1,8 @@
 """Splitting: twice as many shards, each beginning with a copy of the state it is split from.
 
 A shard owns a range of hashes, and its two successors own the halves of it. Both get all of its state; what belongs to
-the other's keys is never asked for again. Nothing is read anew, so a split costs a copy of the state databases.
+the other's keys is never asked for again. Nothing is read anew, so a split costs a copy of the state databases. The
+state of a materialization is in its endpoint, and stays there.
 """
 
 from __future__ import annotations
@@ -10,19 +11,27 @@ from contextlib import suppress
 
 from derive.errors import FencedError, TaskError
 from derive.failpoint import reach
+from derive.materialize.checkpoint import Kept, ShardCheckpoint
+from derive.materialize.kept_file import KeptFile
 from derive.shard.attempt import Attempt
 from derive.shard.state import copy_state, fold, publish_epoch, remove_shards, shard_folder
-from derive.storage.metadata.descriptions import Divided
+from derive.storage.metadata.descriptions import Divided, TaskState
 from derive.storage.roles import Runnable
+from derive.time.frontier import BEGINNING
 
 _MOST_SHARDS = 1024
 
 
-def split(store: Runnable, name: str) -> int:
+def split(store: Runnable, name: str, *, is_materialized: bool = False) -> int:
     """Double the shards of a task; a run that is under way is fenced by it.
 
     Until the metadata commit the task has the shards it had, and copies made for a split that never came to that are
     made again.
+
+    Args:
+        store: the data folder.
+        name: of the task.
+        is_materialized: it is a materialization.
 
     Returns:
         How many shards it has now.
@@ -35,22 +44,54 @@ def split(store: Runnable, name: str) -> int:
         raise TaskError(f"'{name}' has never run", hint="say with how many shards it starts: flowctl run --shards N")
     if 2 * before.shards > _MOST_SHARDS:
         raise TaskError(f"'{name}' has {before.shards} shards already")
-    capability, state = store.acquire_task(name, before.shards, [name])
+    capability, state = store.acquire_task(name, before.shards, () if is_materialized else [name])
     count = 2 * state.shards
     with publish_epoch(store.root, name, capability.epoch):
         remove_shards(store.root, name, state.shards)
-    tokens = {}
     attempt = Attempt(capability.epoch)
-    old = [shard_folder(store.root, name, number, state.shards) for number in state.tokens]
-    for (number, token), folder in zip(state.tokens.items(), old, strict=True):
-        database = fold(folder, attempt=attempt, committed=token)
-        for successor in (2 * number, 2 * number + 1):
-            copy_state(database, shard_folder(store.root, name, successor, count), attempt=attempt)
-            tokens[successor] = token
-            reach("split.copied")
+    tokens = _divide_kept(store, state, attempt) if is_materialized else _divide_state(store, state, attempt)
     store.note_task(capability, Divided(count, tokens))
     reach("split.committed")
     with suppress(FencedError), publish_epoch(store.root, name, capability.epoch):  # else a newer run removes them
         remove_shards(store.root, name, count)
     store.release_task(capability)
     return count
+
+
+def _divide_state(store: Runnable, state: TaskState, attempt: Attempt) -> dict[int, str]:
+    """Copy the state of each shard for both of its successors; returns what each of these is at."""
+    root, name, tokens = store.root, state.name, {}
+    old = [shard_folder(root, name, number, state.shards) for number in state.tokens]
+    for (number, token), folder in zip(state.tokens.items(), old, strict=True):
+        database = fold(folder, attempt=attempt, committed=token)
+        for successor in (2 * number, 2 * number + 1):
+            copy_state(database, shard_folder(root, name, successor, 2 * state.shards), attempt=attempt)
+            tokens[successor] = token
+            reach("split.copied")
+    return tokens
+
+
+def _divide_kept(store: Runnable, state: TaskState, attempt: Attempt) -> dict[int, str]:
+    """Copy what is kept of each shard of a materialization for both of its successors.
+
+    An endpoint has them begin with the checkpoint of the range that was split, and fences off who had that. For one
+    that does not, or keeps no checkpoints, the successors know where they begin.
+    """
+    root, name, tokens = store.root, state.name, {}
+    for number, token in state.tokens.items():
+        driver = KeptFile(shard_folder(root, name, number, state.shards), attempt).load().driver
+        for successor in (2 * number, 2 * number + 1):
+            kept = KeptFile(shard_folder(root, name, successor, 2 * state.shards), attempt)
+            kept.save(Kept(_checkpoint(state, token), driver))
+            tokens[successor] = token
+            reach("split.copied")
+    return tokens
+
+
+def _checkpoint(state: TaskState, token: str) -> bytes:
+    positions = {
+        key: (place.source, max(state.positions[key] - place.offset, BEGINNING))
+        for key, place in state.places.items()
+        if key in state.positions
+    }
+    return ShardCheckpoint(token, positions).to_bytes()

@@ -16,8 +16,8 @@ from typing import Protocol
 from derive.engine.executor import Executor, InProcessExecutor
 from derive.engine.worth import Work, Worth
 from derive.errors import FlowError, LostError, TaskError
+from derive.materialize.stages import AnyPlan
 from derive.shard.message import Message
-from derive.shard.plan import Plan
 from derive.shard.progress import Progress
 from derive.time.extent import size_of
 from derive.time.limits import Limits, Load
@@ -125,7 +125,7 @@ class TakeoverExecutor:
         # In one slice, as nothing runs beside it.
         return replace(limits, documents=documents, bytes=size, small_documents=2 * documents, small_bytes=2 * size)
 
-    def execute(self, plan: Plan, progress: Progress) -> list[Message]:
+    def execute(self, plan: AnyPlan, progress: Progress) -> list[Message]:
         """Carry out a plan."""
         task = plan.spec.name
         if task not in self._elsewhere and self._fits(plan):
@@ -144,7 +144,7 @@ class TakeoverExecutor:
                 self._loads[task] = replace(load, size=replace(load.size, documents=left))
         return messages
 
-    def _fits(self, plan: Plan) -> bool:
+    def _fits(self, plan: AnyPlan) -> bool:
         """Whether memory holds what of a transaction it must: a tick is never cut, and may have any number."""
         if plan.shape != "sharded":
             return True

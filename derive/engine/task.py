@@ -204,6 +204,8 @@ class Task:
             prepared = self._transactor.execute(transaction, progress)
         taking_part = [self.spec.inputs[read.index] for read in transaction.reads]
         checkpoint = self._checkpoint.after(taking_part, transaction.end, prepared.tokens)
+        if prepared.stepped_back:
+            checkpoint = self._checkpoint.moved(prepared.stepped_back, prepared.tokens)
         capability = self._transactor.commit(transaction, prepared, self.commit_of(checkpoint, prepared))
         return self.moved(capability, checkpoint, prepared, begun)
 
@@ -216,6 +218,7 @@ class Task:
             documents_in=prepared.documents_in,
             documents_out=prepared.documents_out,
             needs=needs(self.spec.inputs, self.spec.tick, checkpoint.positions),
+            may_step_back=bool(prepared.stepped_back),
         )
 
     def moved(self, capability: TaskCapability, checkpoint: Checkpoint, prepared: Prepared, begun: float) -> Committed:

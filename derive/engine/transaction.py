@@ -43,16 +43,21 @@ class Prepared:
         documents_in: source documents it processed.
         segments: files it wrote.
         tokens: by number of each shard whose state is prepared, the name of the attempt that prepared it.
+        stored: documents that were stored elsewhere.
+        stepped_back: instead of all that, where inputs (by state key) have to go on from, which is before what was
+            known to be done: an endpoint has lost it.
     """
 
     documents_in: int = 0
     segments: tuple[Segment, ...] = ()
     tokens: Mapping[int, str] = field(default_factory=dict)
+    stored: int = 0
+    stepped_back: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def documents_out(self) -> int:
         """Documents it wrote."""
-        return sum(segment.documents for segment in self.segments)
+        return sum(segment.documents for segment in self.segments) + self.stored
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ class DriverClient:
         spec: what the connector can be configured with.
         validate: what it asks of the fields of bindings.
         apply: makes the endpoint ready.
-        transactions: the stream of a shard's transactions.
+        transactions: the stream of a shard's transactions; a request may be serialized already.
     """
 
     def __init__(self, channel: grpc.Channel) -> None:
@@ -52,9 +52,13 @@ class DriverClient:
         )
         self.transactions = channel.stream_stream(
             f"/{SERVICE}/Transactions",
-            request_serializer=pb.TransactionRequest.SerializeToString,
+            request_serializer=_serialized,
             response_deserializer=pb.TransactionResponse.FromString,
         )
+
+
+def _serialized(request: pb.TransactionRequest | bytes) -> bytes:
+    return request if isinstance(request, bytes) else request.SerializeToString()
 
 
 def open_channel(address: str) -> grpc.Channel:

@@ -254,6 +254,19 @@ class CatalogSpec:
         """
         return _find("collection", name, self.collections)
 
+    @property
+    def tasks(self) -> Mapping[str, DerivationSpec | MaterializationSpec]:
+        """All tasks by name, sources before what reads them: derivations, and then materializations."""
+        return {**self.derivations, **self.materializations}
+
+    def find_task(self, name: str) -> DerivationSpec | MaterializationSpec:
+        """The derivation or materialization of a name that a person gave.
+
+        Raises:
+            UsageError: there is none.
+        """
+        return _find("task", name, self.tasks) if self.materializations else self.find_derivation(name)
+
     def find_derivation(self, name: str) -> DerivationSpec:
         """The derivation of a name that a person gave.
 

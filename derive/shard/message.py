@@ -38,6 +38,8 @@ class Message:
         error: JSON of a `FlowError`, if it failed.
         rounds: where a cycle took turns, how many rounds of them have come to their end.
         reached: how far a derivation of a cycle has come.
+        behind: where the endpoint of a materialization has less than was known to be stored, and so nothing was done:
+            for each such binding (by state key), the adjusted clock below which it has everything.
     """
 
     segments: tuple[Segment, ...] = ()
@@ -47,18 +49,20 @@ class Message:
     error: dict[str, Any] | None = None
     rounds: int = 0
     reached: Reached | None = None
+    behind: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """As JSON text."""
         segments = [segment.to_json() for segment in self.segments]
         reached = self.reached and [self.reached.task, list(self.reached.positions.items()), self.reached.upper]
         counts = [self.documents_in, self.documents_out]
-        return orjson.dumps([segments, list(self.shards.items()), *counts, self.error, self.rounds, reached]).decode()
+        shards = list(self.shards.items())
+        return orjson.dumps([segments, shards, *counts, self.error, self.rounds, reached, self.behind]).decode()
 
     @staticmethod
     def from_json(text: str) -> Message:
         """The message that `to_json` described."""
-        segments, shards, documents_in, documents_out, error, rounds, reached = orjson.loads(text)
+        segments, shards, documents_in, documents_out, error, rounds, reached, behind = orjson.loads(text)
         return Message(
             tuple(map(Segment.from_json, segments)),
             dict(shards),
@@ -67,4 +71,5 @@ class Message:
             error,
             rounds,
             reached and Reached(reached[0], dict(reached[1]), reached[2]),
+            behind,
         )

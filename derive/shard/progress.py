@@ -5,12 +5,11 @@ Workers of Spark leave their counts in files. Who carries a transaction out in i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
-from derive.shard.plan import Plan
 from derive.storage.layout import own_path
 
 Progress: TypeAlias = Callable[[int], None]
@@ -18,12 +17,41 @@ Progress: TypeAlias = Callable[[int], None]
 
 _STEP = 10_000
 
+
+class Named(Protocol):
+    """What has a name."""
+
+    @property
+    def name(self) -> str:
+        """Of the task."""
+
+
+class Watched(Protocol):
+    """A plan, as far as its progress is concerned."""
+
+    @property
+    def spec(self) -> Named:
+        """The task."""
+
+    @property
+    def root(self) -> Path:
+        """The data folder."""
+
+    @property
+    def token(self) -> str:
+        """A UUID of the transaction's own."""
+
+    @property
+    def parts(self) -> Sequence[Watched]:
+        """Plans of all tasks that take part in it."""
+
+
 _listeners: dict[str, Callable[[int], None]] = {}
 """Who listens in this process, by the token of the transaction."""
 
 
 @contextmanager
-def listening(plan: Plan, listener: Callable[[int], None]) -> Iterator[None]:
+def listening(plan: Watched, listener: Callable[[int], None]) -> Iterator[None]:
     """Be told of a transaction whose parts are carried out in this process, for as long as the block takes.
 
     Args:
@@ -47,7 +75,7 @@ class Counter:
         total: how many there were.
     """
 
-    def __init__(self, plan: Plan, name: str) -> None:
+    def __init__(self, plan: Watched, name: str) -> None:
         self.total = 0
         self._listener = _listeners.get(plan.token)
         self._file = progress_folder(plan.root, plan.spec.name) / plan.token / name

@@ -14,6 +14,7 @@ from derive.protocol.derive import DeriveSession
 from derive.protocol.installed import find_runtime
 from derive.shard.message import Message
 from derive.shard.plan import Plan
+from derive.shard.progress import Watched
 from derive.shard.state import open_scratch, open_state, shard_folder
 from derive.storage.disk_errors import translated
 from derive.storage.segments.spill import Spill
@@ -57,7 +58,7 @@ def open_spill(plan: Plan, share: int = 1) -> Spill:
     return Spill(Path(folders[0]) if folders[0] else plan.root / "tmp", plan.memory // share)
 
 
-def failed(plan: Plan, error: Exception) -> Message:
+def failed(plan: Watched, error: Exception) -> Message:
     """The message that a part of a transaction has failed.
 
     Running out of memory is told as the loss of a worker, which it would be a moment later.

@@ -49,7 +49,7 @@ def stages_of(plan: Plan) -> Stages:
 
 
 def _alone(plan: Plan, number: int, _: Iterator[pa.RecordBatch], attempt: int) -> Iterator[pa.RecordBatch]:
-    yield _batch(run_alone(plan, number, attempt))
+    yield message_batch(run_alone(plan, number, attempt))
 
 
 def _shuffle(plan: Plan, number: int, _: Iterator[pa.RecordBatch], attempt: int) -> Iterator[pa.RecordBatch]:
@@ -58,8 +58,9 @@ def _shuffle(plan: Plan, number: int, _: Iterator[pa.RecordBatch], attempt: int)
 
 def _combine(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], attempt: int) -> Iterator[pa.RecordBatch]:
     for message in run_combine(plan, number, packets, attempt):
-        yield _batch([message])
+        yield message_batch([message])
 
 
-def _batch(messages: list[Message]) -> pa.RecordBatch:
+def message_batch(messages: list[Message]) -> pa.RecordBatch:
+    """Messages as the last stage yields them."""
     return pa.RecordBatch.from_pydict({MESSAGE: [message.to_json() for message in messages]}, schema=MESSAGES)

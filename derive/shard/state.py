@@ -70,7 +70,7 @@ def publish_epoch(root: Path, task: str, epoch: int) -> Iterator[None]:
     folder = task_folder(root, task)
     with translated(folder), epochs_lock(root):
         make_folders(folder)
-        if (_epoch(folder) or 0) > epoch:
+        if (current_epoch(folder) or 0) > epoch:
             raise _superseded(folder)
         temporary = folder / "epoch.new"
         temporary.write_text(str(epoch))
@@ -112,7 +112,7 @@ def _remove_shard(folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _epoch(folder: Path) -> int | None:
+def current_epoch(folder: Path) -> int | None:
     """The current epoch of a task; None if it was reset."""
     try:
         return int((folder / "epoch").read_text())
@@ -141,7 +141,7 @@ def open_state(
         StorageError: the database is not where that attempt left it, or the block has ended its transaction.
     """
     with translated(folder):
-        with _owned(folder, attempt):
+        with owned(folder, attempt):
             log = _settle(folder, committed, attempt, fold_bytes)
             db = _begin(folder, committed, attempt, log)
         try:
@@ -170,7 +170,7 @@ def fold(folder: Path, *, attempt: Attempt, committed: str) -> Path:
         StorageError: the database is not where that attempt left it.
     """
     path = folder / _DATABASE
-    with translated(folder), _owned(folder, attempt):
+    with translated(folder), owned(folder, attempt):
         _settle(folder, committed, attempt)
         _require_token(path, committed)
     return path
@@ -184,7 +184,7 @@ def copy_state(database: Path, folder: Path, *, attempt: Attempt) -> None:
         OutdatedError: a newer attempt has begun.
         HeldError: a process of another machine holds the shard's folder.
     """
-    with translated(folder), _owned(folder, attempt):
+    with translated(folder), owned(folder, attempt):
         for entry in folder.iterdir():
             if entry.is_dir():
                 shutil.rmtree(entry)
@@ -197,11 +197,11 @@ def copy_state(database: Path, folder: Path, *, attempt: Attempt) -> None:
 
 
 @contextmanager
-def _owned(folder: Path, attempt: Attempt) -> Iterator[None]:
+def owned(folder: Path, attempt: Attempt) -> Iterator[None]:
     """Hold the lock of a shard's folder, for the newest attempt of the current run of its task."""
     make_folders(folder)
     with locked(folder / _LOCK, lambda descriptor: _newest(descriptor) <= attempt) as descriptor:
-        if _epoch(folder.parent) != attempt.epoch:
+        if current_epoch(folder.parent) != attempt.epoch:
             raise _superseded(folder.parent)
         if _newest(descriptor) > attempt:
             raise OutdatedError(f"a newer attempt at the state in {folder} has begun")

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, TypeAlias
 import pyarrow as pa
 
 from derive.errors import DiskFullError, EngineLostError, InternalError, LostError, OutdatedError, TaskError
+from derive.materialize.stages import AnyPlan, stages_of
 from derive.shard.message import Message
 from derive.shard.packets import DELIVERED, OWNER, PACKETS, RANK
-from derive.shard.plan import Plan
 from derive.shard.progress import Progress, progress_folder
-from derive.shard.stages import MESSAGE, MESSAGES, Stage, Stages, stages_of
+from derive.shard.stages import MESSAGE, MESSAGES, Stage, Stages
 from derive.spark.columns import spark_columns
 from derive.spark.session import end_start, start_session
 from derive.time.limits import Limits, Load
@@ -128,7 +128,7 @@ class SparkExecutor:
                 kind = InternalError if is_defect else LostError
                 raise kind(f"the Spark job {job} failed: {_cause(text)}", hint=f"see {self.log_file}") from exc
 
-    def execute(self, plan: Plan, progress: Progress) -> list[Message]:
+    def execute(self, plan: AnyPlan, progress: Progress) -> list[Message]:
         """Carry out a plan as one Spark job; jobs of several threads share the cores fairly."""
         session = self.session
         with self.explained(f"of '{plan.spec.name}'"), _Watch(plan, progress):
@@ -224,7 +224,7 @@ def _attempt() -> int:
 class _Watch:
     """Adds up, while a job runs, what its workers say they have processed."""
 
-    def __init__(self, plan: Plan, progress: Progress) -> None:
+    def __init__(self, plan: AnyPlan, progress: Progress) -> None:
         self._folder = progress_folder(plan.root, plan.spec.name) / plan.token
         self._progress = progress
         self._done = threading.Event()

@@ -40,7 +40,7 @@ class VirtualTime:
         self._begin = self._now = test.begin
         self._ticks = {name: derivation.tick for name, derivation in catalog.derivations.items()}
         self._reads = {name: derivation.sources for name, derivation in catalog.derivations.items()}
-        tasks = sorted(upstream(test.verified, self._reads)) if test.verified else None
+        tasks = sorted(upstream(test.verified, self._reads)) if test.verified else list(catalog.derivations)
         self.store = Store(folder, wall=lambda: self._now, durable=False)
         self.run = open_run(catalog, self.store, InProcessExecutor(), tasks=tasks, shards=SHARDS)
 

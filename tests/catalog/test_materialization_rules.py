@@ -132,8 +132,8 @@ def test_a_materialization_without_bindings(tmp_path: Path) -> None:
     assert view(tmp_path, f"{endpoint}    bindings: []\n    shards: {{disable: true}}\n").disabled
 
 
-def test_ticks_are_a_second_unless_told_otherwise(tmp_path: Path) -> None:
-    assert view(tmp_path, BASE.replace("    shards: {maxTxnDuration: 5s}\n", "")).tick == 1_000_000
+def test_ticks_are_ten_milliseconds_unless_told_otherwise(tmp_path: Path) -> None:
+    assert view(tmp_path, BASE.replace("    shards: {maxTxnDuration: 5s}\n", "")).tick == 10_000
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from derive.engine.reset import reset
 from derive.engine.run import Run
 from derive.engine.split import split
 from derive.errors import FencedError
+from derive.materialize.stages import AnyPlan
 from derive.protocol.installed import find_runtime
 from derive.protocol.specs import CatalogSpec
 from derive.shard.message import Message
@@ -142,7 +143,8 @@ class PausesAttempts(InProcessExecutor):
         self._file = file
 
     @override
-    def execute(self, plan: Plan, progress: Progress) -> list[Message]:
+    def execute(self, plan: AnyPlan, progress: Progress) -> list[Message]:
+        assert isinstance(plan, Plan)
         messages = []
         for number in range(plan.tasks):
             first, second = next(self._attempts), next(self._attempts)

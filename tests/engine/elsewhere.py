@@ -11,8 +11,8 @@ from typing_extensions import override
 
 from derive.engine.executor import InProcessExecutor
 from derive.errors import TaskError
+from derive.materialize.stages import AnyPlan
 from derive.shard.message import Message
-from derive.shard.plan import Plan
 from derive.shard.progress import Progress
 
 
@@ -32,7 +32,7 @@ class Elsewhere(InProcessExecutor):
             raise self.error
 
     @override
-    def execute(self, plan: Plan, progress: Progress) -> list[Message]:
+    def execute(self, plan: AnyPlan, progress: Progress) -> list[Message]:
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:

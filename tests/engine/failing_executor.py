@@ -8,8 +8,8 @@ from typing_extensions import override
 
 from derive.engine.executor import InProcessExecutor
 from derive.errors import DiskFullError
+from derive.materialize.stages import AnyPlan
 from derive.shard.message import Message
-from derive.shard.plan import Plan
 from derive.shard.progress import Progress
 
 
@@ -20,7 +20,7 @@ class FailsFirst(InProcessExecutor):
     times: int
 
     @override
-    def execute(self, plan: Plan, progress: Progress) -> list[Message]:
+    def execute(self, plan: AnyPlan, progress: Progress) -> list[Message]:
         if self.times:
             self.times -= 1
             raise DiskFullError("no space left on the device")

@@ -13,6 +13,7 @@ from typing_extensions import override
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
 from derive.engine.opening import open_run
+from derive.materialize.stages import AnyPlan
 from derive.shard.message import Message
 from derive.shard.plan import Plan
 from derive.shard.progress import Progress
@@ -46,8 +47,9 @@ class LittleMemory(InProcessExecutor):
     """Gives tasks little memory."""
 
     @override
-    def execute(self, plan: Plan, progress: Progress) -> list[Message]:
+    def execute(self, plan: AnyPlan, progress: Progress) -> list[Message]:
         """Carry out a plan."""
+        assert isinstance(plan, Plan)
         return super().execute(replace(plan, memory=MEMORY), progress)
 
 

@@ -16,9 +16,9 @@ from derive.engine.executor import InProcessExecutor
 from derive.engine.reset import reset
 from derive.engine.waiting import find_waiting
 from derive.errors import FencedError, FlowError, ReductionError, SegmentError, SegmentMissingError
+from derive.materialize.stages import AnyPlan
 from derive.protocol.specs import CollectionSpec, SelectorSpec
 from derive.shard.message import Message
-from derive.shard.plan import Plan
 from derive.shard.progress import Progress
 from derive.spark.executor import SparkExecutor
 from derive.spark.reduced_read import reduced_on_spark
@@ -85,7 +85,7 @@ class ResetsFirst(InProcessExecutor):
         self.world = world
 
     @override
-    def execute(self, plan: Plan, progress: Progress) -> list[Message]:
+    def execute(self, plan: AnyPlan, progress: Progress) -> list[Message]:
         if plan.spec.name == "d/late":
             reset_elsewhere(self.world)
         return super().execute(plan, progress)

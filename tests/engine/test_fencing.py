@@ -25,8 +25,8 @@ from derive.engine.reset import reset
 from derive.engine.run import Run
 from derive.engine.split import split
 from derive.errors import FencedError, StorageError
+from derive.materialize.stages import AnyPlan
 from derive.shard.message import Message
-from derive.shard.plan import Plan
 from derive.shard.progress import Progress
 from derive.shard.state import task_folder
 from derive.storage.metadata.capability import TaskCapability
@@ -129,7 +129,7 @@ class FailsOnceTakenOver(InProcessExecutor):
     take_over: Callable[[], Run]
 
     @override
-    def execute(self, plan: Plan, progress: Progress) -> list[Message]:
+    def execute(self, plan: AnyPlan, progress: Progress) -> list[Message]:
         super().execute(plan, progress)
         self.take_over().step()
         raise StorageError("cannot write a file that was removed as garbage")

@@ -21,8 +21,8 @@ from derive.engine.opening import open_run
 from derive.engine.run import Run
 from derive.engine.transaction import Committed
 from derive.errors import FlowError, LostError
+from derive.materialize.stages import AnyPlan
 from derive.shard.message import Message
-from derive.shard.plan import Plan
 from derive.shard.progress import Progress
 from derive.storage.task_log import recent_entries
 from derive.time.limits import Limits
@@ -40,7 +40,7 @@ class Counts(InProcessExecutor):
         self.shapes: list[str] = []
 
     @override
-    def execute(self, plan: Plan, progress: Progress) -> list[Message]:
+    def execute(self, plan: AnyPlan, progress: Progress) -> list[Message]:
         messages = super().execute(plan, progress)
         self.shapes.append(plan.shape)
         assert [message.error for message in messages if message.error] == []
@@ -203,7 +203,7 @@ class Loses(InProcessExecutor):
     shapes: list[str] = field(default_factory=list)
 
     @override
-    def execute(self, plan: Plan, progress: Progress) -> list[Message]:
+    def execute(self, plan: AnyPlan, progress: Progress) -> list[Message]:
         self.shapes.append(plan.shape)
         if plan.shape == "cycle":
             raise LostError("a worker is gone")

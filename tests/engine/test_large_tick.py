@@ -18,6 +18,7 @@ from random_catalogs import BASE, SOURCE, catalogs, histories
 from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.engine.executor import Executor, InProcessExecutor
+from derive.materialize.stages import AnyPlan
 from derive.shard.message import Message
 from derive.shard.plan import Plan
 from derive.shard.progress import Progress
@@ -37,7 +38,8 @@ class Frugal:
     def prepare(self, load: Load, limits: Limits) -> Limits:
         return self._inner.prepare(load, limits)
 
-    def execute(self, plan: Plan, progress: Progress) -> list[Message]:
+    def execute(self, plan: AnyPlan, progress: Progress) -> list[Message]:
+        assert isinstance(plan, Plan)
         return self._inner.execute(replace(plan, memory=self._memory, is_small=False), progress)
 
     def cancel(self) -> None:

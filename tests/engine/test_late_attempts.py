@@ -21,6 +21,7 @@ from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.engine.executor import InProcessExecutor
 from derive.errors import OutdatedError
+from derive.materialize.stages import AnyPlan
 from derive.shard.message import Message
 from derive.shard.plan import Plan
 from derive.shard.progress import Progress
@@ -75,7 +76,8 @@ class Late(InProcessExecutor):
         self._numbers = iter(range(0, 1_000_000, 2))
 
     @override
-    def execute(self, plan: Plan, progress: Progress) -> list[Message]:
+    def execute(self, plan: AnyPlan, progress: Progress) -> list[Message]:
+        assert isinstance(plan, Plan)
         messages = []
         for number in range(plan.tasks):
             attempt = next(self._numbers)
@@ -168,7 +170,8 @@ def test_a_late_attempt_that_fails_removes_only_its_own_files(
 
     class Noted(InProcessExecutor):
         @override
-        def execute(self, plan: Plan, progress: Progress) -> list[Message]:
+        def execute(self, plan: AnyPlan, progress: Progress) -> list[Message]:
+            assert isinstance(plan, Plan)
             if plan.spec.name == task:
                 plans.append(plan)
             return super().execute(plan, progress)

@@ -13,8 +13,8 @@ from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.engine.executor import InProcessExecutor
 from derive.errors import InternalError, LostError
+from derive.materialize.stages import AnyPlan
 from derive.shard.message import Message
-from derive.shard.plan import Plan
 from derive.shard.progress import Progress
 from derive.shard.worker import run_alone
 from derive.storage.task_log import recent_entries
@@ -43,7 +43,7 @@ class LosesWorkers(InProcessExecutor):
     sizes: list[int] = field(default_factory=list)
 
     @override
-    def execute(self, plan: Plan, progress: Progress) -> list[Message]:
+    def execute(self, plan: AnyPlan, progress: Progress) -> list[Message]:
         documents = size_of(plan.reads).documents
         self.sizes.append(documents)
         if documents > self.most:
@@ -91,7 +91,7 @@ def test_a_tick_that_does_not_fit_ends_in_an_error_that_says_so(tmp_path: Path) 
 def test_a_defect_fails_its_task_and_says_where_its_traceback_is(tmp_path: Path, shards: int) -> None:
     class Defective(InProcessExecutor):
         @override
-        def execute(self, plan: Plan, progress: Progress) -> list[Message]:
+        def execute(self, plan: AnyPlan, progress: Progress) -> list[Message]:
             raise KeyError("unforeseen")
 
     world = world_of(tmp_path, apart=1)
@@ -114,7 +114,7 @@ class Corrupts(InProcessExecutor):
     """Hands workers plans that no worker can make sense of."""
 
     @override
-    def execute(self, plan: Plan, progress: Progress) -> list[Message]:
+    def execute(self, plan: AnyPlan, progress: Progress) -> list[Message]:
         return run_alone(replace(plan, clamp="yesterday"), 0, 0)  # type: ignore[arg-type]
 
 

@@ -17,8 +17,8 @@ from derive.engine.opening import open_run
 from derive.engine.run import Run
 from derive.engine.scheduler import Scheduler
 from derive.errors import FencedError, TaskError
+from derive.materialize.stages import AnyPlan
 from derive.shard.message import Message
-from derive.shard.plan import Plan
 from derive.shard.progress import Progress
 from derive.storage.task_log import recent_entries
 
@@ -78,7 +78,7 @@ class Meets(InProcessExecutor):
     seen: set[str] = field(default_factory=set)
 
     @override
-    def execute(self, plan: Plan, progress: Progress) -> list[Message]:
+    def execute(self, plan: AnyPlan, progress: Progress) -> list[Message]:
         first = plan.spec.name in ("s/left", "s/right") and plan.spec.name not in self.seen
         self.seen.add(plan.spec.name)
         if first:
@@ -109,7 +109,7 @@ def test_with_one_thread_tasks_take_turns(tmp_path: Path) -> None:
         at_work: int = 0
 
         @override
-        def execute(self, plan: Plan, progress: Progress) -> list[Message]:
+        def execute(self, plan: AnyPlan, progress: Progress) -> list[Message]:
             self.at_work += 1
             time.sleep(0.02)
             assert self.at_work == 1
@@ -154,7 +154,7 @@ def test_leaving_makes_what_is_at_work_fail_and_leaves_no_error_behind(tmp_path:
         cancelled: threading.Event = field(default_factory=threading.Event)
 
         @override
-        def execute(self, plan: Plan, progress: Progress) -> list[Message]:
+        def execute(self, plan: AnyPlan, progress: Progress) -> list[Message]:
             self.at_work.set()
             assert self.cancelled.wait(30)
             raise TaskError("cancelled")

@@ -29,8 +29,8 @@ from derive.engine.takeover import Here, TakeoverExecutor
 from derive.engine.transaction import Committed
 from derive.engine.worth import Worth
 from derive.errors import LostError, TaskError
+from derive.materialize.stages import AnyPlan
 from derive.shard.message import Message
-from derive.shard.plan import Plan
 from derive.shard.progress import Progress
 from derive.spark.executor import SparkExecutor
 from derive.time.limits import Limits
@@ -152,7 +152,7 @@ def test_a_tick_of_one_shard_is_spilled_and_waits_for_nobody(tmp_path: Path) -> 
 def test_what_is_lost_here_is_done_by_spark(tmp_path: Path) -> None:
     class Forgetful(InProcessExecutor):
         @override
-        def execute(self, plan: Plan, progress: Progress) -> list[Message]:
+        def execute(self, plan: AnyPlan, progress: Progress) -> list[Message]:
             return [Message(error=LostError("a worker of 'o/counts' ran out of memory").to_json())]
 
     world, spark = loaded(tmp_path, "data"), Elsewhere()

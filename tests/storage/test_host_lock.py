@@ -15,6 +15,7 @@ from conftest import World
 from typing_extensions import override
 
 from derive.errors import FencedError, StorageError
+from derive.materialize.stages import AnyPlan
 from derive.protocol.specs import CatalogSpec
 from derive.storage.metadata.host import BEAT_SECONDS, SILENT_SECONDS, Host, HostLock, this_host
 from derive.storage.store import Store
@@ -149,12 +150,11 @@ def test_workers_on_other_machines_do_not_open_the_metadata(
     """A worker is a process that is handed a plan; it must do without the database, which is taken away meanwhile."""
     from derive.engine.executor import InProcessExecutor
     from derive.shard.message import Message
-    from derive.shard.plan import Plan
     from derive.shard.progress import Progress
 
     class ElsewhereExecutor(InProcessExecutor):
         @override
-        def execute(self, plan: Plan, progress: Progress) -> list[Message]:
+        def execute(self, plan: AnyPlan, progress: Progress) -> list[Message]:
             names = ["metadata.db", "metadata.db-wal", "metadata.db-shm", "host.lock"]
             for name in names:
                 (plan.root / name).rename(plan.root / f"{name}.away")

@@ -183,7 +183,7 @@ MATERIALIZATION = record(
             ),
         ),
         "onIncompatibleSchemaChange": _ON_CHANGE,
-        "shards": shards("1s"),
+        "shards": shards("10ms"),
         "expectPubId": EXPECT_PUB_ID,
         "delete": DELETE,
         "reset": RESET,

@@ -41,7 +41,7 @@ from derive.protocol.specs import JSON
 Entry = TypeVar("Entry")
 """What an entry of a catalog's map becomes."""
 
-_TICK = 1_000_000
+_TICK, _MATERIALIZED_TICK = 1_000_000, 10_000
 
 
 class Loader:
@@ -190,13 +190,14 @@ class Loader:
             disabled=disabled,
         )
 
-    def _shards(self, at: Located | None) -> tuple[int, bool]:
+    def _shards(self, at: Located | None, tick: int = _TICK) -> tuple[int, bool]:
         """The tick of a task, microseconds, and whether it is disabled."""
         shards = self._fields(at)
         if "flags" in shards:
             message = f"'flags' of the shards of '{shards['flags'].path[1]}' are ignored"
             self.notes.append(Issue("N002", message, shards["flags"].key_position))
-        tick = parse_duration(shards["maxTxnDuration"].value) if "maxTxnDuration" in shards else _TICK
+        if "maxTxnDuration" in shards:
+            tick = parse_duration(shards["maxTxnDuration"].value)
         return tick, "disable" in shards and shards["disable"].value
 
     def _code_files(self, url: str) -> CodeFiles:
@@ -245,7 +246,7 @@ class Loader:
             hint = "name the collections in 'bindings'"
             self.notes.append(Issue("N003", message, fields["source"].key_position, hint))
         loaded = [self._binding(element) for element in self._elements(fields["bindings"])]
-        tick, disabled = self._shards(fields.get("shards"))
+        tick, disabled = self._shards(fields.get("shards"), _MATERIALIZED_TICK)
         bindings = tuple(binding for binding in loaded if binding)
         return MaterializationDef(str(at.path[-1]), at, url, fields["endpoint"], bindings, tick, disabled)
 

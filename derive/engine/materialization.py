@@ -1,0 +1,196 @@
+"""Materializations: the transactor that stores the reduced documents of collections in an endpoint.
+
+The endpoint commits what is stored together with a checkpoint of its own, and the data folder notes afterwards that it
+did. A crash in between is seen when the endpoint is asked where it is; so every document is stored exactly once.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import orjson
+
+from derive.document.clock import format_rfc3339
+from derive.engine.executor import Executor
+from derive.engine.transaction import Prepared, Transaction
+from derive.engine.transactor import Opened
+from derive.errors import FlowError, TaskError
+from derive.materialize.binding import StoredBinding
+from derive.materialize.plan import StorePlan
+from derive.materialize.preparation import PreparedMaterialization, prepare
+from derive.materialize.streams import close_streams, connectors
+from derive.protocol.endpoint import LocalEndpoint
+from derive.protocol.materialization import MaterializationSpec
+from derive.shard.message import Message
+from derive.shard.progress import progress_folder
+from derive.shard.state import publish_epoch, remove_shards
+from derive.storage.metadata.capability import TaskCapability
+from derive.storage.metadata.descriptions import TaskCommit
+from derive.storage.roles import Runnable
+from derive.storage.task_log import TaskLog
+from derive.time.extent import size_of, slice_borders
+from derive.time.frontier import BEGINNING
+from derive.time.limits import Limits, Load, Size
+from derive.time.needs import needs
+from derive.time.positions import Place, offset_of
+
+
+class Materialization:
+    """The transactor of one materialization.
+
+    Args:
+        store: the data folder.
+        executor: carries transactions out.
+        spec: the materialization.
+        shards: how many shards it gets if it has never run.
+
+    Attributes:
+        spec: the materialization.
+    """
+
+    def __init__(self, store: Runnable, executor: Executor, spec: MaterializationSpec, shards: int) -> None:
+        self._store = store
+        self._executor = executor
+        self._shards = shards
+        self._prepared: PreparedMaterialization | None = None
+        self._log = TaskLog(store.root, spec.name)
+        self.spec = spec
+
+    def open(self) -> Opened:
+        """Take it over. Its endpoint fences the run before off when the first stream is opened."""
+        store, spec = self._store, self.spec
+        capability, state = store.acquire_task(spec.name, self._shards)
+        with publish_epoch(store.root, spec.name, capability.epoch):
+            remove_shards(store.root, spec.name, state.shards)
+            shutil.rmtree(progress_folder(store.root, spec.name), ignore_errors=True)
+        places = {item.state_key: Place(item.source, offset_of(item, spec.tick)) for item in spec.inputs}
+        return Opened(capability, state, places)
+
+    def prepare(self, waiting: Size, shards: int, limits: Limits) -> Limits:
+        """Have the executor ready."""
+        return self._executor.prepare(Load(self.spec.name, waiting, shards), limits)
+
+    def execute(self, transaction: Transaction, progress: Callable[[int], None]) -> Prepared:
+        """Have workers store what is read; when this returns, the endpoint has committed it.
+
+        Raises:
+            FlowError: the endpoint cannot be made ready, or something of it failed. What the endpoint has committed is
+                passed over by the next attempt.
+        """
+        try:
+            prepared = self._prepared or self._make_ready()
+            messages = self._executor.execute(self._plan(transaction, prepared), progress)
+            _raise_first(messages)
+        except FlowError:
+            self._prepared = None  # whatever has changed at the endpoint is seen by the next attempt
+            raise
+        stepped_back: dict[str, int] = {}
+        for message in messages:
+            for key, position in message.behind.items():
+                stepped_back[key] = min(position, stepped_back.get(key, position))
+        tokens = {number: token for message in messages for number, token in message.shards.items()}
+        if stepped_back:
+            self._require_history(stepped_back)
+            return Prepared(tokens=tokens, stepped_back=stepped_back)
+        return Prepared(
+            documents_in=sum(message.documents_in for message in messages),
+            tokens=tokens,
+            stored=sum(message.documents_out for message in messages),
+        )
+
+    def _make_ready(self) -> PreparedMaterialization:
+        """Validate bindings and apply them; done once a run, and again after an error."""
+        connector = connectors().connect(self.spec.endpoint)
+        prepared = prepare(self.spec, connector)
+        done = prepared.apply(connector)
+        if done:
+            self._log.write("info", done)
+        self._prepared = prepared
+        return prepared
+
+    def _require_history(self, positions: dict[str, int]) -> None:
+        """Require that what an endpoint has lost can be read again.
+
+        Raises:
+            TaskError: it was compacted meanwhile.
+        """
+        spec = self.spec
+        wanted = needs(spec.inputs, spec.tick, positions)
+        for item in spec.inputs:
+            if item.state_key not in positions:
+                continue
+            known = self._store.collection(item.source)
+            since = known.since if known else BEGINNING
+            if BEGINNING < wanted[item.state_key] < since and wanted[item.state_key] != item.not_before:
+                raise TaskError(
+                    f"the endpoint of '{spec.name}' has lost what '{item.name}' had after"
+                    f" {format_rfc3339(wanted[item.state_key])}, and the history of '{item.source}' before"
+                    f" {format_rfc3339(since)} is compacted",
+                    position=item.position,
+                    hint=f"remove what it has there, and start over: flowctl reset --task {spec.name}",
+                )
+        when = ", ".join(f"'{key}' from {format_rfc3339(max(at, BEGINNING))}" for key, at in sorted(positions.items()))
+        self._log.write("warn", f"the endpoint has less than it had; reading again: {when}")
+
+    def _plan(self, transaction: Transaction, prepared: PreparedMaterialization) -> StorePlan:
+        """A transaction as workers are told of it."""
+        checkpoint, reads, limits = transaction.checkpoint, transaction.reads, transaction.limits
+        slices: tuple[int, ...] = ()
+        if checkpoint.shards > 1:
+            slices = slice_borders(reads, transaction.end, self.spec.tick, BEGINNING, checkpoint.shards, limits)
+        return StorePlan(
+            spec=_for_workers(self.spec),
+            root=self._store.root,
+            token=transaction.token,
+            epoch=transaction.capability.epoch,
+            transaction=transaction.number,
+            shards=checkpoint.shards,
+            tokens=checkpoint.tokens,
+            positions={item.state_key: checkpoint.position(item) for item in self.spec.inputs},
+            end=transaction.end,
+            reads=reads,
+            bindings=self._bindings(prepared),
+            message=prepared.message.SerializeToString(),
+            version=prepared.version,
+            secrets=prepared.secrets,
+            slices=slices,
+            is_small=limits.is_small(size_of(reads)),
+        )
+
+    def _bindings(self, prepared: PreparedMaterialization) -> tuple[StoredBinding, ...]:
+        return tuple(
+            StoredBinding(
+                name=binding.spec.name,
+                state_key=binding.spec.input.state_key,
+                offset=offset_of(binding.spec.input, self.spec.tick),
+                collection=binding.spec.collection,
+                keys=binding.fields.keys,
+                values=binding.fields.values,
+                is_delta=binding.delta_updates,
+            )
+            for binding in prepared.bindings
+        )
+
+    def commit(self, transaction: Transaction, prepared: Prepared, commit: TaskCommit) -> TaskCapability:
+        """Note how far the endpoint is."""
+        return self._store.commit_task(transaction.capability, commit)
+
+    def cancel(self) -> None:
+        """Cancel what the executor is at, and end the streams that are under way."""
+        self._executor.cancel()
+        close_streams(self.spec.name)
+
+
+def _for_workers(spec: MaterializationSpec) -> MaterializationSpec:
+    """A materialization whose connector can be started where neither its variables nor its files are."""
+    if isinstance(spec.endpoint, LocalEndpoint):
+        return replace(spec, endpoint=replace(spec.endpoint, env=spec.endpoint.env.revealed()))
+    return spec
+
+
+def _raise_first(messages: Sequence[Message]) -> None:
+    errors = [FlowError.from_json(message.error) for message in messages if message.error]
+    if errors:  # the same one whatever came first, and one that will not go away before one that may
+        raise min(errors, key=lambda error: (error.heals, orjson.dumps(error.to_json())))

@@ -1,0 +1,112 @@
+"""Cutting: a transaction of a task, as its shards store it in transactions of the endpoint, one behind the other.
+
+Each ends where no document of the same time follows, so that a checkpoint is a time. What the endpoint has stored
+already, as its own checkpoint says, is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from derive.materialize.binding import StoredBinding
+from derive.materialize.stream import ShardStream
+from derive.storage.segments.rows import ReadRows, concat
+
+MOST_DOCUMENTS, MOST_BYTES = 100_000, 24 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How far a transaction goes.
+
+    Attributes:
+        taking_part: state keys of the bindings that are read.
+        end: adjusted clock at which it ends.
+        documents: one transaction of the endpoint has about so many at most, …
+        bytes: … of about so many bytes, in memory.
+    """
+
+    taking_part: frozenset[str]
+    end: int
+    documents: int = MOST_DOCUMENTS
+    bytes: int = MOST_BYTES
+
+
+def store_rows(
+    stream: ShardStream,
+    bindings: Sequence[StoredBinding],
+    rows: Iterator[ReadRows],
+    extent: Extent,
+    token: str,
+    progress: Callable[[int], None] = lambda _: None,
+) -> int:
+    """Store rows by a stream, and wait until they are committed.
+
+    Args:
+        stream: of the shard that owns them.
+        bindings: of the materialization.
+        rows: in order, all below the end.
+        extent: how far the transaction goes.
+        token: name of this attempt.
+        progress: told of rows that were read, how many they are.
+
+    Returns:
+        How many documents were stored.
+
+    Raises:
+        FlowError: it failed.
+    """
+    stored = 0
+    for end, part in _cut(_new(stream, bindings, rows, progress), extent):
+        positions = {key: max(end, stream.positions[key]) for key in extent.taking_part}
+        stored += stream.transact(_by_binding(part), positions, token)
+    stream.finish()
+    return stored
+
+
+def _new(
+    stream: ShardStream, bindings: Sequence[StoredBinding], parts: Iterator[ReadRows], progress: Callable[[int], None]
+) -> Iterator[ReadRows]:
+    """Rows that the endpoint has not stored yet."""
+    reached = np.array([stream.positions[binding.state_key] for binding in bindings], dtype=np.int64)
+    for rows in parts:
+        progress(len(rows))
+        is_new = rows.adjusted >= reached[rows.transforms]
+        left = rows if is_new.all() else rows.filter(is_new)
+        if len(left):
+            yield left
+
+
+def _cut(parts: Iterator[ReadRows], extent: Extent) -> Iterator[tuple[int, list[ReadRows]]]:
+    """Rows of each transaction of the endpoint, with the adjusted clock at which it ends."""
+    gathered: list[ReadRows] = []
+    documents = size = 0
+    for rows in parts:
+        documents, size = documents + len(rows), size + rows.nbytes
+        if documents < extent.documents and size < extent.bytes:
+            gathered.append(rows)
+            continue
+        border = int(rows.adjusted[-1])  # more of this time may follow
+        count = int(np.searchsorted(rows.adjusted, border))
+        ended = [*gathered, rows.slice(0, count)] if count else gathered
+        if not count and gathered and gathered[-1].adjusted[-1] == border:
+            gathered.append(rows)  # all of it may be of that time
+            continue
+        if ended:
+            yield border, ended
+        gathered = [rows.slice(count)]
+        documents, size = len(gathered[0]), gathered[0].nbytes
+    if gathered:
+        yield extent.end, gathered
+
+
+def _by_binding(parts: Sequence[ReadRows]) -> Mapping[int, ReadRows]:
+    """Rows of several parts, by index of their binding."""
+    rows = concat(parts)
+    present = np.unique(rows.transforms).tolist()
+    if len(present) == 1:
+        return {present[0]: rows}
+    return {index: rows.filter(rows.transforms == index) for index in present}

@@ -1,0 +1,209 @@
+"""Documents of one binding in one transaction, by key: which of them must be loaded, and what they come to.
+
+A key that occurs once and of which the endpoint has nothing is stored as it was read, from its text and its columns.
+Documents are parsed where they have to be reduced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from derive.document.exact import parse_exact
+from derive.document.key import show_key
+from derive.document.pointer import JSON, MISSING
+from derive.errors import ProtocolError, ReductionError
+from derive.materialize.binding import CompiledBinding
+from derive.materialize.known import Known, LastStored, index_of
+from derive.protocol.collection import Document
+from derive.storage.segments.rows import ReadRows
+from derive.storage.segments.texts import write_texts
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Documents to store; the columns run in parallel.
+
+    Attributes:
+        keys: packed.
+        values: packed.
+        texts: the documents.
+        exists: whether the endpoint has a document of each key.
+        is_deleted: which keys are to be deleted.
+    """
+
+    keys: pa.BinaryArray
+    values: pa.BinaryArray
+    texts: pa.StringArray
+    exists: np.ndarray
+    is_deleted: np.ndarray
+
+
+class Grouped:
+    """Documents of one binding in one transaction.
+
+    Args:
+        binding: whose they are.
+        rows: of the transaction, in order.
+        known: what is known of the keys that the endpoint has.
+    """
+
+    def __init__(self, binding: CompiledBinding, rows: ReadRows, known: Known) -> None:
+        binding.check(rows)
+        encoded = rows.keys.dictionary_encode()
+        self._binding = binding
+        self._rows = rows
+        self._known = known
+        self._keys: pa.BinaryArray = encoded.dictionary
+        count = len(self._keys)
+        self._groups = None if count == len(rows) else encoded.indices.to_numpy()
+        self._last = np.arange(count)  # number of each key's last row
+        self._counts = np.ones(count, dtype=np.int64)
+        if self._groups is not None:
+            self._last[self._groups] = np.arange(len(rows))
+            self._counts = np.bincount(self._groups, minlength=count)
+        self._before = np.full(count, -1)  # number of each key among those stored last
+        wanted = np.zeros(count, dtype=np.bool_)
+        if not binding.spec.is_delta:
+            if known.last is not None and len(known.last.keys):
+                self._before = known.last.find(self._keys)
+            wanted = known.may_be_there(self._keys) & (self._before < 0)
+        self._wanted = wanted
+        self._loaded: dict[int, Document] = {}
+
+    @property
+    def wanted(self) -> pa.BinaryArray:
+        """Keys of the documents that must be loaded."""
+        return self._keys if self._wanted.all() else self._keys.filter(pa.array(self._wanted))
+
+    @property
+    def greatest(self) -> bytes:
+        """The greatest key."""
+        greatest: bytes = pc.max(self._keys).as_py()
+        return greatest
+
+    def load(self, texts: Sequence[bytes]) -> None:
+        """Take documents that the endpoint has.
+
+        Raises:
+            ProtocolError: one of them was not asked for.
+        """
+        documents: list[Document] = parse_exact(b"[%b]" % b",".join(texts))
+        keys = pa.array(self._binding.pack_keys(documents), pa.binary())
+        for number, key, document in zip(index_of(keys, self._keys).tolist(), keys, documents, strict=True):
+            if number < 0 or not self._wanted[number]:
+                name = self._binding.spec.name
+                raise ProtocolError(f"the connector has loaded {show_key(key.as_py())} of '{name}' unasked")
+            self._loaded[number] = document
+
+    def stored(self) -> list[Stored]:
+        """What the documents come to, once all that is there is loaded.
+
+        Raises:
+            ReductionError: documents of a key cannot be reduced.
+        """
+        parts = self._combined() if self._binding.spec.is_delta else self._reduced()
+        keys = pa.concat_arrays([part.keys for part in parts])
+        texts = pa.concat_arrays([part.texts for part in parts])
+        is_deleted = np.concatenate([part.is_deleted for part in parts])
+        self._known.store(LastStored(keys, texts, is_deleted))
+        return [part for part in parts if len(part.keys)]
+
+    def _reduced(self) -> list[Stored]:
+        """Documents fully reduced onto those that are there."""
+        combiner = self._binding.combiner
+        exists = self._exists()
+        is_folded = np.zeros(len(self._keys), dtype=np.bool_)
+        if not combiner.takes_last:
+            is_folded = (self._counts > 1) | exists | (not combiner.keeps_single)
+        folded = np.flatnonzero(is_folded)
+        values = [self._fold(number, documents) for number, documents in self._documents(folded)]
+        is_gone = np.array([value is MISSING for value in values], dtype=np.bool_)
+        is_deleted = np.zeros(len(self._keys), dtype=np.bool_)
+        is_deleted[folded[is_gone]] = True
+        as_read = np.flatnonzero(~is_folded | (is_deleted & exists))
+        present = [value for value in values if value is not MISSING]
+        return [
+            self._as_read(as_read, exists[as_read], is_deleted[as_read]),
+            self._of_documents(folded[~is_gone], present, exists[folded[~is_gone]]),
+        ]
+
+    def _combined(self) -> list[Stored]:
+        """Documents of this transaction, combined as far as they can be."""
+        single = np.flatnonzero(self._counts == 1)
+        combined = np.flatnonzero(self._counts > 1)
+        numbers: list[int] = []
+        values: list[JSON] = []
+        for number, documents in self._documents(combined):
+            try:
+                folded = self._binding.combiner.partial(documents)
+            except ReductionError as error:
+                raise self._failure(number, error) from error
+            numbers += [number] * len(folded)
+            values += folded
+        nothing, everything = np.zeros(len(single), dtype=np.bool_), np.array(numbers, dtype=np.int64)
+        return [
+            self._as_read(single, nothing, nothing),
+            self._of_documents(everything, values, np.zeros(len(values), dtype=np.bool_)),
+        ]
+
+    def _exists(self) -> np.ndarray:
+        """Whether the endpoint has a document of each key, as of the transaction before."""
+        exists = np.zeros(len(self._keys), dtype=np.bool_)
+        exists[list(self._loaded)] = True
+        if self._known.last is not None:
+            before = self._before >= 0
+            exists[before] = ~self._known.last.is_deleted[self._before[before]]
+        return exists
+
+    def _documents(self, numbers: np.ndarray) -> Iterator[tuple[int, list[Document]]]:
+        """The documents of some keys, in order, each with the key's number."""
+        if not len(numbers):
+            return
+        if self._groups is None:
+            rows = numbers
+        else:
+            order = np.argsort(self._groups, kind="stable")
+            chosen = np.zeros(len(self._keys), dtype=np.bool_)
+            chosen[numbers] = True
+            rows = order[chosen[self._groups[order]]]
+        documents = self._rows.take(rows).documents()
+        begin = 0
+        for number, count in zip(numbers.tolist(), self._counts[numbers].tolist(), strict=True):
+            yield number, documents[begin : begin + count]
+            begin += count
+
+    def _fold(self, number: int, documents: Sequence[Document]) -> JSON:
+        step, value = self._binding.combiner.full_step, self._base(number)
+        try:
+            for document in documents:
+                value = step(value, document)
+        except ReductionError as error:
+            raise self._failure(number, error) from error
+        return value
+
+    def _base(self, number: int) -> JSON:
+        """The document that the endpoint has of a key, or will have once the transaction before is committed."""
+        last, before = self._known.last, self._before[number]
+        if before < 0 or last is None:
+            return self._loaded.get(number, MISSING)
+        return MISSING if last.is_deleted[before] else parse_exact(last.texts[int(before)].as_py().encode())
+
+    def _failure(self, number: int, error: ReductionError) -> ReductionError:
+        key, spec = show_key(self._keys[number].as_py()), self._binding.spec
+        return ReductionError(f"documents of {key} in '{spec.collection.name}' cannot be reduced: {error.message}")
+
+    def _as_read(self, numbers: np.ndarray, exists: np.ndarray, is_deleted: np.ndarray) -> Stored:
+        """The last documents of some keys, as they were read."""
+        rows = self._rows if len(numbers) == len(self._rows) else self._rows.take(self._last[numbers])
+        return Stored(rows.keys, self._binding.values_of_rows(rows), rows.texts, exists, is_deleted)
+
+    def _of_documents(self, numbers: np.ndarray, documents: Sequence[Document], exists: np.ndarray) -> Stored:
+        """Documents of some keys."""
+        keys = self._keys.take(pa.array(numbers))
+        values = self._binding.values_of_documents(documents, self._rows.adjusted[self._last[numbers]])
+        return Stored(keys, values, write_texts(documents), exists, np.zeros(len(numbers), dtype=np.bool_))

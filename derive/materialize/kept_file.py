@@ -1,0 +1,58 @@
+"""What the runtime keeps for a shard: a small file in its folder, replaced as a whole, by the current run alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import orjson
+
+from derive.materialize.checkpoint import Kept
+from derive.shard.attempt import Attempt
+from derive.shard.state import owned
+from derive.storage.disk_errors import translated
+from derive.storage.durable import sync
+
+NAME = "kept.json"
+
+
+class KeptFile:
+    """What is kept for one shard.
+
+    Args:
+        folder: of the shard.
+        attempt: who is at work.
+
+    Attributes:
+        attempt: who is at work.
+    """
+
+    def __init__(self, folder: Path, attempt: Attempt) -> None:
+        self._folder = folder
+        self.attempt = attempt
+
+    def load(self) -> Kept:
+        """What was kept last."""
+        try:
+            value = orjson.loads((self._folder / NAME).read_bytes())
+        except FileNotFoundError:
+            return Kept()
+        return Kept(value["flow"].encode(), value["driver"].encode())
+
+    def save(self, kept: Kept) -> None:
+        """Keep this instead, durably.
+
+        Raises:
+            FencedError: a newer run has taken over.
+            OutdatedError: a newer attempt has begun.
+        """
+        with translated(self._folder), owned(self._folder, self.attempt):
+            write_kept(self._folder, kept)
+
+
+def write_kept(folder: Path, kept: Kept) -> None:
+    """Keep something for a shard, durably, whose folder is there."""
+    temporary = folder / f"{NAME}.new"
+    temporary.write_bytes(orjson.dumps({"flow": kept.flow.decode(), "driver": kept.driver.decode()}))
+    sync(temporary)
+    temporary.replace(folder / NAME)
+    sync(folder)

@@ -1,0 +1,56 @@
+"""Transactions of any task as stages, and as what one process does by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from derive.materialize.plan import StorePlan
+from derive.materialize.worker import run_read, run_store, store_alone
+from derive.shard.message import Message
+from derive.shard.plan import Plan
+from derive.shard.stages import Stages, message_batch
+from derive.shard.stages import stages_of as derivation_stages
+from derive.shard.worker import run_alone
+
+AnyPlan: TypeAlias = Plan | StorePlan
+"""A transaction of a derivation, or of a materialization."""
+
+
+def stages_of(plan: AnyPlan) -> Stages:
+    """The stages of a transaction."""
+    if isinstance(plan, Plan):
+        return derivation_stages(plan)
+    if plan.shards == 1 or plan.is_small:
+        return Stages(1, 1, (partial(_alone, plan),))
+    return Stages(len(plan.slices) - 1, plan.shards, (partial(_read, plan), partial(_store, plan)))
+
+
+def run_here(plan: AnyPlan, attempts: Iterator[int]) -> Iterator[Message]:
+    """Carry a transaction out in this process, one part after the other.
+
+    Args:
+        plan: the transaction.
+        attempts: a number for each attempt at a part of it.
+    """
+    if isinstance(plan, StorePlan):
+        yield from store_alone(plan, attempts)
+    else:
+        for number in range(plan.tasks):
+            yield from run_alone(plan, number, next(attempts))
+
+
+def _alone(plan: StorePlan, number: int, _: Iterator[pa.RecordBatch], attempt: int) -> Iterator[pa.RecordBatch]:
+    yield message_batch(list(store_alone(plan, iter([attempt] * plan.shards))))
+
+
+def _read(plan: StorePlan, number: int, _: Iterator[pa.RecordBatch], attempt: int) -> Iterator[pa.RecordBatch]:
+    return run_read(plan, number)
+
+
+def _store(plan: StorePlan, number: int, packets: Iterator[pa.RecordBatch], attempt: int) -> Iterator[pa.RecordBatch]:
+    for message in run_store(plan, number, packets, attempt):
+        yield message_batch([message])

@@ -1,0 +1,226 @@
+"""The stream of a shard's transactions with its connector: who says what, and when.
+
+Within a transaction keys are loaded, documents are reduced onto what is there, and the outcome is stored together with
+the checkpoint. The loads of a transaction go out while the endpoint still commits the one before; of keys that are
+being committed the document is known, as it has just been stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import orjson
+
+from derive.errors import ProtocolError
+from derive.materialize.arena import write_loads, write_stores
+from derive.materialize.binding import CompiledBinding
+from derive.materialize.checkpoint import Kept, Resumed, ShardCheckpoint, merge_patch, resume
+from derive.materialize.grouped import Grouped
+from derive.materialize.known import Known
+from derive.protocol.stubs import materialize_pb2 as pb
+from derive.storage.segments.rows import ReadRows
+from derive.time.frontier import BEGINNING
+
+
+class Wire(Protocol):
+    """Messages to a connector, and its answers. What goes wrong is raised as a `FlowError`."""
+
+    def send(self, request: bytes) -> None:
+        """Send a `TransactionRequest`, without waiting for anything."""
+
+    def receive(self) -> pb.TransactionResponse:
+        """Wait for the next answer."""
+
+    def close(self) -> None:
+        """End the stream, whatever is still under way."""
+
+
+class Keeper(Protocol):
+    """Keeps, durably, what the runtime has to keep for a shard."""
+
+    def load(self) -> Kept:
+        """What was kept last."""
+
+    def save(self, kept: Kept) -> None:
+        """Keep this instead."""
+
+
+class ShardStream:
+    """A stream that is open; `open_stream` opens one. After an error it can only be closed.
+
+    Args:
+        wire: to the connector.
+        bindings: of the materialization.
+        keeper: keeps what the endpoint does not.
+        kept: what it has kept.
+        resumed: where the shard goes on.
+
+    Attributes:
+        token: name of the attempt that has committed last; empty if none ever has.
+        positions: for each binding (by state key), the adjusted clock below which everything is stored.
+        is_broken: an error has left it in the midst of something.
+    """
+
+    def __init__(
+        self, wire: Wire, bindings: Sequence[CompiledBinding], keeper: Keeper, kept: Kept, resumed: Resumed
+    ) -> None:
+        self._wire = wire
+        self._bindings = bindings
+        self._keeper = keeper
+        self._kept = kept
+        self._resumed = resumed
+        self._known = [
+            Known(resumed.largest.get(key, None), is_empty=key in resumed.empty)
+            for key in (binding.spec.state_key for binding in bindings)
+        ]
+        self._uncommitted: Callable[[], None] | None = None  # what to do once the last transaction is committed
+        self.token = resumed.token
+        self.positions = dict(resumed.positions)
+        self.is_broken = False
+
+    def advance(self, positions: Mapping[str, int]) -> None:
+        """Note that everything below these positions (by state key) is stored, also where that was nothing."""
+        self.positions = {key: max(at, positions[key]) for key, at in self.positions.items()}
+
+    def transact(self, rows: Mapping[int, ReadRows], positions: Mapping[str, int], token: str) -> int:
+        """Store documents; they are committed for certain when this is called again, or `finish`.
+
+        Args:
+            rows: by index of the binding, in order, at least one of each.
+            positions: for each binding (by state key) that has moved, where it is then.
+            token: name of the attempt that does it.
+
+        Returns:
+            How many documents were stored.
+
+        Raises:
+            FlowError: it failed, or the transaction before did.
+        """
+        self.is_broken = True
+        groups = {
+            index: Grouped(self._bindings[index], part, self._known[index]) for index, part in sorted(rows.items())
+        }
+        for index, group in groups.items():
+            for request in write_loads(index, group.wanted):
+                self._wire.send(request)
+        self._settle()
+        self.positions |= positions
+        count = self._store(groups, token)
+        self.is_broken = False
+        return count
+
+    def _store(self, groups: Mapping[int, Grouped], token: str) -> int:
+        checkpoint = self._checkpoint(token, groups)
+        request = pb.TransactionRequest(prepare=pb.TransactionRequest.Prepare(flow_checkpoint=checkpoint))
+        self._wire.send(request.SerializeToString())
+        kept = self._kept_after(self._load(groups), checkpoint)
+        count = 0
+        for index, group in groups.items():
+            for part in group.stored():
+                count += len(part.keys)
+                for message in write_stores(index, part.keys, part.values, part.texts, part.exists, part.is_deleted):
+                    self._wire.send(message)
+        self._wire.send(pb.TransactionRequest(commit=pb.TransactionRequest.Commit()).SerializeToString())
+
+        def committed() -> None:
+            self.token = token
+            if kept != self._kept:
+                self._keeper.save(kept)
+                self._kept = kept
+
+        self._uncommitted = committed
+        return count
+
+    def finish(self) -> None:
+        """Wait until everything is committed.
+
+        Raises:
+            FlowError: it is not, or that is not known.
+        """
+        self.is_broken = True
+        self._settle()
+        self.is_broken = False
+
+    def close(self) -> None:
+        """End the stream."""
+        self.is_broken = True
+        self._wire.close()
+
+    def _settle(self) -> None:
+        if self._uncommitted is not None:
+            _expect(self._wire.receive(), "committed")
+            self._uncommitted()
+            self._uncommitted = None
+
+    def _load(self, groups: Mapping[int, Grouped]) -> pb.TransactionResponse.Prepared:
+        """Take what the connector has loaded, until it is prepared to store."""
+        while True:
+            response = self._wire.receive()
+            if not response.HasField("loaded"):
+                return _expect(response, "prepared").prepared
+            loaded = response.loaded
+            if loaded.binding not in groups:
+                raise ProtocolError(f"the connector has loaded documents of binding {loaded.binding} unasked")
+            arena = loaded.arena
+            groups[loaded.binding].load([arena[part.begin : part.end] for part in loaded.docs_json])
+
+    def _checkpoint(self, token: str, groups: Mapping[int, Grouped]) -> bytes:
+        """The checkpoint after a transaction."""
+        positions, largest = {}, {}
+        for index, binding in enumerate(self._bindings):
+            spec = binding.spec
+            positions[spec.state_key] = (
+                spec.collection.name,
+                max(self.positions[spec.state_key] - spec.offset, BEGINNING),
+            )
+            greatest = self._known[index].largest
+            if greatest is not None and index in groups:
+                greatest = max(greatest, groups[index].greatest)
+            if greatest:
+                largest[spec.state_key] = greatest
+        return ShardCheckpoint(token, positions, largest).to_bytes()
+
+    def _kept_after(self, prepared: pb.TransactionResponse.Prepared, checkpoint: bytes) -> Kept:
+        """What is to be kept once the transaction is committed for which the connector is prepared."""
+        driver = prepared.driver_checkpoint_json or self._kept.driver
+        if prepared.driver_checkpoint_json and prepared.rfc7396_merge_patch:
+            before = orjson.loads(self._kept.driver) if self._kept.driver else {}
+            driver = orjson.dumps(merge_patch(before, orjson.loads(prepared.driver_checkpoint_json)))
+        return Kept(b"" if self._resumed.is_kept else checkpoint, driver)
+
+
+def open_stream(
+    wire: Wire,
+    opening: pb.TransactionRequest.Open,
+    bindings: Sequence[CompiledBinding],
+    keeper: Keeper,
+    positions: Mapping[str, int],
+    token: str | None,
+) -> ShardStream:
+    """Open a stream, which fences off whoever had one of any of its keys.
+
+    Args:
+        wire: to the connector.
+        opening: what it is to know, but for the driver checkpoint.
+        bindings: of the materialization.
+        keeper: keeps what the endpoint does not.
+        positions: for each binding (by state key), how far the data folder knows it to be.
+        token: name of the attempt that the data folder knows to have committed last; None if none ever has.
+
+    Raises:
+        FlowError: it cannot be opened.
+    """
+    kept = keeper.load()
+    opening.driver_checkpoint_json = kept.driver
+    wire.send(pb.TransactionRequest(open=opening).SerializeToString())
+    opened = _expect(wire.receive(), "opened").opened
+    resumed = resume(opened.flow_checkpoint, kept, [binding.spec for binding in bindings], positions, token)
+    return ShardStream(wire, bindings, keeper, kept, resumed)
+
+
+def _expect(response: pb.TransactionResponse, kind: str) -> pb.TransactionResponse:
+    given = next((field.name for field, _ in response.ListFields()), "nothing")
+    if given != kind:
+        raise ProtocolError(f"the connector answers '{given}' where '{kind}' is due")
+    return response

@@ -1,0 +1,148 @@
+"""Streams that stay open: each worker process keeps those that it had last, and the connectors that serve them.
+
+A stream goes on as long as it stands where the data folder says that its shard is. Where another process has had the
+shard meanwhile, its stream was opened later and fenced this one off, which is closed and opened anew.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from derive.errors import FencedError, TaskError
+from derive.materialize.binding import CompiledBinding, reading_of
+from derive.materialize.connector import Connectors
+from derive.materialize.kept_file import KeptFile
+from derive.materialize.plan import StorePlan
+from derive.materialize.stream import ShardStream, open_stream
+from derive.materialize.wire import GrpcWire
+from derive.protocol.stubs import flow_pb2 as flow
+from derive.protocol.stubs import materialize_pb2 as pb
+from derive.shard.state import current_epoch, owned, shard_folder, task_folder
+from derive.storage.disk_errors import translated
+
+_Key: TypeAlias = tuple[Path, str, int, int]
+"""Data folder, task, number of the shard, and how many there are."""
+
+
+@dataclass(slots=True)
+class _Warm:
+    """A stream that is open, and for whom."""
+
+    stream: ShardStream
+    keeper: KeptFile
+    epoch: int
+    version: str
+
+
+_streams: dict[_Key, _Warm] = {}
+_connectors: Connectors | None = None
+_lock = threading.Lock()
+
+
+def connectors() -> Connectors:
+    """The connectors of this process, which end with it."""
+    global _connectors  # noqa: PLW0603 (a process has them once)
+    with _lock:
+        if _connectors is None:
+            _connectors = Connectors()
+            atexit.register(close_all)
+        return _connectors
+
+
+def close_all() -> None:
+    """End all streams and connectors of this process."""
+    global _connectors
+    close_streams()
+    with _lock:
+        ended, _connectors = _connectors, None
+    if ended is not None:
+        ended.close()
+
+
+def close_streams(task: str | None = None) -> None:
+    """End the streams of a task, or all; transactions fail that are under way in other threads."""
+    for key in [key for key in list(_streams) if task in (None, key[1])]:
+        warm = _streams.pop(key, None)
+        if warm is not None:
+            warm.stream.close()
+
+
+@contextmanager
+def shard_stream(plan: StorePlan, number: int, attempt: int) -> Iterator[ShardStream]:
+    """The stream of a shard, for as long as the block takes; it stays open if all goes well.
+
+    Args:
+        plan: the transaction.
+        number: of the shard.
+        attempt: number of this attempt at it.
+
+    Raises:
+        FencedError: a newer run has taken over.
+        OutdatedError: a newer attempt has begun.
+        FlowError: it cannot be opened.
+    """
+    key = (plan.root, plan.spec.name, number, plan.shards)
+    with _explained(plan):
+        warm = _streams.pop(key, None)
+        if warm is None or not _goes_on(warm, plan, number):
+            if warm is not None:
+                warm.stream.close()
+            warm = _open(plan, number, attempt)
+        else:
+            warm.stream.advance(plan.positions)
+            warm.keeper.attempt = plan.attempt(attempt)
+        _streams[key] = warm  # where another thread can end it
+        try:
+            yield warm.stream
+        finally:
+            if warm.stream.is_broken:
+                warm.stream.close()
+                _streams.pop(key, None)
+
+
+def _goes_on(warm: _Warm, plan: StorePlan, number: int) -> bool:
+    is_same = (warm.epoch, warm.version) == (plan.epoch, plan.version)
+    return is_same and not warm.stream.is_broken and warm.stream.token == plan.tokens.get(number, "")
+
+
+def _open(plan: StorePlan, number: int, attempt: int) -> _Warm:
+    folder = shard_folder(plan.root, plan.spec.name, number, plan.shards)
+    begin, end = (int(text, 16) for text in folder.name.split("-"))
+    keeper = KeptFile(folder, plan.attempt(attempt))
+    opening = pb.TransactionRequest.Open(
+        materialization=flow.MaterializationSpec.FromString(plan.message),
+        version=plan.version,
+        key_begin=begin,
+        key_end=end,
+    )
+    reading = reading_of(plan.bindings)
+    bindings = [CompiledBinding(*pair) for pair in zip(plan.bindings, reading.places, strict=True)]
+    with translated(plan.root), owned(folder, plan.attempt(attempt)):
+        wire = GrpcWire(connectors().connect(plan.spec.endpoint), plan.secrets)
+        try:
+            stream = open_stream(wire, opening, bindings, keeper, plan.positions, plan.tokens.get(number))
+        except BaseException:
+            wire.close()
+            raise
+    return _Warm(stream, keeper, plan.epoch, plan.version)
+
+
+@contextmanager
+def _explained(plan: StorePlan) -> Iterator[None]:
+    """Tell who was superseded in the data folder from who was in the endpoint alone."""
+    try:
+        yield
+    except FencedError as error:
+        if current_epoch(task_folder(plan.root, plan.spec.name)) != plan.epoch:
+            raise
+        raise TaskError(
+            f"'{plan.spec.name}' was fenced off at its endpoint: {error.message}",
+            position=plan.spec.endpoint.position,
+            hint="a run over another data folder materializes into it by the same name; end that one, or rename this",
+        ) from error

@@ -1,0 +1,51 @@
+"""The wire of a stream: gRPC, which sends in a thread of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from queue import SimpleQueue
+from typing import Any
+
+import grpc
+
+from derive.errors import EndpointGoneError
+from derive.materialize.connector import Connector
+from derive.protocol.stubs import materialize_pb2 as pb
+
+
+class GrpcWire:
+    """A call of `Transactions`.
+
+    Args:
+        connector: who is called.
+        secrets: to be hidden in messages of errors.
+    """
+
+    def __init__(self, connector: Connector, secrets: Collection[str]) -> None:
+        self._connector = connector
+        self._secrets = secrets
+        self._requests: SimpleQueue[bytes | None] = SimpleQueue()
+        self._call: Any = connector.client.transactions(iter(self._requests.get, None))
+
+    def send(self, request: bytes) -> None:
+        """Send a request, without waiting for anything; what goes wrong is told by `receive`."""
+        self._requests.put(request)
+
+    def receive(self) -> pb.TransactionResponse:
+        """Wait for the next answer.
+
+        Raises:
+            FlowError: the stream has ended.
+        """
+        try:
+            response: pb.TransactionResponse = next(self._call)
+        except grpc.RpcError as failure:
+            raise self._connector.error_of(failure, self._secrets) from failure
+        except StopIteration:
+            raise EndpointGoneError(f"{self._connector.name} has ended the stream of transactions") from None
+        return response
+
+    def close(self) -> None:
+        """End the stream, whatever is still under way."""
+        self._requests.put(None)
+        self._call.cancel()

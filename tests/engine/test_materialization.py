@@ -1,0 +1,89 @@
+"""Materializations from end to end, into SQLite: what its tables hold is what the collections hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import World, write_catalog
+from materialized import CATALOG, folded, ingest, served, tables
+
+from derive.catalog import load
+from derive.engine.rights import settle
+from derive.engine.split import split
+from derive.errors import FencedError
+from derive.materialize.streams import close_streams
+from derive.time.limits import Limits
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with served() as address:
+        text = CATALOG.replace("ADDRESS", address).replace("PATH", str(tmp_path / "out.db"))
+        world = World(tmp_path / "data", load(write_catalog(tmp_path, text)))
+        yield world
+        close_streams()
+        world.store.close()
+
+
+def check(world: World) -> None:
+    assert tables(world.root.parent / "out.db") == folded(world)
+
+
+def test_tables_hold_what_collections_hold(world: World) -> None:
+    ingest(world, 0, 100)
+    world.step()
+    check(world)
+    ingest(world, 50, 150, day=2)
+    world.step()
+    check(world)
+
+
+def test_a_new_run_goes_on_where_the_endpoint_is(world: World) -> None:
+    ingest(world, 0, 100)
+    world.step()
+    close_streams()
+    ingest(world, 90, 120, day=2)
+    world.step()
+    check(world)
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_any_number_of_shards_and_any_cut(world: World, shards: int) -> None:
+    for day in range(1, 4):
+        ingest(world, day * 10, day * 10 + 60, day)
+        world.step(shards=shards, limits=Limits(documents=7))
+        check(world)
+
+
+def test_a_split_goes_on_from_the_checkpoint_of_what_was_split(world: World) -> None:
+    ingest(world, 0, 100)
+    world.step()
+    assert split(world.store, "shop/view", is_materialized=True) == 2
+    ingest(world, 50, 150, day=2)
+    world.step()
+    check(world)
+
+
+def test_a_run_that_was_superseded_stores_nothing_more(world: World) -> None:
+    ingest(world, 0, 100)
+    first = world.run()
+    first.step()
+    ingest(world, 90, 120, day=2)
+    world.step()
+    check(world)
+    ingest(world, 120, 130, day=3)
+    with pytest.raises(FencedError):
+        first.step()
+    world.step()
+    check(world)
+
+
+def test_what_it_has_not_read_is_kept(world: World) -> None:
+    ingest(world, 0, 10)
+    world.step()
+    position = min(world.store.task("shop/view").positions.values())  # type: ignore[union-attr]
+    assert settle(world.catalog, world.store) == []
+    holds = world.store.history.frontiers("shop/orders").holds  # type: ignore[union-attr]
+    assert {hold.task: hold.frontier for hold in holds}["shop/view"] == position

@@ -1,0 +1,55 @@
+"""Requests that are written from columns are what protobuf reads."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from derive.materialize import arena
+from derive.materialize.arena import write_loads, write_stores
+from derive.protocol.stubs import flow_pb2 as flow
+from derive.protocol.stubs import materialize_pb2 as pb
+
+ROWS = st.lists(
+    st.tuples(st.binary(max_size=4), st.binary(max_size=3), st.text(max_size=5), st.booleans(), st.booleans()),
+    min_size=1,
+    max_size=8,
+)
+
+
+def _parts(message_arena: bytes, slices: list[flow.Slice]) -> list[bytes]:
+    return [message_arena[part.begin : part.end] for part in slices]
+
+
+@given(ROWS, st.integers(0, 300), st.integers(0, 2))
+def test_stores(rows: list[tuple[bytes, bytes, str, bool, bool]], binding: int, skipped: int) -> None:
+    keys, values, texts, exists, deleted = (
+        list(column) for column in zip(*[(b"", b"", "", False, False)] * skipped, *rows, strict=True)
+    )
+    read: list[tuple[bytes, bytes, str, bool, bool]] = []
+    for request in write_stores(
+        binding,
+        pa.array(keys, pa.binary()).slice(skipped),
+        pa.array(values, pa.binary()).slice(skipped),
+        pa.array(texts, pa.string()).slice(skipped),
+        np.array(exists[skipped:]),
+        np.array(deleted[skipped:]),
+    ):
+        store = pb.TransactionRequest.FromString(request).store
+        assert store.binding == binding
+        lists = [_parts(store.arena, list(part)) for part in (store.packed_keys, store.packed_values, store.docs_json)]
+        flags = list(store.delete) or [False] * len(store.exists)
+        for key, value, text, is_there, is_gone in zip(*lists, store.exists, flags, strict=True):
+            read.append((key, value, text.decode(), is_there, is_gone))
+    assert read == rows
+
+
+def test_messages_have_so_many_bytes_and_documents() -> None:
+    count = arena.MOST_ROWS + 5
+    keys = pa.array([b"k" * (arena.ARENA_BYTES + 1 if number == 2 else 1) for number in range(count)], pa.binary())
+    loads = [pb.TransactionRequest.FromString(request).load for request in write_loads(1, keys)]
+    assert [len(load.packed_keys) for load in loads] == [2, 1, arena.MOST_ROWS, 2]
+    assert b"".join(load.arena for load in loads) == b"".join(keys.to_pylist())
+    assert not list(write_loads(1, keys.slice(0, 0)))

@@ -1,0 +1,77 @@
+"""Where a shard goes on, by what its endpoint says, what was kept, and what the data folder knows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from stored_documents import binding, collection
+
+from derive.errors import ProtocolError
+from derive.materialize.checkpoint import FROM_NOTHING, Kept, ShardCheckpoint, merge_patch, resume
+
+BINDINGS = [
+    binding(collection("c/one", {"type": "object"}), "b0"),
+    binding(collection("c/two", {"type": "object"}), "b1"),
+]
+KNOWN = {"b0": 50, "b1": 60}
+
+
+def written(token: str, **positions: int) -> bytes:
+    sources = {"b0": "c/one", "b1": "c/two"}
+    places = {key: (sources[key], clock) for key, clock in positions.items()}
+    return ShardCheckpoint(token, places, {"b0": b"\x15\x07"}).to_bytes()
+
+
+@pytest.mark.parametrize(
+    ("opened", "kept", "token", "positions", "empty", "largest"),
+    [
+        # Neither has seen anything of the shard: all that is known to be done was nothing for it.
+        (b"", b"", None, KNOWN, {"b0", "b1"}, {}),
+        # The endpoint was emptied.
+        (b"", b"", "a", {"b0": 0, "b1": 0}, {"b0", "b1"}, {}),
+        (FROM_NOTHING, b"", "a", {"b0": 0, "b1": 0}, {"b0", "b1"}, {}),
+        # Both have seen the same attempt: the data folder may know of more that was nothing.
+        (written("a", b0=40, b1=70), b"", "a", {"b0": 50, "b1": 70}, set(), {"b0": b"\x15\x07"}),
+        # The endpoint is ahead, or behind, and has the last word.
+        (written("b", b0=55, b1=60), b"", "a", {"b0": 55, "b1": 60}, set(), {"b0": b"\x15\x07"}),
+        (written("b", b0=10, b1=20), b"", "a", {"b0": 10, "b1": 20}, set(), {"b0": b"\x15\x07"}),
+        # A binding that is new to it.
+        (written("a", b0=50), b"", "a", {"b0": 50, "b1": 60}, {"b1"}, {"b0": b"\x15\x07"}),
+        # It keeps none: what was kept counts, and may be behind what it has stored.
+        (b"", written("b", b0=40, b1=40), "b", {"b0": 50, "b1": 60}, set(), {}),
+        (b"", written("b", b0=40, b1=40), "c", {"b0": 40, "b1": 40}, set(), {}),
+    ],
+)
+def test_where_a_shard_goes_on(
+    opened: bytes, kept: bytes, token: str | None, positions: dict[str, int], empty: set[str], largest: dict[str, bytes]
+) -> None:
+    resumed = resume(opened, Kept(kept), BINDINGS, KNOWN, token)
+    assert (resumed.positions, set(resumed.empty), resumed.largest) == (positions, empty, largest)
+
+
+def test_a_binding_of_another_source_begins_anew() -> None:
+    moved = ShardCheckpoint("a", {"b0": ("c/other", 40), "b1": ("c/two", 60)}).to_bytes()
+    assert resume(moved, Kept(), BINDINGS, {"b0": 0, "b1": 60}, "b").positions == {"b0": 0, "b1": 60}
+
+
+@pytest.mark.parametrize("text", [b"x", b"{}", b"[]", b'{"form":2,"token":"","positions":{},"largest":{}}'])
+def test_a_checkpoint_of_somebody_else(text: bytes) -> None:
+    with pytest.raises(ProtocolError, match="a checkpoint that is not ours"):
+        resume(text, Kept(), BINDINGS, KNOWN, "a")
+
+
+@pytest.mark.parametrize(
+    ("value", "patch", "merged"),
+    [  # of RFC 7396, appendix A
+        ({"a": "b"}, {"a": "c"}, {"a": "c"}),
+        ({"a": "b", "b": "c"}, {"a": None}, {"b": "c"}),
+        ({"a": {"b": "c"}}, {"a": {"b": "d", "c": None}}, {"a": {"b": "d"}}),
+        ({"a": [{"b": "c"}]}, {"a": [1]}, {"a": [1]}),
+        ([1, 2], {"a": "b", "c": None}, {"a": "b"}),
+        ({}, {"a": {"bb": {"ccc": None}}}, {"a": {"bb": {}}}),
+        ({"a": "foo"}, "bar", "bar"),
+    ],
+)
+def test_merge_patches(value: Any, patch: Any, merged: Any) -> None:
+    assert merge_patch(value, patch) == merged
