@@ -17,6 +17,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -58,17 +59,15 @@ materializations:
       - resource: {table: transfers}
         source: bench/transfers
 """
-TABLE = """
-CREATE TABLE {} (id bigint PRIMARY KEY, amount double precision NOT NULL, recipient text NOT NULL, sender text NOT NULL,
-  flow_document json NOT NULL)
-"""
 UPSERT = """
-INSERT INTO by_executemany VALUES (%s, %s, %s, %s, %s)
-ON CONFLICT (id) DO UPDATE SET (amount, recipient, sender, flow_document)
-  = (excluded.amount, excluded.recipient, excluded.sender, excluded.flow_document)
+INSERT INTO by_executemany (id, amount, flow_published_at, recipient, sender, flow_document)
+VALUES (%s, %s, %s, %s, %s, %s)
+ON CONFLICT (id) DO UPDATE SET (amount, flow_published_at, recipient, sender, flow_document)
+  = (excluded.amount, excluded.flow_published_at, excluded.recipient, excluded.sender, excluded.flow_document)
 """
+COPY = "COPY by_copy (id, amount, flow_published_at, recipient, sender, flow_document) FROM STDIN"
 
-Row: TypeAlias = tuple[int, float, str, str, str]
+Row: TypeAlias = tuple[int, float, str, str, str, str]
 
 
 def documents(begin: int, count: int, cents: int) -> Iterator[dict[str, Any]]:
@@ -80,9 +79,10 @@ def documents(begin: int, count: int, cents: int) -> Iterator[dict[str, Any]]:
 
 def rows_of(begin: int, count: int, cents: int) -> list[Row]:
     """The same as rows of a table."""
+    now = datetime.now(UTC).isoformat()
     return [
-        (document["id"], document["amount"], document["recipient"], document["sender"], orjson.dumps(document).decode())
-        for document in documents(begin, count, cents)
+        (row["id"], row["amount"], now, row["recipient"], row["sender"], orjson.dumps(row).decode())
+        for row in documents(begin, count, cents)
     ]
 
 
@@ -129,7 +129,7 @@ def copy(connection: psycopg.Connection[Any], rows: list[Row]) -> float:
     """Seconds of a COPY of rows that have been written as text already."""
     text = "".join("\t".join(map(str, row)) + "\n" for row in rows).encode()
     begun = time.perf_counter()
-    with connection.transaction(), connection.cursor().copy("COPY by_copy FROM STDIN") as taking:
+    with connection.transaction(), connection.cursor().copy(COPY) as taking:
         taking.write(text)
     return time.perf_counter() - begun
 
@@ -156,10 +156,10 @@ def measure(report: Report, folder: Path, counts: list[int], singles: int) -> No
     report.begin("materialize", columns, about="Rows a second stored in PostgreSQL")
     try:
         with psycopg.connect(uri, autocommit=True) as connection:
-            for table in ("by_copy", "by_executemany"):
-                connection.execute(TABLE.format(table))
             with closing(Materializing(folder, str(address))) as ours:
                 ours.store(0, 1, 0)  # starts the connector, which makes the table
+                for table in ("by_copy", "by_executemany"):
+                    connection.execute(f"CREATE TABLE {table} (LIKE transfers INCLUDING ALL)")
                 begin = 1
                 for count in counts:
                     _compare(report, connection, ours, begin, count)
