@@ -4,6 +4,7 @@
 and `stored.py` what it is given to store.
 """
 
+from connectors.kit.connector import CancellableSession as CancellableSession
 from connectors.kit.connector import MaterializeConnector as MaterializeConnector
 from connectors.kit.connector import Session as Session
 from connectors.kit.requests import Application as Application

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from connectors.kit.requests import (
     Application,
@@ -64,6 +64,14 @@ class Session(Protocol):
 
     def close(self) -> None:
         """Release everything and roll back what is not committed. Called once, also after an error."""
+
+
+@runtime_checkable
+class CancellableSession(Protocol):
+    """What a session may fulfil besides: it is told when its stream has ended, whatever it is doing."""
+
+    def cancel(self) -> None:
+        """Stop what is under way, if that can be stopped, by having it fail. Called from another thread, once."""
 
 
 class MaterializeConnector(Protocol):

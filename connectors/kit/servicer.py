@@ -10,7 +10,7 @@ from typing import NoReturn, TypeVar
 import grpc
 
 from connectors.kit.configuration import ConfigurationCheck
-from connectors.kit.connector import MaterializeConnector
+from connectors.kit.connector import CancellableSession, MaterializeConnector
 from connectors.kit.failure import error_of
 from connectors.kit.messages import application_of, opening_of, spec_response, validate_response, validation_of
 from connectors.kit.outbox import ClientGoneError, Outbox
@@ -68,7 +68,7 @@ class Servicer:
     ) -> Iterator[pb.TransactionResponse]:
         """Answer `Transactions`."""
         outbox = Outbox()
-        worker = Thread(target=self._work, args=(requests, outbox), name="transactions", daemon=True)
+        worker = Thread(target=self._work, args=(requests, outbox, context), name="transactions", daemon=True)
         if not context.add_callback(outbox.close):
             return
         self._workers.add(worker)
@@ -83,11 +83,11 @@ class Servicer:
         for worker in list(self._workers):
             worker.join(max(0.0, end - time.monotonic()))
 
-    def _work(self, requests: Iterator[pb.TransactionRequest], outbox: Outbox) -> None:
+    def _work(self, requests: Iterator[pb.TransactionRequest], outbox: Outbox, context: grpc.ServicerContext) -> None:
         """Serve a stream in a thread of its own, and end its outbox."""
         error: FlowError | None = None
         try:
-            self._serve(requests, outbox)
+            self._serve(requests, outbox, context)
         except (grpc.RpcError, ClientGoneError):
             outbox.close()
         except Exception as exc:
@@ -96,7 +96,7 @@ class Servicer:
             outbox.end(error)
             self._workers.discard(current_thread())
 
-    def _serve(self, requests: Iterator[pb.TransactionRequest], outbox: Outbox) -> None:
+    def _serve(self, requests: Iterator[pb.TransactionRequest], outbox: Outbox, context: grpc.ServicerContext) -> None:
         first = next(requests, None)
         if first is None:
             return
@@ -105,6 +105,8 @@ class Servicer:
         self._check(opening.materialization)
         session = self._connector.open(opening)
         try:
+            if isinstance(session, CancellableSession) and not context.add_callback(session.cancel):
+                return
             Transactions(requests, opening, session, outbox).run()
         finally:
             session.close()

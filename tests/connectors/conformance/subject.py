@@ -29,6 +29,7 @@ class Subject:
         deltas: whether it can do with them.
         transactional: whether what is stored and the checkpoint are committed together, and sessions are fenced.
         deletes: whether it deletes rows.
+        applies: whether there is anything to make ready in an endpoint.
         holds_nul: whether a text may have U+0000.
         wrong: configurations that it must refuse without looking at an endpoint.
     """
@@ -41,5 +42,6 @@ class Subject:
     deltas: bool = True
     transactional: bool = True
     deletes: bool = True
+    applies: bool = True
     holds_nul: bool = True
     wrong: tuple[Any, ...] = field(default=({"no such": "property"},))

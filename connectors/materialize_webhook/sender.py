@@ -1,0 +1,145 @@
+"""Requests that are repeated until they are answered: over one connection, with pauses that grow."""
+
+from __future__ import annotations
+
+import random
+import socket
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from urllib.parse import urlsplit
+
+from connectors.materialize_webhook.config import WebhookConfig
+from derive.errors import DeniedError, EndpointError, EndpointGoneError
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 60.0
+_LATER = frozenset({408, 425, 429})
+"""Statuses, beside those of 500 and more, that mean that the same request may do later."""
+
+_DENIED = frozenset({401, 403, 407})
+_SHOWN = 200
+_MOST_ANSWER_BYTES = 1 << 16
+
+
+class CancelledError(Exception):
+    """Nobody wants the request to be repeated any more."""
+
+
+class Sender:
+    """Posts to one host.
+
+    Args:
+        config: where, and for how long.
+        pause: waits for some seconds, and says whether to stop instead of going on.
+        clock: seconds, from any time on.
+    """
+
+    def __init__(
+        self,
+        config: WebhookConfig,
+        pause: Callable[[float], bool],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._config = config
+        self._pause = pause
+        self._clock = clock
+        self._target = urlsplit(config.address)
+        self._connection: HTTPConnection | None = None
+
+    def post(self, path: str, body: bytes, headers: Mapping[str, str]) -> None:
+        """Post a body, over and over until that has worked.
+
+        Args:
+            path: is put behind that of the address.
+            body: what is posted.
+            headers: of this request.
+
+        Raises:
+            DeniedError: we are not let in.
+            EndpointError: it is refused, and would be again.
+            EndpointGoneError: it has failed for as long as is allowed.
+            CancelledError: `pause` has said to stop.
+        """
+        begun = self._clock()
+        attempt = 0
+        while not self._pause(0.0):
+            failure, wished = self._attempt(path, body, headers)
+            if failure is None:
+                return
+            attempt += 1
+            pause = _pause_before(attempt) if wished is None else min(wished, _LONGEST_PAUSE)
+            if self._clock() + pause - begun > self._config.retry_seconds:
+                what = f"{self._config.host} has not taken documents in {attempt} attempts: {failure}"
+                raise EndpointGoneError(what, hint="nothing is lost: they are posted again")
+            if self._pause(pause):
+                break
+        raise CancelledError
+
+    def interrupt(self) -> None:
+        """Have the answer that is awaited fail. It may be called from another thread."""
+        connection = self._connection
+        if connection is not None and connection.sock is not None:
+            with suppress(OSError):
+                connection.sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _attempt(self, path: str, body: bytes, headers: Mapping[str, str]) -> tuple[str | None, float | None]:
+        """What has failed, if something has, and how many seconds the host wants us to wait."""
+        try:
+            connection = self._connected()
+            connection.request("POST", self._path(path), body, {**self._config.headers, **headers})
+            response = connection.getresponse()
+            answer = response.read(_MOST_ANSWER_BYTES)
+            if not response.isclosed():
+                self.close()
+        except (OSError, HTTPException) as exc:
+            self.close()
+            return str(exc) or type(exc).__name__, None
+        if 200 <= response.status < 300:
+            return None, None
+        text = answer.decode("utf-8", "replace").strip()
+        shown = text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+        failure = f"{response.status} {response.reason}" + (f": {shown}" if shown else "")
+        if response.status in _LATER or response.status >= 500:
+            return failure, _wished(response.headers.get("Retry-After"))
+        if response.status in _DENIED:
+            raise DeniedError(f"{self._config.host} does not let us in: {failure}")
+        raise EndpointError(f"{self._config.host} has refused documents: {failure}")
+
+    def _connected(self) -> HTTPConnection:
+        if self._connection is None:
+            kind = HTTPSConnection if self._target.scheme == "https" else HTTPConnection
+            self._connection = kind(self._target.netloc, timeout=self._config.timeout_seconds)
+        return self._connection
+
+    def _path(self, path: str) -> str:
+        prefix = self._target.path.rstrip("/")
+        joined = f"{prefix}/{path.lstrip('/')}" if path else self._target.path or "/"
+        if not self._target.query:
+            return joined
+        return f"{joined}{'&' if '?' in joined else '?'}{self._target.query}"
+
+
+def _pause_before(attempt: int) -> float:
+    # Whoever was refused at the same time does not come back at the same time.
+    return float(min(_FIRST_PAUSE * 2 ** (attempt - 1), _LONGEST_PAUSE)) * random.uniform(0.5, 1.0)
+
+
+def _wished(value: str | None) -> float | None:
+    """Seconds that `Retry-After` says, as a number or as a date."""
+    if value is None:
+        return None
+    if value.strip().isdigit():
+        return float(value)
+    try:
+        return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
+    except (ValueError, TypeError):
+        return None
