@@ -155,21 +155,23 @@ def measure(report: Report, folder: Path, counts: list[int], singles: int) -> No
     columns += [Column("executemany", ",.0f", 13), Column("ratio of it"), Column("floor", width=7)]
     report.begin("materialize", columns, about="Rows a second stored in PostgreSQL")
     try:
-        with psycopg.connect(uri, autocommit=True) as connection:
-            with closing(Materializing(folder, str(address))) as ours:
-                ours.store(0, 1, 0)  # starts the connector, which makes the table
-                for table in ("by_copy", "by_executemany"):
-                    connection.execute(f"CREATE TABLE {table} (LIKE transfers INCLUDING ALL)")
-                begin = 1
-                for count in counts:
-                    _compare(report, connection, ours, begin, count)
-                    begin += count
-                report.begin("one row", [Column("median ms"), Column("worst ms")], about="Transactions of one row")
-                taken = [sum(ours.store(begin + number, 1, 0)) for number in range(singles)]
-                median = statistics.median(taken)
-                miss = f"{median * 1000:.0f} ms, not {MOST_SECONDS * 1000:.0f}" if median > MOST_SECONDS else None
-                values: dict[str, Value] = {"median ms": median * 1000, "worst ms": max(taken) * 1000}
-                report.row(singles, "one row", values, miss=miss)
+        with (
+            psycopg.connect(uri, autocommit=True) as connection,
+            closing(Materializing(folder, str(address))) as ours,
+        ):
+            ours.store(0, 1, 0)  # starts the connector, which makes the table
+            for table in ("by_copy", "by_executemany"):
+                connection.execute(f"CREATE TABLE {table} (LIKE transfers INCLUDING ALL)")
+            begin = 1
+            for count in counts:
+                _compare(report, connection, ours, begin, count)
+                begin += count
+            report.begin("one row", [Column("median ms"), Column("worst ms")], about="Transactions of one row")
+            taken = [sum(ours.store(begin + number, 1, 0)) for number in range(singles)]
+            median = statistics.median(taken)
+            miss = f"{median * 1000:.0f} ms, not {MOST_SECONDS * 1000:.0f}" if median > MOST_SECONDS else None
+            values: dict[str, Value] = {"median ms": median * 1000, "worst ms": max(taken) * 1000}
+            report.row(singles, "one row", values, miss=miss)
     finally:
         server.cleanup()
 
