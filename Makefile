@@ -9,7 +9,7 @@ READY := .venv/.ready
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(READY) ## Load the examples' data, derive from it on Spark, and check the results
+demo: $(READY) ## Load the examples' data, derive from it on Spark, check the results, and keep tables in PostgreSQL
 	@$(BIN)/python examples/demo.py
 
 test: $(READY) ## Everything CI runs: check, the catalogs' tests, and the tests of the code

