@@ -16,8 +16,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from checkout import REPOSITORY, installed_site
 
-REPOSITORY = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```(\w+)(?: ([\w./-]+))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 PAGES = [
     page
@@ -37,12 +37,12 @@ def commands_of(block: str) -> list[tuple[str, list[str]]]:
     return [(command, "\n".join(lines).rstrip().splitlines()) for command, lines in commands]
 
 
-def run(command: str, folder: Path) -> str:
-    """What a command prints, as a reader of the page sees it on a terminal of 120 columns."""
+def run(command: str, folder: Path, site: Path) -> str:
+    """What a command prints where the site's packages are installed, as a reader of the page sees it on a terminal of 120 columns."""
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(REPOSITORY),
+        "PYTHONPATH": os.pathsep.join([str(site), str(REPOSITORY)]),
         "COLUMNS": "120",
     }
     done = subprocess.run(
@@ -69,14 +69,15 @@ def matches(shown: list[str], printed: str) -> bool:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_a_page_does_what_it_shows(page: Path, tmp_path: Path) -> None:
+def test_a_page_does_what_it_shows(page: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    site = installed_site(tmp_path_factory.mktemp("installed"))
     for language, file, text in BLOCK.findall(page.read_text(encoding="utf-8")):
         if file:
             (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / file).write_text(text, encoding="utf-8")
         elif language == "console":
             for command, shown in commands_of(text):
-                printed = run(command, tmp_path)
+                printed = run(command, tmp_path, site)
                 assert not shown or matches(shown, printed), (
                     f"{page.name}: $ {command}\nshows\n" + "\n".join(shown) + f"\nand prints\n{printed}"
                 )
