@@ -32,6 +32,7 @@ from connectors.kit import (
 from connectors.materialize_duckdb import MaterializeDuckdb
 from connectors.materialize_duckdb.file import DatabaseFile
 from connectors.materialize_postgres import MaterializePostgres
+from connectors.materialize_sql.names import quote
 from connectors.materialize_sqlite import MaterializeSqlite
 from derive.document.exact import dump_exact
 
@@ -47,6 +48,15 @@ class Database:
     query: Callable[[str], list[tuple[Any, ...]]]
     """Rows of a statement, executed by a connection of its own."""
     schema: tuple[str, ...] = ()
+
+    def table(self, name: str) -> list[tuple[Any, ...]]:
+        """The names of a table's columns, and its rows."""
+        config = self.config
+        endpoint = self.connector.connect(config, for_writing=True)  # type: ignore[attr-defined]
+        with closing(endpoint):
+            existing = endpoint.describe((*self.schema, name))
+        names = tuple(existing.columns)
+        return [names, *self.query(f"SELECT {', '.join(map(quote, names))} FROM {quote(name)}")]
 
     def materialization(self, *bindings: Binding) -> Materialization:
         here = tuple(replace(binding, resource_path=(*self.schema, *binding.resource_path)) for binding in bindings)
