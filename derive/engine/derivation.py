@@ -44,6 +44,11 @@ class Derivation:
     spec: DerivationSpec
     shards: int
 
+    @property
+    def has_to_execute(self) -> bool:
+        """Never: nothing is published for no documents."""
+        return False
+
     def open(self) -> Opened:
         """Take it over, and remove files and state that runs before have left and that nobody knows."""
         store, spec = self.store, self.spec

@@ -58,6 +58,11 @@ class Materialization:
         self._log = TaskLog(store.root, spec.name)
         self.spec = spec
 
+    @property
+    def has_to_execute(self) -> bool:
+        """Until the endpoint has been asked: it may have lost what it had, or have tables that are to be altered."""
+        return self._prepared is None
+
     def open(self) -> Opened:
         """Take it over. Its endpoint fences the run before off when the first stream is opened."""
         store, spec = self._store, self.spec

@@ -201,6 +201,7 @@ class Task:
         prepared = Prepared()
         if not is_empty:
             progress(0)
+        if not is_empty or self._transactor.has_to_execute:
             prepared = self._transactor.execute(transaction, progress)
         taking_part = [self.spec.inputs[read.index] for read in transaction.reads]
         checkpoint = self._checkpoint.after(taking_part, transaction.end, prepared.tokens)

@@ -68,6 +68,10 @@ class Transactor(Protocol):
     def spec(self) -> TaskSpec:
         """The task."""
 
+    @property
+    def has_to_execute(self) -> bool:
+        """Whether the next transaction has to be executed even if it has no documents, and only time moves."""
+
     def open(self) -> Opened:
         """Take the task over from whoever ran it, who can commit nothing more, and remove what that run has left."""
 

@@ -48,8 +48,8 @@ def store_alone(plan: StorePlan, attempts: Iterator[int]) -> Iterator[Message]:
     except Exception as error:  # whatever it is, it would come again
         yield failed(plan, error)
         return
-    for number, parts in sorted(owned.items()):
-        yield _store(plan, number, iter(parts), next(attempts))
+    for number in sorted(owned) or range(plan.shards):  # where there is nothing to store, the endpoint is asked
+        yield _store(plan, number, iter(owned.get(number, ())), next(attempts))
 
 
 def run_read(plan: StorePlan, number: int) -> Iterator[pa.RecordBatch]:

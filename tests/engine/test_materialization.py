@@ -50,6 +50,18 @@ def test_a_new_run_goes_on_where_the_endpoint_is(world: World) -> None:
 
 
 @pytest.mark.parametrize("shards", [1, 3])
+def test_a_new_run_stores_again_what_an_endpoint_has_lost_with_nothing_new_to_read(world: World, shards: int) -> None:
+    ingest(world, 0, 100)
+    world.step(shards=shards)
+    close_streams()
+    for file in world.root.parent.glob("out.db*"):
+        file.unlink(missing_ok=True)
+    world.wall += 1_000_000
+    world.step(shards=shards)
+    check(world)
+
+
+@pytest.mark.parametrize("shards", [1, 3])
 def test_any_number_of_shards_and_any_cut(world: World, shards: int) -> None:
     for day in range(1, 4):
         ingest(world, day * 10, day * 10 + 60, day)

@@ -55,6 +55,7 @@ class Ledger:
     store: Store
     spec: LedgerSpec
     most: int = 1_000
+    has_to_execute: bool = False
     entries: list[str] = field(default_factory=list)
     pending: list[str] = field(default_factory=list)
 
