@@ -11,12 +11,13 @@ from derive.cli.options import catalog_options, open_store, stored_folder
 
 @click.command()
 @catalog_options
-@click.option("--task", "tasks", multiple=True, required=True, metavar="NAME", help="The derivation (repeatable).")
-@click.option("--cascade", is_flag=True, help="Also reset the derivations that read it.")
+@click.option("--task", "tasks", multiple=True, required=True, metavar="NAME", help="The task (repeatable).")
+@click.option("--cascade", is_flag=True, help="Also reset the tasks that read it.")
 def command(source: Path, data: Path | None, tasks: tuple[str, ...], *, cascade: bool) -> None:
-    """Start a derivation over: remove what it derived, its state and its progress.
+    """Start a task over: remove what it derived, its state and its progress.
 
-    The next run derives everything again, from the first document of its sources.
+    The next run derives everything again, from the first document of its sources. One of a materialization deletes
+    what it has stored, row by row, and stores everything again; what goes out as delta updates goes out once more.
 
     \b
     Examples:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,8 @@ from derive.cli.options import catalog_options, open_store, output_option, store
 if TYPE_CHECKING:
     from derive.engine.waiting import Waiting
     from derive.errors import FlowError
-    from derive.protocol.specs import DerivationSpec
-    from derive.storage.metadata.descriptions import Edit
+    from derive.protocol.specs import DerivationSpec, MaterializationSpec
+    from derive.storage.metadata.descriptions import Edit, TaskState
     from derive.storage.roles import View
 
 _COLUMNS = [
@@ -44,9 +45,9 @@ def command(source: Path, data: Path | None, output: str | None) -> None:
 
     A task is `idle` if nothing waits, `delayed` if what waits has a read delay to go, `behind` if there is work for
     `flowctl run`, and `failed` if an error stopped it. `rate` is documents read a second in its last transactions,
-    `lag` how far its `upper` is behind the present. As JSON, `waiting for` says more: for each transform how many
-    documents wait, and when the first of them is due. What was edited under documents that a task had published before
-    is told below the table.
+     `lag` how far its `upper` is behind the present: what is before that is derived, or stored by a
+    materialization. As JSON, `waiting for` says more: for each transform how many documents wait, and when the
+    first of them is due. What was edited under documents that a task had published before is told below the table.
 
     \b
     Examples:
@@ -60,7 +61,7 @@ def command(source: Path, data: Path | None, output: str | None) -> None:
     catalog = load(source)
     store = open_store(stored_folder(source, data), reading=True)
     try:
-        rows = [_row(store, spec) for spec in catalog.derivations.values()]
+        rows = [_row(store, spec) for spec in catalog.tasks.values()]
         ahead, present = store.timeline.ahead(), store.timeline.present()
     finally:
         store.close()
@@ -82,21 +83,20 @@ def _since(at: str | None) -> str:
     return "from its next run on" if at is None else f"since {at}"
 
 
-def _row(store: View, spec: DerivationSpec) -> tuple[dict[str, Any], FlowError | None]:
+def _row(store: View, spec: DerivationSpec | MaterializationSpec) -> tuple[dict[str, Any], FlowError | None]:
     """The row of a task, and the error that stopped it or will stop it."""
     import orjson
 
     from derive.document.clock import format_duration, format_rfc3339
-    from derive.engine.edits import edits_of
     from derive.engine.waiting import find_waiting
     from derive.errors import FlowError, StorageError
-    from derive.time.frontier import BEGINNING
     from derive.time.positions import current_positions
 
-    task, known = store.task(spec.name), store.collection(spec.name)
+    task = store.task(spec.name)
     error = FlowError.from_json(orjson.loads(task.error)) if task and task.error else None
     waiting: list[Waiting] = []
     unreadable = None
+    positions: Mapping[str, int] = {}
     try:
         inputs, tick = spec.inputs, spec.tick
         positions = current_positions(inputs, tick, task.positions, task.places) if task else {}
@@ -104,7 +104,7 @@ def _row(store: View, spec: DerivationSpec) -> tuple[dict[str, Any], FlowError |
     except StorageError as exc:
         unreadable = exc
         error = error or exc
-    upper = known.upper if known and known.upper > BEGINNING else None
+    upper = _upper(store, spec, positions)
     row = {
         "task": spec.name,
         "state": _state(store, waiting, has_run=task is not None, failed=error is not None, disabled=spec.disabled),
@@ -117,10 +117,30 @@ def _row(store: View, spec: DerivationSpec) -> tuple[dict[str, Any], FlowError |
         "lag": None if upper is None else format_duration(_whole_seconds(store.timeline.present() - upper)),
         "upper": None if upper is None else format_rfc3339(upper),
         "waiting for": list(map(_describe_wait, waiting)),
-        "edits": list(map(_describe_edit, edits_of(spec, task) if task else ())),
+        "edits": list(map(_describe_edit, _edits(spec, task))),
         "error": error.message if error else None,
     }
     return row, error
+
+
+def _upper(store: View, spec: DerivationSpec | MaterializationSpec, positions: Mapping[str, int]) -> int | None:
+    """Up to when a task is done: what it derives is final, or what it materializes is stored."""
+    from derive.protocol.specs import DerivationSpec
+    from derive.time.frontier import BEGINNING
+
+    if isinstance(spec, DerivationSpec):
+        known = store.collection(spec.name)
+        upper = known.upper if known else BEGINNING
+    else:
+        upper = min((positions.get(item.state_key, BEGINNING) for item in spec.inputs), default=BEGINNING)
+    return upper if upper > BEGINNING else None
+
+
+def _edits(spec: DerivationSpec | MaterializationSpec, task: TaskState | None) -> tuple[Edit, ...]:
+    from derive.engine.edits import edits_of
+    from derive.protocol.specs import DerivationSpec
+
+    return edits_of(spec, task) if task and isinstance(spec, DerivationSpec) else ()
 
 
 def _describe_wait(wait: Waiting) -> dict[str, Any]:

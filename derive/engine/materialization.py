@@ -20,6 +20,7 @@ from derive.errors import FlowError, TaskError
 from derive.materialize.binding import StoredBinding
 from derive.materialize.plan import StorePlan
 from derive.materialize.preparation import PreparedMaterialization, prepare
+from derive.materialize.restart import last_restart
 from derive.materialize.streams import close_streams, connectors
 from derive.protocol.endpoint import LocalEndpoint
 from derive.protocol.materialization import MaterializationSpec
@@ -137,7 +138,7 @@ class Materialization:
                     hint=f"remove what it has there, and start over: flowctl reset --task {spec.name}",
                 )
         when = ", ".join(f"'{key}' from {format_rfc3339(max(at, BEGINNING))}" for key, at in sorted(positions.items()))
-        self._log.write("warn", f"the endpoint has less than it had; reading again: {when}")
+        self._log.write("info", f"the endpoint has less than was known, and is given more again: {when}")
 
     def _plan(self, transaction: Transaction, prepared: PreparedMaterialization) -> StorePlan:
         """A transaction as workers are told of it."""
@@ -162,6 +163,7 @@ class Materialization:
             secrets=prepared.secrets,
             slices=slices,
             is_small=limits.is_small(size_of(reads)),
+            restart=last_restart(self._store.root, self.spec.name),
         )
 
     def _bindings(self, prepared: PreparedMaterialization) -> tuple[StoredBinding, ...]:

@@ -1,4 +1,4 @@
-"""Starting a derivation over: what it derived, its state and its progress go, and its sources stay."""
+"""Starting a task over: what it derived or stored, its state and its progress go, and its sources stay."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from derive.errors import UsageError
 from derive.failpoint import reach
+from derive.materialize.restart import begin_again
 from derive.protocol.specs import CatalogSpec
 from derive.shard.state import epochs_lock, remove_state
 from derive.storage.roles import Kept
@@ -13,20 +14,18 @@ from derive.storage.task_log import TaskLog
 
 
 def readers_of(catalog: CatalogSpec, store: Kept, names: Sequence[str]) -> list[str]:
-    """Derivations that have run and that read any of `names`, themselves or through others; in catalog order."""
+    """Tasks that have run and that read any of `names`, themselves or through others; in catalog order."""
     reached = set(names)
     grown = True
     while grown:
         before = len(reached)
-        reached |= {name for name, spec in catalog.derivations.items() if not reached.isdisjoint(spec.sources)}
+        reached |= {name for name, spec in catalog.tasks.items() if not reached.isdisjoint(spec.sources)}
         grown = len(reached) > before
-    return [
-        name for name in catalog.derivations if name in reached and name not in names and store.task(name) is not None
-    ]
+    return [name for name in catalog.tasks if name in reached and name not in names and store.task(name) is not None]
 
 
 def reset(catalog: CatalogSpec, store: Kept, names: Sequence[str], *, cascade: bool = False) -> list[str]:
-    """Start derivations over, all of them or none.
+    """Start tasks over, all of them or none.
 
     The metadata commit decides; files are removed after it, and what a crash leaves of them is collected when the task
     runs again. A run that is under way is fenced by it.
@@ -34,18 +33,18 @@ def reset(catalog: CatalogSpec, store: Kept, names: Sequence[str], *, cascade: b
     Args:
         catalog: defines them.
         store: holds what they derived.
-        names: of derivations.
-        cascade: also reset the derivations that read them.
+        names: of tasks.
+        cascade: also reset the tasks that read them.
 
     Returns:
         What was reset.
 
     Raises:
-        UsageError: a name is no derivation, or one that is read by another which is not reset, such as one of another
+        UsageError: a name is no task, or one that is read by another which is not reset, such as one of another
             catalog.
     """
     for name in names:
-        catalog.find_derivation(name)
+        catalog.find_task(name)
     readers = readers_of(catalog, store, names)
     if readers and not cascade:
         raise UsageError(
@@ -61,6 +60,10 @@ def reset(catalog: CatalogSpec, store: Kept, names: Sequence[str], *, cascade: b
         reach("reset.committed")
         for name in chosen:
             remove_state(store.root, name)
+            if name in catalog.materializations:
+                begin_again(store.root, name)
+                TaskLog(store.root, name).write("info", "it starts over: what it has stored goes first", reset=True)
+                continue
             store.garbage.collect_uncommitted(name)
             TaskLog(store.root, name).write("info", "it starts over: what it had derived is gone", reset=True)
     return chosen
@@ -69,7 +72,7 @@ def reset(catalog: CatalogSpec, store: Kept, names: Sequence[str], *, cascade: b
 def _refuse_others(catalog: CatalogSpec, store: Kept, names: Sequence[str]) -> None:
     """Require that no derivation which only another catalog defines has processed what is about to be reset."""
     others = []
-    for name in sorted(store.rights.readers(names) - set(catalog.derivations)):
+    for name in sorted(store.rights.readers(names) - set(catalog.tasks)):
         state = store.task(name)
         if state is not None and state.positions:
             others.append(name)

@@ -32,6 +32,9 @@ from derive.storage.segments.columns import (
 from derive.storage.segments.rows import ReadRows
 from derive.storage.segments.selection import Selection
 
+_MOST_CLOCK = 253_402_300_799_999_999
+"""The last microsecond of the year 9999."""
+
 
 @dataclass(frozen=True, slots=True)
 class StoredBinding:
@@ -173,7 +176,7 @@ class _Value:
     def of_documents(self, documents: Sequence[Document], clocks: np.ndarray) -> pa.BinaryArray:
         """The value in documents of some clocks, packed."""
         if self._is_clock:
-            return pack_array(pa.array(list(map(format_rfc3339, clocks.tolist())), pa.string()))
+            return pack_array(_times(clocks))
         return pack_values([self._default if value is MISSING else value for value in self._get(documents)])
 
     def of_rows(
@@ -208,6 +211,14 @@ class _Value:
             told = self.of_documents(rows.take(looked).documents(), rows.adjusted[looked])
             packed = pc.replace_with_mask(packed, pa.array(codes == LOOK), told)
         return packed
+
+
+def _times(clocks: np.ndarray) -> pa.StringArray:
+    """Clocks as `format_rfc3339` writes each."""
+    if len(clocks) and (clocks.min() < 0 or clocks.max() > _MOST_CLOCK):
+        return pa.array(list(map(format_rfc3339, clocks.tolist())), pa.string())
+    texts = pa.array(clocks).cast(pa.timestamp("us")).cast(pa.string())
+    return pc.binary_join_element_wise(pc.replace_substring(texts, " ", "T"), "Z", "")
 
 
 def _other_numbers(column: pa.Array, is_other: np.ndarray) -> pa.Array:

@@ -34,11 +34,16 @@ class ShardCheckpoint:
         token: name of the attempt that wrote it.
         positions: for each binding (by state key), its source and the clock below which everything is stored.
         largest: for each binding (by state key), the greatest packed key ever stored.
+        clearing: for each binding (by state key) that starts over, the clock before which the documents were stored
+            that have to go first; its position says how far that is.
+        restart: names the last reset that the shard has seen.
     """
 
     token: str
     positions: Mapping[str, tuple[str, int]]
     largest: Mapping[str, bytes] = field(default_factory=dict)
+    clearing: Mapping[str, int] = field(default_factory=dict)
+    restart: str = ""
 
     def to_bytes(self) -> bytes:
         """As the endpoint keeps it."""
@@ -48,6 +53,8 @@ class ShardCheckpoint:
                 "token": self.token,
                 "positions": {key: list(place) for key, place in self.positions.items()},
                 "largest": {key: packed.hex() for key, packed in self.largest.items()},
+                "clearing": dict(self.clearing),
+                "restart": self.restart,
             }
         )
 
@@ -63,7 +70,8 @@ class ShardCheckpoint:
             assert value["form"] == _FORM
             positions = {key: (str(source), int(clock)) for key, (source, clock) in value["positions"].items()}
             largest = {key: bytes.fromhex(packed) for key, packed in value["largest"].items()}
-            return ShardCheckpoint(str(value["token"]), positions, largest)
+            clearing = {key: int(clock) for key, clock in value["clearing"].items()}
+            return ShardCheckpoint(str(value["token"]), positions, largest, clearing, str(value["restart"]))
         except (ValueError, KeyError, TypeError, AttributeError, AssertionError):
             raise ProtocolError(
                 f"the endpoint has a checkpoint that is not ours: {text[:200]!r}",
@@ -91,16 +99,21 @@ class Resumed:
     Attributes:
         token: name of the attempt that its endpoint has seen commit last; empty if there was none.
         positions: for each binding (by state key), the adjusted clock below which everything is stored.
-        largest: for each binding (by state key), the greatest key ever stored, where that is known.
-        empty: state keys of bindings of which the endpoint has nothing.
         is_kept: the endpoint keeps checkpoints.
+        empty: state keys of bindings of which the endpoint has nothing.
+        largest: for each binding (by state key), the greatest key ever stored, where that is known.
+        clearing: for each binding (by state key) that starts over, the adjusted clock before which its documents were
+            stored that have to go first; its position says how far that is.
+        is_new: the endpoint does not know yet that something starts over.
     """
 
     token: str
     positions: Mapping[str, int]
-    largest: Mapping[str, bytes]
-    empty: frozenset[str]
     is_kept: bool
+    empty: frozenset[str]
+    largest: Mapping[str, bytes] = field(default_factory=dict)
+    clearing: Mapping[str, int] = field(default_factory=dict)
+    is_new: bool = False
 
 
 def resume(
@@ -109,6 +122,7 @@ def resume(
     bindings: Sequence[StoredBinding],
     positions: Mapping[str, int],
     token: str | None,
+    restart: str = "",
 ) -> Resumed:
     """Where a shard goes on whose stream was opened.
 
@@ -118,26 +132,58 @@ def resume(
         bindings: of the materialization.
         positions: for each binding (by state key), how far the data folder knows it to be.
         token: name of the attempt that the data folder knows to have committed last; None if none ever has.
+        restart: names the last reset; empty if there was none.
 
     Raises:
         ProtocolError: the endpoint's checkpoint is not ours.
     """
     known = opened or kept.flow
     if not known and token is None:  # it never had anything to store
-        return Resumed("", dict(positions), {}, frozenset(positions), is_kept=False)
+        return Resumed("", dict(positions), is_kept=False, empty=frozenset(positions))
     if not known or known == FROM_NOTHING:
-        return Resumed("", dict.fromkeys(positions, BEGINNING), {}, frozenset(positions), is_kept=bool(opened))
+        beginning = dict.fromkeys(positions, BEGINNING)
+        return Resumed("", beginning, is_kept=bool(opened), empty=frozenset(positions))
     checkpoint = ShardCheckpoint.from_bytes(known)
-    reached = {}
+    is_reset = bool(restart) and checkpoint.restart != restart
+    is_same = checkpoint.token == token and not is_reset
+    reached: dict[str, int] = {}
+    clearing: dict[str, int] = {}
+    empty: set[str] = set()
     for binding in bindings:
         key = binding.state_key
-        source, clock = checkpoint.positions.get(key, (binding.collection.name, BEGINNING))
-        position = clock + binding.offset if source == binding.collection.name and clock else BEGINNING
-        reached[key] = max(position, positions[key]) if checkpoint.token == token else position
-    # Without a checkpoint of its own an endpoint may be ahead of what is known of it.
-    new = {binding.state_key for binding in bindings if binding.state_key == binding.name}
-    empty = frozenset(key for key in new if key not in checkpoint.positions) if opened else frozenset()
-    return Resumed(checkpoint.token, reached, checkpoint.largest if opened else {}, empty, is_kept=bool(opened))
+        last = _last_position(binding, checkpoint)
+        if key in checkpoint.clearing and not is_reset:
+            clearing[key] = checkpoint.clearing[key] + binding.offset
+            reached[key] = _position(binding, checkpoint)
+        elif last is not None and not binding.is_delta and (is_reset or key not in checkpoint.positions):
+            clearing[key], reached[key] = last + binding.offset, BEGINNING
+        else:
+            position = BEGINNING if is_reset else _position(binding, checkpoint)
+            reached[key] = max(position, positions[key]) if is_same else position
+            if last is None and opened:  # without a checkpoint of its own an endpoint may be ahead of what is known
+                empty.add(key)
+    largest = checkpoint.largest if opened else {}
+    is_kept = bool(opened)
+    return Resumed(checkpoint.token, reached, is_kept, frozenset(empty), largest, clearing, is_reset)
+
+
+def _position(binding: StoredBinding, checkpoint: ShardCheckpoint) -> int:
+    """The adjusted clock below which the endpoint has all of a binding."""
+    source, clock = checkpoint.positions.get(binding.state_key, ("", BEGINNING))
+    return clock + binding.offset if source == binding.collection.name and clock else BEGINNING
+
+
+def _last_position(binding: StoredBinding, checkpoint: ShardCheckpoint) -> int | None:
+    """The clock before which documents of a binding, or of one that it takes the place of, were stored; None if none.
+
+    Raising `backfill` makes another binding of the same name.
+    """
+    clocks = [
+        max(clock, checkpoint.clearing.get(key, BEGINNING))
+        for key, (source, clock) in checkpoint.positions.items()
+        if source == binding.collection.name and (key == binding.name or key.startswith(f"{binding.name}.v"))
+    ]
+    return max(clocks, default=None)
 
 
 def merge_patch(value: JSON, patch: JSON) -> JSON:

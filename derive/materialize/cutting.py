@@ -14,8 +14,9 @@ import numpy as np
 from derive.materialize.binding import StoredBinding
 from derive.materialize.stream import ShardStream
 from derive.storage.segments.rows import ReadRows, concat
+from derive.time.frontier import END_OF_TIME
 
-MOST_DOCUMENTS, MOST_BYTES = 100_000, 24 << 20
+MOST_DOCUMENTS, MOST_BYTES = 50_000, 24 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +61,21 @@ def store_rows(
         FlowError: it failed.
     """
     stored = 0
+    clearing = dict(stream.clearing)
+
+    def positions(end: int) -> dict[str, int]:
+        """Where bindings are at a time; what has been cleared waits until it is read from its beginning."""
+        return {
+            key: max(min(end, clearing.get(key, end)), stream.positions[key])
+            for key in extent.taking_part
+            if key not in clearing or key in stream.clearing
+        }
+
     for end, part in _cut(_new(stream, bindings, rows, progress), extent):
-        positions = {key: max(end, stream.positions[key]) for key in extent.taking_part}
-        stored += stream.transact(_by_binding(part), positions, token)
+        stored += stream.transact(_by_binding(part), positions(end), token)
+    ended = {key for key in stream.clearing.keys() & extent.taking_part if stream.clearing[key] <= extent.end}
+    if ended or stream.is_new:
+        stream.transact({}, positions(extent.end), token)
     stream.finish()
     return stored
 
@@ -70,11 +83,13 @@ def store_rows(
 def _new(
     stream: ShardStream, bindings: Sequence[StoredBinding], parts: Iterator[ReadRows], progress: Callable[[int], None]
 ) -> Iterator[ReadRows]:
-    """Rows that the endpoint has not stored yet."""
-    reached = np.array([stream.positions[binding.state_key] for binding in bindings], dtype=np.int64)
+    """Rows that the endpoint has not stored yet; of bindings that are cleared, those that it may have."""
+    keys = [binding.state_key for binding in bindings]
+    begins = np.array([stream.positions[key] for key in keys], dtype=np.int64)
+    ends = np.array([stream.clearing.get(key, END_OF_TIME) for key in keys], dtype=np.int64)
     for rows in parts:
         progress(len(rows))
-        is_new = rows.adjusted >= reached[rows.transforms]
+        is_new = (rows.adjusted >= begins[rows.transforms]) & (rows.adjusted < ends[rows.transforms])
         left = rows if is_new.all() else rows.filter(is_new)
         if len(left):
             yield left

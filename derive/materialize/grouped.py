@@ -50,14 +50,16 @@ class Grouped:
         binding: whose they are.
         rows: of the transaction, in order.
         known: what is known of the keys that the endpoint has.
+        is_clearing: what the endpoint has of them is to be deleted, and nothing is stored.
     """
 
-    def __init__(self, binding: CompiledBinding, rows: ReadRows, known: Known) -> None:
+    def __init__(self, binding: CompiledBinding, rows: ReadRows, known: Known, *, is_clearing: bool = False) -> None:
         binding.check(rows)
         encoded = rows.keys.dictionary_encode()
         self._binding = binding
         self._rows = rows
         self._known = known
+        self._is_clearing = is_clearing
         self._keys: pa.BinaryArray = encoded.dictionary
         count = len(self._keys)
         self._groups = None if count == len(rows) else encoded.indices.to_numpy()
@@ -68,7 +70,8 @@ class Grouped:
             self._counts = np.bincount(self._groups, minlength=count)
         self._before = np.full(count, -1)  # number of each key among those stored last
         wanted = np.zeros(count, dtype=np.bool_)
-        if not binding.spec.is_delta:
+        self._is_delta = binding.spec.is_delta
+        if not self._is_delta:
             if known.last is not None and len(known.last.keys):
                 self._before = known.last.find(self._keys)
             wanted = known.may_be_there(self._keys) & (self._before < 0)
@@ -106,12 +109,18 @@ class Grouped:
         Raises:
             ReductionError: documents of a key cannot be reduced.
         """
-        parts = self._combined() if self._binding.spec.is_delta else self._reduced()
+        parts = self._gone() if self._is_clearing else self._combined() if self._is_delta else self._reduced()
         keys = pa.concat_arrays([part.keys for part in parts])
         texts = pa.concat_arrays([part.texts for part in parts])
         is_deleted = np.concatenate([part.is_deleted for part in parts])
         self._known.store(LastStored(keys, texts, is_deleted))
         return [part for part in parts if len(part.keys)]
+
+    def _gone(self) -> list[Stored]:
+        """What the endpoint has, to be deleted."""
+        numbers = np.flatnonzero(self._exists())
+        everything = np.ones(len(numbers), dtype=np.bool_)
+        return [self._as_read(numbers, everything, everything)]
 
     def _reduced(self) -> list[Stored]:
         """Documents fully reduced onto those that are there."""

@@ -35,6 +35,7 @@ class StorePlan:
         secrets: texts that are to be hidden in messages.
         slices: where several shards share the reading, ascending borders in adjusted time, first and last included.
         is_small: there is too little to read for more than one task to be worth its while.
+        restart: names the last reset; empty if there was none.
         documents: one transaction of the endpoint has about so many at most, …
         bytes: … of about so many bytes, in memory.
     """
@@ -55,6 +56,7 @@ class StorePlan:
     secrets: frozenset[str] = field(repr=False)
     slices: tuple[int, ...] = ()
     is_small: bool = False
+    restart: str = ""
     documents: int = MOST_DOCUMENTS
     bytes: int = MOST_BYTES
 

@@ -55,21 +55,33 @@ class ShardStream:
         keeper: keeps what the endpoint does not.
         kept: what it has kept.
         resumed: where the shard goes on.
+        restart: names the last reset.
 
     Attributes:
         token: name of the attempt that has committed last; empty if none ever has.
         positions: for each binding (by state key), the adjusted clock below which everything is stored.
+        clearing: for each binding (by state key) that starts over, the adjusted clock before which its documents were
+            stored that have to go first; its position says how far that is.
+        cleared: state keys of bindings that have nothing at the endpoint any more, and begin from nothing.
+        is_new: the endpoint does not know yet that something starts over.
         is_broken: an error has left it in the midst of something.
     """
 
     def __init__(
-        self, wire: Wire, bindings: Sequence[CompiledBinding], keeper: Keeper, kept: Kept, resumed: Resumed
+        self,
+        wire: Wire,
+        bindings: Sequence[CompiledBinding],
+        keeper: Keeper,
+        kept: Kept,
+        resumed: Resumed,
+        restart: str,
     ) -> None:
         self._wire = wire
         self._bindings = bindings
         self._keeper = keeper
         self._kept = kept
         self._resumed = resumed
+        self._restart = restart
         self._known = [
             Known(resumed.largest.get(key, None), is_empty=key in resumed.empty)
             for key in (binding.spec.state_key for binding in bindings)
@@ -77,11 +89,15 @@ class ShardStream:
         self._uncommitted: Callable[[], None] | None = None  # what to do once the last transaction is committed
         self.token = resumed.token
         self.positions = dict(resumed.positions)
+        self.clearing = dict(resumed.clearing)
+        self.cleared: set[str] = set()
+        self.is_new = resumed.is_new
         self.is_broken = False
 
     def advance(self, positions: Mapping[str, int]) -> None:
         """Note that everything below these positions (by state key) is stored, also where that was nothing."""
-        self.positions = {key: max(at, positions[key]) for key, at in self.positions.items()}
+        for key in self.positions.keys() - self.clearing.keys():
+            self.positions[key] = max(self.positions[key], positions[key])
 
     def transact(self, rows: Mapping[int, ReadRows], positions: Mapping[str, int], token: str) -> int:
         """Store documents; they are committed for certain when this is called again, or `finish`.
@@ -99,14 +115,29 @@ class ShardStream:
         """
         self.is_broken = True
         groups = {
-            index: Grouped(self._bindings[index], part, self._known[index]) for index, part in sorted(rows.items())
+            index: Grouped(
+                self._bindings[index],
+                part,
+                self._known[index],
+                is_clearing=self._bindings[index].spec.state_key in self.clearing,
+            )
+            for index, part in sorted(rows.items())
         }
         for index, group in groups.items():
             for request in write_loads(index, group.wanted):
                 self._wire.send(request)
         self._settle()
         self.positions |= positions
+        ended = [key for key, limit in self.clearing.items() if self.positions[key] >= limit]
+        for key in ended:
+            self.positions[key] = BEGINNING
+            del self.clearing[key]
         count = self._store(groups, token)
+        self.cleared.update(ended)
+        for index, binding in enumerate(self._bindings):
+            if binding.spec.state_key in ended:
+                self._known[index] = Known(is_empty=True)
+        self.is_new = False
         self.is_broken = False
         return count
 
@@ -179,7 +210,9 @@ class ShardStream:
                 greatest = max(greatest, groups[index].greatest)
             if greatest:
                 largest[spec.state_key] = greatest
-        return ShardCheckpoint(token, positions, largest).to_bytes()
+        offsets = {binding.spec.state_key: binding.spec.offset for binding in self._bindings}
+        clearing = {key: limit - offsets[key] for key, limit in self.clearing.items()}
+        return ShardCheckpoint(token, positions, largest, clearing, self._restart).to_bytes()
 
     def _kept_after(self, prepared: pb.TransactionResponse.Prepared, checkpoint: bytes) -> Kept:
         """What is to be kept once the transaction is committed for which the connector is prepared."""
@@ -197,6 +230,7 @@ def open_stream(
     keeper: Keeper,
     positions: Mapping[str, int],
     token: str | None,
+    restart: str = "",
 ) -> ShardStream:
     """Open a stream, which fences off whoever had one of any of its keys.
 
@@ -207,6 +241,7 @@ def open_stream(
         keeper: keeps what the endpoint does not.
         positions: for each binding (by state key), how far the data folder knows it to be.
         token: name of the attempt that the data folder knows to have committed last; None if none ever has.
+        restart: names the last reset; empty if there was none.
 
     Raises:
         FlowError: it cannot be opened.
@@ -215,8 +250,9 @@ def open_stream(
     opening.driver_checkpoint_json = kept.driver
     wire.send(pb.TransactionRequest(open=opening).SerializeToString())
     opened = _expect(wire.receive(), "opened").opened
-    resumed = resume(opened.flow_checkpoint, kept, [binding.spec for binding in bindings], positions, token)
-    return ShardStream(wire, bindings, keeper, kept, resumed)
+    specs = [binding.spec for binding in bindings]
+    resumed = resume(opened.flow_checkpoint, kept, specs, positions, token, restart)
+    return ShardStream(wire, bindings, keeper, kept, resumed, restart)
 
 
 def _expect(response: pb.TransactionResponse, kind: str) -> pb.TransactionResponse:

@@ -126,7 +126,8 @@ def _open(plan: StorePlan, number: int, attempt: int) -> _Warm:
     with translated(plan.root), owned(folder, plan.attempt(attempt)):
         wire = GrpcWire(connectors().connect(plan.spec.endpoint), plan.secrets)
         try:
-            stream = open_stream(wire, opening, bindings, keeper, plan.positions, plan.tokens.get(number))
+            token = plan.tokens.get(number)
+            stream = open_stream(wire, opening, bindings, keeper, plan.positions, token, plan.restart)
         except BaseException:
             wire.close()
             raise

@@ -26,6 +26,7 @@ from derive.shard.session import failed
 from derive.storage.disk_errors import translated
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.rows import ReadRows
+from derive.time.frontier import BEGINNING
 
 
 def store_alone(plan: StorePlan, attempts: Iterator[int]) -> Iterator[Message]:
@@ -97,7 +98,9 @@ def _store(plan: StorePlan, number: int, rows: Iterator[ReadRows], attempt: int)
             token = str(plan.attempt(attempt))
             stored = store_rows(stream, plan.bindings, rows, plan.extent, token, counter.add)
             tokens = {number: stream.token} if stream.token else {}
-            return Message(shards=tokens, documents_in=counter.total, documents_out=stored)
+            cleared = dict.fromkeys(stream.cleared, BEGINNING)
+            stream.cleared.clear()
+            return Message(shards=tokens, documents_in=counter.total, documents_out=stored, behind=cleared)
     except OutdatedError:
         raise
     except Exception as error:  # whatever it is, it is told

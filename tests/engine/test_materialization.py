@@ -10,9 +10,10 @@ from conftest import World, write_catalog
 from materialized import CATALOG, folded, ingest, served, tables
 
 from derive.catalog import load
+from derive.engine.reset import reset
 from derive.engine.rights import settle
 from derive.engine.split import split
-from derive.errors import FencedError
+from derive.errors import FencedError, UsageError
 from derive.materialize.streams import close_streams
 from derive.time.limits import Limits
 
@@ -99,3 +100,27 @@ def test_what_it_has_not_read_is_kept(world: World) -> None:
     assert settle(world.catalog, world.store) == []
     holds = world.store.history.frontiers("shop/orders").holds  # type: ignore[union-attr]
     assert {hold.task: hold.frontier for hold in holds}["shop/view"] == position
+
+
+def test_starting_over_makes_the_same_tables(world: World) -> None:
+    ingest(world, 0, 100)
+    world.step()
+    ingest(world, 50, 150, day=2)
+    reset(world.catalog, world.store, ["shop/view"])
+    for _ in range(3):
+        world.step()
+    check(world)
+    ingest(world, 140, 160, day=3)
+    world.step()
+    check(world)
+
+
+def test_starting_over_with_what_is_read_leaves_nothing_of_before(world: World) -> None:
+    ingest(world, 0, 100)
+    world.step()
+    with pytest.raises(UsageError, match="shop/view read it"):
+        reset(world.catalog, world.store, ["shop/spending"])
+    assert reset(world.catalog, world.store, ["shop/spending"], cascade=True) == ["shop/spending", "shop/view"]
+    for _ in range(3):
+        world.step()
+    check(world)

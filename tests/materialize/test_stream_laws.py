@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from fake_connector import Endpoint, FakeWire, MemoryKeeper
+from fake_connector import Checkpoint, Endpoint, FakeWire, MemoryKeeper
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from stored_documents import binding, collection, compiled, expected, rows_of
@@ -67,8 +68,26 @@ class World:
         self.keeper = MemoryKeeper()
         self.positions = {spec.state_key: 0 for spec in self.bindings}
         self.token: str | None = None
+        self.restart = ""
         self.stream: ShardStream | None = None
+        self.snapshots: list[Any] = []
         self._names = (f"attempt-{number}" for number in itertools.count())
+
+    def reset(self) -> None:
+        self.positions, self.token, self.stream = dict.fromkeys(self.positions, 0), None, None
+        self.restart = next(self._names)
+
+    def restore(self, number: int) -> None:
+        """The endpoint is as it was before, which nobody is told; not as it was when it had no checkpoint yet."""
+        committed = [snapshot for snapshot in self.snapshots if any(point.flow for point in snapshot[1].values())]
+        if not committed:
+            return
+        tables, checkpoints = copy.deepcopy(committed[number % len(committed)])
+        fences = {key: point.fence for key, point in self.endpoint.checkpoints.items()}
+        self.endpoint.tables, self.endpoint.checkpoints = tables, checkpoints
+        for key, fence in fences.items():  # whoever is connected has lost the connection
+            checkpoints.setdefault(key, Checkpoint(fence)).fence = fence + 1
+        self.stream = None
 
     def step(self, end: int, most: int, faults: Iterator[bool], *, is_late: bool, loses: bool) -> None:
         """One transaction of the task, up to a time; it may crash anywhere."""
@@ -80,7 +99,7 @@ class World:
                 wire = FakeWire(self.endpoint, lambda: next(faults, False), commits_late=is_late)
                 opening = pb.TransactionRequest.Open(version="1", key_begin=0, key_end=0xFFFFFFFF)
                 keeper, bindings = self.keeper, compiled(self.bindings)
-                self.stream = open_stream(wire, opening, bindings, keeper, self.positions, self.token)
+                self.stream = open_stream(wire, opening, bindings, keeper, self.positions, self.token, self.restart)
             else:
                 self.stream.advance(self.positions)
             if any(self.stream.positions[key] < at for key, at in self.positions.items()):
@@ -99,11 +118,14 @@ class World:
             event("lost")
             self.stream = None
             return
-        self.positions = {key: max(at, end) for key, at in self.positions.items()}
+        reached = {key: max(at, end) for key, at in self.positions.items()}
+        self.positions = self.positions | dict.fromkeys(self.stream.cleared, 0) if self.stream.cleared else reached
+        self.stream.cleared.clear()
         self.token = self.stream.token or None
+        self.snapshots.append(copy.deepcopy((self.endpoint.tables, self.endpoint.checkpoints)))
 
     def finish(self) -> None:
-        for _ in range(4):
+        for _ in range(8):
             self.step(101, 1000, iter(()), is_late=False, loses=False)
 
     def check(self) -> None:
@@ -122,12 +144,37 @@ STEPS = st.lists(
     st.lists(st.tuples(st.integers(0, 100), st.integers(0, 1), DOCUMENTS), max_size=25),
     STEPS,
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_any_cuts_and_crashes_give_the_table_of_one_fold(
     schemas: list[str], documents: list[tuple[int, int, Any]], steps: list[tuple[int, int, int, bool, bool]]
 ) -> None:
     world = World(schemas, documents, Endpoint())
     for end, most, crash, is_late, loses in steps:
+        faults = iter([*[False] * crash, True])
+        world.step(end, most, faults if crash else iter(()), is_late=is_late, loses=loses)
+    world.finish()
+    world.check()
+
+
+@given(
+    st.lists(st.sampled_from(sorted(SCHEMAS)), min_size=1, max_size=2),
+    st.lists(st.tuples(st.integers(0, 100), st.integers(0, 1), DOCUMENTS), max_size=25),
+    STEPS,
+    st.lists(st.sampled_from(["", "", "reset", "restore"]), min_size=8, max_size=8),
+)
+@settings(max_examples=150, deadline=None)
+def test_so_do_resets_and_an_endpoint_that_is_restored(
+    schemas: list[str],
+    documents: list[tuple[int, int, Any]],
+    steps: list[tuple[int, int, int, bool, bool]],
+    others: list[str],
+) -> None:
+    world = World(schemas, documents, Endpoint())
+    for (end, most, crash, is_late, loses), other in zip(steps, others, strict=False):
+        if other == "reset":
+            world.reset()
+        elif other == "restore":
+            world.restore(most)
         faults = iter([*[False] * crash, True])
         world.step(end, most, faults if crash else iter(()), is_late=is_late, loses=loses)
     world.finish()
