@@ -41,6 +41,8 @@ transactions: $(READY) ## Measure a collection of 10,000 small transactions; tak
 torture: $(READY) ## Kill both examples at random moments, over and over; takes more than an hour
 	@$(BIN)/python tests/engine/torture.py --example acmebank --rounds 200
 	@$(BIN)/python tests/engine/torture.py --example flights --rounds 50
+	@for example in acmebank flights; do \
+	    PYTHONPATH=. $(BIN)/python tests/materialize/torture_tables.py --example $$example --rounds 100 || exit 1; done
 	@$(BIN)/python -m pytest -m torture
 	@FLOW_LAW_EXAMPLES=200 $(BIN)/python -m pytest tests/engine/test_power_loss.py
 

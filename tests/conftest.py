@@ -22,6 +22,8 @@ from derive.storage.ingest import Ingestion
 from derive.storage.store import Store
 from derive.time.limits import Limits
 
+pytest_plugins = ["conformance_fixtures"]  # of tests/connectors/conformance: pytest has room for one conftest
+
 # How fast a loaded machine makes up an example says nothing about the code.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")

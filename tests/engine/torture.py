@@ -24,8 +24,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import ClassVar
 
 from victims import deno_processes, python_workers
 
@@ -50,13 +52,7 @@ _SPARK, _NO_SPARK = 0, 1_000_000_000
 
 def main() -> int:
     """Run the rounds; the exit status is that of the first difference."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--example", choices=["acmebank", "flights"], default="acmebank")
-    parser.add_argument("--rounds", type=int, default=200, help="how many kills")
-    parser.add_argument("--documents", type=int, default=20_000, help="how many transfers, or flights")
-    parser.add_argument("--transaction", type=int, default=1_000, help="about how many documents a transaction covers")
-    parser.add_argument("--pause", type=float, default=5.0, help="most seconds from one kill to the next")
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
+    parser = options_of(__doc__ or "")
     parser.add_argument("--failpoints", action="store_true", help="crash at each failpoint of a worker instead")
     options = parser.parse_args()
     print(f"{options.example}: {options.rounds} rounds, seed {options.seed}", flush=True)
@@ -64,8 +60,26 @@ def main() -> int:
         return Torture(Path(name), options).run()
 
 
+def options_of(about: str) -> argparse.ArgumentParser:
+    """The command line of a torture."""
+    parser = argparse.ArgumentParser(description=about)
+    parser.set_defaults(failpoints=False)
+    parser.add_argument("--example", choices=["acmebank", "flights"], default="acmebank")
+    parser.add_argument("--rounds", type=int, default=200, help="how many kills")
+    parser.add_argument("--documents", type=int, default=20_000, help="how many transfers, or flights")
+    parser.add_argument("--transaction", type=int, default=1_000, help="about how many documents a transaction covers")
+    parser.add_argument("--pause", type=float, default=5.0, help="most seconds from one kill to the next")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
+    return parser
+
+
 class Torture:
     """One example, under torture."""
+
+    KINDS: ClassVar = {"driver": 1, "everything": 1, "pause": 1, "worker": 3, "deno": 2}
+    """What is killed, and how often in relation to the others."""
+    VICTIMS: ClassVar[dict[str, Callable[[int], list[int]]]] = {"worker": python_workers, "deno": deno_processes}
+    """How single processes are found, by the number of a run's session."""
 
     def __init__(self, folder: Path, options: argparse.Namespace) -> None:
         self.folder = folder
@@ -140,8 +154,8 @@ class Torture:
     def _kept(self, data: Path) -> Path:
         """A copy, which stays, of all there is to see of a failure."""
         kept = Path(tempfile.mkdtemp(prefix="flowctl-failed-"))
-        shutil.copytree(data, kept / "disturbed")
-        shutil.copytree(self.folder / "undisturbed", kept / "undisturbed")
+        for folder in {data, self.folder / "undisturbed"}:
+            shutil.copytree(folder, kept / folder.name)
         shutil.copy(self.folder / "stderr.txt", kept)
         return kept
 
@@ -186,13 +200,9 @@ class Torture:
 
     def _kill(self, process: subprocess.Popen[bytes]) -> str:
         """Kill something of a run; what it was."""
-        kinds = ["driver", "everything", "pause", "worker", "deno"]
-        what = self.dice.choices(kinds, weights=[1, 1, 1, 3, 2])[0]
-        victims = {"worker": python_workers, "deno": deno_processes}.get(what, lambda _: [])(process.pid)
-        if what == "deno" and not victims:
-            what, victims = "worker", python_workers(process.pid)
-        if what == "worker" and not victims:
-            what = "driver"
+        what = self.dice.choices(list(self.KINDS), weights=list(self.KINDS.values()))[0]
+        if what not in ("everything", "pause", "driver") and not self._kill_by_name(what, process.pid):
+            what = "worker" if what == "deno" and self._kill_by_name("worker", process.pid) else "driver"
         if what == "everything":
             os.killpg(process.pid, signal.SIGKILL)
         elif what == "pause":
@@ -200,18 +210,26 @@ class Torture:
             self.paused.append(process)
         elif what == "driver":
             process.kill()
-        else:
-            with suppress(ProcessLookupError):
-                os.kill(self.dice.choice(victims), signal.SIGKILL)
         self.killed[what] += 1
         return what
+
+    def _kill_by_name(self, what: str, session: int) -> bool:
+        """Kill one process of a kind; whether there was one."""
+        victims = self.VICTIMS[what](session)
+        if victims:
+            with suppress(ProcessLookupError):
+                os.kill(self.dice.choice(victims), signal.SIGKILL)
+        return bool(victims)
 
     def _wake(self) -> None:
         """Let paused runs go on, which another has taken over from: they find that out, and end."""
         while self.paused:
             process = self.paused.pop()
             os.killpg(process.pid, signal.SIGCONT)
-            assert process.wait(_PATIENCE_SECONDS) in (0, 1)
+            status = process.wait(_PATIENCE_SECONDS)
+            assert status in (0, 1), (
+                f"a run that was paused ended with status {status}; see {self._kept(self.folder / 'disturbed')}"
+            )
 
     def _limits(self, *, shuffled: bool) -> str:
         """What `flowctl run --limits` takes: small transactions, which are shuffled however little they read, or not."""

@@ -19,6 +19,11 @@ def deno_processes(session: int) -> list[int]:
     return [pid for pid, (_, command) in _processes(session).items() if b"deno" in command.partition(b"\0")[0]]
 
 
+def connector_processes(session: int) -> list[int]:
+    """Process ids of the materialize connectors of a session."""
+    return [pid for pid, (_, command) in _processes(session).items() if b"\0connector\0serve\0" in command]
+
+
 def java_processes(session: int) -> list[int]:
     """Process ids of the Java virtual machines of a session."""
     return [pid for pid, (_, command) in _processes(session).items() if command.partition(b"\0")[0].endswith(b"/java")]

@@ -1,0 +1,141 @@
+"""Torture of materializations: whatever is killed, tables hold what the collections hold, no row lost or doubled.
+
+An example is derived and kept in SQLite, PostgreSQL and DuckDB, all at once, in many small transactions. Every round
+kills the driver, a Python worker, a connector, the PostgreSQL server (which is started again) or everything at a random
+moment, or pauses everything, so that another run takes over from one that wakes up later. Once a run has come to its
+end, every row of every table is compared with `read --reduce`, and every byte of the derived collections with what an
+undisturbed run derived; then it begins again, with empty databases.
+
+    PYTHONPATH=. .venv/bin/python tests/materialize/torture_tables.py --example acmebank --rounds 100
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import ClassVar
+
+sys.path += [str(Path(__file__).parents[1] / name) for name in ("engine", "connectors")]
+
+import apsw
+import duckdb
+from postgres_server import PASSWORD, PostgresServer
+from torture import ROOT, Torture, options_of
+from victims import connector_processes
+
+from derive.storage.contents import ReadOptions
+from derive.storage.reduced_read import read_reduced, reduced_here
+from derive.storage.store import Store
+
+TABLES = {
+    "acmebank": ("acmeBank/balances", "acmeBank/last-large-send", "acmeBank/transfer-outcomes"),
+    "flights": ("flights/daily-carrier-stats", "flights/aircraft-last-seen"),
+}
+ENDPOINTS = ("sqlite", "postgres", "duckdb")
+
+
+class MaterializeTorture(Torture):
+    """One example and its tables, under torture."""
+
+    KINDS: ClassVar = {"driver": 1, "everything": 1, "pause": 1, "worker": 2, "connector": 3, "server": 1}
+    VICTIMS: ClassVar = {**Torture.VICTIMS, "connector": connector_processes}
+
+    def __init__(self, folder: Path, options: argparse.Namespace) -> None:
+        (folder / "server").mkdir()
+        folder.chmod(0o755)  # the server runs as another user if we are root
+        self.server = PostgresServer(folder / "server")
+        self.collections = TABLES[options.example]
+        os.environ["TORTURE_PASSWORD"] = PASSWORD
+        super().__init__(folder, options)
+        self.source = folder / "flow.yaml"
+        self.source.write_text(json.dumps(self._catalog(options.example)))
+
+    def _catalog(self, example: str) -> object:
+        """JSON is YAML."""
+        configs = {
+            "sqlite": {"path": str(self.folder / "tables.sqlite")},
+            "duckdb": {"path": str(self.folder / "tables.duckdb")},
+            "postgres": {**self.server.config, "password": "${env:TORTURE_PASSWORD}"},
+        }
+        bindings = [{"resource": {"table": _table(name)}, "source": name} for name in self.collections]
+        return {
+            "import": [str(ROOT / "examples" / example / "flow.yaml")],
+            "materializations": {
+                f"torture/{kind}": {
+                    "endpoint": {"connector": {"image": f"materialize-{kind}", "config": configs[kind]}},
+                    "bindings": bindings,
+                }
+                for kind in ENDPOINTS
+            },
+        }
+
+    def _fresh(self, name: str) -> Path:
+        for file in self.folder.glob("tables.*"):
+            file.unlink()
+        with closing(self.server.connect()) as connection:
+            connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+        return super()._fresh(name)
+
+    def _kill_by_name(self, what: str, session: int) -> bool:
+        if what != "server":
+            return super()._kill_by_name(what, session)
+        self.server.stop(signal.SIGQUIT)
+        self.server.start()
+        return True
+
+    def _digest(self, data: Path) -> dict[str, str]:
+        with closing(Store(data)) as store:
+            for name in self.collections:
+                spec = self.catalog.collections[name]
+                parts = read_reduced(store, spec, ReadOptions(), partial(reduced_here, scratch=data / "scratch"))
+                expected = sorted(text for rows in parts for text in rows.texts.to_pylist())
+                for kind in ENDPOINTS:
+                    stored = sorted(self._documents(kind, _table(name)))
+                    if stored != expected:
+                        kept = self._kept(data)
+                        raise SystemExit(
+                            f"{self._told()}: {len(stored)} rows of {name} in {kind} are not the {len(expected)} of the"
+                            f" collection; see {kept}"
+                        )
+        return super()._digest(data)
+
+    def _documents(self, kind: str, table: str) -> list[str]:
+        query = f'SELECT CAST(flow_document AS VARCHAR) FROM "{table}"'
+        if kind == "sqlite":
+            with closing(apsw.Connection(str(self.folder / "tables.sqlite"))) as database:
+                return [text for (text,) in database.execute(f'SELECT flow_document FROM "{table}"')]
+        if kind == "duckdb":
+            with closing(duckdb.connect(str(self.folder / "tables.duckdb"), read_only=True)) as connection:
+                return [text for (text,) in connection.execute(query).fetchall()]
+        with closing(self.server.connect()) as server:
+            return [text for (text,) in server.execute(query.encode()).fetchall()]
+
+
+def _table(collection: str) -> str:
+    return collection.rpartition("/")[2]
+
+
+def main() -> int:
+    """Run the rounds; the exit status is that of the first difference."""
+    parser = options_of(__doc__ or "")
+    options = parser.parse_args()
+    print(f"{options.example}: {options.rounds} rounds, seed {options.seed}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="flowctl-torture-") as name:
+        torture = MaterializeTorture(Path(name), options)
+        try:
+            return torture.run()
+        finally:
+            torture.server.stop(signal.SIGQUIT)
+
+
+if __name__ == "__main__":
+    random.seed()
+    sys.exit(main())
