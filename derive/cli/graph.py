@@ -35,7 +35,7 @@ _SUFFIXES = {
 )
 @click.option("--output", "file", type=click.Path(path_type=Path), help="Write here.  [default: standard output]")
 def command(source: Path, form: str | None, file: Path | None) -> None:
-    """Draw a catalog's data flow: its collections, what is derived from what, and how each transform reads.
+    """Draw a catalog's data flow: what is derived from what, how each transform reads, and what is materialized.
 
     SVG and HTML pictures need no other program and load nothing from the net.
 

@@ -8,6 +8,7 @@ started.
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from derive.protocol.status import error_of
 from derive.protocol.stubs import materialize_pb2 as pb
 from derive.suggest import suggest
 
+_PREFIX = "materialize-"
 _ASK_SECONDS = 120.0
 _APPLY_SECONDS = 3600.0
 _DEATH_SECONDS = 1.0
@@ -44,8 +46,10 @@ def not_installed(endpoint: EndpointSpec) -> tuple[str, str] | None:
     installed = installed_materialize_connectors()
     if endpoint.connector in installed:
         return None
-    guess = suggest(endpoint.connector, installed)
-    hint = f"did you mean '{guess}'?" if guess else f"installed: {', '.join(installed) or 'none'}"
+    # What all of them begin with says nothing of which one is meant.
+    kinds = {name.removeprefix(_PREFIX): name for name in installed}
+    guess = suggest(endpoint.connector.removeprefix(_PREFIX), kinds)
+    hint = f"did you mean '{kinds[guess]}'?" if guess else f"installed: {', '.join(installed) or 'none'}"
     return f"no connector '{endpoint.connector}' is installed, which the image '{endpoint.image}' stands for", hint
 
 
@@ -141,7 +145,9 @@ class Connector:
         try:
             return call()
         except grpc.RpcError as failure:
-            raise self.error_of(failure, secrets) from failure
+            # What it says itself may be shown as the cause, secrets and all.
+            cause = None if any(secret in str(failure) for secret in secrets) else failure
+            raise self.error_of(failure, secrets) from cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +166,7 @@ class Connectors(AbstractContextManager["Connectors"]):
 
     def __init__(self) -> None:
         self._connectors: dict[_Start, Connector] = {}
+        self._locks: defaultdict[_Start, Lock] = defaultdict(Lock)
         self._lock = Lock()
 
     def connect(self, endpoint: EndpointSpec) -> Connector:
@@ -170,6 +177,8 @@ class Connectors(AbstractContextManager["Connectors"]):
         """
         start = _start_of(endpoint)
         with self._lock:
+            lock = self._locks[start]
+        with lock:  # one that takes long to start keeps nobody from another
             connector = self._connectors.get(start)
             if connector is not None and connector.has_ended:
                 connector.close()

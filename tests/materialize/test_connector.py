@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
+import traceback
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -78,6 +80,20 @@ def test_a_program_is_started_once_for_all_that_it_serves(connectors: Connectors
     assert first.schemas() is first.schemas()
     assert first.schemas().endpoint == toy_connector.ENDPOINT
     assert first.schemas().documentation_url == "https://toys.example"
+
+
+def test_one_that_takes_long_to_start_keeps_nobody_from_another(connectors: Connectors) -> None:
+    def start_slowly() -> None:
+        with pytest.raises(TaskError):
+            connectors.connect(local(env={"TOY": "sleep"}))
+
+    slow = threading.Thread(target=start_slowly)
+    slow.start()
+
+    assert connectors.connect(local()).schemas().endpoint == toy_connector.ENDPOINT
+    assert slow.is_alive()
+
+    slow.join()
 
 
 def test_a_program_that_has_died_is_started_again(connectors: Connectors) -> None:
@@ -284,6 +300,8 @@ def test_what_a_connector_says_shows_no_secret(connectors: Connectors, address: 
     assert type(error) is EndpointError
     name = f"the connector at {address}"
     assert error.message == f"'a/view': {name} has failed (FAILED_PRECONDITION): *** does not open a.db"
+
+    assert "s3cret" not in "".join(traceback.format_exception(error))
 
     denied = materialization(AddressEndpoint(address, config(key="s3cret"), AT))
     ready = prepared(connectors, denied)

@@ -108,6 +108,9 @@ def main() -> None:
     if how.startswith("fail"):
         print(f"cannot play\nwith {how}", file=sys.stderr, flush=True)
         sys.exit(7)
+    if how == "sleep":
+        time.sleep(2)
+        sys.exit(1)
     if how == "slow":
         print("still thinking", file=sys.stderr, flush=True)
         time.sleep(60)

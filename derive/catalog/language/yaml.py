@@ -104,17 +104,22 @@ class Located:
 
     def positions(self) -> dict[str, Position]:
         """Where this value and all within it are written, by JSON pointer."""
-        depth = len(self.path)
-        return {
-            "".join(f"/{escape(str(step))}" for step in path[depth:]): _position(self.file, span)
-            for path, span in self.file.spans.items()
-            if path[:depth] == self.path and "<<" not in path[depth:]
-        }
+        return dict(_positions(self, ""))
 
     def script(self) -> Script:
         """A string as code, which can tell the position of each of its characters."""
         span = self.file.spans[self.path]
         return Script(self.value, self.file.text[span.begin : span.end], self.position)
+
+
+def _positions(at: Located, pointer: str) -> Iterator[tuple[str, Position]]:
+    yield pointer, at.position
+    if isinstance(at.value, dict):
+        for name, member in at.items():
+            yield from _positions(member, f"{pointer}/{escape(name)}")
+    elif isinstance(at.value, list):
+        for index, item in enumerate(at.elements()):
+            yield from _positions(item, f"{pointer}/{index}")
 
 
 def _position(file: YamlFile, span: Span) -> Position:
