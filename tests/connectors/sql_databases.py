@@ -112,6 +112,12 @@ def in_duckdb(folder: Path) -> Database:
     return Database(MaterializeDuckdb(), {"path": path}, query)
 
 
+CONNECTORS: dict[str, Callable[[], MaterializeConnector]] = {
+    "duckdb": MaterializeDuckdb,
+    "postgres": MaterializePostgres,
+    "sqlite": MaterializeSqlite,
+}
+
 DATABASES: dict[str, Callable[[Path], Database]] = {"duckdb": in_duckdb, "postgres": postgres, "sqlite": sqlite}
 """By name, what makes an empty one; it may put files into a folder."""
 
