@@ -278,6 +278,31 @@ def test_a_client_that_does_not_read_costs_no_memory() -> None:
         done.set()
 
 
+def test_a_session_is_told_that_its_stream_has_ended_whatever_it_does() -> None:
+    class Waiting(Idle):
+        def __init__(self) -> None:
+            super().__init__()
+            self.is_committing, self.is_cancelled = threading.Event(), threading.Event()
+
+        @override
+        def commit(self) -> None:
+            self.is_committing.set()
+            assert self.is_cancelled.wait(DEADLINE)
+            raise EndpointGoneError("the stream was ended")
+
+        def cancel(self) -> None:
+            self.is_cancelled.set()
+
+    session, done = Waiting(), threading.Event()
+    with serving(Connector(session)) as client:
+        responses: Any = client.transactions(held(OPEN, PREPARE, COMMIT, until=done), timeout=DEADLINE)
+        assert session.is_committing.wait(DEADLINE)
+        responses.cancel()
+
+        assert session.closed.wait(DEADLINE)
+        done.set()
+
+
 def test_addresses_where_nobody_can_listen() -> None:
     with pytest.raises(UsageError, match="'7000' is no address"):
         ConnectorServer(Connector(), "7000")
