@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,7 @@ from derive.document.key import show_key
 from derive.document.pointer import JSON, MISSING
 from derive.errors import ProtocolError, ReductionError
 from derive.materialize.binding import CompiledBinding
-from derive.materialize.known import Known, LastStored, index_of
+from derive.materialize.known import Known, LastStored
 from derive.protocol.collection import Document
 from derive.storage.segments.rows import ReadRows
 from derive.storage.segments.texts import write_texts
@@ -96,12 +97,17 @@ class Grouped:
             ProtocolError: one of them was not asked for.
         """
         documents: list[Document] = parse_exact(b"[%b]" % b",".join(texts))
-        keys = pa.array(self._binding.pack_keys(documents), pa.binary())
-        for number, key, document in zip(index_of(keys, self._keys).tolist(), keys, documents, strict=True):
-            if number < 0 or not self._wanted[number]:
+        for key, document in zip(self._binding.pack_keys(documents), documents, strict=True):
+            number = self._asked.get(key)
+            if number is None:
                 name = self._binding.spec.name
-                raise ProtocolError(f"the connector has loaded {show_key(key.as_py())} of '{name}' unasked")
+                raise ProtocolError(f"the connector has loaded {show_key(key)} of '{name}' unasked")
             self._loaded[number] = document
+
+    @cached_property
+    def _asked(self) -> dict[bytes, int]:
+        """The numbers of the keys whose documents must be loaded."""
+        return dict(zip(self.wanted.to_pylist(), np.flatnonzero(self._wanted).tolist(), strict=True))
 
     def stored(self) -> list[Stored]:
         """What the documents come to, once all that is there is loaded.

@@ -32,13 +32,8 @@ class LastStored:
 
     def find(self, keys: pa.BinaryArray) -> np.ndarray:
         """For each key, its number among these; -1 if it is not among them."""
-        return index_of(keys, self.keys)
-
-
-def index_of(keys: pa.BinaryArray, among: pa.BinaryArray) -> np.ndarray:
-    """For each key, its number among others; -1 if it is not among them."""
-    numbers: np.ndarray = pc.index_in(keys, value_set=among).fill_null(-1).to_numpy()
-    return numbers
+        numbers: np.ndarray = pc.index_in(keys, value_set=self.keys).fill_null(-1).to_numpy()
+        return numbers
 
 
 class Known:
