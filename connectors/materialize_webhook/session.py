@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import compress
+from dataclasses import dataclass, field
 from tempfile import SpooledTemporaryFile
 from threading import Event
 
@@ -28,14 +27,20 @@ class Batch:
     Attributes:
         binding: index of their binding.
         is_deletion: whether their keys are deleted.
-        begin: where they begin among all that wait, in bytes.
-        end: where they end.
+        length: of the body, in bytes.
     """
 
     binding: int
     is_deletion: bool
-    begin: int
-    end: int
+    length: int
+
+
+@dataclass(slots=True)
+class _BatchToBe:
+    """Documents that will be in one request, as they come."""
+
+    documents: list[bytes] = field(default_factory=list)
+    size: int = 0
 
 
 class WebhookSession:
@@ -57,6 +62,7 @@ class WebhookSession:
         self._checkpoint = b""
         self._waiting = SpooledTemporaryFile(_MOST_IN_MEMORY)  # noqa: SIM115 (closed with the session)
         self._batches: list[Batch] = []
+        self._batches_to_be: dict[tuple[int, bool], _BatchToBe] = {}
 
     def load(self, binding: int, keys: Sequence[tuple[Value, ...]]) -> None:
         """Never called: all bindings have delta updates."""
@@ -73,18 +79,22 @@ class WebhookSession:
 
     def store(self, binding: int, rows: StoredRows) -> None:
         """Have documents wait."""
-        for is_deletion in (False, True):
-            flags = [deleted is is_deletion for deleted in rows.deleted]
-            for body in self._bodies(list(compress(rows.documents, flags))):
-                begin = self._batches[-1].end if self._batches else 0
-                self._waiting.write(body)
-                self._batches.append(Batch(binding, is_deletion, begin, begin + len(body)))
+        for document, is_deletion in zip(rows.documents, rows.deleted, strict=True):
+            batch = self._batches_to_be.setdefault((binding, is_deletion), _BatchToBe())
+            is_full = batch.size + len(document) > self._config.batch_bytes
+            if batch.documents and (is_full or len(batch.documents) == self._config.batch_documents):
+                self._end_batch(binding, is_deletion=is_deletion)
+            batch.documents.append(document)
+            batch.size += len(document)
 
     def commit(self) -> None:
         """Post what waits."""
+        for binding, is_deletion in list(self._batches_to_be):
+            self._end_batch(binding, is_deletion=is_deletion)
+        self._batches_to_be.clear()
         self._waiting.seek(0)
         for index, batch in enumerate(self._batches):
-            self._post(index, batch, self._waiting.read(batch.end - batch.begin))
+            self._post(index, batch, self._waiting.read(batch.length))
         self._batches = []
         self._waiting.seek(0)
         self._waiting.truncate()
@@ -99,19 +109,13 @@ class WebhookSession:
         self._sender.close()
         self._waiting.close()
 
-    def _bodies(self, documents: Sequence[bytes]) -> Iterator[bytes]:
-        """JSON arrays of documents, none of which is larger than it may be, unless by a single document."""
-        batch: list[bytes] = []
-        size = 0
-        for document in documents:
-            is_full = size + len(document) > self._config.batch_bytes or len(batch) == self._config.batch_documents
-            if batch and is_full:
-                yield b"[" + b",".join(batch) + b"]"
-                batch, size = [], 0
-            batch.append(document)
-            size += len(document)
-        if batch:
-            yield b"[" + b",".join(batch) + b"]"
+    def _end_batch(self, binding: int, *, is_deletion: bool) -> None:
+        """Have a batch wait on disk, as a JSON array."""
+        batch = self._batches_to_be[binding, is_deletion]
+        body = b"[" + b",".join(batch.documents) + b"]"
+        self._waiting.write(body)
+        self._batches.append(Batch(binding, is_deletion, len(body)))
+        batch.documents, batch.size = [], 0
 
     def _post(self, index: int, batch: Batch, body: bytes) -> None:
         binding = self._bindings[batch.binding]
