@@ -15,6 +15,9 @@ import pyarrow.compute as pc
 from derive.document.columns import Columns, Kinds
 from derive.document.key import pack_column
 from derive.document.pointer import JSON, MISSING, parse_pointer
+from derive.document.without_pandas import spare_pandas
+
+spare_pandas()  # before the first scalar
 
 PackColumns: TypeAlias = Callable[[Columns], pa.BinaryArray]
 """From documents to their packed keys."""

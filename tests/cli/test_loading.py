@@ -52,7 +52,7 @@ def loaded_by(folder: Path, *arguments: str, given: str = "") -> list[str]:
     return done.stderr.splitlines()[-1].split()
 
 
-@pytest.mark.parametrize("arguments", [["check"], ["status"], ["collections", "list"], ["json-schema"], ["graph"]])
+@pytest.mark.parametrize("arguments", [["check"], ["status"], ["collections", "list"], ["graph"]])
 def test_who_reads_no_documents_loads_neither_arrow_nor_numpy(folder: Path, arguments: list[str]) -> None:
     assert loaded_by(folder, *arguments) == []
 

@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 
 from derive.document.exact import dump_exact, parse_exact
 from derive.document.pointer import JSON
+from derive.document.without_pandas import spare_pandas
 from derive.errors import DocumentError
 from derive.protocol.specs import Document
-from derive.storage.segments.without_pandas import spare_pandas
 
 spare_pandas()  # before the first array
 
