@@ -59,7 +59,7 @@ class SqlConnector:
         encoder: of a column, what makes of packed values what a transfer takes.
         schema_of: of a configuration, the schema its tables are in, as the beginning of their paths.
         schema_statements: of a configuration and a connection, what creates that schema if it is not there.
-        locked: of a materialization's name, a statement that lets one session open at a time, where that takes one.
+        locked: of a name, a statement that lets one at a time go on, where that takes one.
         make_way: sees that nobody stops a session from opening, where somebody could.
     """
 
@@ -98,6 +98,8 @@ class SqlConnector:
             if request.dry_run:
                 return _described(self._statements(request.materialization, endpoint))
             with endpoint.transaction():
+                if self.locked is not None:  # others may be about to create the table of checkpoints, too
+                    endpoint.query(self.locked(literal(CHECKPOINTS)))
                 statements = self._statements(request.materialization, endpoint)
                 for statement in statements:
                     endpoint.query(statement)
