@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import starmap
+from operator import gt, itemgetter
 from typing import Protocol
 
-from connectors.kit.packed import unpack_columns, unpack_if_all
+from connectors.kit.packed import unpack_columns, unpack_if_all, unpack_joined
 from connectors.kit.requests import Binding
 from connectors.kit.stored import StoredRows, Value
 from derive.errors import ProtocolError
@@ -84,10 +86,23 @@ def _columns(store: pb.TransactionRequest.Store, arena: bytes, binding: Binding)
         columns = unpack_if_all(joined, width)
         if columns is not None:
             return columns
+    elif binding.values:
+        key_columns = _joined(keys, arena, len(binding.keys))
+        value_columns = key_columns and _joined(values, arena, len(binding.values))
+        if key_columns and value_columns:
+            return key_columns + value_columns
     packed = [
         arena[key.begin : key.end] + arena[value.begin : value.end] for key, value in zip(keys, values, strict=True)
     ]
     return _unpack(packed, width, binding)
+
+
+def _joined(slices: Sequence[flow_pb2.Slice], arena: bytes, width: int) -> list[list[Value]] | None:
+    """The columns of tuples that fill a part of the arena in order, without cutting out each; None if they do not."""
+    begins = [one.begin for one in slices]
+    if begins != sorted(begins):
+        return None
+    return unpack_joined(arena[begins[0] : slices[-1].end], width, len(begins))
 
 
 def _unpack(packed: list[bytes], width: int, binding: Binding) -> list[list[Value]]:
@@ -100,7 +115,7 @@ def _unpack(packed: list[bytes], width: int, binding: Binding) -> list[list[Valu
 def _documents(slices: Sequence[flow_pb2.Slice], arena: bytes) -> list[bytes]:
     # Unlike a tuple, a document that is cut off may look like one.
     bounds = [(document.begin, document.end) for document in slices]
-    if any(begin > end for begin, end in bounds) or max(end for _, end in bounds) > len(arena):
+    if any(starmap(gt, bounds)) or max(map(itemgetter(1), bounds)) > len(arena):
         raise ProtocolError(f"a slice of a document lies outside its arena of {len(arena)} bytes")
     return [arena[begin:end] for begin, end in bounds]
 

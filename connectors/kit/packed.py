@@ -87,9 +87,27 @@ def unpack_if_all(packed: Sequence[bytes], width: int) -> list[Column] | None:
     return [decode_column(elements) for elements in zip(*rows, strict=True)]
 
 
+def unpack_joined(joined: bytes, width: int, count: int) -> list[Column] | None:
+    """The values, by column, of so many tuples of so many elements, one behind the other; None if it is not these.
+
+    Raises:
+        ProtocolError: a text is not UTF-8.
+    """
+    rows = re.findall(_pattern(width), joined)
+    columns: list[Sequence[bytes]] = [rows] if width == 1 else list(zip(*rows, strict=True))
+    if len(rows) != count or sum(sum(map(len, column)) for column in columns) != len(joined):
+        return None
+    return [decode_column(elements) for elements in columns]
+
+
 @cache
 def _row(width: int) -> Callable[[bytes], re.Match[bytes] | None]:
-    return re.compile(_ELEMENT * width, re.DOTALL).fullmatch
+    return _pattern(width).fullmatch
+
+
+@cache
+def _pattern(width: int) -> re.Pattern[bytes]:
+    return re.compile(_ELEMENT * width, re.DOTALL)
 
 
 def _elements(packed: bytes, width: int, index: int) -> tuple[bytes, ...]:
