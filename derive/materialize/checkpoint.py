@@ -105,6 +105,7 @@ class Resumed:
         clearing: for each binding (by state key) that starts over, the adjusted clock before which its documents were
             stored that have to go first; its position says how far that is.
         is_new: the endpoint does not know yet that something starts over.
+        absent: what the endpoint knows of bindings that are disabled or removed, and may come back.
     """
 
     token: str
@@ -114,6 +115,7 @@ class Resumed:
     largest: Mapping[str, bytes] = field(default_factory=dict)
     clearing: Mapping[str, int] = field(default_factory=dict)
     is_new: bool = False
+    absent: ShardCheckpoint = ShardCheckpoint("", {})
 
 
 def resume(
@@ -164,7 +166,28 @@ def resume(
                 empty.add(key)
     largest = checkpoint.largest if opened else {}
     is_kept = bool(opened)
-    return Resumed(checkpoint.token, reached, is_kept, frozenset(empty), largest, clearing, is_reset)
+    absent = _absent(checkpoint, bindings, is_reset=is_reset)
+    return Resumed(checkpoint.token, reached, is_kept, frozenset(empty), largest, clearing, is_reset, absent)
+
+
+def _absent(checkpoint: ShardCheckpoint, bindings: Sequence[StoredBinding], *, is_reset: bool) -> ShardCheckpoint:
+    """What a checkpoint knows of bindings that are not there now; after a reset they start over when they come back."""
+    positions, largest, clearing = {}, {}, {}
+    for key, (source, clock) in checkpoint.positions.items():
+        if any(_is_of(key, binding) for binding in bindings):
+            continue
+        positions[key] = (source, BEGINNING if is_reset else clock)
+        if key in checkpoint.largest:
+            largest[key] = checkpoint.largest[key]
+        if is_reset or key in checkpoint.clearing:
+            clearing[key] = max(clock, checkpoint.clearing.get(key, BEGINNING))
+    return ShardCheckpoint("", positions, largest, clearing)
+
+
+def _is_of(key: str, binding: StoredBinding) -> bool:
+    """Whether a state key is of a binding, whatever its `backfill`."""
+    name, _, backfill = key.rpartition(".v")
+    return key == binding.name or (name == binding.name and backfill.isdigit())
 
 
 def _position(binding: StoredBinding, checkpoint: ShardCheckpoint) -> int:
@@ -181,7 +204,7 @@ def _last_position(binding: StoredBinding, checkpoint: ShardCheckpoint) -> int |
     clocks = [
         max(clock, checkpoint.clearing.get(key, BEGINNING))
         for key, (source, clock) in checkpoint.positions.items()
-        if source == binding.collection.name and (key == binding.name or key.startswith(f"{binding.name}.v"))
+        if source == binding.collection.name and _is_of(key, binding)
     ]
     return max(clocks, default=None)
 

@@ -198,7 +198,8 @@ class ShardStream:
 
     def _checkpoint(self, token: str, groups: Mapping[int, Grouped]) -> bytes:
         """The checkpoint after a transaction."""
-        positions, largest = {}, {}
+        absent = self._resumed.absent
+        positions, largest = dict(absent.positions), dict(absent.largest)
         for index, binding in enumerate(self._bindings):
             spec = binding.spec
             positions[spec.state_key] = (
@@ -211,7 +212,7 @@ class ShardStream:
             if greatest:
                 largest[spec.state_key] = greatest
         offsets = {binding.spec.state_key: binding.spec.offset for binding in self._bindings}
-        clearing = {key: limit - offsets[key] for key, limit in self.clearing.items()}
+        clearing = {**absent.clearing, **{key: limit - offsets[key] for key, limit in self.clearing.items()}}
         return ShardCheckpoint(token, positions, largest, clearing, self._restart).to_bytes()
 
     def _kept_after(self, prepared: pb.TransactionResponse.Prepared, checkpoint: bytes) -> Kept:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -123,4 +124,25 @@ def test_starting_over_with_what_is_read_leaves_nothing_of_before(world: World) 
     assert reset(world.catalog, world.store, ["shop/spending"], cascade=True) == ["shop/spending", "shop/view"]
     for _ in range(3):
         world.step()
+    check(world)
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("is_reset", [False, True])
+def test_a_binding_that_comes_back_goes_on_where_it_was(world: World, shards: int, *, is_reset: bool) -> None:
+    whole = world.catalog
+    view = whole.materializations["shop/view"]
+    others = {"shop/view": replace(view, bindings=view.bindings[:1])}
+    ingest(world, 0, 50)
+    world.step(shards=shards)
+    close_streams()
+    world.catalog = replace(whole, materializations=others)
+    ingest(world, 50, 80, day=2)
+    if is_reset:
+        reset(world.catalog, world.store, ["shop/view"])
+    world.step(shards=shards)
+    close_streams()
+    world.catalog = whole
+    ingest(world, 80, 90, day=3)
+    world.step()
     check(world)
