@@ -111,8 +111,11 @@ def _marked(value: JSON, part: Any, schema: JSON, depth: int) -> Iterator[str]:
         for other in part.get(keyword, ()):
             yield from _marked(value, other, schema, depth + 1)
     if isinstance(value, dict):
+        named = part.get("properties", {})
+        others = [part.get("additionalProperties"), *part.get("patternProperties", {}).values()]
         for name, member in value.items():
-            yield from _marked(member, part.get("properties", {}).get(name), schema, depth + 1)
+            for of_member in [named[name]] if name in named else others:
+                yield from _marked(member, of_member, schema, depth + 1)
     elif isinstance(value, list):
         for item in value:
             yield from _marked(item, part.get("items"), schema, depth + 1)
