@@ -122,6 +122,7 @@ class DuckdbTransfer:
         statement = (
             f"SELECT stored.{quote(table.document)} FROM {DUCKDB.table(table.path)} AS stored"
             f" JOIN ({_cast(table.keys)}) AS wanted ON {_matches(table)}"
+            f" WHERE stored.{quote(table.document)} IS NOT NULL"
         )
         # Others may have the file while documents are on their way.
         with translated(self._file.path), self._file.opened() as connection:

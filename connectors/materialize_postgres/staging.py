@@ -42,7 +42,9 @@ class Staging:
         self._truncate = f"TRUNCATE {temporary}"
         document = "NULL" if table.document is None else f"stored.{quote(table.document)}"
         wanted, matches = _matching(table)
-        self.select = f"SELECT {document} FROM {target} AS stored JOIN {wanted} ON {matches}"
+        self.select = (
+            f"SELECT {document} FROM {target} AS stored JOIN {wanted} ON {matches} WHERE {document} IS NOT NULL"
+        )
         self._delete = f"DELETE FROM {target} AS stored USING {wanted} WHERE {matches}"
         self._new: list[list[Any]] = [[] for _ in table.columns]
         self._others: list[list[Any]] = [[] for _ in table.columns]

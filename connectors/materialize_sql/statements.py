@@ -11,7 +11,9 @@ def select(dialect: Dialect, table: Table) -> str:
     """The document of one key; its parameters are the key. Of a table without keys or documents, nothing."""
     if table.delta_updates or table.document is None:
         return "SELECT NULL WHERE 1 = 0"
-    return f"SELECT {quote(table.document)} FROM {dialect.table(table.path)} WHERE {_is_key(dialect, table)}"
+    document = quote(table.document)
+    row = f"{_is_key(dialect, table)} AND {document} IS NOT NULL"  # a row that somebody else has put there has none
+    return f"SELECT {document} FROM {dialect.table(table.path)} WHERE {row}"
 
 
 def delete(dialect: Dialect, table: Table) -> str:

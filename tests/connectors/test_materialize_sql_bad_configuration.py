@@ -146,6 +146,7 @@ def test_a_table_of_that_name_that_fits_is_used(database: Database) -> None:
     assert "extra" in database.apply(BINDING)  # which must take NULL from now on
     with database.session(BINDING) as session:
         commit(session, BINDING, [{"account": "ann", "balance": 1}])
+        assert load(session, [("ann",), ("there",)]) == ['{"account":"ann","balance":1}']
 
     rows = database.query("SELECT account, balance, extra FROM balances")
     assert sorted(rows) == [("ann", 1, None), ("there", None, "before")]
