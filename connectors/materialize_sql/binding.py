@@ -42,13 +42,12 @@ def table_of(binding: Binding, dialect: Dialect, path: tuple[str, ...]) -> Table
                 f"field '{field.name}' of '{collection.name}' can only be null", hint="exclude the field"
             )
         columns.append(column)
-    document = None
-    if binding.document is not None:
-        columns.append(document_column(binding.document, collection, dialect))
-        document = columns[-1].name  # type: ignore[union-attr]
-    present = tuple(column for column in columns if column is not None)
+    document = None if binding.document is None else document_column(binding.document, collection, dialect)
+    present = tuple(column for column in (*columns, document) if column is not None)
     _refuse_collisions(present, dialect)
-    return Table(path, present, binding.delta_updates, document, f"The collection {collection.name}.")
+    return Table(
+        path, present, binding.delta_updates, document.name if document else None, f"The collection {collection.name}."
+    )
 
 
 def column_of(

@@ -81,7 +81,8 @@ class SqliteEndpoint:
             yield
             self.query("COMMIT")
         except BaseException:
-            self._database.execute("ROLLBACK" if self._database.in_transaction else "SELECT 1")
+            if self._database.in_transaction:  # a disk that is full has ended it
+                self._database.execute("ROLLBACK")
             raise
 
     def describe(self, path: Sequence[str]) -> ExistingTable | None:
