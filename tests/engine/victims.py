@@ -20,8 +20,14 @@ def deno_processes(session: int) -> list[int]:
 
 
 def connector_processes(session: int) -> list[int]:
-    """Process ids of the materialize connectors of a session."""
-    return [pid for pid, (_, command) in _processes(session).items() if b"\0connector\0serve\0" in command]
+    """Process ids of the materialize connectors that a session has started, each in a session of its own."""
+    owners = set(_processes(session)) | {session}
+    others = _processes(None)
+    return [
+        pid
+        for pid, (parent, command) in others.items()
+        if parent in owners and b"\0connector\0serve\0" in command and b"guard.py" not in command
+    ]
 
 
 def java_processes(session: int) -> list[int]:
@@ -38,13 +44,13 @@ def _daemons(session: int) -> dict[int, int]:
     return {pid: parent for pid, (parent, command) in _processes(session).items() if _DAEMON in command}
 
 
-def _processes(session: int) -> dict[int, tuple[int, bytes]]:
-    """Parent and command line of each process, by its id."""
+def _processes(session: int | None) -> dict[int, tuple[int, bytes]]:
+    """Parent and command line of each process of a session, or of all, by its id."""
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             pid = int(folder.name)
-            if os.getsid(pid) == session:
+            if session is None or os.getsid(pid) == session:
                 parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
                 found[pid] = (parent, (folder / "cmdline").read_bytes())
         except (OSError, ValueError):
