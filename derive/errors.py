@@ -187,13 +187,13 @@ class DiskFullError(StorageError):
 
 
 class EndpointError(FlowError):
-    """A database or service that is materialized into refuses something."""
+    """A database or service that is materialized into refuses something; it may well be mended there."""
+
+    heals = True
 
 
 class EndpointGoneError(EndpointError):
     """A database or service that is materialized into cannot be reached, or has gone away."""
-
-    heals = True
 
 
 class DeniedError(EndpointError):

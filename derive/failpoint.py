@@ -19,6 +19,8 @@ FAILPOINTS = frozenset(
         "compaction.written",
         "epoch.renamed",
         "epoch.written",
+        "materialize.committed",
+        "materialize.committing",
         "metadata.committed",
         "metadata.committing",
         "reset.committed",

@@ -13,6 +13,7 @@ from typing import Protocol
 import orjson
 
 from derive.errors import ProtocolError
+from derive.failpoint import reach
 from derive.materialize.arena import write_loads, write_stores
 from derive.materialize.binding import CompiledBinding
 from derive.materialize.checkpoint import Kept, Resumed, ShardCheckpoint, merge_patch, resume
@@ -152,6 +153,7 @@ class ShardStream:
                 count += len(part.keys)
                 for message in write_stores(index, part.keys, part.values, part.texts, part.exists, part.is_deleted):
                     self._wire.send(message)
+        reach("materialize.committing")
         self._wire.send(pb.TransactionRequest(commit=pb.TransactionRequest.Commit()).SerializeToString())
 
         def committed() -> None:
@@ -181,6 +183,7 @@ class ShardStream:
     def _settle(self) -> None:
         if self._uncommitted is not None:
             _expect(self._wire.receive(), "committed")
+            reach("materialize.committed")
             self._uncommitted()
             self._uncommitted = None
 

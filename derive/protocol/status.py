@@ -34,6 +34,7 @@ _CODES: tuple[tuple[type[FlowError], StatusCode], ...] = (
     (FencedError, StatusCode.ABORTED),
     (EndpointGoneError, StatusCode.UNAVAILABLE),
     (DeniedError, StatusCode.PERMISSION_DENIED),
+    (EndpointError, StatusCode.FAILED_PRECONDITION),
     (ProtocolError, StatusCode.INVALID_ARGUMENT),
     (UsageError, StatusCode.INVALID_ARGUMENT),
     (InternalError, StatusCode.INTERNAL),

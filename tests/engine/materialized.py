@@ -61,7 +61,7 @@ def orders(begin: int, end: int, day: int = 1) -> list[dict[str, object]]:
             "id": number,
             "customer": f"c{number % 7}",
             "amount": number / 4,
-            "at": f"2024-01-{day:02}T{number // 60:02}:{number % 60:02}:00Z",
+            "at": f"2024-01-{day:02}T{number // 60 % 24:02}:{number % 60:02}:00Z",
         }
         for number in range(begin, end)
     ]

@@ -16,6 +16,7 @@ from derive.engine.rights import settle
 from derive.engine.split import split
 from derive.errors import FencedError, UsageError
 from derive.materialize.streams import close_streams
+from derive.spark.executor import SparkExecutor
 from derive.time.limits import Limits
 
 
@@ -146,3 +147,11 @@ def test_a_binding_that_comes_back_goes_on_where_it_was(world: World, shards: in
     ingest(world, 80, 90, day=3)
     world.step()
     check(world)
+
+
+@pytest.mark.spark
+def test_spark_stores_what_this_process_stores(world: World, spark: SparkExecutor) -> None:
+    for day in range(1, 4):
+        ingest(world, day * 10, day * 10 + 600, day)
+        world.step(spark, shards=3, limits=Limits(small_documents=0))
+        check(world)
