@@ -72,7 +72,7 @@ class Materialization:
             remove_shards(store.root, spec.name, state.shards)
             shutil.rmtree(progress_folder(store.root, spec.name), ignore_errors=True)
         places = {item.state_key: Place(item.source, offset_of(item, spec.tick)) for item in spec.inputs}
-        return Opened(capability, state, places)
+        return Opened(capability, state, places, is_apart=True)
 
     def prepare(self, waiting: Size, shards: int, limits: Limits) -> Limits:
         """Have the executor ready."""

@@ -94,6 +94,7 @@ def open_task(store: Runnable, transactor: Transactor, limits: Limits) -> Task:
         compacted=tuple(compacted(task.inputs, positions, rights)),
         edits=tuple(edit for edit in opened.edits if edit not in state.edits),
         error=opened.error or lost(task.name, task.inputs, task.tick, positions, rights),
+        is_apart=opened.is_apart,
     )
     checkpoint = Checkpoint(positions, {**state.places, **opened.places}, state.shards, state.tokens)
     return Task(store, transactor, opened.capability, checkpoint, beginning, Pace(limits))

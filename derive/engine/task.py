@@ -28,7 +28,7 @@ from derive.storage.metadata.capability import TaskCapability
 from derive.storage.metadata.descriptions import Edit, Stopped, TaskCommit
 from derive.storage.roles import Runnable
 from derive.storage.task_log import TaskLog
-from derive.time.cycle import Horizon, Step, by_priority, earliest_to_come, next_step
+from derive.time.cycle import Horizon, Step, by_priority, earliest_to_come, next_step, next_step_apart
 from derive.time.extent import choose_end, is_one_tick, size_of
 from derive.time.limits import Limits
 from derive.time.needs import needs
@@ -45,12 +45,14 @@ class Beginning:
         compacted: inputs that begin with a history that was compacted, each with the `since` of its source.
         edits: what was edited under its output since the run before.
         error: why no transaction of it can be run, if none can.
+        is_apart: its inputs have nothing to do with one another, and go on each as far as its own source is final.
     """
 
     again: tuple[InputSpec, ...] = ()
     compacted: tuple[tuple[InputSpec, int], ...] = ()
     edits: tuple[Edit, ...] = ()
     error: FlowError | None = None
+    is_apart: bool = False
 
 
 class Task:
@@ -132,7 +134,8 @@ class Task:
             raise self.beginning.error
         horizon = Horizon(inputs.uppers, earliest, now)
         first = partial(self._earliest, inputs)
-        return next_step(by_priority(self.spec.inputs, self.spec.tick), self._checkpoint.position, first, horizon)
+        choose = next_step_apart if self.beginning.is_apart else next_step
+        return choose(by_priority(self.spec.inputs, self.spec.tick), self._checkpoint.position, first, horizon)
 
     def take(self, inputs: Inputs, step: Step, progress: Callable[[int], None]) -> Committed:
         """Run one transaction: a step, or as much of it as limits allow.

@@ -51,6 +51,7 @@ class Opened:
         fingerprints: of its parts, as in `TaskState`.
         edits: of its parts, as in `TaskState`.
         error: why nothing can be done for it, if nothing can.
+        is_apart: its inputs have nothing to do with one another, and go on each as far as its own source is final.
     """
 
     capability: TaskCapability
@@ -59,6 +60,7 @@ class Opened:
     fingerprints: Mapping[str, str] = field(default_factory=dict)
     edits: tuple[Edit, ...] = ()
     error: FlowError | None = None
+    is_apart: bool = False
 
 
 class Transactor(Protocol):

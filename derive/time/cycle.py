@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from derive.protocol.specs import InputSpec
-from derive.time.frontier import END_OF_TIME, tick_begin
+from derive.time.frontier import BEGINNING, END_OF_TIME, tick_begin
 from derive.time.positions import offset_of
 
 
@@ -134,3 +134,35 @@ def next_step(
     bound = min(bounds)
     behind = tuple([spec for level in levels for spec in level.specs if position(spec) < bound])
     return Step(behind, bound, bound) if behind else None
+
+
+def next_step_apart(
+    levels: Sequence[Level],
+    position: Callable[[InputSpec], int],
+    first: Callable[[Sequence[InputSpec]], int | None],
+    horizon: Horizon,
+) -> Step | None:
+    """The same for a task whose inputs have nothing to do with one another: none waits for the source of another.
+
+    Those of one priority that have documents go on as far as the one of them that can go least far.
+
+    Args:
+        levels: the task's inputs, `by_priority`.
+        position: as for `next_step`.
+        first: as for `next_step`.
+        horizon: how far time has come.
+    """
+    for level in levels:
+        ready: list[tuple[int, int, InputSpec]] = []
+        for spec in level.specs:
+            bound = Level([spec], level.tick).bound(horizon)
+            clock = first([spec]) if position(spec) < bound else None
+            if clock is not None and clock < bound:
+                ready.append((bound, clock, spec))
+        if ready:
+            bound = min(bound for bound, _, _ in ready)
+            behind = [(clock, spec) for _, clock, spec in ready if position(spec) < bound]
+            return Step(tuple(spec for _, spec in behind), bound, min(clock for clock, _ in behind))
+    bound = min((level.bound(horizon) for level in levels), default=BEGINNING)
+    behind_time = tuple([spec for level in levels for spec in level.specs if position(spec) < bound])
+    return Step(behind_time, bound, bound) if behind_time else None

@@ -11,6 +11,8 @@ from conftest import World, write_catalog
 from materialized import CATALOG, folded, ingest, served, tables
 
 from derive.catalog import load
+from derive.engine.executor import InProcessExecutor
+from derive.engine.opening import open_run
 from derive.engine.reset import reset
 from derive.engine.rights import settle
 from derive.engine.split import split
@@ -155,3 +157,18 @@ def test_spark_stores_what_this_process_stores(world: World, spark: SparkExecuto
         ingest(world, day * 10, day * 10 + 600, day)
         world.step(spark, shards=3, limits=Limits(small_documents=0))
         check(world)
+
+
+def test_a_binding_waits_for_no_source_of_another(world: World) -> None:
+    ingest(world, 0, 100)
+    world.step()
+    ingest(world, 90, 120, day=2)
+    run = open_run(world.catalog, world.store, InProcessExecutor(), tasks=["shop/view"])
+    while run.step():
+        pass
+    stored = tables(world.root.parent / "out.db")
+    assert stored["shop/orders"] == folded(world)["shop/orders"]
+    assert len(stored["shop/orders"]) == 120
+    run.close()
+    world.step()
+    check(world)
