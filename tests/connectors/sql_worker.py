@@ -44,7 +44,7 @@ def work(database: Database) -> None:
     """Add to sums for ever."""
     with database.session(BINDING) as session:
         print("ready", flush=True)  # noqa: T201
-        transaction = count_of(session.checkpoint)
+        first = transaction = count_of(session.checkpoint)
         while True:
             names = touched(transaction)
             sums = _sums(load(session, [(name,) for name in names]))
@@ -56,6 +56,8 @@ def work(database: Database) -> None:
                 if rows:
                     session.store(0, stored(BINDING, rows, exists=exists))
             session.commit()
+            if transaction == first + 1:
+                print("committed", flush=True)  # noqa: T201
 
 
 def _sums(documents: Iterable[str]) -> dict[str, int]:

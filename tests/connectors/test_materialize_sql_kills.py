@@ -35,6 +35,11 @@ class Worker:
     def is_ready(self) -> bool:
         return self._said == b"ready\n"
 
+    def wait_for_commit(self) -> None:
+        """Wait until it has committed something, however slow the machine is."""
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == b"committed\n"
+
     def send(self, what: signal.Signals) -> None:
         self.process.send_signal(what)
 
@@ -59,7 +64,7 @@ def torment(name: str, database: Database, kills: int, seed: int, *, stops: bool
     database.apply(BINDING)
     chance = random.Random(seed)
     count = 0
-    for _ in range(kills):
+    for number in range(kills):
         worker = Worker(name, database)
         assert worker.is_ready
         time.sleep(chance.random() * LONGEST.get(name, 0.4))
@@ -71,6 +76,8 @@ def torment(name: str, database: Database, kills: int, seed: int, *, stops: bool
             worker.send(signal.SIGCONT)
             assert worker.end() != 0
             worker = successor
+        if number == 0:
+            worker.wait_for_commit()
         worker.send(signal.SIGKILL)
         assert worker.end() == -signal.SIGKILL
         count = checked(database, count)
@@ -95,7 +102,7 @@ def test_of_two_at_once_one_goes_on(name: str, tmp_path: Path) -> None:
     first = Worker(name, database)
     second = Worker(name, database)
     assert first.end() == FENCED
-    time.sleep(0.2)
+    second.wait_for_commit()
     assert second.process.poll() is None
     second.send(signal.SIGKILL)
     second.end()
