@@ -133,7 +133,8 @@ def resume(
         kept: what the runtime has kept.
         bindings: of the materialization.
         positions: for each binding (by state key), how far the data folder knows it to be.
-        token: name of the attempt that the data folder knows to have committed last; None if none ever has.
+        token: name of the attempt that the data folder knows to have committed last; None if none ever has, and empty
+            if what the endpoint had is lost, which has been read again since.
         restart: names the last reset; empty if there was none.
 
     Raises:
@@ -142,6 +143,8 @@ def resume(
     known = opened or kept.flow
     if not known and token is None:  # it never had anything to store
         return Resumed("", dict(positions), is_kept=False, empty=frozenset(positions))
+    if token == "" and (not known or known == FROM_NOTHING):  # it has begun from nothing, as the data folder knows
+        return Resumed("", dict(positions), is_kept=bool(opened), empty=frozenset(positions) if opened else frozenset())
     if not known or known == FROM_NOTHING:
         beginning = dict.fromkeys(positions, BEGINNING)
         return Resumed("", beginning, is_kept=bool(opened), empty=frozenset(positions))

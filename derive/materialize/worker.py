@@ -94,7 +94,8 @@ def _store(plan: StorePlan, number: int, rows: Iterator[ReadRows], attempt: int)
         with translated(plan.root), shard_stream(plan, number, attempt) as stream:
             behind = _behind(plan, stream)
             if behind:
-                return Message(behind=behind)
+                # Its token tells that it has been given everything since, also where it then has nothing to store.
+                return Message(behind=behind, shards={number: stream.token})
             token = str(plan.attempt(attempt))
             stored = store_rows(stream, plan.bindings, rows, plan.extent, token, counter.add)
             tokens = {number: stream.token} if stream.token else {}

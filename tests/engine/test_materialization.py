@@ -172,3 +172,15 @@ def test_a_binding_waits_for_no_source_of_another(world: World) -> None:
     run.close()
     world.step()
     check(world)
+
+
+def test_shards_that_have_lost_everything_catch_up_in_small_transactions(world: World) -> None:
+    for day in range(1, 5):
+        ingest(world, day * 20, day * 20 + 20, day)
+        world.step(shards=4)
+    close_streams()
+    for file in world.root.parent.glob("out.db*"):
+        file.unlink(missing_ok=True)
+    world.wall += 1_000_000
+    world.step(limits=Limits(documents=2))
+    check(world)
