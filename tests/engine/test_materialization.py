@@ -184,3 +184,14 @@ def test_shards_that_have_lost_everything_catch_up_in_small_transactions(world: 
     world.wall += 1_000_000
     world.step(limits=Limits(documents=2))
     check(world)
+
+
+def test_progress_of_a_table_is_not_taken_for_that_of_a_raised_backfill(world: World, tmp_path: Path) -> None:
+    bindings = "{ resource: { table: spending }, source: shop/spending, backfill: 1 }"
+    other = "{ resource: { table: spending.v1 }, source: shop/spending }"
+    text = (tmp_path / "flow.yaml").read_text()
+    view = load(write_catalog(tmp_path, f"{text.rstrip()}\n      - {bindings.replace('spending }', 'again }')}\n"))
+    keys = {item.state_key for item in view.materializations["shop/view"].inputs}
+    text = f"{text.rstrip()}\n      - {other.replace('spending.v1', 'again.v1')}\n"
+    keys |= {item.state_key for item in load(write_catalog(tmp_path, text)).materializations["shop/view"].inputs}
+    assert len(keys) == 4

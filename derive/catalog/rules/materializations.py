@@ -29,6 +29,9 @@ from derive.protocol.specs import (
 _NAMING = ("database", "project", "dataset", "schema", "table", "collection", "index", "topic", "name", "path", "url")
 """Properties of resources that tell which they are, in the order in which names are made of them."""
 
+_LIKE_A_BACKFILL = re.compile(r"\.v[0-9]+$")
+"""What names may not end in: the progress of a binding is named so whose `backfill` was raised."""
+
 _OTHER_REFERENCE = re.compile(r"(?<!\$)\$\{(?!env:|file:)([^{}]+)\}")
 
 
@@ -151,7 +154,7 @@ def _label(resource: Mapping[str, object]) -> str:
 
 def _unused(name: str, names: Mapping[str, BindingSpec]) -> str:
     number = 2
-    unused = name
+    unused = f"{name} (1)" if _LIKE_A_BACKFILL.search(name) else name
     while unused in names:
         unused = f"{name} ({number})"
         number += 1
