@@ -41,6 +41,8 @@ class _Warm:
 
 
 _streams: dict[_Key, _Warm] = {}
+_opening: dict[_Key, GrpcWire] = {}
+"""Of streams that their connectors have yet to open, so that another thread can end them."""
 _connectors: Connectors | None = None
 _lock = threading.Lock()
 
@@ -67,6 +69,10 @@ def close_all() -> None:
 
 def close_streams(task: str | None = None) -> None:
     """End the streams of a task, or all; transactions fail that are under way in other threads."""
+    for key in [key for key in list(_opening) if task in (None, key[1])]:
+        wire = _opening.pop(key, None)
+        if wire is not None:
+            wire.close()
     for key in [key for key in list(_streams) if task in (None, key[1])]:
         warm = _streams.pop(key, None)
         if warm is not None:
@@ -93,7 +99,7 @@ def shard_stream(plan: StorePlan, number: int, attempt: int) -> Iterator[ShardSt
         if warm is None or not _goes_on(warm, plan, number):
             if warm is not None:
                 warm.stream.close()
-            warm = _open(plan, number, attempt)
+            warm = _open(key, plan, number, attempt)
         else:
             warm.stream.advance(plan.positions)
             warm.keeper.attempt = plan.attempt(attempt)
@@ -111,7 +117,7 @@ def _goes_on(warm: _Warm, plan: StorePlan, number: int) -> bool:
     return is_same and not warm.stream.is_broken and warm.stream.token == plan.tokens.get(number, "")
 
 
-def _open(plan: StorePlan, number: int, attempt: int) -> _Warm:
+def _open(key: _Key, plan: StorePlan, number: int, attempt: int) -> _Warm:
     folder = shard_folder(plan.root, plan.spec.name, number, plan.shards)
     begin, end = (int(text, 16) for text in folder.name.split("-"))
     keeper = KeptFile(folder, plan.attempt(attempt))
@@ -124,13 +130,15 @@ def _open(plan: StorePlan, number: int, attempt: int) -> _Warm:
     reading = reading_of(plan.bindings)
     bindings = [CompiledBinding(*pair) for pair in zip(plan.bindings, reading.places, strict=True)]
     with translated(plan.root), owned(folder, plan.attempt(attempt)):
-        wire = GrpcWire(connectors().connect(plan.spec.endpoint), plan.secrets)
+        wire = _opening[key] = GrpcWire(connectors().connect(plan.spec.endpoint), plan.secrets)
         try:
             token = plan.tokens.get(number)
             stream = open_stream(wire, opening, bindings, keeper, plan.positions, token, plan.restart)
         except BaseException:
             wire.close()
             raise
+        finally:
+            _opening.pop(key, None)
     return _Warm(stream, keeper, plan.epoch, plan.version)
 
 

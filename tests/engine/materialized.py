@@ -74,9 +74,9 @@ def ingest(world: World, begin: int, end: int, day: int = 1) -> None:
 
 
 @contextmanager
-def served() -> Iterator[str]:
+def served(connector: MaterializeSqlite | None = None) -> Iterator[str]:
     """The address of a connector of SQLite."""
-    server = ConnectorServer(MaterializeSqlite(), "127.0.0.1:0")
+    server = ConnectorServer(connector or MaterializeSqlite(), "127.0.0.1:0")
     try:
         yield server.address
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,9 @@ import pytest
 from conftest import World, write_catalog
 from materialized import CATALOG, folded, ingest, served, tables
 
+from connectors.kit.connector import Session
+from connectors.kit.requests import Opening
+from connectors.materialize_sqlite import MaterializeSqlite
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
 from derive.engine.opening import open_run
@@ -195,3 +199,32 @@ def test_progress_of_a_table_is_not_taken_for_that_of_a_raised_backfill(world: W
     text = f"{text.rstrip()}\n      - {other.replace('spending.v1', 'again.v1')}\n"
     keys |= {item.state_key for item in load(write_catalog(tmp_path, text)).materializations["shop/view"].inputs}
     assert len(keys) == 4
+
+
+ASKED, MAY_ANSWER = threading.Event(), threading.Event()
+
+
+class Silent(MaterializeSqlite):
+    """A connector that does not answer to being opened, until it may."""
+
+    def open(self, opening: Opening) -> Session:
+        ASKED.set()
+        assert MAY_ANSWER.wait(60)
+        return super().open(opening)
+
+
+def test_a_stream_that_is_never_opened_can_be_ended(tmp_path: Path) -> None:
+    with served(Silent()) as address:
+        text = CATALOG.replace("ADDRESS", address).replace("PATH", str(tmp_path / "out.db"))
+        world = World(tmp_path / "data", load(write_catalog(tmp_path, text)))
+        ingest(world, 0, 10)
+        run = world.run()
+        stepping = threading.Thread(target=run.step)
+        stepping.start()
+        assert ASKED.wait(60)
+        close_streams("shop/view")
+        stepping.join(60)
+        assert not stepping.is_alive()
+        assert run.tasks["shop/view"].error is not None
+        MAY_ANSWER.set()
+        world.store.close()
