@@ -12,12 +12,15 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 def test_the_catalog_of_the_readme_passes_its_test(tmp_path: Path) -> None:
-    (block,) = re.findall(r"```yaml\n(.*?)```", (REPOSITORY / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    (tmp_path / "flow.yaml").write_text(block, encoding="utf-8")
+    text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    catalog, materializations = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "flow.yaml").write_text(catalog + materializations, encoding="utf-8")
+    built = load(tmp_path / "flow.yaml")
 
-    results = list(run_tests(load(tmp_path / "flow.yaml")))
+    results = list(run_tests(built))
 
     assert [(each.test.name, each.failure) for each in results] == [("shop/tests/spending", None)]
+    assert list(built.materializations) == ["shop/reports"]
 
 
 @pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/typescript.md"])
