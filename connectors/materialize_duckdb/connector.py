@@ -5,21 +5,9 @@ from __future__ import annotations
 from connectors.materialize_duckdb.dialect import DUCKDB, encoder_of
 from connectors.materialize_duckdb.endpoint import connect
 from connectors.materialize_sql.connector import SqlConnector
+from connectors.materialize_sql.file import file_schema
 
-ENDPOINT_SCHEMA = {
-    "title": "DuckDB",
-    "type": "object",
-    "required": ["path"],
-    "properties": {
-        "path": {
-            "title": "Path",
-            "description": "The database's file; it is created if it is not there.",
-            "type": "string",
-            "minLength": 1,
-        }
-    },
-    "additionalProperties": False,
-}
+ENDPOINT_SCHEMA = file_schema("DuckDB")
 """JSON Schema of an endpoint's configuration."""
 
 

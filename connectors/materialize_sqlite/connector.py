@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 from connectors.materialize_sql.connector import SqlConnector
+from connectors.materialize_sql.file import file_schema
 from connectors.materialize_sqlite.dialect import SQLITE, encoder_of
 from connectors.materialize_sqlite.endpoint import connect
 
-ENDPOINT_SCHEMA = {
-    "title": "SQLite",
-    "type": "object",
-    "required": ["path"],
-    "properties": {
-        "path": {
-            "title": "Path",
-            "description": "The database's file; it is created if it is not there.",
-            "type": "string",
-            "minLength": 1,
-        }
-    },
-    "additionalProperties": False,
-}
+ENDPOINT_SCHEMA = file_schema("SQLite")
 """JSON Schema of an endpoint's configuration."""
 
 

@@ -1,0 +1,26 @@
+"""Databases that are files: what a person says of one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def file_schema(title: str) -> dict[str, Any]:
+    """JSON Schema of the configuration of an endpoint that is a file.
+
+    Args:
+        title: the database's name, for people.
+    """
+    path = {
+        "title": "Path",
+        "description": "The database's file; it is created if it is not there.",
+        "type": "string",
+        "minLength": 1,
+    }
+    return {
+        "title": title,
+        "type": "object",
+        "required": ["path"],
+        "properties": {"path": path},
+        "additionalProperties": False,
+    }
