@@ -25,6 +25,7 @@ that is raised is a defect of this project.
     │   ├── EndpointGoneError   it cannot be reached, or has gone away
     │   └── DeniedError         it does not let us in, or do what must be done
     ├── ProtocolError       a client or a connector does not keep to the protocol
+    ├── SqlError            a statement of SQL that cannot be carried out; has an SQLSTATE
     └── TaskError           a task cannot run as configured
         ├── LostError           workers were lost, and could not be replaced
         │   └── OutdatedError       a newer attempt at the same work has begun
@@ -76,6 +77,14 @@ class FlowError(Exception):
         """The error that `to_json` described; an unknown kind comes back as a plain `FlowError`."""
         kinds = {kind.__name__: kind for kind in _descendants(FlowError)}
         kind = kinds.get(value["kind"], FlowError)
+        if kind is SqlError:
+            return SqlError(
+                value["sqlstate"],
+                value["message"],
+                hint=value.get("hint"),
+                offset=value.get("offset"),
+                detail=value.get("detail"),
+            )
         position = Position(*value["position"]) if value.get("position") else None
         return kind(value["message"], position=position, hint=value.get("hint"))
 
@@ -202,6 +211,34 @@ class DeniedError(EndpointError):
 
 class ProtocolError(FlowError):
     """A client or a connector does not keep to the protocol; another implementation's defect, or ours."""
+
+
+class SqlError(FlowError):
+    """A statement of SQL that cannot be carried out.
+
+    Attributes:
+        sqlstate: five characters, as PostgreSQL has them.
+        offset: where in the statement's text the cause is, in characters from 0 on; None if nowhere in it.
+        detail: more about what happened.
+    """
+
+    def __init__(
+        self,
+        sqlstate: str,
+        message: str,
+        *,
+        hint: str | None = None,
+        offset: int | None = None,
+        detail: str | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.sqlstate = sqlstate
+        self.offset = offset
+        self.detail = detail
+
+    def to_json(self) -> dict[str, Any]:
+        """This error as JSON, with its SQLSTATE."""
+        return {**super().to_json(), "sqlstate": self.sqlstate, "offset": self.offset, "detail": self.detail}
 
 
 class TaskError(FlowError):

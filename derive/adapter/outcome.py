@@ -1,0 +1,123 @@
+"""What a session gives for a statement: what is known before it runs, and its outcome."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from derive.compute.algebra.types import Datum, Row, Type
+
+
+@dataclass(frozen=True, slots=True)
+class ResultColumn:
+    """A column of a result.
+
+    Attributes:
+        name: as clients see it.
+        type: in whose form the data are.
+        oid: of the type that clients are told, which may be narrower (such as `name` for text).
+        modifier: of the type, as PostgreSQL has it; -1 for none.
+    """
+
+    name: str
+    type: Type
+    oid: int
+    modifier: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A statement that was understood.
+
+    Attributes:
+        text: of the statement; empty for none.
+        parameters: oids of `$1` and so on.
+        columns: of its result; None if it has none.
+        plan: what the session knows of it.
+    """
+
+    text: str
+    parameters: tuple[int, ...]
+    columns: tuple[ResultColumn, ...] | None
+    plan: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The outcome of a statement.
+
+    Attributes:
+        tag: the command tag, for how many rows were sent.
+        columns: of the rows; None if there are none.
+        rows: in batches; closed by whoever reads them, also before their end.
+        is_copy_out: whether rows are to be sent as those of `COPY … TO STDOUT`.
+        copy_in: for `COPY … FROM STDIN`, takes what the client sends, in pieces of any size, and returns how many rows
+            they were; None for other statements.
+        is_prompt: whether each batch is sent at once, as those of a subscription.
+    """
+
+    tag: Callable[[int], str]
+    columns: tuple[ResultColumn, ...] | None = None
+    rows: AsyncIterator[Sequence[Row]] | None = None
+    is_copy_out: bool = False
+    copy_in: Callable[[AsyncIterator[bytes]], Awaitable[int]] | None = None
+    is_prompt: bool = False
+
+
+class TransactionStatus(Enum):
+    """What a session says of its transaction; the values are those of the PostgreSQL protocol."""
+
+    IDLE = b"I"
+    OPEN = b"T"
+    FAILED = b"E"
+
+
+class Session(Protocol):
+    """One client's conversation in SQL. Its methods are called one after the other, but for `cancel`.
+
+    All may raise `SqlError`, and be cancelled.
+    """
+
+    @property
+    def status(self) -> TransactionStatus:
+        """Whether a transaction is open, or has failed."""
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """What clients are told of settings, by name, as PostgreSQL's `ParameterStatus`."""
+
+    def split(self, text: str) -> Sequence[str]:
+        """The statements of a text, without the empty ones."""
+
+    async def prepare(self, text: str, oids: Sequence[int]) -> Prepared:
+        """Understand one statement.
+
+        Args:
+            text: of the statement; empty for none.
+            oids: types of its parameters that the client has named; 0 for one that it leaves open.
+        """
+
+    async def execute(self, prepared: Prepared, arguments: Sequence[Datum]) -> Result:
+        """Begin to carry out a statement.
+
+        Args:
+            prepared: the statement.
+            arguments: a datum for each of its parameters.
+        """
+
+    async def begin_implicit(self) -> None:
+        """What follows, up to `end_implicit`, is one transaction unless one is open."""
+
+    async def end_implicit(self) -> None:
+        """Commit what is not part of an explicit transaction."""
+
+    async def fail(self) -> None:
+        """A statement, or the sending of its result, has failed: roll back, or mark the open transaction as failed."""
+
+    def cancel(self) -> None:
+        """Have the statement at work end with an error; from any thread."""
+
+    async def close(self) -> None:
+        """The client is gone: roll back, and give back all that is held."""

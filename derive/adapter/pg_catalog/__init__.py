@@ -1,0 +1,1 @@
+"""What clients of PostgreSQL ask about schemas, tables and types."""

@@ -1,0 +1,1 @@
+"""From statements to the algebra: names are resolved, types are checked, overloads are chosen."""

@@ -1,0 +1,1 @@
+"""The PostgreSQL protocol: messages, authentication, portals; what statements mean is a session's."""

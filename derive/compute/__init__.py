@@ -1,0 +1,1 @@
+"""Compute: relations as functions of others, worked out once or maintained at every time."""

@@ -1,0 +1,1 @@
+"""The typed algebra between SQL and dataflows: names are resolved, types are checked, nothing is implicit."""

@@ -1,0 +1,50 @@
+"""Types of values in SQL, and the form that a value of each has wherever rows are held.
+
+There is one form: a *datum*, a value that SQLite stores. For every type two data are equal, or one before the other,
+just as SQLite compares them, so keys, joins, groups and orders need nothing else. NULL is None for all types.
+
+| type | datum |
+|---|---|
+| boolean | int 0 or 1 |
+| smallint, integer, bigint | int |
+| double precision | float, never -0.0; the text `NaN`, which SQLite has after all numbers, as PostgreSQL does |
+| numeric | bytes that sort as numbers do, one form for equal numbers (so 1.0 is 1) |
+| text | str; SQLite's `BINARY` collation is the order of code points |
+| bytea | bytes |
+| jsonb | str: JSON text of one form for equal values |
+| date | int: days since 1970-01-01 |
+| timestamp, timestamp with time zone, mz_timestamp | int: microseconds since 1970-01-01 (UTC) |
+| interval | bytes that sort as spans do |
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TypeAlias
+
+Datum: TypeAlias = int | float | str | bytes | None
+"""A value of any type, in the form in which SQLite stores it."""
+
+Row: TypeAlias = tuple[Datum, ...]
+"""One row of a relation: a datum for each column."""
+
+
+class Type(Enum):
+    """A type of SQL. The value is its name, as PostgreSQL's `format_type` gives it."""
+
+    BOOLEAN = "boolean"
+    SMALLINT = "smallint"
+    INTEGER = "integer"
+    BIGINT = "bigint"
+    DOUBLE = "double precision"
+    NUMERIC = "numeric"
+    TEXT = "text"
+    BYTEA = "bytea"
+    JSONB = "jsonb"
+    DATE = "date"
+    TIMESTAMP = "timestamp without time zone"
+    TIMESTAMPTZ = "timestamp with time zone"
+    INTERVAL = "interval"
+    MZ_TIMESTAMP = "mz_timestamp"
+    UNKNOWN = "unknown"
+    """Of a literal or parameter whose type nothing has decided yet; no column has it."""

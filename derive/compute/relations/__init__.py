@@ -1,0 +1,1 @@
+"""Collections of Storage as relations: their columns, their contents at a time, and their updates."""

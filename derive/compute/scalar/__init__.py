@@ -1,0 +1,1 @@
+"""Functions, operators, casts and aggregates with PostgreSQL's semantics, as SQL of SQLite."""
