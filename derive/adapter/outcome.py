@@ -45,6 +45,23 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
+class Notice:
+    """Something that clients are told, and that is no error.
+
+    Attributes:
+        severity: `NOTICE`, `WARNING`, `INFO` or `LOG`.
+        sqlstate: five characters, as PostgreSQL has them.
+        message: what happened.
+        hint: what to do about it.
+    """
+
+    severity: str
+    sqlstate: str
+    message: str
+    hint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """The outcome of a statement.
 
@@ -56,6 +73,7 @@ class Result:
         copy_in: for `COPY … FROM STDIN`, takes what the client sends, in pieces of any size, and returns how many rows
             they were; None for other statements.
         is_prompt: whether each batch is sent at once, as those of a subscription.
+        notices: what clients are told before its rows.
     """
 
     tag: Callable[[int], str]
@@ -64,6 +82,7 @@ class Result:
     is_copy_out: bool = False
     copy_in: Callable[[AsyncIterator[bytes]], Awaitable[int]] | None = None
     is_prompt: bool = False
+    notices: Sequence[Notice] = ()
 
 
 class TransactionStatus(Enum):
