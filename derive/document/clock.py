@@ -14,6 +14,8 @@ _RFC3339 = re.compile(
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NAIVE_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 (formatting without a zone is faster, and ours is known)
+_LAST = 253_402_300_799_999_999
+"""The clock of the last microsecond of the year 9999."""
 _UUID_EPOCH = 122_192_928_000_000_000
 """100-nanosecond intervals from 1582-10-15 to the Unix epoch (RFC 4122, section 4.1.4)."""
 
@@ -52,8 +54,11 @@ def parse_rfc3339(text: str) -> int:
 
 
 def format_rfc3339(clock: int) -> str:
-    """A clock as an RFC 3339 time in UTC, always with six digits, so that texts sort as times do."""
-    return (_NAIVE_EPOCH + timedelta(microseconds=clock)).isoformat(timespec="microseconds") + "Z"
+    """A clock as an RFC 3339 time in UTC, always with six digits, so that texts sort as times do.
+
+    Of what is later than any such time, which is where a collection that was dropped ends, it is the last one.
+    """
+    return (_NAIVE_EPOCH + timedelta(microseconds=min(clock, _LAST))).isoformat(timespec="microseconds") + "Z"
 
 
 def parse_duration(text: str) -> int:

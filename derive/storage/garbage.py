@@ -37,7 +37,7 @@ class Garbage:
     def known(self, name: str) -> set[str]:
         """Paths, relative to the data folder, of a collection's segments and of those that compaction replaced."""
         with self._metadata.snapshot() as db:
-            return known_paths(db, name)
+            return known_paths(db, name, collection_folder(name))
 
     def collect_replaced(self, before: int) -> int:
         """Remove files that were replaced before this wall-clock time, microseconds, and that nobody may be reading.
@@ -90,7 +90,7 @@ class Garbage:
         self.collect_abandoned(name)
         paths = [*self._paths(name, f"{COMPACTED}*"), *self._paths(name, f"{INGESTED}*")]
         with self._metadata.snapshot() as db:
-            known = known_paths(db, name)
+            known = known_paths(db, name, collection_folder(name))
             live = tuple(f"{INGESTED}{identifier}-" for identifier in writers(db))
         return self._blobs.delete(path for path in paths if path not in known and not Path(path).name.startswith(live))
 

@@ -25,6 +25,7 @@ from derive.storage.metadata.descriptions import (
     TaskState,
 )
 from derive.storage.rights import Rights
+from derive.storage.tables import Tables
 from derive.storage.timeline import Timeline
 from derive.time.frontier import BEGINNING
 from derive.time.segment import Segment
@@ -69,6 +70,10 @@ class Readable(View, Protocol):
     @property
     def leases(self) -> Leases:
         """Rights to read."""
+
+    @property
+    def tables(self) -> Tables:
+        """Multisets of rows."""
 
     @property
     def changes(self) -> Changes:

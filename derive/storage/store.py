@@ -26,7 +26,6 @@ from derive.storage.metadata.binding import bind, check_partitions
 from derive.storage.metadata.capability import (
     TaskCapability,
     WriteCapability,
-    downgrade_run,
     downgrade_write,
     drop,
     drop_ended,
@@ -49,19 +48,16 @@ from derive.storage.metadata.descriptions import (
     TaskState,
 )
 from derive.storage.metadata.host import Host, this_host
+from derive.storage.metadata.moves import insert_update, move_task
 from derive.storage.metadata.opening import open_metadata
 from derive.storage.metadata.read_rights import rewind_holds
 from derive.storage.metadata.renewal import renewed
-from derive.storage.metadata.segment import insert_segments, last_clock, read_segments, segment_paths
-from derive.storage.metadata.tasks import (
-    advance_task,
-    begin_epoch,
-    forget_task,
-    read_task,
-    write_note,
-)
+from derive.storage.metadata.segment import read_segments, segment_paths
+from derive.storage.metadata.tables import has_appended
+from derive.storage.metadata.tasks import begin_epoch, forget_task, read_task, write_note
 from derive.storage.metadata.timeline import assign_up_to
 from derive.storage.rights import Rights
+from derive.storage.tables import Tables
 from derive.storage.timeline import Elapsed, Timeline, wall_clock
 from derive.time.frontier import BEGINNING
 from derive.time.segment import Segment
@@ -88,6 +84,7 @@ class Store:
         history: what compaction changes.
         garbage: what lies in the folder beside what is part of a collection.
         changes: tells whoever waits that something was committed.
+        tables: multisets of rows, which are collections as well.
     """
 
     def __init__(
@@ -109,6 +106,7 @@ class Store:
         self._blobs = blobs_of(root)
         self.garbage = Garbage(self._blobs, self._metadata)
         self.changes = Changes(self._metadata)
+        self.tables = Tables(root, self._metadata, self.timeline)
 
     def close(self) -> None:
         """Release the metadata database."""
@@ -152,6 +150,10 @@ class Store:
             StorageError: it was stored with other partition fields.
         """
         partitions = [projection.field for projection in spec.partitions]
+        with self._metadata.snapshot() as db:
+            table = has_appended(db, spec.name)
+        if table is not None:
+            self.tables.flush_table(table)
         with self._metadata.snapshot() as db:
             segments = read_segments(db, spec.name, begin)
             if segments:
@@ -254,7 +256,7 @@ class Store:
         name = capability.collection
         with self._metadata.transaction(calls=True) as db:
             require_write(db, capability)
-            _insert(db, CollectionUpdate(name, segments, frontier), capability.frontier, ascending=ascending)
+            insert_update(db, CollectionUpdate(name, segments, frontier), capability.frontier, ascending=ascending)
             downgrade_write(db, capability, frontier)
             advance_upper(db, name, frontier)
             if ascending:  # the last of these may be a little beyond the present, and what comes now is later
@@ -331,7 +333,7 @@ class Store:
         is_more = any(move.is_more for move in moves)
         with self._metadata.transaction(calls=is_more, synced=is_more) as db:
             for move in moves:
-                _move_task(db, move)
+                move_task(db, move)
         return [move.moved() for move in moves]
 
     def renew_tasks(self) -> None:
@@ -366,32 +368,3 @@ class Store:
                 forget_task(db, name)
             for name in names:
                 rewind_holds(db, name)
-
-
-def _move_task(db: apsw.Connection, move: TaskMove) -> None:
-    capability = move.capability
-    require_run(db, capability, [update.collection for update in move.updates])
-    for update in move.updates:
-        _insert(db, update, capability.frontiers[update.collection])
-        downgrade_run(db, capability, update.collection, update.frontier)
-        advance_upper(db, update.collection, update.frontier)
-    if move.commit:
-        advance_task(db, capability.task, move.commit)
-
-
-def _insert(db: apsw.Connection, update: CollectionUpdate, frontier: int, *, ascending: bool = False) -> None:
-    """Add segments to a collection, for whoever has the right to write it at or above a frontier.
-
-    Raises:
-        FrontierError: a clock is out of bounds.
-    """
-    name, segments = update.collection, update.segments
-    low = min((segment.clock_min for segment in segments), default=frontier)
-    high = max((segment.clock_max for segment in segments), default=frontier - 1)
-    upper = upper_of(db, name)
-    if low < max(upper, frontier) or high >= max(update.frontier, low):
-        raise FrontierError(f"documents at {low} to {high} do not fit '{name}', whose upper is {upper}")
-    last = last_clock(db, name) if ascending and segments else None
-    if last is not None and low <= last:
-        raise FrontierError(f"documents from {low} on are not later than those '{name}' already holds")
-    insert_segments(db, name, segments)

@@ -109,6 +109,8 @@ NEW_COLUMNS = [
     ("timeline", "elapsed"),
     ("task", "fingerprints"),
     ("task", "edits"),
+    ("collection", "id"),
+    ("collection", "columns"),
 ]
 """What format 4 had not, by table."""
 
@@ -118,6 +120,9 @@ def to_format_4(world: World, names: list[str]) -> None:
     root = world.root
     db = apsw.Connection(str(root / "metadata.db"))
     db.execute("UPDATE format SET version = 4")
+    db.execute("DROP INDEX collection_by_id")
+    for table in ("identifier", "appended"):
+        db.execute(f"DROP TABLE {table}")
     for table, column in NEW_COLUMNS:
         db.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
     for table in ("collection", "capability"):

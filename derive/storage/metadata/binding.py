@@ -7,6 +7,7 @@ none, such as a derived one that was just reset, takes those of the catalog.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import apsw
 import orjson
@@ -28,16 +29,45 @@ def bind(db: apsw.Connection, spec: CollectionSpec) -> None:
     """
     key = orjson.dumps(spec.key).decode()
     partitions = orjson.dumps([[projection.field, projection.pointer] for projection in spec.partitions]).decode()
-    row = db.execute("SELECT key, partitions FROM collection WHERE name = ?", (spec.name,)).get
+    row: Any = db.execute("SELECT key, partitions, columns FROM collection WHERE name = ?", (spec.name,)).fetchone()
     if row is None:
-        values = (spec.name, key, partitions, BEGINNING, BEGINNING)
-        db.execute("INSERT INTO collection VALUES (?, ?, ?, ?, ?)", values)
-    elif row != (key, partitions):
+        insert_collection(db, spec.name, key, partitions, BEGINNING)
+    elif row[:2] != (key, partitions):
         drop_ended(db)
-        if not _is_empty(db, spec.name):
+        if row[2] is not None or not _is_empty(db, spec.name):
             changes = [("key", key, row[0]), ("logical partitions", partitions, row[1])]
             raise _bound(db, spec.name, changes, spec.position)
         db.execute("UPDATE collection SET key = ?, partitions = ? WHERE name = ?", (key, partitions, spec.name))
+
+
+def insert_collection(
+    db: apsw.Connection, name: str, key: str, partitions: str, frontier: int, columns: str | None = None
+) -> int:
+    """Add a collection, of which nothing is known before a frontier.
+
+    Args:
+        db: in a write transaction.
+        name: to which nothing is bound.
+        key: JSON array of pointers.
+        partitions: JSON array of pairs of a field and its pointer.
+        frontier: `since` and `upper`.
+        columns: of a multiset of rows, as the table of collections has them.
+
+    Returns:
+        What identifies it for all time.
+    """
+    identifier = new_identifier(db)
+    db.execute(
+        "INSERT INTO collection (name, key, partitions, since, upper, id, columns) VALUES (?, ?, ?, ?4, ?4, ?, ?)",
+        (name, key, partitions, frontier, identifier, columns),
+    )
+    return identifier
+
+
+def new_identifier(db: apsw.Connection) -> int:
+    """A number that has never identified anything, in a write transaction."""
+    identifier: int = db.execute("UPDATE identifier SET last = last + 1 RETURNING last").get
+    return identifier
 
 
 def check_partitions(db: apsw.Connection, name: str, fields: Sequence[str]) -> None:

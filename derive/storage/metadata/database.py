@@ -22,7 +22,7 @@ from derive.storage.durable import sync
 from derive.storage.layout import move_former
 from derive.storage.metadata.bell import Bell
 
-FORMAT = 7
+FORMAT = 8
 """Version of the tables below, and of the files of segments."""
 
 _TABLES = """
@@ -146,7 +146,26 @@ DROP TABLE former;
 _TYPED = ""
 """Segments have typed columns, which an older flowctl would take for damage; those that do not are read as ever."""
 
-_UPGRADES = {1: _GARBAGE, 2: _READS, 3: _PLACES, 4: _TIME + _EDITS, 5: _RUNS, 6: _TYPED}
+_TABLES_OF_SQL = """
+CREATE TABLE identifier (last INTEGER NOT NULL);        -- the last number that identified something; none comes again
+INSERT INTO identifier SELECT count(*) FROM collection;
+ALTER TABLE collection ADD COLUMN id INTEGER NOT NULL DEFAULT 0;    -- a name may be bound to another one later
+UPDATE collection SET id = (SELECT count(*) FROM collection AS other WHERE other.name <= collection.name);
+CREATE UNIQUE INDEX collection_by_id ON collection (id);
+ALTER TABLE collection ADD COLUMN columns TEXT; -- of a table: JSON array of [name, type, may be null]; else NULL
+ALTER TABLE capability ADD COLUMN purpose TEXT; -- what it is for, for people
+CREATE TABLE appended (                 -- updates of tables that are in no segment yet
+    collection INTEGER NOT NULL,        -- its id
+    clock INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    diff INTEGER NOT NULL,
+    key BLOB NOT NULL,
+    doc TEXT NOT NULL,
+    PRIMARY KEY (collection, clock, seq)
+) WITHOUT ROWID;
+"""
+
+_UPGRADES = {1: _GARBAGE, 2: _READS, 3: _PLACES, 4: _TIME + _EDITS, 5: _RUNS, 6: _TYPED, 7: _TABLES_OF_SQL}
 """From each older version of the tables, what makes the next one of it."""
 
 _SHARED_FOLDERS = 4

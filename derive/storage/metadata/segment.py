@@ -68,10 +68,21 @@ def last_clock(db: apsw.Connection, name: str) -> int | None:
 # Files that are not, or no longer, part of a collection
 
 
-def known_paths(db: apsw.Connection, name: str) -> set[str]:
-    """Paths of a collection's segments, and of those that were replaced."""
-    rows: list[Any] = db.execute("SELECT path FROM replaced WHERE collection = ?", (name,)).fetchall()
-    return {*segment_paths(db, name), *(row[0] for row in rows)}
+def known_paths(db: apsw.Connection, name: str, folder: str) -> set[str]:
+    """Paths of a collection's segments, and of those that were replaced.
+
+    Args:
+        db: the metadata.
+        name: of the collection.
+        folder: those in it are known as well, whose ever they are: a table that had this name may have another one now.
+    """
+    below = (f"{folder}/", f"{folder}0")  # which is what comes behind all that begin with a slash
+    rows: list[Any] = db.execute(
+        "SELECT path FROM replaced WHERE collection = ?1 OR path BETWEEN ?2 AND ?3"
+        " UNION SELECT path FROM segment WHERE collection = ?1 OR path BETWEEN ?2 AND ?3",
+        (name, *below),
+    ).fetchall()
+    return {row[0] for row in rows}
 
 
 def replaced_before(db: apsw.Connection, at: int) -> list[tuple[str, str, int]]:

@@ -1,0 +1,140 @@
+"""Tables in the metadata database: what they are called, and updates of them that are in no segment yet.
+
+A name is bound to one collection at a time. One that was dropped keeps its name, with a frontier that is empty, until
+another is created under it, or until nobody can read it any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import apsw
+import orjson
+
+from derive.storage.metadata.binding import insert_collection
+from derive.storage.metadata.segment import read_segments, replace_segments
+from derive.storage.table import AppendedRow, RowUpdate, Table, TableColumn
+from derive.time.frontier import BEGINNING, END_OF_TIME
+
+_REFERENCES = ("segment", "replaced", "capability", "abandoned")
+"""Tables that name a collection."""
+
+_QUERY = "SELECT id, name, columns, key, since, upper FROM collection WHERE columns IS NOT NULL"
+
+
+def insert_table(
+    db: apsw.Connection, name: str, columns: Sequence[TableColumn], key: Sequence[str], frontier: int
+) -> int:
+    """Add a table under a name to which nothing is bound; returns its identifier."""
+    described = orjson.dumps([[column.name, column.type, column.nullable] for column in columns]).decode()
+    return insert_collection(db, name, orjson.dumps(list(key)).decode(), "[]", frontier, described)
+
+
+def read_table(db: apsw.Connection, identifier: int) -> Table | None:
+    """What is known of a table; None if there never was one of this identifier, or nothing of it is left."""
+    row: Any = db.execute(f"{_QUERY} AND id = ?", (identifier,)).fetchone()
+    return _table(row) if row else None
+
+
+def find_table(db: apsw.Connection, name: str) -> Table | None:
+    """The table to which a name is bound; it may have been dropped."""
+    row: Any = db.execute(f"{_QUERY} AND name = ?", (name,)).fetchone()
+    return _table(row) if row else None
+
+
+def read_tables(db: apsw.Connection) -> list[Table]:
+    """All tables, by name."""
+    return [_table(row) for row in db.execute(f"{_QUERY} ORDER BY name").fetchall()]
+
+
+def _table(row: Any) -> Table:
+    identifier, name, columns, key, since, upper = row
+    described = tuple(TableColumn(*column) for column in orjson.loads(columns))
+    return Table(identifier, name, described, tuple(orjson.loads(key)), since, upper)
+
+
+def name_of(db: apsw.Connection, identifier: int) -> str | None:
+    """The name to which a collection is bound; None if there is none of this identifier."""
+    name: str | None = db.execute("SELECT name FROM collection WHERE id = ?", (identifier,)).get
+    return name
+
+
+def rename(db: apsw.Connection, name: str, new_name: str) -> None:
+    """Bind a collection to another name, in a write transaction; its files stay where they are."""
+    db.execute("PRAGMA defer_foreign_keys = ON").fetchall()
+    db.execute("UPDATE collection SET name = ? WHERE name = ?", (new_name, name))
+    for table in _REFERENCES:
+        db.execute(f"UPDATE {table} SET collection = ? WHERE collection = ?", (new_name, name))
+
+
+def end_writing(db: apsw.Connection, identifier: int) -> None:
+    """Move the `upper` of a table to the end, and take from everyone the right to write it."""
+    db.execute("UPDATE collection SET upper = ? WHERE id = ?", (END_OF_TIME, identifier))
+    db.execute("DELETE FROM capability WHERE collection = ? AND kind = 'write'", (name_of(db, identifier),))
+
+
+def forget_unread(db: apsw.Connection) -> None:
+    """Move the `since` of dropped tables that nobody holds to the end: nothing of them is left but their identifiers.
+
+    Args:
+        db: in a write transaction, in which leases that have ended were dropped.
+    """
+    rows: list[Any] = db.execute(
+        "SELECT id, name FROM collection WHERE upper = ? AND columns IS NOT NULL AND since < upper AND NOT EXISTS"
+        " (SELECT 1 FROM capability WHERE collection = name AND kind = 'read')",
+        (END_OF_TIME,),
+    ).fetchall()
+    for identifier, name in rows:
+        replace_segments(db, name, read_segments(db, name, BEGINNING), [])
+        db.execute("DELETE FROM appended WHERE collection = ?", (identifier,))
+        db.execute("UPDATE collection SET since = upper WHERE id = ?", (identifier,))
+
+
+# Updates that are in no segment
+
+
+def append(db: apsw.Connection, identifier: int, updates: Iterable[RowUpdate]) -> None:
+    """Add updates to a table, in an order of their own among those of a clock."""
+    first: int = db.execute("SELECT coalesce(max(seq), -1) + 1 FROM appended WHERE collection = ?", (identifier,)).get
+    db.executemany(
+        "INSERT INTO appended (collection, clock, seq, diff, key, doc) VALUES (?, ?, ?, ?, ?, ?)",
+        (
+            (identifier, update.clock, number, update.diff, update.key, update.text)
+            for number, update in enumerate(updates, start=first)
+        ),
+    )
+
+
+def has_appended(db: apsw.Connection, name: str) -> int | None:
+    """The identifier of a table some of whose updates are in no segment yet; None if it has none such, or is none."""
+    identifier: int | None = db.execute(
+        "SELECT id FROM collection WHERE name = ? AND columns IS NOT NULL"
+        " AND EXISTS (SELECT 1 FROM appended WHERE collection = id)",
+        (name,),
+    ).get
+    return identifier
+
+
+def appended_tables(db: apsw.Connection, fewest: int) -> list[int]:
+    """Identifiers of the tables with at least so many updates that are in no segment yet."""
+    rows: list[Any] = db.execute(
+        "SELECT collection FROM appended GROUP BY collection HAVING count(*) >= ?", (fewest,)
+    ).fetchall()
+    return [identifier for (identifier,) in rows]
+
+
+def read_appended(db: apsw.Connection, identifier: int, begin: int, end: int) -> list[AppendedRow]:
+    """Clock, seq, diff, packed key and text of updates in no segment yet with clocks in `[begin, end)`, in order."""
+    rows: list[Any] = db.execute(
+        "SELECT clock, seq, diff, key, doc FROM appended WHERE collection = ? AND clock >= ? AND clock < ?"
+        " ORDER BY clock, seq",
+        (identifier, begin, end),
+    ).fetchall()
+    return rows
+
+
+def delete_appended(db: apsw.Connection, identifier: int, end: int) -> int:
+    """Remove updates with clocks below `end`, which are part of a segment from here on; returns how many."""
+    db.execute("DELETE FROM appended WHERE collection = ? AND clock < ?", (identifier, end))
+    return db.changes()

@@ -1,0 +1,117 @@
+"""Segments of tables: what is written at once is large enough for a file, or has been appended for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import apsw
+
+from derive.errors import FencedError
+from derive.storage.metadata.capability import WriteCapability, drop, lease_write, require_write
+from derive.storage.metadata.database import Metadata
+from derive.storage.metadata.segment import insert_segments
+from derive.storage.metadata.tables import name_of
+from derive.storage.segments.partition import INGESTED, NO_PARTITION
+from derive.storage.table import AppendedRow, GlobalId, RowUpdate, Table
+from derive.time.frontier import END_OF_TIME
+from derive.time.segment import Segment
+
+if TYPE_CHECKING:
+    from derive.storage.segments.writer import SegmentWriter
+
+_MOST_DIFF = 127
+_BATCH = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class TableFile:
+    """Segments of a table that are durable, and part of nothing yet.
+
+    Attributes:
+        lease: keeps them from being taken for garbage; it holds no frontier back.
+        segments: of the table.
+        writer: wrote them.
+    """
+
+    lease: WriteCapability
+    segments: Sequence[Segment]
+    writer: SegmentWriter
+
+
+def appended_rows(updates: Sequence[RowUpdate]) -> list[AppendedRow]:
+    """Updates of one commit as rows, in the order of clocks."""
+    ordered = sorted(updates, key=lambda update: update.clock)
+    return [(update.clock, number, update.diff, update.key, update.text) for number, update in enumerate(ordered)]
+
+
+class TableFiles:
+    """Writes segments of tables.
+
+    Args:
+        root: the data folder.
+        metadata: of it.
+    """
+
+    def __init__(self, root: Path, metadata: Metadata) -> None:
+        self._root = root
+        self._metadata = metadata
+
+    def write(self, table: Table, rows: Sequence[AppendedRow]) -> TableFile:
+        """Write segments of a table.
+
+        Args:
+            table: whose rows they are.
+            rows: in the order of clock and seq.
+        """
+        from derive.storage.segments.rows import WrittenRows
+        from derive.storage.segments.writer import SegmentWriter
+
+        with self._metadata.transaction(synced=False) as db:  # a loss of power ends it anyway
+            lease = lease_write(db, table.name, END_OF_TIME)
+        writer = SegmentWriter(self._root, table.spec, f"{INGESTED}{lease.id}", is_valid=True)
+        try:
+            pieces = _pieces(rows)
+            for begin in range(0, len(pieces), _BATCH):
+                clocks, seqs, diffs, keys, texts = zip(*pieces[begin : begin + _BATCH], strict=True)
+                labels = [NO_PARTITION] * len(clocks)
+                writer.write(WrittenRows.from_columns(clocks, seqs, diffs, keys, texts, labels))
+            return TableFile(lease, writer.close(), writer)
+        except BaseException:
+            self.remove(TableFile(lease, (), writer))
+            raise
+
+    def remove(self, file: TableFile) -> None:
+        """Remove segments that did not become part of their table."""
+        file.writer.abort()
+        with self._metadata.transaction(synced=False) as db:
+            drop(db, file.lease.id)
+
+
+def adopt(db: apsw.Connection, identifier: GlobalId, file: TableFile) -> None:
+    """Make segments part of their table, in a write transaction.
+
+    Raises:
+        FencedError: they took too long to write, and are garbage.
+    """
+    require_write(db, file.lease)
+    name = name_of(db, identifier)
+    if name is None:
+        raise FencedError(f"table {identifier} is gone")
+    insert_segments(db, name, file.segments)
+    drop(db, file.lease.id)
+
+
+def _pieces(rows: Sequence[AppendedRow]) -> list[AppendedRow]:
+    """Rows with a diff that a segment can hold: a greater one is several rows."""
+    pieces: list[AppendedRow] = []
+    for row in rows:
+        clock, seq, diff, key, text = row
+        while abs(diff) > _MOST_DIFF:
+            piece = _MOST_DIFF if diff > 0 else -_MOST_DIFF
+            pieces.append((clock, seq, piece, key, text))
+            diff -= piece
+        pieces.append((clock, seq, diff, key, text))
+    return pieces

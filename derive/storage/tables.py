@@ -1,0 +1,318 @@
+"""Tables of a data folder: multisets of rows that are written a few at a time, and often.
+
+A commit is one transaction of the metadata, whatever it writes to how many tables: so it waits for the disk once. What
+it writes becomes segments later, many commits at once. Readers see both, and never the border between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import apsw
+
+from derive.document.clock import format_rfc3339
+from derive.errors import FrontierError, StorageError, UsageError
+from derive.storage.metadata.binding import new_identifier
+from derive.storage.metadata.capability import drop_ended
+from derive.storage.metadata.collection import advance_upper, frontiers_of
+from derive.storage.metadata.database import Metadata
+from derive.storage.metadata.segment import read_segments
+from derive.storage.metadata.tables import (
+    append,
+    appended_tables,
+    delete_appended,
+    end_writing,
+    find_table,
+    forget_unread,
+    insert_table,
+    name_of,
+    read_appended,
+    read_table,
+    read_tables,
+    rename,
+)
+from derive.storage.metadata.timeline import assign_up_to
+from derive.storage.table import AppendedRow, GlobalId, RowUpdate, Table, TableColumn, TableUpdate
+from derive.storage.table_files import TableFile, TableFiles, adopt, appended_rows
+from derive.storage.timeline import Timeline
+from derive.time.frontier import BEGINNING, END_OF_TIME
+from derive.time.segment import Segment
+
+MANY_ROWS = 20_000
+"""So many updates of one table are written to a segment of their own, or made one of those that were appended."""
+
+Change: TypeAlias = tuple[str, bytes, int]
+"""A row's text, its packed key, and how often it is added; as in `RowUpdate`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableRead:
+    """Updates of a table, as of one look at the store.
+
+    Attributes:
+        upper: of the table then.
+        segments: that may hold some of them.
+        appended: those that are in no segment yet.
+    """
+
+    upper: int
+    segments: tuple[Segment, ...]
+    appended: tuple[AppendedRow, ...]
+
+
+class Tables:
+    """The tables of one data folder.
+
+    Args:
+        root: the data folder.
+        metadata: of it.
+        timeline: of it.
+    """
+
+    def __init__(self, root: Path, metadata: Metadata, timeline: Timeline) -> None:
+        self._metadata = metadata
+        self._files = TableFiles(root, metadata)
+        self._timeline = timeline
+
+    # What there is
+
+    def new_id(self) -> GlobalId:
+        """A number that has never identified anything, for what is not stored, such as a view."""
+        with self._metadata.transaction() as db:
+            return new_identifier(db)
+
+    def id_of(self, name: str) -> GlobalId | None:
+        """What identifies the collection that is bound to a name, of whatever kind; None if none is."""
+        with self._metadata.snapshot() as db:
+            identifier: int | None = db.execute("SELECT id FROM collection WHERE name = ?", (name,)).get
+        return identifier
+
+    def name_of(self, identifier: GlobalId) -> str | None:
+        """The name to which a collection of whatever kind is bound; None if nothing is stored under the identifier."""
+        with self._metadata.snapshot() as db:
+            return name_of(db, identifier)
+
+    def find(self, name: str) -> Table | None:
+        """The table that is bound to a name; None if there is none, or if it was dropped."""
+        with self._metadata.snapshot() as db:
+            table = find_table(db, name)
+        return table if table and table.upper < END_OF_TIME else None
+
+    def table(self, identifier: GlobalId) -> Table | None:
+        """What is known of a table; None if there never was one of this identifier."""
+        with self._metadata.snapshot() as db:
+            return read_table(db, identifier)
+
+    def all(self) -> list[Table]:
+        """All tables but those that were dropped, by name."""
+        with self._metadata.snapshot() as db:
+            return [table for table in read_tables(db) if table.upper < END_OF_TIME]
+
+    # Creating and dropping
+
+    def create(
+        self, name: str, columns: Sequence[TableColumn], *, key: Sequence[str] = (), at: int | None = None
+    ) -> Table:
+        """Create a table, whose contents are known from the present on.
+
+        Args:
+            name: to which nothing is bound, or a table that was dropped.
+            columns: in their order.
+            key: names of the columns of its key; the first column if there is none.
+            at: its first `since` and `upper`; the present if it is None.
+
+        Raises:
+            UsageError: something is stored under the name.
+        """
+        names = list(key) or [column.name for column in columns[:1]]
+        pointers = [column.pointer for column in columns if column.name in names]
+        with self._metadata.transaction(calls=True) as db:
+            _free(db, name)
+            frontier = self._timeline.pass_now(db) if at is None else at
+            identifier = insert_table(db, name, columns, pointers, frontier)
+        table = self.table(identifier)
+        assert table is not None
+        return table
+
+    def rename(self, identifier: GlobalId, name: str) -> None:
+        """Bind a table to another name, to which nothing is bound, or a table that was dropped.
+
+        Raises:
+            UsageError: something is stored under the name.
+            StorageError: the table was dropped.
+        """
+        with self._metadata.transaction(calls=True) as db:
+            before = _open(db, identifier).name
+            if before != name:
+                _free(db, name)
+                rename(db, before, name)
+
+    def drop(self, *identifiers: GlobalId) -> None:
+        """Drop tables: nobody can write them any more, and once all who read them now are done, nobody can read them.
+
+        Raises:
+            StorageError: one was dropped before.
+        """
+        with self._metadata.transaction(calls=True) as db:
+            for identifier in identifiers:
+                _open(db, identifier)
+                end_writing(db, identifier)
+            drop_ended(db)
+            forget_unread(db)
+
+    def forget_unread(self) -> None:
+        """Forget what dropped tables held that nobody reads any more; their files are garbage from here on."""
+        with self._metadata.transaction() as db:
+            drop_ended(db)
+            forget_unread(db)
+
+    # Writing
+
+    def append(
+        self, clock: int, changes: Mapping[GlobalId, Sequence[Change]], advance: Iterable[GlobalId] = ()
+    ) -> None:
+        """Change tables at one time, and let time pass for them and for others; all in one commit.
+
+        Args:
+            clock: when; not below the `upper` of any of the tables.
+            changes: of each table.
+            advance: tables of which this time is final as well, without a change.
+
+        Raises:
+            FrontierError: that time is final in one of the changed tables already; nothing was written.
+            StorageError: one of the changed tables was dropped.
+        """
+        updates = [
+            TableUpdate(table, None, clock + 1, tuple(RowUpdate(clock, *change) for change in changed))
+            for table, changed in changes.items()
+        ]
+        updates += [TableUpdate(table, None, clock + 1) for table in advance if table not in changes]
+        self.commit(updates)
+
+    def commit(self, updates: Sequence[TableUpdate]) -> None:
+        """Write to tables, and move their `upper`; all of it or nothing, in one commit.
+
+        Those without any rows to write, whose `upper` may be anywhere, are left alone where they were dropped or are
+        later already.
+
+        Args:
+            updates: at most one of each table.
+
+        Raises:
+            FrontierError: the `upper` of a table is not the expected one, or a clock is out of bounds.
+            StorageError: a table was dropped.
+        """
+        files = {update.id: self._file(update) for update in updates if len(update.updates) >= MANY_ROWS}
+        try:
+            with self._metadata.transaction(calls=True) as db:
+                for update in updates:
+                    _write(db, update, files.get(update.id))
+                ends = [update.end for update in updates if update.end < END_OF_TIME]
+                assign_up_to(db, max(ends, default=BEGINNING) - 1)
+        except BaseException:
+            for file in files.values():
+                self._files.remove(file)
+            raise
+
+    def _file(self, update: TableUpdate) -> TableFile:
+        with self._metadata.snapshot() as db:
+            table = _open(db, update.id)
+        return self._files.write(table, appended_rows(update.updates))
+
+    def flush(self, *, fewest: int = 1) -> int:
+        """Make segments of what was appended to tables, of those with at least so many updates; returns how many."""
+        with self._metadata.snapshot() as db:
+            identifiers = appended_tables(db, fewest)
+        return sum(map(self.flush_table, identifiers))
+
+    def flush_table(self, identifier: GlobalId) -> int:
+        """Make a segment of what was appended to a table; returns of how many updates."""
+        with self._metadata.snapshot() as db:
+            table = read_table(db, identifier)
+            rows = read_appended(db, identifier, BEGINNING, END_OF_TIME)
+        if table is None or not rows:
+            return 0
+        if not self._metadata.can_write:
+            what = f"'{table.name}' holds rows that are in no file yet"
+            raise StorageError(what, hint="read it once as someone who may write the data folder")
+        file = self._files.write(table, rows)
+        end = max(row[0] for row in rows) + 1
+        try:
+            with self._metadata.transaction() as db:
+                # Another may have done the same, or updates may have come at the last time that was read.
+                is_done = len(read_appended(db, identifier, BEGINNING, end)) == len(rows)
+                if is_done:
+                    delete_appended(db, identifier, end)
+                    adopt(db, identifier, file)
+        except BaseException:
+            self._files.remove(file)
+            raise
+        if not is_done:
+            self._files.remove(file)
+        return len(rows) if is_done else 0
+
+    # Reading
+
+    def read(self, identifier: GlobalId, begin: int, end: int) -> TableRead:
+        """Updates of a table with clocks in `[begin, end)`, for whoever has the right to read them.
+
+        Raises:
+            StorageError: there is no such table.
+        """
+        with self._metadata.snapshot() as db:
+            table = read_table(db, identifier)
+            if table is None:
+                raise _unknown(identifier)
+            segments = tuple(segment for segment in read_segments(db, table.name, begin) if segment.clock_min < end)
+            return TableRead(table.upper, segments, tuple(read_appended(db, identifier, begin, end)))
+
+
+def _free(db: apsw.Connection, name: str) -> None:
+    """Make sure that nothing is bound to a name; a dropped table that somebody still reads goes on under another."""
+    if frontiers_of(db, name) is None:
+        return
+    table = find_table(db, name)
+    if table is None or table.upper < END_OF_TIME:
+        what = "collection" if table is None else "table"
+        raise UsageError(f"{what} '{name}' is there already", hint="use another name")
+    rename(db, name, f"{name}@{table.id}")
+
+
+def _open(db: apsw.Connection, identifier: GlobalId) -> Table:
+    """A table that was not dropped."""
+    table = read_table(db, identifier)
+    if table is None:
+        raise _unknown(identifier)
+    if table.upper >= END_OF_TIME:
+        raise StorageError(f"table '{table.name.partition('@')[0]}' was dropped")
+    return table
+
+
+def _unknown(identifier: GlobalId) -> StorageError:
+    return StorageError(f"there is no table {identifier}")
+
+
+def _write(db: apsw.Connection, update: TableUpdate, file: TableFile | None) -> None:
+    """Write to a table, in a write transaction."""
+    if not update.updates and update.begin is None:
+        name = name_of(db, update.id)
+        if name is not None:
+            advance_upper(db, name, update.end)
+        return
+    table = _open(db, update.id)
+    first = min((row.clock for row in update.updates), default=table.upper)
+    last = max((row.clock for row in update.updates), default=first - 1)
+    is_expected = update.begin is None or update.begin == table.upper
+    if not is_expected or first < table.upper or last >= update.end:
+        raise FrontierError(
+            f"updates from {format_rfc3339(first)} to {format_rfc3339(last)} do not fit table '{table.name}', which is"
+            f" final before {format_rfc3339(table.upper)}"
+        )
+    if file is None:
+        append(db, update.id, update.updates)
+    else:
+        adopt(db, update.id, file)
+    advance_upper(db, table.name, update.end)

@@ -1,0 +1,226 @@
+"""Tables: commits over several of them, names and identifiers, and rows that are in segments or not yet."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import orjson
+import pytest
+from conftest import World
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from derive.document.key import pack
+from derive.errors import FrontierError, StorageError, UsageError
+from derive.protocol.specs import CatalogSpec
+from derive.storage.compaction import compact
+from derive.storage.contents import ReadOptions, contents_in_memory, read_rows
+from derive.storage.store import Store
+from derive.storage.table import RowUpdate, Table, TableColumn, TableUpdate
+from derive.storage.tables import MANY_ROWS, Change
+from derive.time.frontier import END_OF_TIME
+
+COLUMNS = (TableColumn("id", "bigint", nullable=False), TableColumn("v", "double precision"))
+CATALOG = """
+collections:
+  a/source:
+    schema: {type: object, required: [id], properties: {id: {type: integer}}}
+    key: [/id]
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "data", wall=lambda: 1_000, durable=False)
+
+
+def row(number: int, value: float | str, diff: int = 1) -> Change:
+    return orjson.dumps({"id": number, "v": value}).decode(), pack([number]), diff
+
+
+def contents(store: Store, table: Table, as_of: int) -> list[dict[str, object]]:
+    rows = read_rows(store, table.spec, ReadOptions(as_of=as_of))
+    return [document for _, document in contents_in_memory(table.spec, rows)]
+
+
+def test_a_table_is_known_from_its_creation_on(store: Store) -> None:
+    table = store.tables.create("sql/public/t", COLUMNS)
+
+    assert (table.since, table.upper) == (1_000, 1_000)
+    assert table.key == ("/id",)
+    assert store.tables.find("sql/public/t") == table
+    assert store.tables.all() == [table]
+
+
+def test_one_commit_changes_several_tables_and_advances_others(store: Store) -> None:
+    tables = [store.tables.create(f"sql/public/{name}", COLUMNS) for name in "abc"]
+    first, second, third = (table.id for table in tables)
+    store.tables.append(2_000, {first: [row(1, 0.5)], second: [row(2, "NaN")]}, advance=[third])
+    store.tables.append(3_000, {first: [row(1, 0.5, -1), row(3, 1.5)]}, advance=[second, third])
+
+    assert [store.upper(table.name) for table in tables] == [3_001, 3_001, 3_001]
+    assert contents(store, tables[0], 2_000) == [{"id": 1, "v": 0.5}]
+    assert contents(store, tables[0], 3_000) == [{"id": 3, "v": 1.5}]
+    assert contents(store, tables[1], 3_000) == [{"id": 2, "v": "NaN"}]
+    assert store.timeline.assign(1) == 3_001
+
+
+def test_nothing_is_written_below_upper(store: Store) -> None:
+    first, second = (store.tables.create(f"sql/public/{name}", COLUMNS) for name in "ab")
+    store.tables.append(2_000, {first.id: [row(1, 1)]})
+
+    with pytest.raises(FrontierError, match="do not fit table 'sql/public/a'"):
+        store.tables.append(2_000, {second.id: [row(1, 1)], first.id: [row(2, 2)]})
+
+    assert contents(store, first, 2_000) == [{"id": 1, "v": 1}]
+    assert store.upper(second.name) == 1_000
+
+
+def test_whoever_writes_back_says_where_it_was(store: Store) -> None:
+    table = store.tables.create("sql/public/mv", COLUMNS)
+    text, key, diff = row(1, 1)
+    updates = (RowUpdate(1_005, text, key, diff), RowUpdate(1_010, text, key, -diff))
+    store.tables.commit([TableUpdate(table.id, 1_000, 1_020, updates)])
+
+    with pytest.raises(FrontierError):
+        store.tables.commit([TableUpdate(table.id, 1_000, 1_030)])
+
+    assert [contents(store, table, clock) for clock in (1_004, 1_005, 1_010)] == [[], [{"id": 1, "v": 1}], []]
+
+
+def test_who_holds_a_right_to_write_holds_upper_back(store: Store) -> None:
+    table = store.tables.create("sql/public/t", COLUMNS)
+    capability = store.acquire_write(table.name)
+    store.tables.append(2_000, {table.id: [row(1, 1)]})
+    held = store.upper(table.name)
+    store.tables.append(2_000, {table.id: [row(2, 2)]})
+    store.drop(capability)
+    store.tables.append(3_000, {}, advance=[table.id])
+
+    assert held == capability.frontier
+    assert len(contents(store, table, 2_000)) == 2
+
+
+def test_many_rows_are_a_segment_at_once(store: Store) -> None:
+    table = store.tables.create("sql/public/t", COLUMNS)
+    store.tables.append(2_000, {table.id: [row(number, 1) for number in range(MANY_ROWS)]})
+    read = store.tables.read(table.id, 0, 3_000)
+
+    assert (len(read.segments), read.appended) == (1, ())
+    assert len(contents(store, table, 2_000)) == MANY_ROWS
+
+    with pytest.raises(FrontierError):
+        store.tables.append(2_000, {table.id: [row(number, 1) for number in range(MANY_ROWS)]})
+
+    assert len(list(store.root.rglob("*.parquet"))) == 1
+    assert store.history.frontiers(table.name) is not None
+
+
+def test_a_row_may_be_there_more_often_than_a_segment_can_say(store: Store) -> None:
+    table = store.tables.create("sql/public/t", COLUMNS)
+    store.tables.append(2_000, {table.id: [row(1, 1, 300)]})
+    store.tables.append(2_001, {table.id: [row(1, 1, -299)]})
+    store.tables.flush()
+
+    assert len(contents(store, table, 2_000)) == 300
+    assert contents(store, table, 2_001) == [{"id": 1, "v": 1}]
+
+
+def test_a_dropped_table_ends_and_gives_its_name_to_another(store: Store) -> None:
+    table = store.tables.create("sql/public/t", COLUMNS)
+    store.tables.append(2_000, {table.id: [row(1, 1)]})
+    lease = store.leases.lease(table.name, 2_000)
+    store.tables.drop(table.id)
+    assert (store.tables.find(table.name), store.upper(table.name)) == (None, END_OF_TIME)
+    with pytest.raises(StorageError, match="was dropped"):
+        store.tables.append(3_000, {table.id: [row(2, 2)]})
+
+    other = store.tables.create("sql/public/t", COLUMNS)
+    store.tables.append(3_000, {other.id: [row(7, 7)]}, advance=[table.id])
+    assert other.id > table.id
+    assert contents(store, other, 3_000) == [{"id": 7, "v": 7}]
+    former = store.tables.table(table.id)
+    assert former is not None
+    assert contents(store, former, 2_000) == [{"id": 1, "v": 1}]
+
+    store.leases.drop(lease)
+    store.tables.forget_unread()
+    former = store.tables.table(table.id)
+    assert former is not None
+    assert former.since == END_OF_TIME
+    assert store.tables.read(table.id, 0, END_OF_TIME).segments == ()
+
+
+def test_a_table_has_another_name(store: Store) -> None:
+    table = store.tables.create("sql/public/t", COLUMNS)
+    store.tables.append(2_000, {table.id: [row(1, 1)]})
+    store.tables.flush()
+    lease = store.leases.lease(table.name, 2_000)
+    store.tables.rename(table.id, "sql/public/u")
+    other = store.tables.create("sql/public/t", COLUMNS)
+    renamed = store.tables.find("sql/public/u")
+    assert renamed is not None
+    assert renamed.id == table.id
+    compact(store, other.spec, grace=0)
+    assert contents(store, renamed, 2_000) == [{"id": 1, "v": 1}]
+    store.leases.drop(lease)
+
+    with pytest.raises(UsageError, match="table 'sql/public/t' is there already"):
+        store.tables.rename(table.id, "sql/public/t")
+
+
+def test_collections_of_a_catalog_have_identifiers_as_well(
+    catalog_of: Callable[..., CatalogSpec], tmp_path: Path
+) -> None:
+    world = World(tmp_path / "data", catalog_of(CATALOG), wall=1_000)
+    world.store.create(*world.catalog.collections.values())
+    table = world.store.tables.create("sql/public/t", COLUMNS)
+
+    assert world.store.tables.id_of("a/source") == 1
+    assert (table.id, world.store.tables.new_id()) == (2, 3)
+    assert world.store.tables.name_of(1) == "a/source"
+    with pytest.raises(UsageError, match="collection 'a/source' is there already"):
+        world.store.tables.create("a/source", COLUMNS)
+
+
+ACTIONS = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.lists(st.tuples(st.integers(0, 2), st.integers(1, 3)), max_size=3)),
+        st.tuples(st.sampled_from(["flush", "compact", "reopen"]), st.just([])),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(actions=ACTIONS)
+def test_l3_contents_are_exact_wherever_rows_are(
+    actions: list[tuple[str, list[tuple[int, int]]]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    root = tmp_path_factory.mktemp("data")
+    store = Store(root, wall=lambda: 1_000, durable=False)
+    table = store.tables.create("sql/public/t", COLUMNS)
+    present: Counter[int] = Counter()
+    history = {1_000: Counter(present)}
+    for clock, (action, rows) in enumerate(actions, start=1_001):
+        if action == "append":
+            changes = [row(number, number, diff) for number, diff in rows]
+            changes += [row(number, number, -1) for number in present if present[number] and number % 2]
+            for text, _, diff in changes:
+                present[orjson.loads(text)["id"]] += diff
+            store.tables.append(clock, {table.id: changes})
+        elif action == "flush":
+            store.tables.flush()
+        elif action == "compact":
+            compact(store, table.spec, grace=0)
+        else:
+            store.close()
+            store = Store(root, wall=lambda: 1_000, durable=False)
+        store.tables.append(clock, {}, advance=[table.id])
+        history[clock] = Counter(present)
+    for clock, expected in list(history.items())[1:]:
+        found = Counter(document["id"] for document in contents(store, table, clock))
+        assert found == +expected
+    store.close()
