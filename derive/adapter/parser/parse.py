@@ -1,0 +1,82 @@
+"""From a text to its statements."""
+
+from __future__ import annotations
+
+from derive.adapter.parser.query_parser import QueryParser
+from derive.adapter.parser.reader import TokenReader
+from derive.adapter.parser.statement import Statement
+from derive.adapter.parser.statement_parser import StatementParser
+from derive.adapter.parser.syntax import SyntaxNode, TypeName
+from derive.adapter.parser.token import TokenKind, tokens_of
+from derive.adapter.parser.type_parser import parse_type
+from derive.errors import SqlError
+
+
+def split(text: str) -> tuple[str, ...]:
+    """The statements of a text, without the empty ones and without semicolons.
+
+    Raises:
+        SqlError: 42601, for a text that cannot be cut into tokens.
+    """
+    statements = []
+    begin: int | None = None
+    end = 0
+    for token in tokens_of(text):
+        is_end = token.kind is TokenKind.END or (token.kind is TokenKind.SYMBOL and token.value == ";")
+        if is_end and begin is not None:
+            statements.append(text[begin:end])
+            begin = None
+        elif not is_end:
+            begin = token.offset if begin is None else begin
+            end = token.end
+    return tuple(statements)
+
+
+def parse(text: str) -> Statement | None:
+    """The statement of a text; None if there is none.
+
+    Args:
+        text: of one statement, with or without a semicolon behind it.
+
+    Raises:
+        SqlError: 42601 for what is no SQL, 0A000 for SQL that is not supported, and others.
+    """
+    try:
+        reader = TokenReader(text)
+        while reader.accept_symbol(";"):
+            pass
+        if reader.is_end():
+            return None
+        statement = StatementParser(reader).parse()
+        if reader.is_symbol(";"):
+            reader.next()
+            if not reader.is_end():
+                raise SqlError(
+                    "42601", "cannot insert multiple commands into a prepared statement", offset=reader.offset
+                )
+        reader.expect_end()
+    except RecursionError:
+        raise too_complex() from None
+    return statement
+
+
+def parse_expression(text: str) -> SyntaxNode:
+    """The expression of a text, and nothing else."""
+    reader = TokenReader(text)
+    expression = QueryParser(reader).expressions.parse()
+    reader.expect_end()
+    return expression
+
+
+def parse_type_name(text: str) -> TypeName:
+    """The type that a text names."""
+    reader = TokenReader(text)
+    name = parse_type(reader)
+    reader.expect_end()
+    return name
+
+
+def too_complex() -> SqlError:
+    """An expression is nested so deeply that it cannot be worked out."""
+    hint = "Write it with fewer parentheses, or in several steps."
+    return SqlError("54001", "stack depth limit exceeded", hint=hint)

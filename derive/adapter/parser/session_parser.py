@@ -1,0 +1,190 @@
+"""Statements about a session: its transactions and its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from derive.adapter.parser.reader import TokenReader
+from derive.adapter.parser.statement import (
+    Begin,
+    Commit,
+    Discard,
+    Rollback,
+    Set,
+    SetTransaction,
+    Show,
+    ShowObjects,
+    Statement,
+    TransactionModes,
+)
+from derive.adapter.parser.token import TokenKind
+from derive.errors import SqlError
+
+_OBJECTS = frozenset(
+    """tables views sources indexes columns objects schemas databases connections clusters roles create""".split()  # noqa: SIM905 (a list would be a page)
+)
+
+
+def _begin(reader: TokenReader) -> Statement:
+    if reader.accept_word("start"):
+        reader.expect_word("transaction")
+    else:
+        reader.expect_word("begin")
+        reader.accept_word("transaction", "work")
+    return Begin(_modes(reader))
+
+
+def _modes(reader: TokenReader) -> TransactionModes:
+    isolation: str | None = None
+    is_read_only: bool | None = None
+    while not reader.is_end() and not reader.is_symbol(";"):
+        if reader.accept_words("isolation", "level"):
+            isolation = _isolation(reader)
+        elif reader.accept_words("read", "only"):
+            is_read_only = True
+        elif reader.accept_words("read", "write"):
+            is_read_only = False
+        elif reader.accept_words("not", "deferrable") or reader.accept_word("deferrable"):
+            pass
+        else:
+            raise reader.error()
+        reader.accept_symbol(",")
+    return TransactionModes(isolation, is_read_only)
+
+
+def _isolation(reader: TokenReader) -> str:
+    for words in (
+        ("serializable",),
+        ("strict", "serializable"),
+        ("repeatable", "read"),
+        ("read", "committed"),
+        ("read", "uncommitted"),
+    ):
+        if reader.accept_words(*words):
+            return " ".join(words)
+    raise reader.error()
+
+
+def _ends(ended: Statement) -> Callable[[TokenReader], Statement]:
+    def parse(reader: TokenReader) -> Statement:
+        offset = reader.offset
+        reader.next()
+        reader.accept_word("work", "transaction")
+        if reader.is_word("prepared"):
+            raise SqlError("0A000", "prepared transactions are not supported", offset=reader.offset)
+        if reader.is_word("to"):
+            raise SqlError("0A000", "savepoints are not supported", offset=reader.offset)
+        if reader.accept_words("and", "chain"):
+            raise SqlError("0A000", "AND CHAIN is not supported", offset=offset)
+        reader.accept_words("and", "no", "chain")
+        return ended
+
+    return parse
+
+
+def _set(reader: TokenReader) -> Statement:
+    reader.expect_word("set")
+    if reader.accept_words("session", "characteristics", "as", "transaction"):
+        return SetTransaction(_modes(reader), is_session=True)
+    if reader.accept_word("transaction"):
+        return SetTransaction(_modes(reader))
+    is_local = reader.accept_word("local", "session") == "local"
+    offset = reader.offset
+    name = _special_setting(reader)
+    if name is None:
+        name = _setting(reader)
+        if not reader.accept_word("to"):
+            reader.expect_symbol("=")
+    if reader.accept_word("default"):
+        return Set(name, None, offset, is_local)
+    return Set(name, reader.list_of(lambda: _value(reader)), offset, is_local)
+
+
+def _special_setting(reader: TokenReader) -> str | None:
+    """A setting that SQL has a form of its own for."""
+    if reader.accept_words("time", "zone"):
+        return "timezone"
+    if reader.is_word("names") and reader.ahead().kind in {TokenKind.STRING, TokenKind.WORD}:
+        reader.next()
+        return "client_encoding"
+    if reader.is_word("schema") and reader.ahead().kind is TokenKind.STRING:
+        reader.next()
+        return "search_path"
+    if reader.is_word("role") or reader.is_words("session", "authorization"):
+        raise SqlError("0A000", "roles are not supported", offset=reader.offset)
+    return None
+
+
+def _setting(reader: TokenReader) -> str:
+    parts = [reader.any_name()]
+    while reader.accept_symbol("."):
+        parts.append(reader.any_name())
+    return ".".join(parts).lower()
+
+
+def _value(reader: TokenReader) -> str:
+    token = reader.token
+    sign = "-" if reader.accept_symbol("-") else ""
+    if not sign:
+        reader.accept_symbol("+")
+    if reader.accept_word("interval"):
+        return reader.string()
+    if reader.token.kind not in {TokenKind.STRING, TokenKind.NUMBER, TokenKind.WORD, TokenKind.NAME}:
+        raise reader.error(token)
+    return sign + reader.next().value
+
+
+def _reset(reader: TokenReader) -> Statement:
+    reader.expect_word("reset")
+    offset = reader.offset
+    if reader.accept_words("time", "zone"):
+        return Set("timezone", None, offset)
+    return Set(_setting(reader), None, offset)
+
+
+def _show(reader: TokenReader) -> Statement:
+    reader.expect_word("show")
+    offset = reader.offset
+    if reader.accept_words("time", "zone"):
+        return Show("timezone", offset)
+    if reader.accept_words("transaction", "isolation", "level"):
+        return Show("transaction_isolation", offset)
+    if reader.accept_words("materialized", "views"):
+        return _show_objects(reader, "materialized views", offset)
+    if reader.is_word(*_OBJECTS):
+        return _show_objects(reader, reader.next().value, offset)
+    return Show(_setting(reader), offset)
+
+
+def _show_objects(reader: TokenReader, what: str, offset: int) -> Statement:
+    if what == "create":
+        kind = reader.expect_word("table", "view", "materialized", "source", "index").value
+        if kind == "materialized":
+            reader.expect_word("view")
+        return ShowObjects("create", reader.qualified_name(), offset)
+    relation = None
+    if reader.accept_word("from", "in", "on"):
+        relation = reader.qualified_name()
+    elif what == "columns":
+        raise reader.error()
+    return ShowObjects(what, relation, offset)
+
+
+def _discard(reader: TokenReader) -> Statement:
+    reader.expect_word("discard")
+    return Discard(reader.expect_word("all", "plans", "sequences", "temp", "temporary").value)
+
+
+SESSION_STATEMENTS: Mapping[str, Callable[[TokenReader], Statement]] = {
+    "begin": _begin,
+    "start": _begin,
+    "commit": _ends(Commit()),
+    "end": _ends(Commit()),
+    "rollback": _ends(Rollback()),
+    "abort": _ends(Rollback()),
+    "set": _set,
+    "reset": _reset,
+    "show": _show,
+    "discard": _discard,
+}
+"""What reads a statement, by its first keyword."""
