@@ -325,6 +325,11 @@ class ContentRows(_Keyed):
     __slots__ = ()
     SCHEMA = _schema(CLOCK, SEQ, KEY, DOC)
 
+    def clocks(self) -> list[int]:
+        """Clocks of the last updates."""
+        clocks: list[int] = self.batch.column(CLOCK).to_pylist()
+        return clocks
+
     def tuples(self) -> Iterator[tuple[int, int, bytes, str]]:
         """Clock, seq, packed key and JSON text of each row."""
         return zip(*(column.to_pylist() for column in self.batch.columns), strict=True)

@@ -1,0 +1,26 @@
+"""Collections as inputs of dataflows, of whatever kind."""
+
+from __future__ import annotations
+
+from derive.compute.relations.columns import Source
+from derive.compute.relations.reduced import ReducedInput
+from derive.compute.relations.table_input import TableInput
+from derive.storage.roles import Readable
+from derive.storage.table import Table
+
+
+def relation_input(store: Readable, source: Source, as_of: int) -> ReducedInput | TableInput:
+    """A collection from a time on, for a dataflow, which closes it when it needs it no more.
+
+    Args:
+        store: holds the collection.
+        source: the collection.
+        as_of: clock, at or above its `since` and below its `upper`.
+
+    Raises:
+        UsageError: nothing is stored under the collection's name.
+        FrontierError: the contents at that time are no longer known.
+    """
+    if isinstance(source, Table):
+        return TableInput(store, source, as_of)
+    return ReducedInput(store, source, as_of)

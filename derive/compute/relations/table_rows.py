@@ -1,0 +1,111 @@
+"""Rows of tables as documents, and documents as rows: each value in one form of JSON, so equal rows have equal texts.
+
+A document lacks what is NULL. Numbers of `numeric`, times and bytes are texts, as SQL writes them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from operator import add
+from typing import Any
+
+import orjson
+
+from derive.compute.algebra.types import Datum, Row, Type
+from derive.compute.relations.columns import columns_of
+from derive.compute.scalar.jsonb import jsonb_datum, parsed_json
+from derive.compute.scalar.values import datum_of_text, text_of
+from derive.document.exact import parse_exact
+from derive.document.key import pack_column
+from derive.document.pointer import JSON, MISSING
+from derive.storage.table import Table
+from derive.storage.tables import Change
+
+_INTEGERS = (Type.SMALLINT, Type.INTEGER, Type.BIGINT, Type.MZ_TIMESTAMP)
+
+
+class TableRows:
+    """Rows of one table as documents, and back.
+
+    Args:
+        table: the table.
+    """
+
+    def __init__(self, table: Table) -> None:
+        columns = columns_of(table)
+        self._names = [column.name for column in columns]
+        self._to_json = [_to_json(column.type) for column in columns]
+        self._of_json = [_of_json(column.type) for column in columns]
+        self._keys: list[tuple[int, Callable[[Any], JSON]]] = [
+            (index, _parsed if column.type is Type.JSONB else _to_json(column.type))
+            for index, column in enumerate(columns)
+            if column.pointer in table.key
+        ]
+        self._has_json = any(column.type is Type.JSONB for column in columns)
+
+    def changes(self, rows: Iterable[tuple[Row, int]]) -> list[Change]:
+        """Rows, and how often each is added, as `Tables.append` takes them."""
+        listed = list(rows)
+        keys = [b""] * len(listed)
+        for index, convert in self._keys:
+            values = [None if row[index] is None else convert(row[index]) for row, _ in listed]
+            keys = list(map(add, keys, pack_column(values)))
+        texts = [orjson.dumps(self._document(row)).decode() for row, _ in listed]
+        return list(zip(texts, keys, (diff for _, diff in listed), strict=True))
+
+    def _document(self, row: Row) -> dict[str, JSON]:
+        return {
+            name: convert(datum)
+            for name, datum, convert in zip(self._names, row, self._to_json, strict=True)
+            if datum is not None
+        }
+
+    def rows(self, texts: Sequence[str]) -> list[Row]:
+        """The rows of documents, which are as `changes` made them."""
+        documents = list(map(parsed_json, texts)) if self._has_json else orjson.loads(f"[{','.join(texts)}]")
+        made: list[list[Datum]] = []
+        for name, convert in zip(self._names, self._of_json, strict=True):
+            values = [document.get(name, MISSING) for document in documents]
+            made.append([None if value is MISSING else convert(value) for value in values])
+        return list(zip(*made, strict=True)) if made else [()] * len(texts)
+
+
+def _parsed(datum: str) -> JSON:
+    return parse_exact(datum.encode())
+
+
+def _to_json(kind: Type) -> Callable[[Any], JSON]:
+    if kind is Type.BOOLEAN:
+        return bool
+    if kind in _INTEGERS or kind is Type.TEXT:
+        return lambda datum: datum
+    if kind is Type.DOUBLE:
+        return _double_to_json
+    if kind is Type.JSONB:
+        return orjson.Fragment
+    return lambda datum: text_of(kind, datum)
+
+
+def _of_json(kind: Type) -> Callable[[Any], Datum]:
+    if kind is Type.BOOLEAN:
+        return int
+    if kind in _INTEGERS or kind is Type.TEXT:
+        return lambda value: value
+    if kind is Type.DOUBLE:
+        return _double_of_json
+    if kind is Type.JSONB:
+        return jsonb_datum
+    return lambda value: datum_of_text(kind, value)
+
+
+def _double_to_json(datum: float | str) -> JSON:
+    if isinstance(datum, str):
+        return datum
+    return datum if math.isfinite(datum) else "Infinity" if datum > 0 else "-Infinity"
+
+
+def _double_of_json(value: Any) -> Datum:
+    if isinstance(value, str):
+        return value if value == "NaN" else float(value)
+    return float(value)
