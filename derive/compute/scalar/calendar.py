@@ -18,11 +18,11 @@ INFINITY = (1 << 63) - 1
 
 FIRST_DAY = -2_440_588
 """4714-11-24 BC, the first date there is."""
-LAST_DAY = 2_145_031_948
+LAST_DAY = 2_145_042_905
 """5874897-12-31, the last date there is."""
 FIRST_MOMENT = FIRST_DAY * DAY
-END_OF_MOMENTS = 106_751_983 * DAY
-"""The first moment of the year 294277, which is too late."""
+END_OF_MOMENTS = 106_751_982 * DAY
+"""The first moment of the year 294247, which is too late: 64 bits count from 1970 here, and from 2000 in PostgreSQL."""
 
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _MOMENT = re.compile(

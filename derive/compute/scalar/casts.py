@@ -176,6 +176,8 @@ def _add_json() -> None:
 
 def _from_json(kind: Type) -> Callable[[Json], Any]:
     def convert(value: Json) -> Any:
+        if value is None:
+            return None
         if isinstance(value, bool) is not (kind is Type.BOOLEAN) or not isinstance(value, bool | int | Decimal):
             raise SqlError("22023", f"cannot cast jsonb {json_kind(value)} to type {kind.value}")
         if kind in INTEGERS:

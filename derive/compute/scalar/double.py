@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from fractions import Fraction
 from typing import TypeAlias
 
 from derive.errors import SqlError
@@ -12,6 +13,8 @@ DoubleDatum: TypeAlias = float | str
 """A float, or `NaN`."""
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_LEAST_TIED, _MOST_TIED = 2.0**53, 1e40
+"""Where a number may be halfway between doubles and have so few digits that Python would write it."""
 _SPECIAL = {"infinity": math.inf, "inf": math.inf, "nan": math.nan}
 
 
@@ -30,14 +33,27 @@ def text_of_double(number: float) -> str:
     if not math.isfinite(number):
         return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
     text = repr(number)
+    if _LEAST_TIED <= abs(number) < _MOST_TIED and _is_tied(number, text):
+        # Python ends on what lies halfway to the next number, which readers round back; PostgreSQL writes more digits.
+        longer = (text_in_digits(number, digits) for digits in range(17))
+        return next(text for text in longer if float(text) == number and not _is_tied(number, text))
     if "e" in text:
         return text
     if abs(number) >= 1e15:
-        digits = text.removesuffix(".0").lstrip("-")
-        mantissa = digits.rstrip("0")
-        point = "." if len(mantissa) > 1 else ""
-        return f"{'-' if number < 0 else ''}{mantissa[0]}{point}{mantissa[1:]}e+{len(digits) - 1:02}"
+        return text_in_digits(number, len(text.removesuffix(".0").lstrip("-").rstrip("0")) - 1)
     return text.removesuffix(".0")
+
+
+def text_in_digits(number: float, digits: int) -> str:
+    """A number with so many digits behind its first, and an exponent."""
+    mantissa, _, exponent = f"{number:.{digits}e}".partition("e")
+    return f"{mantissa}e{exponent}"
+
+
+def _is_tied(number: float, text: str) -> bool:
+    """Whether a text is halfway between a number and its neighbour."""
+    neighbours = (math.nextafter(number, side) for side in (math.inf, -math.inf))
+    return any(2 * Fraction(text) == Fraction(number) + Fraction(neighbour) for neighbour in neighbours)
 
 
 def double_of_text(text: str) -> float:

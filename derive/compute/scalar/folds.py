@@ -125,7 +125,7 @@ class _NumericSum:
         self.count += weight
         number = Decimal(datum) if datum.__class__ is int else decimal_of(datum)
         if number.is_finite():
-            self.total = EXACT.add(self.total, number if weight > 0 else -number)
+            self.total = EXACT.add(self.total, number if weight > 0 else number.copy_negate())
         else:
             self.specials[str(number)] += weight
 

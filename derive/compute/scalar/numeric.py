@@ -104,7 +104,7 @@ def _first_group(number: Decimal) -> tuple[int, int]:
     if not number:
         return 0, 0
     weight = number.adjusted() // 4
-    return weight, int(abs(number).scaleb(-4 * weight, EXACT))
+    return weight, int(number.copy_abs().scaleb(-4 * weight, EXACT))
 
 
 def quotient(dividend: Decimal, divisor: Decimal) -> Decimal:

@@ -1,6 +1,6 @@
 """What SQL can compute with values: functions, operators, casts and aggregates are resolved, and made SQL of SQLite.
 
-This is all that others need of `derive.compute.scalar`, but for the forms of values (`values`, `wire`, `json_form`).
+This is all that others need of `derive.compute.scalar`, but for the forms of values (`values` and `wire`).
 """
 
 from __future__ import annotations

@@ -1,0 +1,195 @@
+"""Datums in PostgreSQL's binary form, as its clients send and are sent them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Any
+
+from derive.compute.algebra.types import Datum, Type
+from derive.compute.scalar.calendar import (
+    DATE_INFINITY,
+    DAY,
+    END_OF_MOMENTS,
+    FIRST_DAY,
+    FIRST_MOMENT,
+    INFINITY,
+    LAST_DAY,
+    days_of,
+)
+from derive.compute.scalar.double import double_datum, float_of
+from derive.compute.scalar.interval import Interval, interval_datum, interval_of
+from derive.compute.scalar.jsonb import jsonb_of_text
+from derive.compute.scalar.numeric import EXACT, decimal_of, numeric_of, scale_of
+from derive.errors import SqlError
+
+_EPOCH_DAYS = days_of(2000, 1, 1)
+_SHORT, _INT, _LONG, _DOUBLE = (struct.Struct(f">{code}") for code in "hiqd")
+_NUMERIC_HEAD = struct.Struct(">hhHH")
+_INTERVAL = struct.Struct(">qii")
+_NUMERIC_NAN, _NUMERIC_INFINITY, _NUMERIC_MINUS_INFINITY, _NUMERIC_NEGATIVE = 0xC000, 0xD000, 0xF000, 0x4000
+_INFINITY_SCALE = 32
+"""What PostgreSQL says that infinities have; it reads any."""
+_INT_LEAST, _INT_MOST, _LONG_LEAST, _LONG_MOST = -1 << 31, (1 << 31) - 1, -1 << 63, (1 << 63) - 1
+_JSONB_VERSION = b"\x01"
+
+
+def binary_of(kind: Type, datum: Datum) -> bytes:
+    """A datum other than NULL in binary form."""
+    return _BINARY_OF[kind](datum)
+
+
+def binary_function(kind: Type) -> Callable[[Any], bytes]:
+    """`binary_of` for one type, for many data."""
+    return _BINARY_OF[kind]
+
+
+def datum_of_binary(kind: Type, data: bytes) -> Datum:
+    """The datum that a client sent in binary form.
+
+    Raises:
+        SqlError: 22P03, it is no value of the type; 22021, text is not UTF-8.
+    """
+    try:
+        return _OF_BINARY[kind](data)
+    except UnicodeDecodeError as exc:
+        raise SqlError("22021", 'invalid byte sequence for encoding "UTF8"') from exc
+    except (struct.error, ValueError, IndexError) as exc:
+        raise _malformed(kind) from exc
+
+
+def _malformed(kind: Type) -> SqlError:
+    return SqlError("22P03", f"incorrect binary data format for type {kind.value}")
+
+
+def _integer_of(layout: struct.Struct) -> Callable[[bytes], int]:
+    return lambda data: int(layout.unpack(data)[0])
+
+
+def _binary_of_numeric(datum: bytes) -> bytes:
+    number = decimal_of(datum)
+    if not number.is_finite():
+        if number.is_nan():
+            return _NUMERIC_HEAD.pack(0, 0, _NUMERIC_NAN, 0)
+        return _NUMERIC_HEAD.pack(0, 0, _NUMERIC_INFINITY if number > 0 else _NUMERIC_MINUS_INFINITY, _INFINITY_SCALE)
+    scale = scale_of(number)
+    digits_behind = -(-scale // 4) * 4
+    units = int(number.copy_abs().scaleb(digits_behind, EXACT))
+    groups: list[int] = []
+    while units:
+        units, group = divmod(units, 10_000)
+        groups.append(group)
+    weight = len(groups) - digits_behind // 4 - 1
+    while groups and not groups[0]:
+        groups.pop(0)
+    sign = _NUMERIC_NEGATIVE if number < 0 else 0
+    head = _NUMERIC_HEAD.pack(len(groups), weight if groups else 0, sign, scale)
+    return head + struct.pack(f">{len(groups)}h", *reversed(groups))
+
+
+def _numeric_of_binary(data: bytes) -> bytes:
+    count, weight, sign, scale = _NUMERIC_HEAD.unpack_from(data)
+    special = {
+        _NUMERIC_NAN: "NaN",
+        _NUMERIC_INFINITY: "Infinity",
+        _NUMERIC_MINUS_INFINITY: "-Infinity",
+    }.get(sign)
+    if special is not None:
+        return numeric_of(Decimal(special))
+    groups = struct.unpack(f">{count}h", data[_NUMERIC_HEAD.size :])
+    if sign not in {0, _NUMERIC_NEGATIVE} or scale > 16_383 or any(not 0 <= group < 10_000 for group in groups):
+        raise _malformed(Type.NUMERIC)
+    digits = "".join(f"{group:04}" for group in groups) or "0"
+    number = Decimal(f"{'-' if sign else ''}{digits}E{4 * (weight + 1 - count)}")
+    return numeric_of(number)
+
+
+def _binary_of_interval(datum: bytes) -> bytes:
+    interval = interval_of(datum)
+    return _INTERVAL.pack(interval.microseconds, interval.days, interval.months)
+
+
+def _interval_of_binary(data: bytes) -> bytes:
+    microseconds, days, months = _INTERVAL.unpack(data)
+    return interval_datum(Interval(months, days, microseconds))
+
+
+def _binary_of_date(days: int) -> bytes:
+    if abs(days) == DATE_INFINITY:
+        return _INT.pack(_INT_MOST if days > 0 else _INT_LEAST)
+    return _INT.pack(days - _EPOCH_DAYS)
+
+
+def _date_of_binary(data: bytes) -> int:
+    days = _integer_of(_INT)(data)
+    if days in {_INT_MOST, _INT_LEAST}:
+        return DATE_INFINITY if days > 0 else -DATE_INFINITY
+    if not FIRST_DAY <= days + _EPOCH_DAYS <= LAST_DAY:
+        raise SqlError("22008", "date out of range")
+    return days + _EPOCH_DAYS
+
+
+def _binary_of_moment(moment: int) -> bytes:
+    if abs(moment) == INFINITY:
+        return _LONG.pack(_LONG_MOST if moment > 0 else _LONG_LEAST)
+    return _LONG.pack(moment - _EPOCH_DAYS * DAY)
+
+
+def _moment_of_binary(data: bytes) -> int:
+    moment = _integer_of(_LONG)(data)
+    if moment in {_LONG_MOST, _LONG_LEAST}:
+        return INFINITY if moment > 0 else -INFINITY
+    moment += _EPOCH_DAYS * DAY
+    if not FIRST_MOMENT <= moment < END_OF_MOMENTS:
+        raise SqlError("22008", "timestamp out of range")
+    return moment
+
+
+def _boolean_of_binary(data: bytes) -> int:
+    if len(data) != 1:
+        raise _malformed(Type.BOOLEAN)
+    return int(data != b"\0")
+
+
+def _jsonb_of_binary(data: bytes) -> str:
+    if data[:1] != _JSONB_VERSION:
+        raise _malformed(Type.JSONB)
+    return jsonb_of_text(data[1:].decode())
+
+
+_BINARY_OF: Mapping[Type, Callable[[Any], bytes]] = {
+    Type.BOOLEAN: lambda datum: b"\x01" if datum else b"\0",
+    Type.SMALLINT: _SHORT.pack,
+    Type.INTEGER: _INT.pack,
+    Type.BIGINT: _LONG.pack,
+    Type.MZ_TIMESTAMP: _LONG.pack,
+    Type.DOUBLE: lambda datum: _DOUBLE.pack(float_of(datum)),
+    Type.NUMERIC: _binary_of_numeric,
+    Type.TEXT: str.encode,
+    Type.UNKNOWN: str.encode,
+    Type.BYTEA: bytes,
+    Type.JSONB: lambda datum: _JSONB_VERSION + datum.encode(),
+    Type.DATE: _binary_of_date,
+    Type.TIMESTAMP: _binary_of_moment,
+    Type.TIMESTAMPTZ: _binary_of_moment,
+    Type.INTERVAL: _binary_of_interval,
+}
+
+_OF_BINARY: Mapping[Type, Callable[[bytes], Datum]] = {
+    Type.BOOLEAN: _boolean_of_binary,
+    Type.SMALLINT: _integer_of(_SHORT),
+    Type.INTEGER: _integer_of(_INT),
+    Type.BIGINT: _integer_of(_LONG),
+    Type.MZ_TIMESTAMP: _integer_of(_LONG),
+    Type.DOUBLE: lambda data: double_datum(_DOUBLE.unpack(data)[0]),
+    Type.NUMERIC: _numeric_of_binary,
+    Type.TEXT: bytes.decode,
+    Type.UNKNOWN: bytes.decode,
+    Type.BYTEA: bytes,
+    Type.JSONB: _jsonb_of_binary,
+    Type.DATE: _date_of_binary,
+    Type.TIMESTAMP: _moment_of_binary,
+    Type.TIMESTAMPTZ: _moment_of_binary,
+    Type.INTERVAL: _interval_of_binary,
+}

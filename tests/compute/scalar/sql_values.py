@@ -1,0 +1,180 @@
+"""Values of every type, as SQL writes them, in their usual form: hostile ones often."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from hypothesis import strategies as st
+
+from derive.compute.algebra.types import Type
+from derive.compute.scalar.calendar import text_of_date, text_of_moment
+from derive.compute.scalar.double import text_of_double
+from derive.compute.scalar.interval import Interval, text_of_interval
+from derive.compute.scalar.jsonb import jsonb_datum
+from derive.compute.scalar.numeric import text_of_numeric
+
+_WORDS = [
+    "",
+    "a",
+    "A",
+    "abc",
+    "ABC",
+    "a b",
+    " x ",
+    "%",
+    "_",
+    "\\",
+    "a%b",
+    "é",
+    "straße",
+    "ǆ",
+    "漢字",
+    "🙂",
+    "1",
+    "-12.5",
+    "true",
+    "null",
+    "2020-02-29",
+    "1 day",
+    "{}",
+    "[1]",
+]
+_LETTERS = "aAbB1 _%\\é.*+?()[]-"
+
+
+def _integers(bits: int) -> st.SearchStrategy[str]:
+    most = (1 << bits - 1) - 1
+    return st.one_of(
+        st.integers(-10, 10), st.sampled_from([most, -most - 1, most - 1, most // 2]), st.integers(-most - 1, most)
+    ).map(str)
+
+
+_SMALL = st.integers(-5, 12).map(str)
+_DOUBLES = st.one_of(
+    st.sampled_from(
+        [
+            "0",
+            "1",
+            "-1",
+            "0.5",
+            "-2.5",
+            "1e308",
+            "-1e308",
+            "1e-308",
+            "5e-324",
+            "NaN",
+            "Infinity",
+            "-Infinity",
+            "0.1",
+            "1e15",
+            "9223372036854775807",
+            "1e16",
+            "123456789.125",
+        ]
+    ),
+    st.floats(-1e6, 1e6).map(text_of_double),
+    st.floats().map(text_of_double),
+)
+_NUMERICS = st.one_of(
+    st.sampled_from(
+        [
+            "0",
+            "1",
+            "-1",
+            "0.5",
+            "1.5",
+            "-2.5",
+            "NaN",
+            "Infinity",
+            "-Infinity",
+            "1e-20",
+            "123456789012345678901234567890.123",
+            "9223372036854775807.5",
+            "99999999999999999999",
+        ]
+    ),
+    st.decimals(-(10**6), 10**6, places=3).map(text_of_numeric),
+    st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**30), max_value=10**30)
+    .map(Decimal.normalize)
+    .map(text_of_numeric)
+    .filter(lambda text: len(text) < 60),
+)
+_TEXTS = st.one_of(st.sampled_from(_WORDS), st.text(_LETTERS, max_size=8))
+_JSON = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-100, 10**20),
+        st.sampled_from([Decimal("1.5"), Decimal("-0.25")]),
+        st.sampled_from(_WORDS),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(["a", "b", "abc", "é", "1"]), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+_MOMENTS = st.one_of(
+    st.sampled_from(
+        [
+            "infinity",
+            "-infinity",
+            "2020-02-29 23:59:59.999999",
+            "0001-01-01 00:00:00",
+            "0044-03-15 12:00:00 BC",
+            "294246-12-31 23:59:59",
+            "1969-12-31 23:59:59.5",
+            "2000-01-31 00:00:00",
+            "12345-01-01 00:00:00",
+        ]
+    ),
+    st.integers(-(2 * 10**15), 4 * 10**15).map(text_of_moment),
+)
+_DATES = st.one_of(
+    st.sampled_from(
+        ["infinity", "-infinity", "2020-02-29", "0001-01-01", "0044-03-15 BC", "5874897-12-31", "1999-12-31"]
+    ),
+    st.integers(-30_000, 60_000).map(text_of_date),
+)
+_INTERVALS = st.one_of(
+    st.sampled_from(["00:00:00", "1 mon", "30 days", "24:00:00", "-1 mons", "1 day -00:00:01"]),
+    st.builds(Interval, st.integers(-30, 30), st.integers(-100, 100), st.integers(-(10**12), 10**12)).map(
+        text_of_interval
+    ),
+)
+
+_USUAL: dict[Type, st.SearchStrategy[str]] = {
+    Type.BOOLEAN: st.sampled_from(["t", "f"]),
+    Type.SMALLINT: _integers(16),
+    Type.INTEGER: _integers(32),
+    Type.BIGINT: _integers(64),
+    Type.DOUBLE: _DOUBLES,
+    Type.NUMERIC: _NUMERICS,
+    Type.TEXT: _TEXTS,
+    Type.BYTEA: st.binary(max_size=6).map(lambda data: f"\\x{data.hex()}"),
+    Type.JSONB: _JSON.map(jsonb_datum),
+    Type.DATE: _DATES,
+    Type.TIMESTAMP: _MOMENTS,
+    Type.TIMESTAMPTZ: _MOMENTS.map(
+        lambda text: (
+            text if "infinity" in text else f"{text.removesuffix(' BC')}+00{' BC' if text.endswith(' BC') else ''}"
+        )
+    ),
+    Type.INTERVAL: _INTERVALS,
+}
+
+_SPECIAL: dict[tuple[str, Type], st.SearchStrategy[str]] = {}
+"""What makes sense as an argument of certain functions."""
+
+
+def usual_texts(kind: Type) -> st.SearchStrategy[str]:
+    return _USUAL[kind]
+
+
+def texts_of(kind: Type, symbol: str = "") -> st.SearchStrategy[str | None]:
+    """Texts of values that an argument of a function may have; None is NULL."""
+    values = _SPECIAL.get((symbol, kind), _USUAL[kind])
+    if symbol[:1].isalpha() and kind in {Type.INTEGER, Type.BIGINT} and symbol not in {"abs"}:
+        values = (
+            st.one_of(_SMALL, _SMALL, values) if symbol not in {"repeat", "lpad", "rpad", "round", "trunc"} else _SMALL
+        )
+    return st.one_of(st.none(), *[values] * 9)
