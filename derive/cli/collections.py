@@ -143,8 +143,10 @@ def _selector(spec: CollectionSpec, partitions: str | None) -> SelectorSpec:
 
 def _history(store: Readable, spec: CollectionSpec, options: ReadOptions) -> Generator[ReadRows]:
     from derive.storage.contents import read_rows
+    from derive.storage.segments.deletions import told
 
-    return read_rows(store, spec, options)
+    for rows in read_rows(store, spec, options):
+        yield told(rows)
 
 
 def _reduced(
@@ -179,6 +181,7 @@ def _follow(store: Readable, spec: CollectionSpec, options: ReadOptions, show: S
     """Print documents as they become final, and up to which time, until standard output is closed."""
     from derive.cli.console import note
     from derive.document.clock import format_rfc3339
+    from derive.storage.segments.deletions import told
     from derive.storage.subscription import subscribe_at
 
     printed = 0
@@ -187,7 +190,7 @@ def _follow(store: Readable, spec: CollectionSpec, options: ReadOptions, show: S
         with closing(subscribe_at(store, spec, options, _check_output)) as updates:
             for update in updates:
                 if not isinstance(update, int):
-                    sys.stdout.write(show(update))
+                    sys.stdout.write(show(told(update)))
                     printed += len(update)
                     continue
                 upper = update

@@ -90,9 +90,9 @@ def reading_of(bindings: Sequence[StoredBinding]) -> Reading:
         places.append(tuple(by_name.get(name) for name in binding.values))
     schemas = {index: fingerprint(binding.collection.read_schema) for index, binding in enumerate(bindings)}
     if not kinds:
-        return Reading(Selection(schemas=schemas), tuple(places))
+        return Reading(Selection(schemas=schemas, marks_deletions=True), tuple(places))
     padded = {index: tuple(taken.get(place) for place in range(len(kinds))) for index, taken in columns.items()}
-    return Reading(Selection(tuple(kinds), padded, schemas=schemas), tuple(places))
+    return Reading(Selection(tuple(kinds), padded, schemas=schemas, marks_deletions=True), tuple(places))
 
 
 class CompiledBinding:

@@ -29,6 +29,7 @@ from derive.storage.segments.columns import compile_fields
 from derive.storage.segments.partition import compile_label
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.rows import WrittenRows
+from derive.storage.segments.selection import TOLD_DOCUMENTS
 from derive.storage.segments.spill import Spill
 from derive.storage.segments.writer import SegmentWriter
 from derive.time.cycle import Horizon, Step, by_priority, earliest_to_come, next_step
@@ -74,7 +75,8 @@ class Member:
         self._backlogs: dict[int, Backlog] = {}
         for level in self._levels:
             indexes = {spec.index for spec in level.specs}
-            parts = read_sorted(plan.root, [read for read in plan.reads if read.index in indexes])
+            reads = [read for read in plan.reads if read.index in indexes]
+            parts = read_sorted(plan.root, reads, selection=TOLD_DOCUMENTS)
             self._backlogs[level.specs[0].priority] = Backlog(plan.spec, level.specs, parts, plan.end, spill)
         self._to_come = earliest_to_come(plan.spec.inputs, self._tick, cycle.uppers)
         self._combiner = TickCombiner(plan.spec, spill)

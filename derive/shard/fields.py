@@ -33,7 +33,7 @@ from derive.storage.segments.columns import (
 )
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.rows import ReadRows
-from derive.storage.segments.selection import Selection
+from derive.storage.segments.selection import TOLD_DOCUMENTS, Selection
 from derive.storage.segments.texts import join_texts
 
 
@@ -78,7 +78,7 @@ def reading_of(spec: DerivationSpec) -> Reading:
     published goes back to it in memory.
     """
     schemas = {item.index: fingerprint(spec.sources[item.source].read_schema) for item in spec.inputs}
-    documents = Reading(Selection(schemas=schemas))
+    documents = Reading(Selection(schemas=schemas, marks_deletions=True))
     runtime = find_runtime(spec.connector)
     wanted = runtime.fields_read(spec) if isinstance(runtime, ReadsFields) else None
     if wanted is None or any(item.feedback for item in spec.inputs):
@@ -91,7 +91,9 @@ def reading_of(spec: DerivationSpec) -> Reading:
     except LookupError:
         return documents
     columns = {index: places.padded(index) for index in schemas}
-    return Reading(Selection(tuple(places.kinds), columns, has_documents=False, schemas=schemas), transforms)
+    kinds = tuple(places.kinds)
+    selection = Selection(kinds, columns, has_documents=False, schemas=schemas, marks_deletions=True)
+    return Reading(selection, transforms)
 
 
 class _Places:
@@ -272,7 +274,7 @@ class StoredDocuments(Sequence[Document]):
         """The text of a row's document, from the segment that has it."""
         ((adjusted, transform, seq, key),) = zip(*row.lists(), strict=True)
         reads = [read.within(adjusted, adjusted + 1) for read in self._plan.reads if read.index == transform]
-        for stored in read_sorted(self._plan.root, reads):
+        for stored in read_sorted(self._plan.root, reads, selection=TOLD_DOCUMENTS):
             for _, stored_seq, stored_key, text in stored.tuples():
                 if (stored_seq, stored_key) == (seq, key):
                     return text

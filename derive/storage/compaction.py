@@ -115,6 +115,7 @@ def compact(
     Raises:
         FlowError: the disk is full or broken; nothing is lost.
     """
+    spec = store.tables.as_stored(spec)
     with _alone(store, wait=wait) as is_alone:
         if not is_alone:
             return None

@@ -46,6 +46,7 @@ def read_reduced(
         SegmentError: a file cannot be read.
         ReductionError: documents of a key cannot be reduced.
     """
+    spec = store.tables.as_stored(spec)
     with reading(store, spec, options) as read:
         if read.segments:
             yield from reduced(store.root, spec, read)

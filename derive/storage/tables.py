@@ -7,7 +7,7 @@ it writes becomes segments later, many commits at once. Readers see both, and ne
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -15,6 +15,7 @@ import apsw
 
 from derive.document.clock import format_rfc3339
 from derive.errors import FrontierError, StorageError, UsageError
+from derive.protocol.specs import CollectionSpec
 from derive.storage.metadata.binding import new_identifier
 from derive.storage.metadata.capability import drop_ended
 from derive.storage.metadata.collection import advance_upper, frontiers_of
@@ -33,6 +34,7 @@ from derive.storage.metadata.tables import (
     read_table,
     read_tables,
     rename,
+    take_over,
 )
 from derive.storage.metadata.timeline import assign_up_to
 from derive.storage.table import AppendedRow, GlobalId, RowUpdate, Table, TableColumn, TableUpdate
@@ -106,6 +108,12 @@ class Tables:
         with self._metadata.snapshot() as db:
             return read_table(db, identifier)
 
+    def as_stored(self, spec: CollectionSpec) -> CollectionSpec:
+        """A collection of a catalog as what is stored under its name, which may be a table."""
+        with self._metadata.snapshot() as db:
+            is_table = find_table(db, spec.name) is not None
+        return replace(spec, kind="consolidated") if is_table else spec
+
     def all(self) -> list[Table]:
         """All tables but those that were dropped, by name."""
         with self._metadata.snapshot() as db:
@@ -119,7 +127,8 @@ class Tables:
         """Create a table, whose contents are known from the present on.
 
         Args:
-            name: to which nothing is bound, or a table that was dropped.
+            name: to which nothing is bound, or a table that was dropped, or what a catalog names as the collection that
+                this table is.
             columns: in their order.
             key: names of the columns of its key; the first column if there is none.
             at: its first `since` and `upper`; the present if it is None.
@@ -130,9 +139,12 @@ class Tables:
         names = list(key) or [column.name for column in columns[:1]]
         pointers = [column.pointer for column in columns if column.name in names]
         with self._metadata.transaction(calls=True) as db:
-            _free(db, name)
             frontier = self._timeline.pass_now(db) if at is None else at
-            identifier = insert_table(db, name, columns, pointers, frontier)
+            drop_ended(db)
+            identifier = take_over(db, name, columns, pointers, frontier)
+            if identifier is None:
+                _free(db, name)
+                identifier = insert_table(db, name, columns, pointers, frontier)
         table = self.table(identifier)
         assert table is not None
         return table

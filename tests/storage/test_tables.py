@@ -182,7 +182,7 @@ def test_collections_of_a_catalog_have_identifiers_as_well(
     assert (table.id, world.store.tables.new_id()) == (2, 3)
     assert world.store.tables.name_of(1) == "a/source"
     with pytest.raises(UsageError, match="collection 'a/source' is there already"):
-        world.store.tables.create("a/source", COLUMNS)
+        world.store.tables.create("a/source", COLUMNS, key=["v"])
 
 
 ACTIONS = st.lists(

@@ -27,8 +27,29 @@ def insert_table(
     db: apsw.Connection, name: str, columns: Sequence[TableColumn], key: Sequence[str], frontier: int
 ) -> int:
     """Add a table under a name to which nothing is bound; returns its identifier."""
-    described = orjson.dumps([[column.name, column.type, column.nullable] for column in columns]).decode()
-    return insert_collection(db, name, orjson.dumps(list(key)).decode(), "[]", frontier, described)
+    return insert_collection(db, name, orjson.dumps(list(key)).decode(), "[]", frontier, _described(columns))
+
+
+def take_over(
+    db: apsw.Connection, name: str, columns: Sequence[TableColumn], key: Sequence[str], frontier: int
+) -> int | None:
+    """Make a table of a collection of that key that never held anything, as a catalog knew of the table before it was.
+
+    Returns:
+        Its identifier; None if there is no such collection.
+    """
+    identifier: int | None = db.execute(
+        "UPDATE collection SET columns = ?, upper = max(upper, ?) WHERE name = ? AND key = ? AND partitions = '[]'"
+        " AND columns IS NULL AND NOT EXISTS (SELECT 1 FROM segment WHERE collection = name)"
+        " AND NOT EXISTS (SELECT 1 FROM capability WHERE collection = name AND kind = 'write')"
+        " AND NOT EXISTS (SELECT 1 FROM task WHERE task.name = collection.name) RETURNING id",
+        (_described(columns), frontier, name, orjson.dumps(list(key)).decode()),
+    ).get
+    return identifier
+
+
+def _described(columns: Sequence[TableColumn]) -> str:
+    return orjson.dumps([[column.name, column.type, column.nullable] for column in columns]).decode()
 
 
 def read_table(db: apsw.Connection, identifier: int) -> Table | None:

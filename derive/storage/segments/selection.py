@@ -32,7 +32,8 @@ from derive.storage.segments.columns import (
     typed_columns,
     unpack_codes,
 )
-from derive.storage.segments.rows import CLOCK, DOC, FIELDS, UNCHECKED, ReadRows
+from derive.storage.segments.deletions import as_documents
+from derive.storage.segments.rows import CLOCK, DIFF, DOC, FIELDS, UNCHECKED, ReadRows
 from derive.storage.segments.segment_file import validated_against
 from derive.storage.segments.texts import parse_texts
 
@@ -58,12 +59,15 @@ class Selection:
             are yet to be validated.
         schemas: by the index of a read, the fingerprint of the schema that its documents must be valid under; rows then
             say which of them have yet to be validated. None if that is nobody's business.
+        marks_deletions: rows that a multiset loses are documents that say so, and rows that it has several times are
+            several, for whoever reads documents and no diffs.
     """
 
     kinds: tuple[Kind, ...] = ()
     columns: Mapping[int, Sequence[TypedColumn | None]] | None = None
     has_documents: bool = True
     schemas: Mapping[int, str] | None = None
+    marks_deletions: bool = False
 
     @property
     def schema(self) -> pa.Schema:
@@ -78,6 +82,9 @@ class Selection:
 
 DOCUMENTS = Selection()
 """Documents, and nothing else."""
+
+TOLD_DOCUMENTS = Selection(marks_deletions=True)
+"""Documents, of which those say so that are taken away."""
 
 
 def all_columns(collection: CollectionSpec) -> Selection:
@@ -141,9 +148,13 @@ class SelectedColumns:
     def _rows(self, number: int, names: Sequence[str], clock_begin: int, clock_end: int) -> pa.Table:
         # A name that has a dot may be taken for one inside of another column, which is then read as well.
         has_many = self._file.metadata.row_group(number).num_rows > _FEW_ROWS
-        group = self._file.read_row_group(number, columns=list(names), use_threads=has_many).select(names)
+        wanted = list(names)
+        if self._selection.marks_deletions and DIFF not in wanted:
+            wanted.append(DIFF)
+        group = self._file.read_row_group(number, columns=wanted, use_threads=has_many).select(wanted)
         begin, end = np.searchsorted(group.column(CLOCK).to_numpy(), [clock_begin, clock_end])
-        return group.slice(begin, end - begin)
+        group = group.slice(begin, end - begin)
+        return as_documents(group).select(names) if self._selection.marks_deletions else group
 
     def _is_exact(self, number: int) -> bool:
         """Whether all typed columns of a row group hold their values exactly, as far as its statistics tell."""

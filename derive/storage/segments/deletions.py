@@ -1,0 +1,45 @@
+"""Rows of a multiset as documents: one each time that a row is added, and one that says so where it is taken away."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from derive.storage.segments.rows import DIFF, DOC, ReadRows
+
+_MARK = '"_meta":{"op":"d"}}'
+
+
+def as_documents(stored: pa.Table) -> pa.Table:
+    """Rows of a segment for whoever knows documents only; those of a reduced collection are as they were.
+
+    Args:
+        stored: with a column of diffs; and documents, unless nobody wants them.
+    """
+    diffs = stored.column(DIFF).to_numpy()
+    if not len(diffs) or (diffs == 1).all():
+        return stored
+    times = np.abs(diffs)
+    if (times != 1).any():
+        stored = stored.take(pa.array(np.repeat(np.arange(len(diffs)), times)))
+        diffs = np.repeat(diffs, times)
+    index = stored.schema.get_field_index(DOC)
+    if index < 0 or not (diffs < 0).any():
+        return stored
+    texts = stored.column(index).combine_chunks()
+    marked = pc.if_else(pa.array(diffs < 0), marked_texts(texts), texts)
+    return stored.set_column(index, stored.schema.field(index), marked)
+
+
+def told(rows: ReadRows) -> ReadRows:
+    """Rows that were read with their diffs, as documents."""
+    table = as_documents(pa.Table.from_batches([rows.batch]))
+    return ReadRows(table.combine_chunks().to_batches()[0]) if table.num_rows else rows
+
+
+def marked_texts(texts: pa.StringArray) -> pa.StringArray:
+    """Texts of documents that are taken away: what they are told by is `{"_meta": {"op": "d"}}`."""
+    begun = pc.utf8_slice_codeunits(texts, 0, -1)
+    comma = pc.if_else(pc.equal(texts, "{}"), "", ",")
+    return pc.binary_join_element_wise(begun, comma, _MARK, "")
