@@ -1,0 +1,128 @@
+"""One client's conversation: its messages in order, from the first to the last, and what is answered.
+
+A failure ends a statement and nothing else; so does a request to cancel. A client that goes away ends its statement.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from ssl import SSLContext
+from typing import TypeAlias
+
+from derive.adapter.outcome import Session
+from derive.adapter.server import messages
+from derive.adapter.server.conversation import Conversation
+from derive.adapter.server.failure import sql_error_of
+from derive.adapter.server.passwords import Passwords
+from derive.adapter.server.startup import Cancellation, begin
+from derive.adapter.server.wire import ConnectionEnded, Wire
+from derive.adapter.server.work import Work
+from derive.errors import SqlError
+
+OpenSession: TypeAlias = Callable[[Mapping[str, str]], Session]
+"""Begins a session for a client; told what it says of itself (`user`, `database`, settings). May raise `SqlError`."""
+
+_LOGIN_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What all connections of a server have in common.
+
+    Attributes:
+        open_session: begins a session.
+        passwords: of who may connect; None for everyone.
+        tls: with what connections are encrypted; None if they cannot be.
+        admit: has a connection counted as one that is at work; raises `SqlError` if there are too many.
+        cancel: has what another connection does cancelled.
+        on_defect: told of errors that nobody foresaw.
+    """
+
+    open_session: OpenSession
+    passwords: Passwords | None
+    tls: SSLContext | None
+    admit: Callable[[Connection], None]
+    cancel: Callable[[Cancellation], None]
+    on_defect: Callable[[BaseException], None]
+
+
+class Connection:
+    """A client's connection, from its first byte to its last.
+
+    Attributes:
+        process: number by which the client cancels.
+        secret: with which it proves that it may.
+    """
+
+    def __init__(self, wire: Wire, service: Service, process: int) -> None:
+        self.process = process
+        self.secret = secrets.randbits(32)
+        self._wire = wire
+        self._service = service
+        self._session: Session | None = None
+        self._work: Work | None = None
+        self._conversation: Conversation | None = None
+
+    async def run(self) -> None:
+        """Serve the client until it or the server has had enough."""
+        try:
+            self._wire.on_lost(self.cancel)
+            async with asyncio.timeout(_LOGIN_SECONDS):
+                conversation = await self._login()
+            if conversation:
+                await conversation.go_on()
+        except ConnectionEnded:
+            if self._wire.is_stopped:
+                self._send_away(SqlError("57P01", "terminating connection due to administrator command"))
+        except TimeoutError:
+            self._send_away(SqlError("08P01", "canceling authentication due to timeout"))
+        except OSError:  # where TLS cannot be agreed upon
+            self._wire.abort()
+        except Exception as error:  # outside of statements it leaves nothing to go on with
+            self._send_away(sql_error_of(error, self._service.on_defect))
+        finally:
+            await self._end()
+
+    def cancel(self) -> None:
+        """Have the statement at work end."""
+        if self._work:
+            self._work.cancel()
+
+    def stop(self) -> None:
+        """End the connection, and before it the statement at work."""
+        self._wire.stop()
+        self.cancel()
+
+    async def _login(self) -> Conversation | None:
+        """Begin a conversation; None if the client wants none."""
+        begun = await begin(self._wire, self._service.passwords, self._service.tls)
+        if isinstance(begun, Cancellation):
+            self._service.cancel(begun)
+            return None
+        self._service.admit(self)
+        self._session = self._service.open_session(begun)
+        self._work = Work(self._session, self._service.on_defect)
+        self._conversation = Conversation(self._wire, self._session, self._work)
+        self._conversation.tell_parameters()
+        self._wire.send(messages.key_data(self.process, self.secret))
+        self._conversation.ready()
+        return self._conversation
+
+    def _send_away(self, failure: SqlError) -> None:
+        self._wire.send(messages.error(failure, "FATAL"))
+
+    async def _end(self) -> None:
+        self._wire.close()
+        endings: list[Awaitable[None]] = []
+        if self._conversation:
+            endings.append(self._conversation.end())
+        if self._session:
+            endings.append(self._session.close())
+        for ending in endings:
+            try:
+                await ending
+            except Exception as error:  # nobody is left to be told
+                self._service.on_defect(error)

@@ -1,0 +1,232 @@
+"""What follows once a client is let in: simple and extended queries, each answered in turn."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+
+from derive.adapter.outcome import Prepared, Session, TransactionStatus
+from derive.adapter.server import messages
+from derive.adapter.server.delivery import Delivery
+from derive.adapter.server.portal import Portal
+from derive.adapter.server.requests import bind_of, execute_of, named_of, parse_of, query_of
+from derive.adapter.server.wire import Wire
+from derive.adapter.server.work import Work
+from derive.errors import SqlError
+
+_TERMINATE, _SYNC, _FLUSH, _QUERY = b"X", b"S", b"H", b"Q"
+_COPY = (b"d", b"c", b"f")
+_FORGET = re.compile(
+    r'\s*(?:DEALLOCATE\s+(?:PREPARE\s+)?(?:"(?P<quoted>(?:[^"]|"")+)"|(?P<plain>\w+))|DISCARD\s+ALL)\s*;?\s*', re.I
+)
+
+
+class Conversation:
+    """The messages of one client, and the statements and portals that they have made."""
+
+    def __init__(self, wire: Wire, session: Session, work: Work) -> None:
+        self._wire = wire
+        self._session = session
+        self._work = work
+        self._delivery = Delivery(wire, session, work)
+        self._told: dict[str, str] = {}
+        self._statements: dict[str, Prepared] = {}
+        self._portals: dict[str, Portal] = {}
+        self._begin = 0  # where the statement at hand begins in the text that the client has sent
+        self._is_implicit = False  # in a transaction that ends at the next Sync
+        self._skips = False  # up to the next Sync, after an error
+        self._handlers: dict[bytes, Callable[[bytes], Awaitable[None]]] = {
+            b"P": self._parse,
+            b"B": self._bind,
+            b"D": self._describe,
+            b"E": self._execute,
+            b"C": self._close,
+        }
+
+    async def go_on(self) -> None:
+        """Answer messages until the client says farewell.
+
+        Raises:
+            ConnectionEnded: it goes without, or is to be sent away.
+            SqlError: it does not speak the protocol.
+        """
+        while True:
+            kind, body = await self._wire.receive()
+            if kind == _TERMINATE:
+                return
+            if kind == _SYNC:
+                await self._sync()
+            elif kind in _COPY or self._skips:
+                continue  # what is left of a COPY that has failed, or of what was sent behind an error
+            elif kind == _QUERY:
+                await self._attempt(self._query(body))
+                self.ready()
+                await self._wire.drained()
+            elif kind == _FLUSH:
+                self._wire.flush()
+                await self._wire.drained()
+            elif kind in self._handlers:
+                self._skips = not await self._attempt(self._handlers[kind](body))
+            else:
+                raise SqlError("08P01", f"invalid frontend message type {kind[0]}")
+
+    def ready(self) -> None:
+        """Send all there is, and that a query may come."""
+        self.tell_parameters()
+        self._wire.send(messages.ready(self._session.status.value))
+        self._wire.flush()
+
+    def tell_parameters(self) -> None:
+        """Tell the client of settings that are not what it was told."""
+        parameters = self._session.parameters
+        if parameters != self._told:
+            for name, value in parameters.items():
+                if self._told.get(name) != value:
+                    self._wire.send(messages.parameter_status(name, value))
+            self._told = dict(parameters)
+
+    async def end(self) -> None:
+        """Close all portals."""
+        for name in list(self._portals):
+            await self._close_portal(name)
+
+    async def _attempt(self, work: Awaitable[None]) -> bool:
+        """Do something, and tell the client if it fails. Whether it was done."""
+        self._begin = 0
+        failure = await self._work.attempt(work)
+        if failure is None:
+            return True
+        self._is_implicit = False
+        self._wire.send(messages.error(failure, begin=self._begin))
+        self._wire.flush()
+        await self.end()
+        await self._session.fail()
+        return False
+
+    async def _sync(self) -> None:
+        self._skips = False
+        if self._is_implicit:
+            self._is_implicit = False
+            await self._attempt(self._session.end_implicit())
+        if self._portals and self._session.status is not TransactionStatus.OPEN:
+            await self.end()
+        self.ready()
+        await self._wire.drained()
+
+    # Simple queries
+
+    async def _query(self, body: bytes) -> None:
+        text = query_of(body)
+        self._statements.pop("", None)
+        await self._close_portal("")
+        texts = self._session.split(text)
+        if not texts:
+            self._wire.send(messages.EMPTY_QUERY)
+            return
+        await self._session.begin_implicit()
+        end = 0
+        for index, statement_text in enumerate(texts):
+            self._begin = max(0, text.find(statement_text, end))
+            end = self._begin + len(statement_text)
+            tag = await self._run(statement_text)
+            if index == len(texts) - 1:
+                await self._session.end_implicit()
+            self._wire.send(messages.command_complete(tag))
+            self._work.require_going_on()
+
+    async def _run(self, text: str) -> str:
+        if self._forget(text):
+            return "DEALLOCATE"
+        prepared = await self._session.prepare(text, ())
+        if prepared.parameters:
+            raise SqlError("42P02", "there is no parameter $1", hint="a simple query has no arguments")
+        portal = Portal(prepared, (), ())
+        try:
+            return await self._delivery.carry_out(portal, 0, is_described=True) or ""
+        finally:
+            await portal.close()
+
+    # Extended queries
+
+    async def _parse(self, body: bytes) -> None:
+        request = parse_of(body)
+        if not request.name:
+            self._statements.pop("", None)
+        elif request.name in self._statements:
+            what = f'prepared statement "{request.name}" already exists'
+            raise SqlError("42P05", what, hint="close it first, or use another name")
+        prepared = await self._session.prepare(request.text, request.oids)
+        self._statements[request.name] = prepared
+        self._wire.send(messages.PARSE_COMPLETE)
+
+    async def _bind(self, body: bytes) -> None:
+        request = bind_of(body)
+        if request.portal and request.portal in self._portals:
+            raise SqlError("42P03", f'cursor "{request.portal}" already exists', hint="close it first")
+        prepared = self._statement(request.statement)
+        portal = Portal.of_bytes(prepared, request.formats, request.arguments, request.result_formats)
+        await self._close_portal(request.portal)
+        self._portals[request.portal] = portal
+        self._wire.send(messages.BIND_COMPLETE)
+
+    async def _describe(self, body: bytes) -> None:
+        request = named_of(body)
+        if request.is_portal:
+            portal = self._portal(request.name)
+            columns = portal.prepared.columns
+            self._wire.send(messages.row_description(columns, portal.result_formats))
+            return
+        prepared = self._statement(request.name)
+        self._wire.send(messages.parameter_description(prepared.parameters))
+        self._wire.send(messages.row_description(prepared.columns, (0,) * len(prepared.columns or ())))
+
+    async def _execute(self, body: bytes) -> None:
+        request = execute_of(body)
+        portal = self._portal(request.portal)
+        text = portal.prepared.text
+        if not text.strip():
+            self._wire.send(messages.EMPTY_QUERY)
+            return
+        if self._forget(text):
+            self._wire.send(messages.command_complete("DEALLOCATE"))
+            return
+        if not self._is_implicit:
+            self._is_implicit = True
+            await self._session.begin_implicit()
+        tag = await self._delivery.carry_out(portal, request.most_rows, is_described=False)
+        self._wire.send(messages.PORTAL_SUSPENDED if tag is None else messages.command_complete(tag))
+        self._work.require_going_on()
+
+    async def _close(self, body: bytes) -> None:
+        request = named_of(body)
+        if request.is_portal:
+            await self._close_portal(request.name)
+        else:
+            self._statements.pop(request.name, None)
+        self._wire.send(messages.CLOSE_COMPLETE)
+
+    def _statement(self, name: str) -> Prepared:
+        if name not in self._statements:
+            raise SqlError("26000", f'prepared statement "{name}" does not exist')
+        return self._statements[name]
+
+    def _portal(self, name: str) -> Portal:
+        if name not in self._portals:
+            raise SqlError("34000", f'portal "{name}" does not exist', hint="portals end with their transaction")
+        return self._portals[name]
+
+    async def _close_portal(self, name: str) -> None:
+        if portal := self._portals.pop(name, None):
+            await portal.close()
+
+    def _forget(self, text: str) -> bool:
+        """Forget statements that messages have made, where SQL says so. Whether the session is not asked."""
+        match = _FORGET.fullmatch(text) if text.lstrip()[:2].upper() in ("DE", "DI") else None
+        if match is None or self._session.status is TransactionStatus.FAILED:
+            return False
+        plain, quoted = match["plain"], match["quoted"]
+        if quoted is None and (plain is None or plain.upper() == "ALL"):
+            self._statements.clear()
+            return False
+        name = quoted.replace('""', '"') if quoted is not None else plain.lower()
+        return self._statements.pop(name, None) is not None

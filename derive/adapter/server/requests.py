@@ -1,0 +1,201 @@
+"""Messages of clients: what they say, and that they make sense."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from derive.errors import SqlError
+
+SSL_REQUEST, GSS_REQUEST, CANCEL_REQUEST = 80877103, 80877104, 80877102
+
+
+@dataclass(frozen=True, slots=True)
+class Parse:
+    """Prepare a statement.
+
+    Attributes:
+        name: that it will have; empty for the one without a name.
+        text: of the statement.
+        oids: types of its parameters, 0 where that is left open.
+    """
+
+    name: str
+    text: str
+    oids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """Make a portal of a statement.
+
+    Attributes:
+        portal: name that it will have.
+        statement: name of what was prepared.
+        formats: of the arguments: none if all are text, one for all, or one for each.
+        arguments: their bytes; None for NULL.
+        result_formats: of the result's columns, likewise.
+    """
+
+    portal: str
+    statement: str
+    formats: tuple[int, ...]
+    arguments: tuple[bytes | None, ...]
+    result_formats: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Execute:
+    """Carry a portal out.
+
+    Attributes:
+        portal: its name.
+        most_rows: how many are wanted now; 0 for all.
+    """
+
+    portal: str
+    most_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A statement or a portal that is to be described or closed.
+
+    Attributes:
+        is_portal: which of them.
+        name: its name.
+    """
+
+    is_portal: bool
+    name: str
+
+
+class Body:
+    """The body of a message, read from its beginning to its end."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self._at = 0
+
+    def text(self) -> str:
+        """A text, up to the NUL behind it."""
+        end = self._body.find(b"\0", self._at)
+        if end < 0:
+            raise _malformed()
+        begin, self._at = self._at, end + 1
+        return decode(self._body[begin:end])
+
+    def number(self, form: str) -> int:
+        """An integer, in a format of `struct`."""
+        size = struct.calcsize(f"!{form}")
+        value: int = struct.unpack(f"!{form}", self.bytes(size))[0]
+        return value
+
+    def numbers(self, form: str) -> tuple[int, ...]:
+        """Integers, behind their count."""
+        return tuple(self.number(form) for _ in range(self.number("H")))
+
+    def bytes(self, size: int) -> bytes:
+        """So many bytes."""
+        if size < 0 or self._at + size > len(self._body):
+            raise _malformed()
+        begin, self._at = self._at, self._at + size
+        return self._body[begin : self._at]
+
+    def end(self) -> None:
+        """Nothing is left."""
+        if self._at != len(self._body):
+            raise _malformed()
+
+
+def parse_of(body: bytes) -> Parse:
+    """The body of a `Parse` message."""
+    reader = Body(body)
+    request = Parse(reader.text(), reader.text(), reader.numbers("I"))
+    reader.end()
+    return request
+
+
+def bind_of(body: bytes) -> Bind:
+    """The body of a `Bind` message."""
+    reader = Body(body)
+    portal, statement, formats = reader.text(), reader.text(), reader.numbers("h")
+    arguments: list[bytes | None] = []
+    for _ in range(reader.number("H")):
+        size = reader.number("i")
+        arguments.append(None if size == -1 else reader.bytes(size))
+    request = Bind(portal, statement, formats, tuple(arguments), reader.numbers("h"))
+    reader.end()
+    return request
+
+
+def execute_of(body: bytes) -> Execute:
+    """The body of an `Execute` message."""
+    reader = Body(body)
+    request = Execute(reader.text(), max(0, reader.number("i")))
+    reader.end()
+    return request
+
+
+def named_of(body: bytes) -> Named:
+    """The body of a `Describe` or `Close` message."""
+    reader = Body(body)
+    kind = reader.bytes(1)
+    if kind not in (b"S", b"P"):
+        raise _malformed()
+    request = Named(kind == b"P", reader.text())
+    reader.end()
+    return request
+
+
+def query_of(body: bytes) -> str:
+    """The text of a `Query` message."""
+    reader = Body(body)
+    text = reader.text()
+    reader.end()
+    return text
+
+
+def startup_of(body: bytes) -> dict[str, str]:
+    """What a client says of itself as it begins: pairs behind the version, up to an empty name."""
+    reader = Body(body[4:])
+    parameters: dict[str, str] = {}
+    while name := reader.text():
+        parameters[name] = reader.text()
+    reader.end()
+    return parameters
+
+
+def formats_for(formats: Sequence[int], count: int, what: str) -> tuple[int, ...]:
+    """A format for each of so many values.
+
+    Raises:
+        SqlError: there is another number of formats, or one that there is not.
+    """
+    if not formats:
+        return (0,) * count
+    if any(form not in (0, 1) for form in formats):
+        raise SqlError("22023", f"a format of {what} is neither 0 (text) nor 1 (binary)")
+    if len(formats) == 1:
+        return (formats[0],) * count
+    if len(formats) != count:
+        raise SqlError("08P01", f"the message has {len(formats)} formats for {count} {what}")
+    return tuple(formats)
+
+
+def decode(data: bytes) -> str:
+    """Text of a client.
+
+    Raises:
+        SqlError: it is not UTF-8.
+    """
+    try:
+        return data.decode()
+    except UnicodeDecodeError as exc:
+        what = f'invalid byte sequence for encoding "UTF8": 0x{data[exc.start : exc.start + 1].hex()}'
+        raise SqlError("22021", what, hint="texts are sent as UTF-8") from exc
+
+
+def _malformed() -> SqlError:
+    return SqlError("08P01", "a message has not the form that the protocol gives it")

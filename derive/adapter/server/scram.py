@@ -1,0 +1,150 @@
+"""Passwords are proved by SCRAM-SHA-256 (RFC 5802, RFC 7677), so that nobody who listens learns them."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import secrets
+import stringprep
+import unicodedata
+from dataclasses import dataclass
+
+from derive.errors import SqlError
+
+MECHANISM = "SCRAM-SHA-256"
+ROUNDS = 4096
+"""How often passwords are hashed, as PostgreSQL does by itself."""
+_SALT_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Verifier:
+    """What is known of a password; it does not let anyone in by itself.
+
+    Attributes:
+        salt: that it was hashed with.
+        rounds: how often it was hashed.
+        stored_key: hash of the key that the client proves to have.
+        server_key: with which the server proves to know the password.
+    """
+
+    salt: bytes
+    rounds: int
+    stored_key: bytes
+    server_key: bytes
+
+    @staticmethod
+    def of_password(password: str, salt: bytes | None = None, rounds: int = ROUNDS) -> Verifier:
+        """The verifier of a password, with a new salt unless one is given."""
+        salt = secrets.token_bytes(_SALT_BYTES) if salt is None else salt
+        salted = hashlib.pbkdf2_hmac("sha256", prepared(password), salt, rounds)
+        client_key = _mac(salted, b"Client Key")
+        return Verifier(salt, rounds, hashlib.sha256(client_key).digest(), _mac(salted, b"Server Key"))
+
+    @staticmethod
+    def of_text(text: str) -> Verifier | None:
+        """A verifier in the form in which PostgreSQL keeps it, `SCRAM-SHA-256$rounds:salt$stored:server`; else None."""
+        try:
+            mechanism, salted, keys = text.split("$")
+            rounds, salt = salted.split(":")
+            stored_key, server_key = keys.split(":")
+            verifier = Verifier(_unbase64(salt), int(rounds), _unbase64(stored_key), _unbase64(server_key))
+        except (ValueError, binascii.Error):
+            return None
+        is_whole = mechanism == MECHANISM and len(verifier.stored_key) == len(verifier.server_key) == 32
+        return verifier if is_whole and verifier.rounds > 0 else None
+
+
+class Exchange:
+    """One client's proof: its first message is answered with a challenge, its final one with our own proof."""
+
+    def __init__(self, verifier: Verifier, nonce: str | None = None) -> None:
+        self._verifier = verifier
+        self._nonce = nonce or secrets.token_urlsafe(18)
+        self._header = ""
+        self._bare = ""
+        self._challenge = ""
+
+    def challenge(self, first: str) -> str:
+        """The answer to the client's first message.
+
+        Raises:
+            SqlError: the message makes no sense.
+        """
+        parts = first.split(",", 2)
+        if len(parts) < 3 or parts[0] not in ("n", "y") or (parts[1] and not parts[1].startswith("a=")):
+            raise _malformed("a client without channel binding is expected")
+        self._header, self._bare = f"{parts[0]},{parts[1]},", parts[2]
+        nonce = _attribute(self._bare.split(","), "r")
+        self._nonce = nonce + self._nonce
+        salt = base64.b64encode(self._verifier.salt).decode()
+        self._challenge = f"r={self._nonce},s={salt},i={self._verifier.rounds}"
+        return self._challenge
+
+    def proof(self, final: str) -> str | None:
+        """Our proof, if that of the client's final message is right; None if it is not.
+
+        Raises:
+            SqlError: the message makes no sense.
+        """
+        unproved, separator, proof = final.rpartition(",p=")
+        attributes = unproved.split(",")
+        binding = base64.b64encode(self._header.encode()).decode()
+        if not separator or _attribute(attributes, "c") != binding or _attribute(attributes, "r") != self._nonce:
+            raise _malformed("the final message is not an answer to the challenge")
+        try:
+            sent = _unbase64(proof)
+        except (ValueError, binascii.Error):
+            raise _malformed("the proof is not base64") from None
+        said = f"{self._bare},{self._challenge},{unproved}".encode()
+        signature = _mac(self._verifier.stored_key, said)
+        client_key = bytes(a ^ b for a, b in zip(sent, signature, strict=False))
+        if not hmac.compare_digest(hashlib.sha256(client_key).digest(), self._verifier.stored_key):
+            return None
+        return f"v={base64.b64encode(_mac(self._verifier.server_key, said)).decode()}"
+
+
+def prepared(password: str) -> bytes:
+    """A password as it is hashed: by SASLprep (RFC 4013), or as it is where that refuses it."""
+    if password.isascii():
+        return password.encode()
+    mapped = (" " if stringprep.in_table_c12(char) else char for char in password if not stringprep.in_table_b1(char))
+    normal = unicodedata.normalize("NFKC", "".join(mapped))
+    return (normal if normal and not any(map(_is_prohibited, normal)) else password).encode()
+
+
+def _is_prohibited(char: str) -> bool:
+    tables = (
+        stringprep.in_table_a1,
+        stringprep.in_table_c12,
+        stringprep.in_table_c21_c22,
+        stringprep.in_table_c3,
+        stringprep.in_table_c4,
+        stringprep.in_table_c5,
+        stringprep.in_table_c6,
+        stringprep.in_table_c7,
+        stringprep.in_table_c8,
+        stringprep.in_table_c9,
+    )
+    return any(table(char) for table in tables)
+
+
+def _attribute(attributes: list[str], name: str) -> str:
+    values = [value[2:] for value in attributes if value.startswith(f"{name}=")]
+    if len(values) != 1 or not values[0]:
+        raise _malformed(f"a message has no attribute {name}")
+    return values[0]
+
+
+def _malformed(what: str) -> SqlError:
+    return SqlError("08P01", f"malformed SCRAM message: {what}")
+
+
+def _mac(key: bytes, text: bytes) -> bytes:
+    return hmac.digest(key, text, "sha256")
+
+
+def _unbase64(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)

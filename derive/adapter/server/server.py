@@ -1,0 +1,158 @@
+"""The server: listens, gives every client a session of its own, and ends them all in order."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import itertools
+import socket
+from collections.abc import Callable
+from ipaddress import ip_address
+from ssl import PROTOCOL_TLS_SERVER, SSLContext, SSLError
+
+from derive.adapter.server.connection import Connection, OpenSession, Service
+from derive.adapter.server.passwords import Passwords
+from derive.adapter.server.startup import Cancellation
+from derive.adapter.server.wire import Wire
+from derive.errors import FlowError, SqlError, UsageError
+
+MOST_CONNECTIONS = 400
+_BACKLOG = 256
+
+
+class Server:
+    """Serves sessions to PostgreSQL's clients. All its methods are called in one event loop."""
+
+    def __init__(
+        self,
+        open_session: OpenSession,
+        *,
+        passwords: Passwords | None = None,
+        tls: SSLContext | None = None,
+        most_connections: int = MOST_CONNECTIONS,
+        on_defect: Callable[[BaseException], None] = lambda error: None,
+    ) -> None:
+        """Prepare to listen.
+
+        Args:
+            open_session: begins a session for a client.
+            passwords: of who may connect; None for everyone on this machine, and nobody else.
+            tls: with what connections are encrypted where clients ask for it.
+            most_connections: how many clients there may be at once.
+            on_defect: told of errors that nobody foresaw.
+        """
+        self._service = Service(open_session, passwords, tls, self._admit, self._cancel, on_defect)
+        self._most_connections = most_connections
+        self._processes = itertools.count(1)
+        self._connections: dict[int, Connection] = {}
+        self._admitted: set[int] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._listeners: asyncio.Server | None = None
+
+    async def listen(self, host: str, port: int) -> tuple[str, int]:
+        """Let clients come.
+
+        Args:
+            host: name or address.
+            port: 0 for any that is free.
+
+        Returns:
+            The address and the port.
+
+        Raises:
+            UsageError: others than on this machine could come, without a password.
+            FlowError: nobody can listen there.
+        """
+        loop = asyncio.get_running_loop()
+        if self._service.passwords is None and not _is_loopback(host):
+            what = f"{host} can be reached from other machines, and there is no password"
+            raise UsageError(what, hint="give a --password-file, or listen at 127.0.0.1")
+        try:
+            self._listeners = await loop.create_server(
+                lambda: Wire(self._connected), host, port, backlog=_BACKLOG, reuse_address=True
+            )
+        except OSError as exc:
+            hint = "choose another port with --listen, or 0 for any"
+            raise FlowError(f"nobody can listen at {host}:{port}: {exc.strerror or exc}", hint=hint) from exc
+        address = self._listeners.sockets[0].getsockname()
+        return str(address[0]), int(address[1])
+
+    async def close(self, seconds: float = 10.0) -> None:
+        """Let nobody in, end every statement and every connection.
+
+        Args:
+            seconds: how long statements may take to end; then they are cut off.
+        """
+        if self._listeners:
+            self._listeners.close()
+        for connection in list(self._connections.values()):
+            connection.stop()
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=seconds)
+            for task in late:
+                task.cancel()
+            if late:
+                await asyncio.wait(late, timeout=seconds)
+        if self._listeners:
+            await self._listeners.wait_closed()
+            self._listeners = None
+
+    @property
+    def connections(self) -> int:
+        """How many clients there are."""
+        return len(self._admitted)
+
+    def _connected(self, wire: Wire) -> None:
+        connection = Connection(wire, self._service, next(self._processes))
+        self._connections[connection.process] = connection
+        wire.keep_alive()
+        task = asyncio.get_running_loop().create_task(connection.run())
+        self._tasks.add(task)
+        task.add_done_callback(lambda done: self._ended(done, connection))
+
+    def _ended(self, task: asyncio.Task[None], connection: Connection) -> None:
+        self._tasks.discard(task)
+        self._connections.pop(connection.process, None)
+        self._admitted.discard(connection.process)
+        if not task.cancelled() and (error := task.exception()):
+            self._service.on_defect(error)
+
+    def _admit(self, connection: Connection) -> None:
+        if len(self._admitted) >= self._most_connections:
+            what = "sorry, too many clients already"
+            raise SqlError("53300", what, hint=f"at most {self._most_connections} connections are served at once")
+        self._admitted.add(connection.process)
+
+    def _cancel(self, cancellation: Cancellation) -> None:
+        connection = self._connections.get(cancellation.process)
+        if connection and hmac.compare_digest(
+            connection.secret.to_bytes(4, "big"), cancellation.secret.to_bytes(4, "big")
+        ):
+            connection.cancel()
+
+
+def tls_context(certificate: str, key: str | None) -> SSLContext:
+    """With what connections are encrypted.
+
+    Args:
+        certificate: file of the certificate, and of those up to a root, as PEM.
+        key: file of its private key; None if it is in the same file.
+
+    Raises:
+        UsageError: the files do not fit, or cannot be read.
+    """
+    context = SSLContext(PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(certificate, key)
+    except (OSError, SSLError) as exc:
+        raise UsageError(f"the certificate {certificate} cannot be used: {exc}", hint="PEM is expected") from exc
+    return context
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether a host is this machine, and nothing else can reach it there."""
+    try:
+        addresses = {info[4][0] for info in socket.getaddrinfo(host, None)} if host else set()
+    except OSError:
+        return True  # nobody can listen there, which is said better later
+    return bool(addresses) and all(ip_address(str(address).partition("%")[0]).is_loopback for address in addresses)

@@ -1,0 +1,73 @@
+"""A server of toy sessions in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from ssl import SSLContext
+
+from toy_session import ToySession, toy_database
+
+from derive.adapter.server.passwords import Passwords
+from derive.adapter.server.server import Server
+
+
+@dataclass
+class ToyServer:
+    """A running server.
+
+    Attributes:
+        port: where it listens, at 127.0.0.1.
+        sessions: all there were.
+        defects: errors that nobody foresaw.
+    """
+
+    port: int
+    loop: asyncio.AbstractEventLoop
+    server: Server
+    sessions: list[ToySession] = field(default_factory=list)
+    defects: list[BaseException] = field(default_factory=list)
+
+    @property
+    def address(self) -> str:
+        return f"host=127.0.0.1 port={self.port} user=flow dbname=flow"
+
+    def close(self, seconds: float = 10) -> None:
+        asyncio.run_coroutine_threadsafe(self.server.close(seconds), self.loop).result(30)
+
+
+@contextmanager
+def toy_server(
+    passwords: Passwords | None = None, tls: SSLContext | None = None, most_connections: int = 100
+) -> Iterator[ToyServer]:
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    database = toy_database()
+    toy: ToyServer
+
+    def open_session(begun: object) -> ToySession:
+        assert isinstance(begun, dict)
+        session = ToySession(database, begun)
+        toy.sessions.append(session)
+        return session
+
+    server = Server(
+        open_session,
+        passwords=passwords,
+        tls=tls,
+        most_connections=most_connections,
+        on_defect=lambda error: toy.defects.append(error),  # noqa: PLW0108 - there is no toy yet
+    )
+    _, port = asyncio.run_coroutine_threadsafe(server.listen("127.0.0.1", 0), loop).result(10)
+    toy = ToyServer(port, loop, server)
+    try:
+        yield toy
+    finally:
+        toy.close()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+        loop.close()
