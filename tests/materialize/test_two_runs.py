@@ -1,0 +1,124 @@
+"""Two real runs of one materialization: the later one has it, the earlier says so and ends, and no row is doubled."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from contextlib import closing
+from pathlib import Path
+
+import apsw
+import pytest
+from real_runs import PATIENCE, Endpoint, Project, end, postgres, sales, sqlite, until
+
+BY_DATA_FOLDER = "error: another flowctl has taken over 'shop/view'; this one commits nothing more"
+BY_ENDPOINT = "this session (fence 1) was fenced off by another one that has opened"
+LIMITS = ("--limits", '{"documents": 60}')
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def endpoint(request: pytest.FixtureRequest, tmp_path: Path) -> Endpoint:
+    return sqlite(tmp_path) if request.param == "sqlite" else postgres()
+
+
+@pytest.fixture
+def project(tmp_path: Path, endpoint: Endpoint) -> Project:
+    made = Project(tmp_path / "project", endpoint)
+    made.ingest(*(sales(begin, begin + 60) for begin in range(0, 300, 60)))
+    return made
+
+
+def is_paused(run: subprocess.Popen[str]) -> bool:
+    assert run.poll() is None
+    return Path(f"/proc/{run.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+def wait_until_paused(project: Project, run: subprocess.Popen[str]) -> None:
+    """Wait until a run has come to its failpoint, where no thread of it may be writing to the metadata database."""
+    until(lambda: is_paused(run))
+    with closing(apsw.Connection(str(project.folder / "data" / "metadata.db"))) as metadata:
+        for _ in range(100):
+            try:
+                metadata.execute("BEGIN IMMEDIATE; ROLLBACK")
+                return
+            except apsw.BusyError:  # another thread was; it goes on for a moment
+                os.kill(run.pid, signal.SIGCONT)
+                time.sleep(0.01)
+                os.kill(run.pid, signal.SIGSTOP)
+                until(lambda: is_paused(run))
+    raise AssertionError("it holds the metadata database")
+
+
+def says_that_it_was_fenced(run: subprocess.Popen[str], words: str = BY_DATA_FOLDER) -> None:
+    _, said = run.communicate(timeout=PATIENCE)
+    assert run.returncode == 1, said
+    assert words in said
+    assert "Traceback" not in said
+
+
+def divide(project: Project) -> None:
+    code, said = project.called("split", "--task", "shop/view")
+    assert code == 0, said
+
+
+@pytest.mark.parametrize("is_split", [False, True], ids=["whole", "split"])
+def test_the_later_one_goes_on_and_the_earlier_ends(project: Project, is_split: bool) -> None:
+    with project.run(*LIMITS) as earlier:
+        until(project.is_stored)
+        if is_split:
+            divide(project)
+        with project.run(*LIMITS) as later:
+            project.ingest(sales(300, 600))
+            says_that_it_was_fenced(earlier)
+            until(project.is_stored)
+            project.ingest(sales(600, 900))
+            until(project.is_stored)
+            end(later)
+    assert project.is_stored()
+
+
+@pytest.mark.parametrize("is_split", [False, True], ids=["whole", "split"])
+@pytest.mark.parametrize(
+    ("failpoint", "words"),
+    [("materialize.committing", BY_ENDPOINT), ("materialize.committed", BY_DATA_FOLDER)],
+    ids=["uncommitted", "committed"],
+)
+def test_one_that_wakes_up_late_stores_nothing_more(
+    project: Project, failpoint: str, words: str, is_split: bool
+) -> None:
+    """It is paused in its third transaction: rows are on their way, or are committed and not yet noted."""
+    with project.run(*LIMITS, failpoint=f"{failpoint}:3:pause") as earlier:
+        wait_until_paused(project, earlier)
+        if is_split:
+            divide(project)
+        with project.run(*LIMITS) as later:
+            until(project.is_stored)
+            project.ingest(sales(300, 600))
+            until(project.is_stored)
+            os.kill(earlier.pid, signal.SIGCONT)
+            says_that_it_was_fenced(earlier, words)
+            project.ingest(sales(600, 900))
+            until(project.is_stored)
+            end(later)
+    assert project.is_stored()
+
+
+def test_over_a_copy_of_the_data_folder_the_endpoint_fences(project: Project) -> None:
+    """Two data folders know nothing of each other; their endpoint does."""
+    copy = Project(project.folder.with_name("copy"), project.endpoint)
+    shutil.copytree(project.folder / "data", copy.folder / "data")
+    with project.run(*LIMITS) as earlier:
+        until(project.is_stored)
+        with copy.run(*LIMITS) as later:
+            copy.ingest(sales(300, 600))
+            until(copy.is_stored)
+            project.ingest(sales(600, 900))
+            until(lambda: "fenced off at its endpoint" in project.called("status")[1])
+            assert copy.is_stored()
+            end(later)
+        assert copy.is_stored()
+        assert "a run over another data folder materializes into it" in project.called("status")[1]
+        end(earlier)
