@@ -37,6 +37,9 @@ from derive.storage.store import Store
 INSERTS, UPDATES, MOST_SECONDS = 0.3, 1.0, 0.050
 """The least rates, of COPY's and of `executemany`'s; and the most that a transaction of one row takes."""
 
+ROUNDS = 3
+"""How often rows are updated, in turns; the median counts."""
+
 CATALOG = """\
 collections:
   bench/transfers:
@@ -177,19 +180,15 @@ def measure(report: Report, folder: Path, counts: list[int], singles: int) -> No
 
 
 def _compare(report: Report, connection: psycopg.Connection[Any], ours: Materializing, begin: int, count: int) -> None:
-    for what, cents in (("inserts", 0), ("updates", 1)):
-        rows = rows_of(begin, count, cents)
-        stored = sum(ours.store(begin, count, cents))
-        upserted = upsert(connection, rows)
-        copied = copy(connection, rows) if what == "inserts" else None
-        floor = INSERTS if copied else UPDATES
-        ratio = (copied or upserted) / stored
-        values: dict[str, Value] = {"ours": count / stored, "executemany": count / upserted, "floor": floor}
-        values["ratio of it"] = upserted / stored
-        if copied:
-            values |= {"COPY": count / copied, "ratio": ratio}
-        miss = f"{ratio:.2f}, not {floor}" if ratio < floor else None
-        report.row(count, what, values, miss=miss)
+    rows = rows_of(begin, count, 0)
+    stored = sum(ours.store(begin, count, 0))
+    upserted, copied = upsert(connection, rows), copy(connection, rows)
+    _tell(report, count, "inserts", stored, upserted, copied)
+    taken: list[tuple[float, float]] = []
+    for cents in range(1, ROUNDS + 1):
+        updating = sum(ours.store(begin, count, cents))
+        taken.append((updating, upsert(connection, rows_of(begin, count, cents))))
+    _tell(report, count, "updates", *map(statistics.median, zip(*taken, strict=True)))
     compared = connection.execute(
         "SELECT count(*) FROM transfers a FULL JOIN by_executemany b USING (id)"
         " WHERE a.amount IS DISTINCT FROM b.amount AND id >= %s",
@@ -198,6 +197,16 @@ def _compare(report: Report, connection: psycopg.Connection[Any], ours: Material
     (different,) = compared.fetchone() or (0,)
     if different:
         raise SystemExit(f"{different} rows differ from what was upserted")
+
+
+def _tell(report: Report, count: int, what: str, stored: float, upserted: float, copied: float | None = None) -> None:
+    floor = INSERTS if copied else UPDATES
+    ratio = (copied or upserted) / stored
+    values: dict[str, Value] = {"ours": count / stored, "executemany": count / upserted, "floor": floor}
+    values["ratio of it"] = upserted / stored
+    if copied:
+        values |= {"COPY": count / copied, "ratio": ratio}
+    report.row(count, what, values, miss=f"{ratio:.2f}, not {floor}" if ratio < floor else None)
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Rows as COPY reads them, made column by column: what is said once of a column need not be asked of each value."""
+"""Rows as COPY reads them, and keys as arrays, made column by column: what is said once need not be asked of each."""
 
 from __future__ import annotations
 
@@ -33,3 +33,15 @@ def _escape(text: str) -> str:
         if special in text:
             text = text.replace(special, escape)
     return text
+
+
+def array_text(texts: Sequence[str]) -> str:
+    """Texts as an array's text.
+
+    Args:
+        texts: of values; none is None.
+    """
+    joined = '","'.join(texts)
+    if "\\" in joined or joined.count('"') != 2 * max(len(texts) - 1, 0):
+        joined = '","'.join([text.replace("\\", "\\\\").replace('"', '\\"') for text in texts])
+    return f'{{"{joined}"}}' if texts else "{}"

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import psycopg
-from psycopg.abc import Buffer
-from psycopg.adapt import Loader
 
 from connectors.materialize_postgres.failure import translated
 from connectors.materialize_postgres.transfer import PostgresTransfer
@@ -34,13 +32,6 @@ ORDER BY a.attnum
 """
 
 
-class _TextLoader(Loader):
-    """JSON as it is written, in bytes."""
-
-    def load(self, data: Buffer) -> bytes:
-        return bytes(data)
-
-
 def connect(config: Any, *, for_writing: bool) -> PostgresEndpoint:
     """A connection to the database of a configuration.
 
@@ -51,8 +42,9 @@ def connect(config: Any, *, for_writing: bool) -> PostgresEndpoint:
     host, port = _address(config["address"])
     database = config.get("database", config["user"])
     where = f"database '{database}' at {config['address']}"
-    with translated(where):
-        connection = psycopg.connect(
+
+    def connection() -> psycopg.Connection[Any]:
+        opened = psycopg.connect(
             host=host,
             port=port,
             user=config["user"],
@@ -66,9 +58,11 @@ def connect(config: Any, *, for_writing: bool) -> PostgresEndpoint:
             autocommit=True,
             cursor_factory=psycopg.RawCursor,
         )
-        connection.adapters.register_loader("json", _TextLoader)
-        connection.execute(f"SET lock_timeout = '{_LONG}'")
-    return PostgresEndpoint(where, connection)
+        opened.execute(f"SET lock_timeout = '{_LONG}'")
+        return opened
+
+    with translated(where):
+        return PostgresEndpoint(where, connection)
 
 
 def _address(address: str) -> tuple[str, int]:
@@ -85,12 +79,13 @@ class PostgresEndpoint:
 
     Args:
         where: the database, for messages.
-        connection: a connection to it, which commits each statement unless told otherwise.
+        connect: opens a connection to it, which commits each statement unless told otherwise.
     """
 
-    def __init__(self, where: str, connection: psycopg.Connection[Any]) -> None:
+    def __init__(self, where: str, connect: Callable[[], psycopg.Connection[Any]]) -> None:
         self._where = where
-        self._connection = connection
+        self._connect = connect
+        self._connection = connect()
 
     def query(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """The rows of a statement."""
@@ -120,7 +115,7 @@ class PostgresEndpoint:
 
     def transfer(self, tables: Sequence[Table], fence: Fence) -> PostgresTransfer:
         """A way to move rows."""
-        return PostgresTransfer(self._where, self._connection, tables, fence)
+        return PostgresTransfer(self._where, self._connection, self._connect, tables, fence)
 
     def close(self) -> None:
         """End the connection."""

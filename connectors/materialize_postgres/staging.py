@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import psycopg
@@ -17,12 +18,11 @@ class Staging:
     """Rows of one table that wait, in memory or in a temporary table, and the statements that move them.
 
     Attributes:
-        deleted: columns of keys of which the rows are to be deleted.
+        deleted: keys of which the rows are to be deleted, each component an array's text.
         rows: how many wait in memory.
         bytes: how long their documents are.
-        select: the documents of some keys; its parameters are the texts of each component.
+        select: the documents of some keys; its parameters are the arrays of each component.
         copy: COPY of new rows into the table itself.
-        copy_temporary: the same into the temporary table.
 
     Args:
         index: of the table, among those of a session.
@@ -36,23 +36,18 @@ class Staging:
         target = POSTGRES.table(table.path)
         self._names = ", ".join(quote(column.name) for column in table.columns)
         self.copy = f"COPY {target} ({self._names}) FROM STDIN"
-        self.copy_temporary = f"COPY {temporary} ({self._names}) FROM STDIN"
+        self._copy_temporary = f"COPY {temporary} ({self._names}) FROM STDIN"
         self._insert = upsert(POSTGRES, table)
         self._move = upsert(POSTGRES, table, f"SELECT {self._names} FROM {temporary}")
         self._truncate = f"TRUNCATE {temporary}"
-        document = "NULL" if table.document is None else f"stored.{quote(table.document)}"
-        wanted, matches = _matching(table)
-        self.select = (
-            f"SELECT {document} FROM {target} AS stored JOIN {wanted} ON {matches} WHERE {document} IS NOT NULL"
-        )
-        self._delete = f"DELETE FROM {target} AS stored USING {wanted} WHERE {matches}"
+        self.select = _select(table)
+        self._delete = _delete(table)
         self._new: list[list[Any]] = [[] for _ in table.columns]
         self._others: list[list[Any]] = [[] for _ in table.columns]
-        self.deleted: list[list[list[Any]]] = []
+        self.deleted: list[list[str]] = []
         self.rows = 0
         self.bytes = 0
         self._is_created = False
-        self._is_moved = True
 
     def add(self, columns: Columns, change: Change) -> None:
         """Take rows, whose documents are bytes."""
@@ -70,28 +65,57 @@ class Staging:
         self.rows = self.bytes = 0
         return new if new[0] else None, others if others[0] else None
 
-    def create(self, connection: psycopg.Connection[Any]) -> None:
-        """See that there is a temporary table, into which rows are copied next."""
-        self._is_moved = False
+    def copy_others(self, connection: psycopg.Connection[Any], texts: Iterable[bytes]) -> None:
+        """Store rows that may be there, given as COPY reads them, by way of a temporary table."""
         if not self._is_created:
             target = POSTGRES.table(self._table.path)
             connection.execute(
                 f"CREATE TEMPORARY TABLE {quote(self._name)} AS SELECT {self._names} FROM {target} WITH NO DATA"
             )
             self._is_created = True
+        with connection.cursor() as cursor, cursor.copy(self._copy_temporary) as copy:
+            for text in texts:
+                copy.write(text)
+        connection.execute(self._move)
+        connection.execute(self._truncate)
 
     def write(self, cursor: psycopg.Cursor[Any]) -> None:
         """Store and delete all that waits."""
-        if not self._is_moved:
-            cursor.execute(self._move)
-            cursor.execute(self._truncate)
-            self._is_moved = True
         for columns in self.take():
             if columns is not None:
                 cursor.executemany(self._insert, list(zip(*columns, strict=True)))
         for keys in self.deleted:
             cursor.execute(self._delete, keys)
         self.deleted.clear()
+
+
+def _select(table: Table) -> str:
+    """The documents of some keys, as the bytes of their texts. Its parameters are arrays of texts.
+
+    A join would be planned by guesses: as a rule it reads the whole table. These statements look up key by key.
+    """
+    document = "NULL" if table.document is None else f"stored.{quote(table.document)}"
+    text = f"convert_to({document}::text, 'UTF8')"
+    stored = f"FROM {POSTGRES.table(table.path)} AS stored"
+    if len(table.keys) == 1:
+        return f"SELECT {text} {stored} WHERE {_is_any(table)} AND {document} IS NOT NULL"
+    wanted, matches = _matching(table)
+    row = f"SELECT {text} AS text {stored} WHERE {matches} AND {document} IS NOT NULL LIMIT 1"
+    return f"SELECT loaded.text FROM {wanted} CROSS JOIN LATERAL ({row}) AS loaded"
+
+
+def _delete(table: Table) -> str:
+    """Delete the rows of some keys. Its parameters are arrays of texts."""
+    target = f"DELETE FROM {POSTGRES.table(table.path)} AS stored"
+    if len(table.keys) == 1:
+        return f"{target} WHERE {_is_any(table)}"
+    wanted, matches = _matching(table)
+    return f"{target} USING {wanted} WHERE {matches}"
+
+
+def _is_any(table: Table) -> str:
+    (key,) = table.keys
+    return f"stored.{quote(key.name)} = ANY ($1::{key.type}[])"
 
 
 def _matching(table: Table) -> tuple[str, str]:

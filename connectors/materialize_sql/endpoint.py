@@ -39,7 +39,11 @@ class Transfer(Protocol):
     """Moves rows of one session. Tables are named by their index."""
 
     def load(self, index: int, keys: Columns) -> Iterable[bytes]:
-        """The documents of some keys, as JSON text, in any order."""
+        """The documents of some keys, as JSON text, in any order.
+
+        It is called beside `commit`, and what it returns is taken afterwards; until then whatever it does must not
+        touch what the commit has.
+        """
 
     def stage(self, index: int, columns: Columns, change: Change) -> None:
         """Take rows to store, or keys to delete; neither is seen by anyone before `commit`.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import gt, not_, or_
 from typing import Any
 
@@ -37,7 +37,7 @@ class SqlSession:
         self._encoders = [
             [encoder(column) for column in table.columns if column.name != table.document] for table in tables
         ]
-        self._wanted: list[tuple[int, Sequence[tuple[Value, ...]]]] = []
+        self._loading: list[tuple[int, Iterable[bytes]]] = []
         self._prepared = checkpoint
 
     @property
@@ -46,17 +46,17 @@ class SqlSession:
         return self._checkpoint
 
     def load(self, binding: int, keys: Sequence[tuple[Value, ...]]) -> None:
-        """Note keys: the commit before may still have the connection."""
-        self._wanted.append((binding, keys))
+        """Begin to load documents, beside the commit before."""
+        self._loading.append(
+            (binding, self._transfer.load(binding, self._encode(binding, list(zip(*keys, strict=True)))))
+        )
 
     def loaded(self) -> Iterator[tuple[int, Sequence[bytes]]]:
-        """The documents of the keys that were noted."""
-        wanted, self._wanted = self._wanted, []
-        for binding in sorted({binding for binding, _ in wanted}):
-            keys = [key for index, some in wanted if index == binding for key in some]
-            columns = self._encode(binding, list(zip(*keys, strict=True)))
+        """The documents of the keys that were taken."""
+        loading, self._loading = self._loading, []
+        for binding, documents in loading:
             batch: list[bytes] = []
-            for document in self._transfer.load(binding, columns):
+            for document in documents:
                 batch.append(document)
                 if len(batch) == _AT_ONCE:
                     yield binding, batch

@@ -14,7 +14,7 @@ import pyarrow as pa
 ARENA_BYTES = 4 << 20
 """About how many bytes of keys, values and documents one message has; a longer document has one for itself."""
 
-MOST_ROWS = 20_000
+MOST_ROWS = 2_500
 """How many documents one message has at most."""
 
 _LOAD, _STORE = 2, 4

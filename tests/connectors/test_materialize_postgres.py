@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from postgres_server import server
 from sql_databases import Database, commit, load, postgres, source, stored
 
 from connectors.materialize_postgres.copy_text import copy_text
@@ -76,8 +79,9 @@ def test_a_fenced_session_stores_nothing_of_many_rows(database: Database) -> Non
     database.apply(BINDING)
     with database.session(BINDING) as first, database.session(BINDING):
         first.prepare(b"not")
+        first.store(0, stored(BINDING, MANY))
         with pytest.raises(FencedError, match="fence 1"):
-            first.store(0, stored(BINDING, MANY))
+            first.commit()
 
     assert balances(database) == [(0, None)]
 
@@ -125,6 +129,45 @@ def test_a_key_that_is_too_long_is_refused_by_the_server(database: Database) -> 
         text = random.Random(1).randbytes(5000).hex()
         with pytest.raises(EndpointError, match="index row requires 10016 bytes, maximum size is 8191"):
             commit(session, BINDING, [{"account": text}])
+
+
+def test_many_documents_are_loaded_beside_a_commit(database: Database) -> None:
+    """The commit waits for a lock that somebody else has; more is loaded than is taken ahead."""
+    rows = [{"account": f"{number}", "note": "x" * 5000} for number in range(5000)]
+    database.apply(BINDING)
+    with database.session(BINDING) as session, closing(server().connect()) as other:
+        commit(session, BINDING, rows, b"one")
+        other.execute(f"BEGIN; UPDATE \"{database.schema[0]}\".balances SET balance = 7 WHERE account = '0'")
+        session.prepare(b"two")
+        session.store(0, stored(BINDING, [{"account": "0"}], exists=True))
+        with ThreadPoolExecutor(1) as committer:
+            committing = committer.submit(session.commit)
+            session.load(0, [(row["account"],) for row in rows[1:]])
+            assert not committing.done()
+            other.execute("COMMIT")
+            committing.result()
+        assert sum(len(documents) for _, documents in session.loaded()) == 4999
+
+
+@pytest.mark.parametrize("text", ["plain", 'a"b', "a\\b", "{,}", "", "null", "ü\n\t "])
+def test_keys_of_any_texts_are_loaded_and_deleted(database: Database, text: str) -> None:
+    pairs = source({"left": ["string"], "right": ["string"]}, {}).binding("pairs")
+    database.apply(BINDING, pairs)
+    with database.session(BINDING, pairs) as session:
+        session.prepare(b"one")
+        session.store(0, stored(BINDING, [{"account": text}, {"account": f"{text}2"}]))
+        session.store(1, stored(pairs, [{"left": text, "right": text}, {"left": text, "right": "2"}]))
+        session.commit()
+        session.load(0, [(text,), ("other",)])
+        session.load(1, [(text, text), ("2", text)])
+        assert [len(documents) for _, documents in session.loaded()] == [1, 1]
+        session.prepare(b"two")
+        session.store(0, stored(BINDING, [{"account": text}], exists=True, deleted=True))
+        session.store(1, stored(pairs, [{"left": text, "right": text}], exists=True, deleted=True))
+        session.commit()
+
+    assert database.query("SELECT account FROM balances") == [(f"{text}2",)]
+    assert database.query('SELECT "right" FROM pairs') == [("2",)]
 
 
 def test_lines_of_copy() -> None:
