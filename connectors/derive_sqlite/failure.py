@@ -82,9 +82,9 @@ def _find_failing(failure: Failure, db: apsw.Connection, watch: Watch) -> Step |
 
 def _constant(step: Step) -> str:
     """The text of a statement up to its first parameter."""
-    names = "|".join(map(re.escape, step.statement.parameters))
-    first = re.search(rf"[$:@?](?:{names})", step.statement.text) if names else None
-    return step.statement.text[: first.start()] if first else step.statement.text
+    names = "|".join([*map(re.escape, step.statement.parameters), r"\d"])
+    first = re.search(rf"[$:@?](?:{names})", step.sql)
+    return step.sql[: first.start()] if first else step.sql
 
 
 def _find_by_trying(failure: Failure, db: apsw.Connection) -> Step | None:

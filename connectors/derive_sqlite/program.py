@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from connectors.derive_sqlite.row import MakeDocument, RowLayout, compile_layout, compile_row
 from derive.errors import Issue
 from derive.protocol.specs import DerivationSpec, ProjectionSpec, TransformSpec
 from derive.sql.binding import PUBLISHED_AT, Binding, ColumnBinding, compile_binding, compile_columns
 from derive.sql.block import Statement, read_block
+from derive.sql.failure import FAILURES
 from derive.sql.field import named_fields
 from derive.sql.guard import Guard
 from derive.sql.parameter import find_projection, mentioned_projections
+from derive.sql.token import shorten
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +25,7 @@ class Step:
 
     Attributes:
         statement: its text.
+        sql: the same in fewer characters.
         binding: of its parameters.
         columns: the same, from columns of the fields that `fields_of` names.
         make: makes documents of its rows; None if it returns none.
@@ -28,6 +33,7 @@ class Step:
     """
 
     statement: Statement
+    sql: str
     binding: Binding
     columns: ColumnBinding
     make: MakeDocument | None
@@ -85,7 +91,7 @@ def compile_program(guard: Guard, spec: DerivationSpec, transform: TransformSpec
         if isinstance(fields, list):
             issues += fields
         else:
-            steps.append(_compile_step(statement, fields, named))
+            steps.append(_compile_step(statement, _shortened(guard, statement), fields, named))
     if issues:
         return issues
     parameters = [find_projection(name, projections) for step in steps for name in step.statement.parameters]
@@ -95,7 +101,7 @@ def compile_program(guard: Guard, spec: DerivationSpec, transform: TransformSpec
         transform=transform,
         what=what,
         steps=tuple(steps),
-        sql="".join(step.statement.text for step in steps),
+        sql="".join(step.sql for step in steps),
         binding=compile_binding(used),
         columns=compile_columns(used, named),
         make=returning[0].make if returning else None,
@@ -111,11 +117,27 @@ def fields_of(spec: DerivationSpec, transform: TransformSpec) -> list[str]:
     return [projection.field for projection in named if projection.pointer != PUBLISHED_AT]
 
 
-def _compile_step(statement: Statement, fields: Mapping[str, ProjectionSpec], named: Sequence[str]) -> Step:
+def _shortened(guard: Guard, statement: Statement) -> str:
+    """A statement in fewer characters, if what SQLite makes of it is the same."""
+    shorter = shorten(statement.text, statement.parameters)
+    with suppress(*FAILURES):
+        if _instructions(guard, shorter, statement) == _instructions(guard, statement.text, statement):
+            return shorter
+    return statement.text
+
+
+def _instructions(guard: Guard, sql: str, statement: Statement) -> list[tuple[Any, ...]]:
+    """What SQLite is going to do for a statement."""
+    values = (None,) * len(statement.parameters)
+    return guard.db.execute(f"EXPLAIN {sql}", values, can_cache=False).fetchall()
+
+
+def _compile_step(statement: Statement, sql: str, fields: Mapping[str, ProjectionSpec], named: Sequence[str]) -> Step:
     bound = [fields[name] for name in statement.parameters]
     binding, by_column = compile_binding(bound), compile_columns(bound, named)
     columns = statement.columns
     if not columns:
-        return Step(statement, binding, by_column, None, None)
+        return Step(statement, sql, binding, by_column, None, None)
     parameters = {f"${name}": projection for name, projection in fields.items()}
-    return Step(statement, binding, by_column, compile_row(columns, parameters), compile_layout(columns, parameters))
+    make, layout = compile_row(columns, parameters), compile_layout(columns, parameters)
+    return Step(statement, sql, binding, by_column, make, layout)

@@ -1,8 +1,9 @@
-"""Tokens of SQL, as far as they are needed to find a keyword that SQLite's authorizer says nothing about."""
+"""Tokens of SQL, to write a statement in fewer characters, and to find what SQLite's authorizer says nothing about."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 _TOKEN = re.compile(
     r"""
@@ -14,6 +15,9 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+_ENDS = frozenset("(),;=<>+|")
+"""Tokens beside which space is needless."""
+
 _BEFORE_ROLLBACK = frozenset({("INSERT", "OR"), ("UPDATE", "OR"), ("ON", "CONFLICT"), ("RAISE", "(")})
 
 
@@ -35,3 +39,35 @@ def find_rollback(sql: str) -> int | None:
             return token.start()
         before = (before[1], text)
     return None
+
+
+def shorten(sql: str, parameters: Sequence[str]) -> str:
+    """A statement without comments and needless space, whose parameters are numbers.
+
+    A statement that is run is found again by its text, so each character of it costs a nanosecond for each document.
+    What has no name is called by its text: columns may be called otherwise, which SQL can see.
+
+    Args:
+        sql: one statement that prepares.
+        parameters: names of its parameters in binding order, without `$`.
+
+    Returns:
+        The statement as it is if it has other parameters.
+    """
+    numbers = {name: f"?{number}" for number, name in enumerate(parameters, start=1)}
+    written: list[str] = []
+    is_apart = False
+    for token in _TOKEN.finditer(sql):
+        kind, text = token.lastgroup, token[0]
+        if kind == "nothing":
+            is_apart = bool(written)
+            continue
+        if kind == "parameter":
+            if text[1:] not in numbers:
+                return sql
+            text = numbers[text[1:]]
+        if is_apart and written[-1] not in _ENDS and text not in _ENDS:
+            written.append(" ")
+        is_apart = False
+        written.append(text)
+    return "".join(written)

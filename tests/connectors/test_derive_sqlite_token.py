@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from derive.sql.token import find_rollback
+from derive.sql.token import find_rollback, shorten
 
 
 @pytest.mark.parametrize(
@@ -51,3 +51,65 @@ def test_what_is_found_ends_the_transaction_and_nothing_else_does(policy: str, b
     with suppress(apsw.ConstraintError):
         db.execute(sql).fetchall()
     assert (find_rollback(sql) is not None) == (not db.in_transaction)
+
+
+@pytest.mark.parametrize(
+    ("sql", "shorter"),
+    [
+        ("-- Why.\nSELECT  $a , ( $b ) AS  c\nWHERE $a >= 1 ; -- so", "SELECT ?1,(?2)AS c WHERE ?1>=1;"),
+        ("SELECT '-- $a  ' || \"  $b\", [ $a ], 1 - -1, a/**/b", "SELECT '-- $a  '||\"  $b\",[ $a ],1 - -1,a b"),
+        ("SELECT $p::(a b), $b", "SELECT $p::(a b), $b"),
+        ("SELECT :a, @b, $a", "SELECT ?1,?2,?1"),
+        ("SELECT $missing", "SELECT $missing"),
+        ("", ""),
+    ],
+)
+def test_a_statement_in_fewer_characters(sql: str, shorter: str) -> None:
+    assert shorten(sql, ["a", "b"]) == shorter
+
+
+_PIECES = st.sampled_from(
+    [
+        "$a",
+        "$b",
+        "1",
+        "-",
+        "+",
+        "*",
+        "/",
+        "<",
+        "=",
+        "(",
+        ")",
+        ",",
+        "'x  y'",
+        '"c"',
+        "c",
+        "NOT",
+        "IS",
+        "||",
+        "0.5",
+        "x'00'",
+    ]
+)
+
+
+@given(st.lists(st.tuples(_PIECES, st.sampled_from(["", " ", "  ", "\n", "/* $a */", " -- x\n"])), max_size=8))
+def test_what_sqlite_makes_of_fewer_characters_is_the_same(pieces: list[tuple[str, str]]) -> None:
+    """The oracle is SQLite: the instructions that it makes of a statement."""
+    sql = "SELECT " + "".join(piece + between for piece, between in pieces) + " FROM t WHERE c = $b"
+    names: list[str] = []
+
+    def look(cursor: apsw.Cursor, *_: object) -> bool:
+        names.extend(map(str, cursor.bindings_names))
+        return True
+
+    db = apsw.Connection(":memory:")
+    db.execute("CREATE TABLE t (c)")
+    db.exec_trace = look
+    try:
+        expected = db.execute(f"EXPLAIN {sql}", {"a": None, "b": None}).fetchall()
+    except apsw.Error:
+        return
+    db.exec_trace = None
+    assert db.execute(f"EXPLAIN {shorten(sql, names)}", (None,) * len(names)).fetchall() == expected
