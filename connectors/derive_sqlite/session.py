@@ -10,28 +10,26 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from operator import itemgetter, length_hint, ne
+from dataclasses import dataclass
+from operator import length_hint, ne
 from typing import Any
 
 import apsw
 
 from connectors.derive_sqlite.config import migrations_of
 from connectors.derive_sqlite.failure import Failure, explain
+from connectors.derive_sqlite.gathered import FEW, PART, Gathered
 from connectors.derive_sqlite.migration import apply_migrations
 from connectors.derive_sqlite.program import Program, Step, compile_program
 from connectors.derive_sqlite.row import Row, RowLayout
 from derive.errors import LambdaError
 from derive.protocol.derive import PublishedColumns, ReadBatch
-from derive.protocol.specs import DerivationSpec, Document
+from derive.protocol.specs import JSON, DerivationSpec, Document
 from derive.sql.block import first_issue
 from derive.sql.chance import Chance, calls_chance
 from derive.sql.failure import ENVIRONMENT, FAILURES
 from derive.sql.guard import Guard
 from derive.sql.watch import Watch
-
-_PART, _FEW = 9_984, 256
-"""How many published documents are worth handling at once, and how many rows; many times as many."""
-_FIRST, _SECOND = itemgetter(0), itemgetter(1)
 
 
 class SqliteSession:
@@ -79,26 +77,24 @@ class SqliteSession:
         if self._alternates(batch):
             yield from self._run_alternating(batch)
             return
-        for program, begin, end in self._runs(batch.transforms):
-            if program.together:
-                yield from self._run_together(program, batch, begin, end)
-            else:
-                yield from self._run_steps(program, batch, begin, end)
+        for run in self._runs(batch.transforms):
+            yield from self._run_together(run, batch) if run.program.together else self._run_steps(run, batch)
 
     def invoke_columns(self, batch: ReadBatch) -> Iterator[PublishedColumns] | None:
         """Run the lambdas over a batch, if all rows that they return have one layout."""
         return None if self._layout is None else self._run_by_column(batch)
 
-    def _runs(self, transforms: Sequence[int]) -> Iterator[tuple[Program, int, int]]:
-        """Programs, and where the consecutive documents begin and end that each is to be run over."""
-        begin = 0
-        count = len(transforms)
+    def _runs(self, transforms: Sequence[int]) -> Iterator[_Run]:
+        """What each program is to be run over, in order."""
+        begin, count = 0, len(transforms)
+        taken = [0] * len(self._programs)
         while begin < count:
             which = transforms[begin]
             end = begin + 1 if len(self._programs) > 1 else count
             while end < count and transforms[end] == which:
                 end += 1
-            yield self._programs[which], begin, end
+            yield _Run(self._programs[which], begin, end, taken[which])
+            taken[which] += end - begin
             begin = end
 
     def _alternates(self, batch: ReadBatch) -> bool:
@@ -110,49 +106,51 @@ class SqliteSession:
         return 2 * changes > len(transforms)
 
     def _run_alternating(self, batch: ReadBatch) -> Iterator[tuple[int, Document]]:
-        last = len(batch.transforms) - 1
-        for row, count in self._alternating(batch):
-            program = self._programs[batch.transforms[last - count]]
-            assert program.make is not None
-            try:
-                document = program.make(row)
-            except LambdaError as exc:
-                raise self._explained(program, batch, last - count, exc) from exc
-            yield last - count, document
+        for rows, causes in self._alternating(batch):
+            for row, cause in zip(rows, causes, strict=True):
+                program = self._programs[batch.transforms[cause]]
+                assert program.make is not None
+                try:
+                    document = program.make(row)
+                except LambdaError as exc:
+                    raise self._explained(program, batch, cause, exc) from exc
+                yield cause, document
 
-    def _alternating(self, batch: ReadBatch) -> Iterator[tuple[Row, int]]:
-        """Rows, and how many documents were left when each was returned."""
+    def _alternating(self, batch: ReadBatch) -> Iterator[tuple[list[Row], list[int]]]:
+        """Rows, some at a time, and the number of the document that caused each."""
         transforms = batch.transforms
-        indexes: list[list[int]] = [[] for _ in self._programs]
-        for index, which in enumerate(transforms):
-            indexes[which].append(index)
-        blocks = [
-            (program.sql, self._feed_some(program, batch, indexes[which]))
-            for which, program in enumerate(self._programs)
-        ]
-        left, count, execute = iter(range(len(transforms))), len(transforms), self._cursor.execute
+        rows: list[Row] = []
+        causes: list[int] = []
+        index = 0
+        blocks = [(program.sql, self._feed_all(program, batch)) for program in self._programs]
+        left, execute = iter(range(len(transforms))), self._cursor.execute
         self._watch.begin(self._cursor, left)
-        for index in left:
-            count -= 1
-            sql, feed = blocks[transforms[index]]
-            try:
+        try:
+            for index in left:
+                sql, feed = blocks[transforms[index]]
                 for row in execute(sql, next(feed)):
-                    yield row, count
-            except ENVIRONMENT:
-                raise
-            except FAILURES as exc:
-                raise self._explained(self._programs[transforms[index]], batch, index, exc) from exc
+                    rows.append(row)
+                    causes.append(index)
+                    if len(rows) == FEW:
+                        yield rows, causes
+                        rows, causes = [], []
+        except ENVIRONMENT:
+            raise
+        except FAILURES as exc:
+            yield rows, causes  # one that cannot be a document came before, and is told of
+            raise self._explained(self._programs[transforms[index]], batch, index, exc) from exc
+        yield rows, causes
 
     def _run_by_column(self, batch: ReadBatch) -> Iterator[PublishedColumns]:
         assert self._layout is not None
-        gathered = _Gathered(len(self._layout.names))
+        gathered = Gathered(len(self._layout.names))
         if self._alternates(batch):
             yield from self._run_alternating_by_column(gathered, batch)
             return
-        for program, begin, end in self._runs(batch.transforms):
-            last, (feed, left) = end - 1, self._feed(program, batch, begin, end)
+        for run in self._runs(batch.transforms):
+            last, (feed, left) = run.end - 1, self._feed(run, batch)
             try:
-                rows = zip(self._rows(program, feed, left), map(length_hint, itertools.repeat(left)), strict=False)
+                rows = zip(self._rows(run.program, feed, left), map(length_hint, itertools.repeat(left)), strict=False)
                 while gathered.is_filled(rows, last):
                     yield self._made(gathered, batch)
             except ENVIRONMENT:
@@ -160,15 +158,16 @@ class SqliteSession:
             except FAILURES as exc:
                 if gathered.causes:
                     self._made(gathered, batch)  # one that cannot be a document came before, and is told of
-                raise self._explained(program, batch, last - length_hint(left), exc) from exc
+                raise self._explained(run.program, batch, last - length_hint(left), exc) from exc
         if gathered.causes:
             yield self._made(gathered, batch)
 
-    def _run_alternating_by_column(self, gathered: _Gathered, batch: ReadBatch) -> Iterator[PublishedColumns]:
-        rows = self._alternating(batch)
+    def _run_alternating_by_column(self, gathered: Gathered, batch: ReadBatch) -> Iterator[PublishedColumns]:
         try:
-            while gathered.is_filled(rows, len(batch.transforms) - 1):
-                yield self._made(gathered, batch)
+            for rows, causes in self._alternating(batch):
+                gathered.add(rows, causes)
+                if len(gathered.causes) >= PART:
+                    yield self._made(gathered, batch)
         except LambdaError:
             if gathered.causes:
                 self._made(gathered, batch)
@@ -176,7 +175,7 @@ class SqliteSession:
         if gathered.causes:
             yield self._made(gathered, batch)
 
-    def _made(self, gathered: _Gathered, batch: ReadBatch) -> PublishedColumns:
+    def _made(self, gathered: Gathered, batch: ReadBatch) -> PublishedColumns:
         """What is gathered, as columns; it is so no longer."""
         assert self._layout is not None
         causes, columns = gathered.take()
@@ -192,10 +191,11 @@ class SqliteSession:
                     raise self._explained(program, batch, cause, exc) from exc
             raise
 
-    def _run_together(self, program: Program, batch: ReadBatch, begin: int, end: int) -> Iterator[tuple[int, Document]]:
+    def _run_together(self, run: _Run, batch: ReadBatch) -> Iterator[tuple[int, Document]]:
         """The whole block for each document of a run."""
-        make, last = program.make, end - 1
-        feed, left = self._feed(program, batch, begin, end)
+        program, last = run.program, run.end - 1
+        make = program.make
+        feed, left = self._feed(run, batch)
         try:
             rows = self._rows(program, feed, left)
             if make is None:
@@ -222,27 +222,25 @@ class SqliteSession:
         failure = Failure(program, batch.documents[index], batch.published[index], exc)
         return explain(failure, self._guard, self._watch)
 
-    def _feed(
-        self, program: Program, batch: ReadBatch, begin: int, end: int
-    ) -> tuple[Iterator[tuple[Any, ...]], Iterator[object]]:
+    def _feed(self, run: _Run, batch: ReadBatch) -> tuple[Iterator[tuple[Any, ...]], Iterator[object]]:
         """The values of parameters, document by document, and an iterator that says how many documents are left."""
+        program, begin, end = run.program, run.begin, run.end
         if batch.fields is not None:
-            fields = [values[begin:end] for values in batch.fields[program.transform.index]]
-            return program.columns.feed(fields, batch.published[begin:end])
+            return program.columns.feed(run.fields(batch.fields), batch.published[begin:end])
         left = iter(list(batch.documents[begin:end]))
         if self._chance is not None:
             return self._feed_in_time(self._chance, program, left, batch, begin), left
         return program.binding.feed(left, batch.published[begin:end]), left
 
-    def _feed_some(self, program: Program, batch: ReadBatch, indexes: Sequence[int]) -> Iterator[tuple[Any, ...]]:
-        """The values of parameters of some documents, which are all of one transform."""
-        published = [batch.published[index] for index in indexes]
+    @staticmethod
+    def _feed_all(program: Program, batch: ReadBatch) -> Iterator[tuple[Any, ...]]:
+        """The values of parameters of all documents of one transform."""
+        which = program.transform.index
+        is_own = [transform == which for transform in batch.transforms]
+        published = list(itertools.compress(batch.published, is_own))
         if batch.fields is None:
-            return program.binding.feed(iter([batch.documents[index] for index in indexes]), published)
-        if not indexes:
-            return iter(())
-        fields = [[values[index] for index in indexes] for values in batch.fields[program.transform.index]]
-        return program.columns.feed(fields, published)[0]
+            return program.binding.feed(itertools.compress(batch.documents, is_own), published)
+        return program.columns.feed(batch.fields[which], published)[0]
 
     @staticmethod
     def _feed_in_time(
@@ -253,10 +251,11 @@ class SqliteSession:
             chance.begin(which, batch.clocks[index], document)
             yield values(document, batch.published[index])
 
-    def _run_steps(self, program: Program, batch: ReadBatch, begin: int, end: int) -> Iterator[tuple[int, Document]]:
+    def _run_steps(self, run: _Run, batch: ReadBatch) -> Iterator[tuple[int, Document]]:
         """One document and one statement at a time, for a block of which several statements return rows."""
-        feeds = [self._feed_of_step(step, program, batch, begin, end) for step in program.steps]
-        left, transform = iter(range(begin, end)), program.transform.index
+        program = run.program
+        feeds = [self._feed_of_step(step, run, batch) for step in program.steps]
+        left, transform = iter(range(run.begin, run.end)), program.transform.index
         self._watch.begin(self._cursor, left)
         for index in left:
             if self._chance is not None:
@@ -273,13 +272,11 @@ class SqliteSession:
                     raise explain(failure, self._guard, self._watch) from exc
 
     @staticmethod
-    def _feed_of_step(
-        step: Step, program: Program, batch: ReadBatch, begin: int, end: int
-    ) -> Iterator[tuple[Any, ...]]:
-        published = batch.published[begin:end]
+    def _feed_of_step(step: Step, run: _Run, batch: ReadBatch) -> Iterator[tuple[Any, ...]]:
+        published = batch.published[run.begin : run.end]
         if batch.fields is None:
-            return step.binding.feed(iter(batch.documents[begin:end]), published)
-        return step.columns.feed([values[begin:end] for values in batch.fields[program.transform.index]], published)[0]
+            return step.binding.feed(iter(batch.documents[run.begin : run.end]), published)
+        return step.columns.feed(run.fields(batch.fields), published)[0]
 
     def prepare_commit(self) -> None:
         """All state is in the database already."""
@@ -290,47 +287,26 @@ class SqliteSession:
         self._guarded.close()
 
 
-class _Gathered:
-    """Rows as columns, and the numbers of the documents that caused them, until they are many.
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Consecutive documents of one transform.
 
-    Few rows at a time become parts of columns: as long as the processor's caches hold them, that costs a third.
+    Attributes:
+        program: of the transform.
+        begin: number of the first document in the batch.
+        end: number behind the last one.
+        taken: how many documents of the transform come before them.
     """
 
-    def __init__(self, width: int) -> None:
-        self.columns: list[list[Any]] = [[] for _ in range(width)]
-        self.causes: list[int] = []
-        self._rows: list[Row] = []
+    program: Program
+    begin: int
+    end: int
+    taken: int
 
-    def is_filled(self, counted: Iterator[tuple[Row, int]], last: int) -> bool:
-        """Take rows, each with how many documents were left then, of which the last is `last`.
-
-        Returns:
-            Whether there are many; if not, no more can be had.
-        """
-        while len(self.causes) < _PART:
-            taken: list[tuple[Row, int]] = []
-            try:
-                taken.extend(itertools.islice(counted, _FEW - len(self._rows)))
-            finally:  # also if a lambda has failed
-                self._rows.extend(map(_FIRST, taken))
-                self.causes.extend(map(last.__sub__, map(_SECOND, taken)))
-            if len(self._rows) < _FEW:
-                return False
-            self._transpose()
-        return True
-
-    def take(self) -> tuple[list[int], list[list[Any]]]:
-        """Causes and columns, which are no longer held."""
-        self._transpose()
-        causes, columns = self.causes, self.columns
-        self.causes, self.columns = [], [[] for _ in columns]
-        return causes, columns
-
-    def _transpose(self) -> None:
-        if self._rows:
-            for column, values in zip(self.columns, zip(*self._rows, strict=True), strict=True):
-                column.extend(values)
-        self._rows = []
+    def fields(self, fields: Sequence[Sequence[Sequence[JSON]]]) -> list[Sequence[JSON]]:
+        """Of fields as `ReadBatch` has them, those of the run."""
+        part = slice(self.taken, self.taken + self.end - self.begin)
+        return [values[part] for values in fields[self.program.transform.index]]
 
 
 def _layout_of(programs: Sequence[Program]) -> RowLayout | None:

@@ -5,7 +5,7 @@ The bytes are those of `derive.document.key`, which packs whatever else a compon
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -19,34 +19,46 @@ from derive.document.without_pandas import spare_pandas
 
 spare_pandas()  # before the first scalar
 
-PackColumns: TypeAlias = Callable[[Columns], pa.BinaryArray]
-"""From documents to their packed keys."""
-
 Values: TypeAlias = Sequence[JSON] | pa.Array
 """Values of a component; all texts or all integers of 64 bits if they are an array, which has no nulls."""
 
 _TEXT, _END = pa.scalar(b"\x02"), pa.scalar(b"\0")
 _EMPTY = pa.scalar(b"")
 _TEXTS, _INTEGERS = frozenset({str}), frozenset({int})
+_I64 = 1 << 63
 _ZERO = 0x14
 """The code of the integer 0; those of others differ from it by how many bytes they take."""
 
 
-def compile_key_columns(pointers: Sequence[str], defaults: Sequence[JSON]) -> PackColumns:
-    """A function from columns to the packed keys of their documents.
-
-    It raises a `DocumentError` if a component is an integer too large for the encoding.
+class KeyColumns:
+    """The keys of documents that are columns.
 
     Args:
         pointers: locations of the key's components.
         defaults: for each, the value of a document that lacks it.
     """
-    components = [(parse_pointer(pointer), default) for pointer, default in zip(pointers, defaults, strict=True)]
 
-    def pack_all(columns: Columns) -> pa.BinaryArray:
-        return _packed([_values(tokens, default, columns) for tokens, default in components], len(columns))
+    def __init__(self, pointers: Sequence[str], defaults: Sequence[JSON]) -> None:
+        self._components = [(parse_pointer(item), default) for item, default in zip(pointers, defaults, strict=True)]
 
-    return pack_all
+    def pack(self, columns: Columns) -> pa.BinaryArray:
+        """Packed keys.
+
+        Raises:
+            DocumentError: an integer is too large for the encoding.
+        """
+        return _packed([_values(tokens, default, columns) for tokens, default in self._components], len(columns))
+
+    def are_apart(self, columns: Columns) -> bool:
+        """Whether all keys certainly can be packed, and no two of them are the same."""
+        values = []
+        for tokens, default in self._components:
+            column, kinds = _values(tokens, default, columns)
+            is_packable = kinds == _TEXTS or (kinds == _INTEGERS and min(column) >= -_I64 and max(column) < _I64)
+            if not is_packable:
+                return False
+            values.append(column)
+        return len(set(values[0] if len(values) == 1 else zip(*values, strict=True))) == len(columns)
 
 
 def pack_components(components: Sequence[Values], count: int) -> pa.BinaryArray:

@@ -39,9 +39,8 @@ class ReadBatch:
         documents: parsed and valid under their source's read schema; not to be modified. With `fields`, each is looked
             for when it is asked for, which takes long: for messages.
         fields: if the connector reads fields (`ReadsFields`) and they can be had without documents: for each transform,
-            for each field in the order it gave, the values of the documents. In place of a value that a document lacks
-            there is the schema's default, or None; for documents of other transforms there is anything or, if all are,
-            nothing.
+            for each field in the order it gave, the values of the transform's own documents, in order. In place of a
+            value that a document lacks there is the schema's default, or None.
         written: gives a part of the documents as the text of a JSON array, if they are at hand like that. A connector
             that only sends them on need not have them parsed, which is done when the first of `documents` is asked for.
     """

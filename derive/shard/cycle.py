@@ -15,21 +15,20 @@ import numpy as np
 
 from derive.protocol.derive import DeriveSession
 from derive.protocol.specs import InputSpec
-from derive.shard.feedback import Backlog, Gathered
-from derive.shard.feedback_queue import Combined, FeedbackQueue
+from derive.shard.feedback import Backlog
+from derive.shard.feedback_queue import FeedbackQueue
+from derive.shard.fields import reading_of
+from derive.shard.gathered import Gathered
 from derive.shard.lambdas import Lambdas
 from derive.shard.message import Message, Reached
 from derive.shard.plan import Cycle, Plan
 from derive.shard.progress import Counter
-from derive.shard.published import Published, weigh
+from derive.shard.published import Combined, Documents, Published, RowMaker, weigh
 from derive.shard.session import failed, open_session, open_spill
 from derive.shard.tick_combiner import TickCombiner
 from derive.storage.disk_errors import translated
-from derive.storage.segments.columns import compile_fields
-from derive.storage.segments.partition import compile_label
 from derive.storage.segments.reader import read_sorted
-from derive.storage.segments.rows import WrittenRows
-from derive.storage.segments.selection import TOLD_DOCUMENTS
+from derive.storage.segments.rows import ReadRows, WrittenRows
 from derive.storage.segments.spill import Spill
 from derive.storage.segments.writer import SegmentWriter
 from derive.time.cycle import Horizon, Step, by_priority, earliest_to_come, next_step
@@ -73,15 +72,15 @@ class Member:
         self._lambdas = lambdas
         self._levels = by_priority(plan.spec.inputs, self._tick)
         self._backlogs: dict[int, Backlog] = {}
+        reading = lambdas.reading
         for level in self._levels:
             indexes = {spec.index for spec in level.specs}
             reads = [read for read in plan.reads if read.index in indexes]
-            parts = read_sorted(plan.root, reads, selection=TOLD_DOCUMENTS)
-            self._backlogs[level.specs[0].priority] = Backlog(plan.spec, level.specs, parts, plan.end, spill)
+            parts = read_sorted(plan.root, reads, selection=reading.selection)
+            self._backlogs[level.specs[0].priority] = Backlog(plan, level.specs, reading, parts, spill)
         self._to_come = earliest_to_come(plan.spec.inputs, self._tick, cycle.uppers)
         self._combiner = TickCombiner(plan.spec, spill)
-        self._label = compile_label(plan.spec.collection)
-        self._gathered = Gathered(write, compile_fields(plan.spec.collection), spill.memory // 2)
+        self._gathered = Gathered(write, RowMaker(plan.spec.collection), spill.memory // 2)
         self._last = BEGINNING  # clock of what was published
 
     def backlogs_of(self, source: str) -> list[FeedbackQueue]:
@@ -135,10 +134,10 @@ class Member:
             published_tick = max(tick, self.upper // self._tick)
             if self._combiner.open_tick is not None and published_tick != self._combiner.open_tick:
                 self._end_tick()
-            for rows in backlog.take(tick):
-                for published in self._lambdas.invoke(rows):
+            for part in backlog.take(tick):
+                for published in self._lambdas.invoke(part):
                     self._combine(published)
-                self.counter.add(len(rows))
+                self.counter.add(len(part) if isinstance(part, ReadRows) else sum(map(len, part)))
             for published in self._lambdas.end(tick):
                 self._combine(published)
         if self._combiner.open_tick is not None:
@@ -159,18 +158,18 @@ class Member:
                 self._publish_rows(rows)
             return
         weight = self._combiner.weight
-        clocks, seqs, keys, documents = self._combiner.take()
-        combined = (clocks, seqs, keys, documents, list(map(self._label, documents)))
+        combined = self._combiner.take()
         self._feed_back(combined, weight)
         self._gathered.add(combined, weight)
 
     def _publish_rows(self, rows: WrittenRows) -> None:
         self._gathered.add_rows(rows)
-        combined = rows.lists()
-        self._feed_back(combined, weigh(combined[3]) if self.readers else 0)
+        clocks, seqs, keys, documents, labels = rows.lists()
+        combined = Combined(clocks, seqs, keys, Documents(documents), labels)
+        self._feed_back(combined, weigh(documents) if self.readers else 0)
 
     def _feed_back(self, combined: Combined, weight: int) -> None:
-        self._last = max(self._last, *combined[0])
+        self._last = max(self._last, *combined.clocks)
         for reader in self.readers:
             reader.put_all(self.plan.spec.name, combined, weight)
 
@@ -249,7 +248,7 @@ def run_cycle(plan: Plan, attempt: int) -> list[Message]:
         with translated(plan.root), ExitStack() as stack:
             for number, (part, writer) in enumerate(zip(plans, writers, strict=True)):
                 spill = stack.enter_context(open_spill(part, share=len(plans)))
-                lambdas = Lambdas(part, _opener(stack, part, attempt))
+                lambdas = Lambdas(part, reading_of(part.spec), _opener(stack, part, attempt))
                 turns.members.append(Member(part, cycle, number, lambdas, writer.write, spill))
             for member in turns.members:
                 member.readers = [

@@ -3,100 +3,61 @@
 At the end of a tick its published documents are combined, and those that a transform on the cycle selects go into the
 backlog of that transform's derivation, where they meet what is read from storage. What falls behind the end of the
 transaction is not kept: the next one reads it from storage, like any other source.
+
+A tick of few documents is taken as lists. One of many, or of which some are on disk, is taken as rows, which Arrow
+merges.
 """
 
 from __future__ import annotations
 
-import heapq
-import itertools
-from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from operator import itemgetter
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import TypeAlias
 
-from derive.protocol.specs import DerivationSpec, Document, InputSpec
-from derive.shard.feedback_queue import Combined, FeedbackQueue, SourceRow, source_rows
-from derive.storage.segments.columns import MakeFields
-from derive.storage.segments.rows import ReadRows, WrittenRows
+import pyarrow as pa
+
+from derive.protocol.specs import InputSpec
+from derive.shard.feedback_queue import FeedbackQueue
+from derive.shard.fields import Reading
+from derive.shard.plan import Plan
+from derive.shard.source_run import SourceRun, rows_of
+from derive.shard.stored_runs import StoredRuns, StoredSlice
+from derive.storage.segments.merge import Cursor, merge
+from derive.storage.segments.rows import ReadRows
 from derive.storage.segments.spill import Spill
 
-_Columns: TypeAlias = tuple[list[int], list[int], list[bytes], list[Document], list[str]]
-"""Clocks, seqs, keys, documents and labels."""
+TickPart: TypeAlias = list[SourceRun] | ReadRows
+"""Source documents of one tick, in order: runs, each of another transform, or rows."""
 
-_SORT_KEY = itemgetter(0, 1, 2, 3)
-
-
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """How many documents are handled at once.
-
-    Attributes:
-        few: of one tick, which are processed together.
-        piece: of a tick that has more.
-        written: of several ticks, which are written together.
-    """
-
-    few: int = 10_000
-    piece: int = 1_000
-    written: int = 20_000
-
-
-SIZES = Sizes()
-
-
-class StoredRows:
-    """Source rows from storage, of which the next one can be seen.
-
-    Args:
-        parts: the rows, in order.
-
-    Attributes:
-        first: the adjusted clock of the next row; None if there is none any more.
-    """
-
-    def __init__(self, parts: Iterator[ReadRows]) -> None:
-        self._parts = parts
-        self._rows: list[SourceRow] = []
-        self._next = 0
-        self.first: int | None = None
-        self._look()
-
-    def _look(self) -> None:
-        while self._next == len(self._rows):
-            part = next(self._parts, None)
-            if part is None:
-                self.first = None
-                return
-            self._rows, self._next = source_rows(part), 0
-        self.first = self._rows[self._next][0]
-
-    def take(self, end: int) -> Iterator[list[SourceRow]]:
-        """Take rows with adjusted clocks below `end` out, in order."""
-        while self.first is not None and self.first < end:
-            rows, begin = self._rows, self._next
-            self._next = behind = bisect_left(rows, (end,), begin)
-            self._look()
-            yield rows[begin:behind]
+FEW = 10_000
+"""So many documents of a tick are processed together; of more, about so many at once."""
 
 
 class Backlog:
     """What inputs of one priority have yet to read, in ticks: from storage, and what was fed back to them.
 
     Args:
-        spec: their derivation.
+        plan: the transaction of their derivation.
         inputs: these.
+        reading: what the derivation reads of them.
         parts: source rows from storage, in order.
-        end: adjusted clock at which the transaction ends.
         spill: where goes what outgrows memory.
+        few: how many documents of a tick are few.
     """
 
     def __init__(
-        self, spec: DerivationSpec, inputs: Sequence[InputSpec], parts: Iterator[ReadRows], end: int, spill: Spill
+        self,
+        plan: Plan,
+        inputs: Sequence[InputSpec],
+        reading: Reading,
+        parts: Iterator[ReadRows],
+        spill: Spill,
+        few: int = FEW,
     ) -> None:
-        self._tick = spec.tick
-        self._stored = StoredRows(parts)
-        self.fed_back = FeedbackQueue(spec, [read for read in inputs if read.feedback], end, spill)
+        self._tick = plan.spec.tick
+        self._few = few
+        self._stored = StoredRuns(plan, reading, parts)
+        self.fed_back = FeedbackQueue(plan.spec, [read for read in inputs if read.feedback], reading, plan.end, spill)
 
     @property
     def first(self) -> int | None:
@@ -106,74 +67,35 @@ class Backlog:
             return fed_back if stored is None else stored
         return min(stored, fed_back)
 
-    def take(self, tick: int) -> Iterator[list[SourceRow]]:
+    def take(self, tick: int) -> Iterator[TickPart]:
         """Take the documents of the first tick out, in order; they are to be used up before anything else is done."""
         fed_back, spilled = self.fed_back.take(tick)
-        return filter(None, in_pieces(self._stored.take((tick + 1) * self._tick), fed_back, spilled))
+        stored = self._stored.take((tick + 1) * self._tick)
+        first, more = next(stored, None), next(stored, None)
+        if more is None and spilled is None and sum(map(len, fed_back)) <= self._few:
+            runs = [*(first.runs() if first else ()), *fed_back]
+            if len({run.transform for run in runs}) < len(runs):
+                yield rows_of(runs)
+            elif runs:
+                yield runs
+            return
+        read = chain([part for part in (first, more) if part], stored)
+        yield from merged(read, fed_back, spilled, self._few)
 
 
-def in_pieces(
-    stored: Iterator[list[SourceRow]],
-    fed_back: list[SourceRow],
-    spilled: Iterator[SourceRow] | None,
-    sizes: Sizes = SIZES,
-) -> Iterator[list[SourceRow]]:
-    """All rows of a tick in order: together if they are few.
-
-    Args:
-        stored: rows from storage, in order.
-        fed_back: rows in any order.
-        spilled: rows in order.
-        sizes: how many are few.
-    """
-    rows, more = next(stored, []), next(stored, None)
-    if more is None and spilled is None and len(fed_back) <= sizes.few:
-        yield sorted(rows + fed_back, key=_SORT_KEY) if fed_back else rows
-        return
-    from_storage = itertools.chain(rows, more or [], itertools.chain.from_iterable(stored))
-    merged = heapq.merge(from_storage, sorted(fed_back, key=_SORT_KEY), spilled or (), key=_SORT_KEY)
-    size = max(sizes.piece, len(rows), len(more or []))  # batches from storage are of a size that memory holds
-    while piece := list(itertools.islice(merged, size)):
-        yield piece
-
-
-class Gathered:
-    """What was published, gathered from several ticks to be written together.
+def merged(
+    stored: Iterator[StoredSlice], fed_back: Sequence[SourceRun], spilled: Iterator[pa.RecordBatch] | None, piece: int
+) -> Iterator[ReadRows]:
+    """All rows of a tick, in order.
 
     Args:
-        write: takes rows, in order.
-        make_fields: makes typed columns of documents.
-        most_bytes: about how many bytes to gather.
-        sizes: how many documents to gather.
+        stored: those from storage, in order.
+        fed_back: those in memory, in any order.
+        spilled: those on disk, in order.
+        piece: about how many there may be at once.
     """
-
-    def __init__(
-        self, write: Callable[[WrittenRows], None], make_fields: MakeFields, most_bytes: int, sizes: Sizes = SIZES
-    ) -> None:
-        self._write = write
-        self._make_fields = make_fields
-        self._most_bytes = most_bytes
-        self._most_rows = sizes.written
-        self._weight = 0
-        self._columns: _Columns = ([], [], [], [], [])
-
-    def add(self, combined: Combined, weight: int) -> None:
-        """Take documents of one tick, which take about `weight` bytes."""
-        columns: tuple[list[Any], ...] = self._columns
-        for column, part in zip(columns, combined, strict=True):
-            column.extend(part)
-        self._weight += weight
-        if len(self._columns[0]) >= self._most_rows or self._weight > self._most_bytes:
-            self.flush()
-
-    def add_rows(self, rows: WrittenRows) -> None:
-        """Take rows behind everything that was taken before."""
-        self.flush()
-        self._write(rows)
-
-    def flush(self) -> None:
-        """Write what there is."""
-        if self._columns[0]:
-            self._write(WrittenRows.sorted_of(*self._columns, self._make_fields(self._columns[3])))
-        self._columns = ([], [], [], [], [])
-        self._weight = 0
+    streams = [(part.rows().batch for part in stored), spilled or iter(())]
+    if fed_back:
+        rows = rows_of(fed_back)
+        streams.append(rows.slice(begin, piece).batch for begin in range(0, len(rows), piece))
+    yield from map(ReadRows, merge([Cursor((), stream, ReadRows.ORDER) for stream in streams]))

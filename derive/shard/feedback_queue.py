@@ -3,31 +3,59 @@
 from __future__ import annotations
 
 import heapq
-import itertools
-from collections.abc import Iterator, Sequence
-from operator import itemgetter
-from typing import TypeAlias
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from operator import lt
+from typing import Any, TypeAlias
 
 import orjson
+import pyarrow as pa
 
+from derive.document.columns import Columns
+from derive.document.pointer import JSON, MISSING, parse_pointer
 from derive.protocol.specs import DerivationSpec, Document, InputSpec
-from derive.storage.segments.rows import ReadRows
+from derive.schema.fingerprint import fingerprint
+from derive.shard.fields import Reading
+from derive.shard.published import Combined, Content
+from derive.shard.source_run import SourceRun
+from derive.storage.segments.columns import compile_values, fields_of
+from derive.storage.segments.rows import UNCHECKED, ReadRows
+from derive.storage.segments.selection import made_columns
 from derive.storage.segments.sorter import Sorter
 from derive.storage.segments.spill import Spill
 from derive.storage.segments.texts import write_texts
 from derive.time.frontier import BEGINNING
 from derive.time.positions import offset_of
 
-SourceRow: TypeAlias = tuple[int, int, int, bytes, Document]
-"""A source document: (adjusted clock, transform, seq, key, document); the first four order it (law L4)."""
-
-Combined: TypeAlias = tuple[Sequence[int], Sequence[int], Sequence[bytes], Sequence[Document], Sequence[str]]
-"""Documents that were published and combined: their clocks, seqs, keys, documents and labels."""
-
-_ADJUSTED = itemgetter(0)
-
 _PIECE = 1_000
 """How many documents go on disk at once."""
+
+_GetValues: TypeAlias = Callable[[Content], Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """One input that reads what is fed back.
+
+    Attributes:
+        spec: the input.
+        offset: microseconds from clock to adjusted clock.
+        begin: the least clock that it reads.
+        end: the clock below which it reads.
+        values: get what its lambda is given of documents.
+        is_unchecked: documents that were valid when they were published are not known to be so under the schema by
+            which they are read.
+    """
+
+    spec: InputSpec
+    offset: int
+    begin: int
+    end: int
+    values: tuple[_GetValues, ...]
+    is_unchecked: bool
 
 
 class FeedbackQueue:
@@ -36,21 +64,23 @@ class FeedbackQueue:
     Args:
         spec: the derivation that reads them.
         inputs: of it, which read them.
+        reading: what it reads of them.
         end: adjusted clock at which the transaction ends; what is due behind it is left to the next one, which reads it
             from storage.
         spill: where documents go that outgrow memory.
     """
 
-    def __init__(self, spec: DerivationSpec, inputs: Sequence[InputSpec], end: int, spill: Spill) -> None:
+    def __init__(
+        self, spec: DerivationSpec, inputs: Sequence[InputSpec], reading: Reading, end: int, spill: Spill
+    ) -> None:
         self._tick = spec.tick
-        self._end = end
-        self._inputs = inputs
-        self._offsets = {read.index: offset_of(read, spec.tick) for read in inputs}
+        self._reading = reading
+        self._readers = [_reader_of(spec, read, reading, end) for read in inputs]
         self._fields = {
             read.source: [partition.field for partition in spec.sources[read.source].partitions] for read in inputs
         }
-        self._selected: dict[tuple[str, str], list[InputSpec]] = {}
-        self._due: dict[int, list[SourceRow]] = {}
+        self._selected: dict[tuple[int, str], bool] = {}
+        self._due: dict[int, list[SourceRun]] = {}
         self._first: dict[int, int] = {}  # by tick, the least adjusted clock of what is due in it
         self._ticks: list[int] = []
         self._weight = self._count = 0  # of what is in memory
@@ -59,76 +89,151 @@ class FeedbackQueue:
 
     def put_all(self, source: str, combined: Combined, weight: int) -> None:
         """Take documents that were published to a collection, which take about `weight` bytes."""
-        *columns, labels = combined
-        readers = {label: self._readers(source, label) for label in set(labels)}
-        for spec in self._inputs:
-            reading = {label for label, specs in readers.items() if spec in specs}
-            if not reading:
-                continue
-            offset = self._offsets[spec.index]
-            begin = BEGINNING if spec.not_before is None else spec.not_before
-            end = self._end - offset if spec.not_after is None else min(spec.not_after, self._end - offset)
-            rows = [
-                (clock + offset, spec.index, seq, key, document)
-                for clock, seq, key, document, label in zip(*columns, labels, strict=True)
-                if label in reading and begin <= clock < end
-            ]
-            self._put(rows)
+        for reader in self._readers:
+            if reader.spec.source == source and (numbers := self._read_by(reader, combined)):
+                self._put(_run_of(reader, self._reading, combined, numbers))
         self._weight += weight
         if self._weight > self._spill.memory // 2:
             self._put_on_disk()
 
-    def _put(self, rows: list[SourceRow]) -> None:
-        """Take rows; most often all are due in one tick."""
-        self._count += len(rows)
-        for tick, due in itertools.groupby(sorted(rows, key=_ADJUSTED), key=lambda row: row[0] // self._tick):
+    def _read_by(self, reader: _Reader, combined: Combined) -> Sequence[int]:
+        """The numbers of those documents that an input reads."""
+        clocks, labels = combined.clocks, set(combined.labels)
+        selected = {label for label in labels if self._selects(reader.spec, label)}
+        begin, end = reader.begin, reader.end
+        if len(selected) == len(labels) and begin <= min(clocks) and max(clocks) < end:
+            return range(len(clocks))
+        parts = enumerate(zip(clocks, combined.labels, strict=True))
+        return [number for number, (clock, label) in parts if label in selected and begin <= clock < end]
+
+    def _selects(self, spec: InputSpec, label: str) -> bool:
+        is_selected = self._selected.get((spec.index, label))
+        if is_selected is None:
+            partition = dict(zip(self._fields[spec.source], orjson.loads(label), strict=True))
+            is_selected = self._selected[spec.index, label] = spec.selector.selects(partition)
+        return is_selected
+
+    def _put(self, run: SourceRun) -> None:
+        """Take a run; most often all of it is due in one tick."""
+        self._count += len(run)
+        begin = 0
+        while begin < len(run):
+            tick = run.adjusted[begin] // self._tick
+            behind = bisect_left(run.adjusted, (tick + 1) * self._tick, begin)
             if tick not in self._due:
                 self._due[tick] = []
                 heapq.heappush(self._ticks, tick)
-            added = list(due)
-            self._first[tick] = min(added[0][0], self._first.get(tick, added[0][0]))
-            self._due[tick] += added
-
-    def _readers(self, source: str, label: str) -> list[InputSpec]:
-        readers = self._selected.get((source, label))
-        if readers is None:
-            partition = dict(zip(self._fields.get(source, ()), orjson.loads(label), strict=True))
-            readers = [spec for spec in self._inputs if spec.source == source and spec.selector.selects(partition)]
-            self._selected[source, label] = readers
-        return readers
+            self._first[tick] = min(run.adjusted[begin], self._first.get(tick, run.adjusted[begin]))
+            self._due[tick].append(run if behind - begin == len(run) else run.slice(begin, behind))
+            begin = behind
 
     @property
     def first(self) -> int | None:
         """The least adjusted clock of a document; None if there is none."""
         return self._first[self._ticks[0]] if self._ticks else None
 
-    def take(self, tick: int) -> tuple[list[SourceRow], Iterator[SourceRow] | None]:
-        """What is due in a tick: rows in any order, and others on disk, in order, if there may be some."""
+    def take(self, tick: int) -> tuple[list[SourceRun], Iterator[pa.RecordBatch] | None]:
+        """What is due in a tick: runs in any order, and rows on disk, in order, if there may be some."""
         if not self._ticks or self._ticks[0] != tick:
             return [], None
         heapq.heappop(self._ticks)
-        rows = self._due.pop(tick)
+        runs, count = self._due.pop(tick), self._count
         del self._first[tick]
-        self._weight -= self._weight * len(rows) // max(self._count, 1)
-        self._count -= len(rows)
-        if self._spilled is None:
-            return rows, None
-        until = ((tick + 1) * self._tick,)
-        return rows, itertools.chain.from_iterable(map(source_rows, map(ReadRows, self._spilled.take(until))))
+        self._count -= sum(map(len, runs))
+        self._weight = self._weight * self._count // max(count, 1)
+        return runs, None if self._spilled is None else self._spilled.take(((tick + 1) * self._tick,))
 
     def _put_on_disk(self) -> None:
         if self._spilled is None:
-            self._spilled = Sorter(ReadRows.SCHEMA, ReadRows.ORDER, self._spill)
-        for rows in self._due.values():
-            for begin in range(0, len(rows), _PIECE):
-                piece = rows[begin : begin + _PIECE]
-                adjusted, transforms, seqs, keys, documents = zip(*piece, strict=True)
-                self._spilled.add(ReadRows.of(adjusted, transforms, seqs, keys, write_texts(documents)).batch)
-            rows.clear()
+            self._spilled = Sorter(self._reading.selection.schema, ReadRows.ORDER, self._spill)
+        for runs in self._due.values():
+            for run in runs:
+                for begin in range(0, len(run), _PIECE):
+                    self._spilled.add(run.slice(begin, begin + _PIECE).rows().batch)
+            runs.clear()
         self._spilled.spill()
         self._weight = self._count = 0
 
 
-def source_rows(rows: ReadRows) -> list[SourceRow]:
-    """Source rows, parsed."""
-    return list(zip(*rows.lists(), rows.documents(), strict=True))
+@dataclass(frozen=True)
+class _FedBack:
+    """Published documents as one input reads them."""
+
+    reader: _Reader
+    reading: Reading
+    combined: Combined
+
+    @cached_property
+    def _documents(self) -> Sequence[Document]:
+        return self.combined.content.documents()
+
+    def key(self, number: int) -> bytes:
+        """The packed key of one."""
+        return self.combined.key_list[number]
+
+    def document(self, number: int) -> Document:
+        """One of them."""
+        return self._documents[number]
+
+    def unchecked(self, numbers: Sequence[int]) -> Sequence[bool] | None:
+        """Which of some have yet to be validated; None for none."""
+        return [True] * len(numbers) if self.reader.is_unchecked else None
+
+    def rows(self, adjusted: Sequence[int], numbers: Sequence[int]) -> ReadRows:
+        """Some as rows that have their documents, which no segment has."""
+        documents = self.combined.content.take(numbers).documents()
+        count, selection, transform = len(numbers), self.reading.selection, self.reader.spec.index
+        all_seqs, all_keys = self.combined.seqs, self.combined.key_list
+        seqs, keys = [all_seqs[number] for number in numbers], [all_keys[number] for number in numbers]
+        rows = ReadRows.of(adjusted, [transform] * count, seqs, keys, write_texts(documents))
+        if selection.columns is not None:
+            made = made_columns(selection.columns[transform], selection.kinds, documents)
+            rows = rows.with_fields(fields_of(*made, count))
+        is_unchecked = pa.repeat(pa.scalar(self.reader.is_unchecked), count)
+        return ReadRows(rows.batch.append_column(UNCHECKED, is_unchecked))
+
+
+def _reader_of(spec: DerivationSpec, read: InputSpec, reading: Reading, end: int) -> _Reader:
+    source, offset = spec.sources[read.source], offset_of(read, spec.tick)
+    values: tuple[_GetValues, ...] = (_documents_of,)
+    if reading.transforms is not None:
+        fields = reading.transforms[read.index].fields
+        values = tuple(_compile_field(reading.column(read.index, place).pointer, default) for place, default in fields)
+    begin = BEGINNING if read.not_before is None else read.not_before
+    end = end - offset if read.not_after is None else min(read.not_after, end - offset)
+    is_unchecked = fingerprint(source.write_schema) != fingerprint(source.read_schema)
+    return _Reader(read, offset, begin, end, values, is_unchecked)
+
+
+def _documents_of(content: Content) -> Sequence[Document]:
+    return content.documents()
+
+
+def _compile_field(pointer: str, default: JSON) -> _GetValues:
+    """A function from documents to what a lambda is given of a location."""
+    tokens, get = parse_pointer(pointer), compile_values(pointer)
+
+    def values(content: Content) -> Sequence[JSON]:
+        if isinstance(content, Columns):
+            column, kinds = content.at(tokens)
+            if type(MISSING) not in kinds:
+                return column
+        else:
+            column = get(content.listed)
+        return [default if value is MISSING else value for value in column]
+
+    return values
+
+
+def _run_of(reader: _Reader, reading: Reading, combined: Combined, numbers: Sequence[int]) -> SourceRun:
+    """Published documents of some numbers as a run."""
+    clocks = combined.clocks
+    adjusted = [clocks[number] + reader.offset for number in numbers]
+    if not all(map(lt, adjusted, islice(adjusted, 1, None))):
+        seqs, keys = combined.seqs, combined.key_list
+        numbers = sorted(numbers, key=lambda number: (clocks[number], seqs[number], keys[number]))
+        adjusted.sort()
+    values = tuple([get(combined.content) for get in reader.values])
+    if numbers != range(len(clocks)):
+        values = tuple([[column[number] for number in numbers] for column in values])
+    return SourceRun(reader.spec.index, adjusted, values, _FedBack(reader, reading, combined), numbers)

@@ -7,10 +7,9 @@ when an error is told, it is found again in its segment.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import overload
 
-import numpy as np
 import pyarrow as pa
 
 from derive.document.exact import parse_exact
@@ -71,17 +70,21 @@ class Reading:
         return column
 
 
+def reading_of_documents(spec: DerivationSpec) -> Reading:
+    """What a derivation reads whose lambdas see documents."""
+    schemas = {item.index: fingerprint(spec.sources[item.source].read_schema) for item in spec.inputs}
+    return Reading(Selection(schemas=schemas, marks_deletions=True))
+
+
 def reading_of(spec: DerivationSpec) -> Reading:
     """What a derivation reads: fields, if its lambdas name those that they need and each of them is a column.
 
-    Documents it reads where it has a computed shuffle, which sees documents, and where it reads itself: what it
-    published goes back to it in memory.
+    Documents it reads where it has a computed shuffle, which sees documents.
     """
-    schemas = {item.index: fingerprint(spec.sources[item.source].read_schema) for item in spec.inputs}
-    documents = Reading(Selection(schemas=schemas, marks_deletions=True))
+    documents = reading_of_documents(spec)
     runtime = find_runtime(spec.connector)
     wanted = runtime.fields_read(spec) if isinstance(runtime, ReadsFields) else None
-    if wanted is None or any(item.feedback for item in spec.inputs):
+    if wanted is None:
         return documents
     places = _Places()
     try:
@@ -90,9 +93,8 @@ def reading_of(spec: DerivationSpec) -> Reading:
         )
     except LookupError:
         return documents
-    columns = {index: places.padded(index) for index in schemas}
-    kinds = tuple(places.kinds)
-    selection = Selection(kinds, columns, has_documents=False, schemas=schemas, marks_deletions=True)
+    columns = {item.index: places.padded(item.index) for item in spec.inputs}
+    selection = replace(documents.selection, kinds=tuple(places.kinds), columns=columns, has_documents=False)
     return Reading(selection, transforms)
 
 
@@ -142,18 +144,25 @@ class _Places:
 def source_batch(plan: Plan, reading: Reading, rows: ReadRows) -> SourceBatch:
     """Source rows, as lambdas are given them."""
     transforms = rows.transforms.tolist()
+
+    def key_of(row: int) -> bytes:
+        key: bytes = rows.keys[row].as_py()
+        return key
+
     if reading.transforms is None:
         unparsed = UnparsedDocuments(rows)
         return SourceBatch(
-            transforms, rows.adjusted, rows.keys, unparsed, unchecked=rows.unchecked, written=unparsed.written
+            transforms, rows.adjusted, key_of, unparsed, unchecked=rows.unchecked, written=unparsed.written
         )
-    values = FieldValues(reading, rows)
+    present = set(transforms)
     fields = [
-        [values.of(index, place, default) for place, default in places.fields]
+        FieldValues(reading, rows if present == {index} else rows.filter(rows.transforms == index)).all_of(index)
+        if index in present
+        else [[] for _ in places.fields]
         for index, places in enumerate(reading.transforms)
     ]
     documents = StoredDocuments(plan, rows)
-    return SourceBatch(transforms, rows.adjusted, rows.keys, documents, fields, rows.unchecked)
+    return SourceBatch(transforms, rows.adjusted, key_of, documents, fields, rows.unchecked)
 
 
 class FieldValues:
@@ -161,7 +170,7 @@ class FieldValues:
 
     Args:
         reading: what was read.
-        rows: of any transforms.
+        rows: of one transform.
     """
 
     def __init__(self, reading: Reading, rows: ReadRows) -> None:
@@ -170,28 +179,28 @@ class FieldValues:
         self._reading = reading
         self._rows = rows
         self._fields = fields
-        self._transforms = rows.transforms
-        self._present = set(np.unique(self._transforms).tolist())
         self._codes = unpack_codes(fields.field(len(reading.selection.kinds)))
 
+    def all_of(self, transform: int) -> list[list[JSON]]:
+        """The values of each field that the lambda of their transform is given."""
+        transforms = self._reading.transforms
+        assert transforms is not None
+        return [self.of(transform, place, default) for place, default in transforms[transform].fields]
+
     def of(self, transform: int, place: int, default: JSON) -> list[JSON]:
-        """The values of one place, for all rows; of rows of other transforms, anything, and nothing if all are.
+        """The values of one place.
 
         Args:
-            transform: index of a transform.
+            transform: index of their transform.
             place: one of its places.
             default: what is meant where a document lacks the field.
         """
-        if transform not in self._present:
-            return []
         codes: Codes | None = None if self._codes is None else self._codes[:, place]
-        if codes is not None and len(self._present) > 1:
-            codes = np.where(self._transforms == transform, codes, 0).astype(np.uint8)
         get = compile_values(self._reading.column(transform, place).pointer)
         return decode(self._fields.field(place), codes, default, lambda rows: get(self._rows.take(rows).documents()))
 
     def packable(self, transform: int, place: int, default: JSON) -> Values:
-        """The same, of rows of one transform, to pack keys of: as an array where all are texts, or all integers."""
+        """The same, to pack keys of: as an array where all are texts, or all integers."""
         array = self._fields.field(place)
         is_exact = self._codes is None or not self._codes[:, place].any()
         is_packed = pa.types.is_string(array.type) or pa.types.is_int64(array.type)

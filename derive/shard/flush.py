@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from derive.protocol.specs import DerivationSpec, Document
-from derive.shard.invoke import Invoker
+from derive.protocol.specs import DerivationSpec
+from derive.shard.invoke import Invoker, SourceBatch
 from derive.storage.segments.rows import ReadRows, concat
 from derive.time.frontier import tick_end
 
@@ -60,9 +60,10 @@ def _ends(spec: DerivationSpec, ticks: np.ndarray) -> ReadRows:
     return ReadRows.of(clocks, transforms, np.zeros(count, dtype=np.int32), [b""] * count, ["{}"] * count)
 
 
-def end_row(spec: DerivationSpec, tick: int) -> tuple[int, int, int, bytes, Document]:
-    """The end of a tick as a row of `feedback`."""
-    return tick_end(tick * spec.tick, spec.tick) - 1, len(spec.transforms), 0, b"", {}
+def end_batch(spec: DerivationSpec, tick: int) -> SourceBatch:
+    """The end of a tick, as lambdas are given it."""
+    clocks = np.array([tick_end(tick * spec.tick, spec.tick) - 1])
+    return SourceBatch([len(spec.transforms)], clocks, lambda _: b"", [{}], unchecked=np.array([False]))
 
 
 def order_of(

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from operator import itemgetter
 
 import numpy as np
-import pyarrow as pa
 
 from derive.document.exact import dump_exact
 from derive.document.key import compile_keys, key_errors, show_key
-from derive.document.key_columns import compile_key_columns
+from derive.document.key_columns import KeyColumns
 from derive.errors import DocumentError, SchemaViolation
 from derive.position import Position
 from derive.protocol.derive import ColumnSession, DeriveSession, PublishedColumns, ReadBatch
@@ -20,7 +19,7 @@ from derive.protocol.installed import find_runtime
 from derive.protocol.specs import JSON, DerivationSpec, Document
 from derive.schema.flat import FlatSchema
 from derive.schema.validator import Validator, compile_validator
-from derive.shard.published import Documents, Published
+from derive.shard.published import Documents, Keys, Published
 
 MANY = 64
 """From how many source documents on columns cost less than documents one by one."""
@@ -36,7 +35,7 @@ class SourceBatch:
     Attributes:
         transforms: index of the transform that reads each document.
         adjusted: int64 array of adjusted clocks.
-        keys: packed keys, to name a document in an error.
+        key_of: gives the packed key of a document, to name it in an error.
         documents: parsed; with `fields`, each only when it is asked for.
         fields: as `ReadBatch` has them.
         unchecked: which documents have yet to be validated; None for all.
@@ -45,7 +44,7 @@ class SourceBatch:
 
     transforms: list[int]
     adjusted: np.ndarray
-    keys: Sequence[bytes] | pa.Array
+    key_of: Callable[[int], bytes]
     documents: Sequence[Document]
     fields: Sequence[Sequence[Sequence[JSON]]] | None = None
     unchecked: np.ndarray | None = None
@@ -61,14 +60,23 @@ class Invoker:
         offsets: microseconds from clock to adjusted clock, by transform index.
         clamp: the output's `upper`: published clocks are not below it.
         many: from how many source documents on they are published as columns, if the session can.
+        packs_later: keys of columns that are all different are left to be packed with those of others.
     """
 
     def __init__(
-        self, spec: DerivationSpec, session: DeriveSession, offsets: Sequence[int], clamp: int, many: int = MANY
+        self,
+        spec: DerivationSpec,
+        session: DeriveSession,
+        offsets: Sequence[int],
+        clamp: int,
+        many: int = MANY,
+        *,
+        packs_later: bool = False,
     ) -> None:
         self._spec = spec
         self._clamp = clamp
         self._many = many
+        self._packs_later = packs_later
         self._session = session
         self._columns = session if isinstance(session, ColumnSession) else None
         self._offsets = np.array([*offsets, 0], dtype=np.int64)  # the last one is for the ends of ticks
@@ -81,7 +89,7 @@ class Invoker:
         self._output = compile_validator(collection.write_schema, name=spec.name)
         self._flat = FlatSchema(collection.write_schema)
         self._keys = compile_keys(collection.key, collection.key_defaults)
-        self._column_keys = compile_key_columns(collection.key, collection.key_defaults)
+        self._column_keys = KeyColumns(collection.key, collection.key_defaults)
 
     @property
     def flushes(self) -> bool:
@@ -141,10 +149,14 @@ class Invoker:
         columns = part.columns
         if not self._flat.proves(columns):
             self._check_published(batch, part.causes, columns.documents())
-        try:
-            keys = self._column_keys(columns)
-        except DocumentError:
-            keys = self._valid_keys(batch, part.causes, columns.documents())
+        keys: Keys | KeyColumns
+        if self._packs_later and self._column_keys.are_apart(columns):
+            keys = self._column_keys
+        else:
+            try:
+                keys = self._column_keys.pack(columns)
+            except DocumentError:
+                keys = self._valid_keys(batch, part.causes, columns.documents())
         return Published(part.causes, self._clocks(source, part.causes), keys, columns)
 
     def _clocks(self, source: SourceBatch, causes: Sequence[int]) -> np.ndarray:
@@ -184,6 +196,8 @@ class Invoker:
         rows: Sequence[int] = range(len(source.transforms))
         transforms, documents = source.transforms, source.documents
         if source.unchecked is not None and not source.unchecked.all():
+            if not source.unchecked.any():
+                return
             rows = np.flatnonzero(source.unchecked).tolist()
             transforms, documents = [transforms[row] for row in rows], [documents[row] for row in rows]
         if self._one_source is not None and not self._session.flushes:
@@ -195,9 +209,7 @@ class Invoker:
             return
         for row, index, document in zip(rows, transforms, documents, strict=True):
             if not self._sources[index].is_valid(document):
-                packed = source.keys[row]
-                key = packed if isinstance(packed, bytes) else packed.as_py()
-                raise self._invalid_source(index, key, document)
+                raise self._invalid_source(index, source.key_of(row), document)
 
     def _invalid_source(self, index: int, key: bytes, document: Document) -> SchemaViolation:
         transform = self._spec.transforms[index]

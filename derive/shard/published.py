@@ -15,10 +15,11 @@ import pyarrow as pa
 
 from derive.document.columns import Columns
 from derive.document.exact import dump_exact
+from derive.document.key_columns import KeyColumns
 from derive.protocol.specs import CollectionSpec, Document
 from derive.storage.segments.column_texts import write_columns
 from derive.storage.segments.columns import compile_column_fields, compile_fields, fields_type, typed_columns
-from derive.storage.segments.partition import compile_column_labels, compile_labels
+from derive.storage.segments.partition import NO_PARTITION, compile_column_labels, compile_label
 from derive.storage.segments.rows import FIELDS, PublishedRows
 from derive.storage.segments.texts import write_texts
 
@@ -34,6 +35,9 @@ class Documents:
     """Documents that a session published one by one."""
 
     listed: Sequence[Document]
+
+    def __len__(self) -> int:
+        return len(self.listed)
 
     def documents(self) -> Sequence[Document]:
         """The documents themselves."""
@@ -60,7 +64,8 @@ class RowMaker:
     """
 
     def __init__(self, collection: CollectionSpec) -> None:
-        self._labels, self._column_labels = compile_labels(collection), compile_column_labels(collection)
+        self._has_partitions = bool(collection.partitions)
+        self._label, self._column_labels = compile_label(collection), compile_column_labels(collection)
         self._fields, self._column_fields = compile_fields(collection), compile_column_fields(collection)
 
     def texts(self, content: Content) -> pa.StringArray:
@@ -69,7 +74,15 @@ class RowMaker:
 
     def labels(self, content: Content) -> pa.StringArray:
         """A column of the labels of logical partitions."""
-        return self._column_labels(content) if isinstance(content, Columns) else self._labels(content.listed)
+        if not self._has_partitions:
+            return pa.repeat(pa.scalar(NO_PARTITION), len(content))
+        return pa.array(self.listed_labels(content), pa.string())
+
+    def listed_labels(self, content: Content) -> list[str]:
+        """Labels of logical partitions."""
+        if isinstance(content, Columns):
+            return self._column_labels(content)
+        return list(map(self._label, content.listed))
 
     def fields(self, content: Content) -> pa.StructArray | None:
         """Typed columns as one array, if the collection has such."""
@@ -88,19 +101,43 @@ Keys: TypeAlias = list[bytes] | pa.Array
 
 
 @dataclass(frozen=True, slots=True)
+class Combined:
+    """Documents of one tick that were published and combined; the columns run in parallel.
+
+    Attributes:
+        clocks: of publication.
+        seqs: numbers among documents of one clock and key.
+        keys: packed keys; or what packs them of the content.
+        content: the documents.
+        labels: of their logical partitions.
+    """
+
+    clocks: list[int]
+    seqs: list[int]
+    keys: list[bytes] | KeyColumns
+    content: Content
+    labels: list[str]
+
+    @property
+    def key_list(self) -> list[bytes]:
+        """Packed keys."""
+        return _listed(_packed(self.keys, self.content))
+
+
+@dataclass(frozen=True, slots=True)
 class Published:
     """Some of what lambdas published for one batch, in order; causes, clocks, keys and content run in parallel.
 
     Attributes:
         causes: index in the batch of the source document that caused each.
         clocks: int64 array of clocks of publication, which ascend.
-        keys: packed keys.
+        keys: packed keys; or what packs them of the content, where it is known that all are different.
         content: the documents, valid under the write schema.
     """
 
     causes: Sequence[int]
     clocks: np.ndarray
-    keys: Keys
+    keys: Keys | KeyColumns
     content: Content
 
     def __len__(self) -> int:
@@ -109,13 +146,13 @@ class Published:
     @property
     def key_list(self) -> list[bytes]:
         """Packed keys, as a list."""
-        keys: list[bytes] = self.keys if isinstance(self.keys, list) else self.keys.to_pylist()
-        return keys
+        return _listed(_packed(self.keys, self.content))
 
     @property
     def key_array(self) -> pa.BinaryArray:
         """Packed keys, as an Arrow array."""
-        return pa.array(self.keys, pa.binary()) if isinstance(self.keys, list) else self.keys
+        keys = _packed(self.keys, self.content)
+        return pa.array(keys, pa.binary()) if isinstance(keys, list) else keys
 
     @property
     def weight(self) -> int:
@@ -127,7 +164,7 @@ class Published:
         """What was published from one number up to another."""
         if begin == 0 and end == len(self):
             return self
-        keys = self.keys[begin:end]
+        keys = self.keys if isinstance(self.keys, KeyColumns) else self.keys[begin:end]
         return Published(self.causes[begin:end], self.clocks[begin:end], keys, self.content.slice(begin, end))
 
     def take(self, numbers: np.ndarray) -> Published:
@@ -137,6 +174,18 @@ class Published:
         return Published(
             causes, self.clocks[numbers], self.key_array.take(pa.array(numbers)), self.content.take(listed)
         )
+
+
+def _packed(keys: Keys | KeyColumns, content: Content) -> Keys:
+    if isinstance(keys, KeyColumns):
+        assert isinstance(content, Columns)
+        return keys.pack(content)
+    return keys
+
+
+def _listed(keys: Keys) -> list[bytes]:
+    listed: list[bytes] = keys if isinstance(keys, list) else keys.to_pylist()
+    return listed
 
 
 def weigh(documents: Sequence[Document], step: int = _SAMPLE) -> int:

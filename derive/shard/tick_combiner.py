@@ -10,11 +10,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from derive.document.key_columns import KeyColumns
 from derive.protocol.specs import DerivationSpec, Document
 from derive.shard.ended_ticks import combine_ended
 from derive.shard.key_fold import KeyFold
 from derive.shard.large_tick import LargeTick
-from derive.shard.published import Documents, Published, RowMaker, weigh
+from derive.shard.published import Combined, Content, Documents, Published, RowMaker, weigh
 from derive.storage.segments.partition import compile_labels
 from derive.storage.segments.rows import NumberedRows, WrittenRows
 from derive.storage.segments.spill import Spill
@@ -79,21 +80,21 @@ class TickCombiner:
             self.take()
             yield from large.close()
         elif self._open:
-            clocks, seqs, keys, documents = self.take()
-            content = Documents(documents)
-            columns = (self._make.labels(content), self._make.fields(content))
-            yield WrittenRows.sorted_of(np.array(clocks, dtype=np.int64), seqs, keys, documents, *columns)
+            tick = self.take()
+            texts, fields = self._make.texts(tick.content), self._make.fields(tick.content)
+            rows = WrittenRows.of(np.array(tick.clocks, dtype=np.int64), tick.seqs, tick.key_list, texts, tick.labels)
+            yield rows.with_fields(fields).in_order()
         else:
             yield from self._combined()
 
-    def take(self) -> tuple[list[int], list[int], list[bytes], list[Document]]:
-        """End the open tick; its documents as lists of clocks, seqs, keys and documents, in no special order."""
+    def take(self) -> Combined:
+        """End the open tick; its documents, in no special order."""
         if len(self._held) == 1 and not self._open:
             (held,) = self._held
-            keys = held.key_list
-            if len(set(keys)) == len(keys):  # as in most ticks
+            keys = held.keys if isinstance(held.keys, KeyColumns) else held.key_list
+            if isinstance(keys, KeyColumns) or len(set(keys)) == len(keys):  # as in most ticks
                 self._end()
-                return held.clocks.tolist(), [0] * len(keys), keys, list(held.content.documents())
+                return self._combined_of(held.clocks.tolist(), [0] * len(held), keys, held.content)
         self._fold_held()
         clocks: list[int] = []
         seqs: list[int] = []
@@ -106,7 +107,12 @@ class TickCombiner:
                 keys.append(key)
                 documents.append(document)
         self._end()
-        return clocks, seqs, keys, documents
+        return self._combined_of(clocks, seqs, keys, Documents(documents))
+
+    def _combined_of(
+        self, clocks: list[int], seqs: list[int], keys: list[bytes] | KeyColumns, content: Content
+    ) -> Combined:
+        return Combined(clocks, seqs, keys, content, self._make.listed_labels(content))
 
     def _end(self) -> None:
         self._held, self._open = [], {}

@@ -90,6 +90,19 @@ def test_flow_fields_are_the_document_and_its_clock() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ('WITH x AS (SELECT $id, 1  +  1) SELECT "$id" AS a, "1  +  1" AS b FROM x', {"a": 1, "b": 2}),
+        ("CREATE TABLE IF NOT EXISTS t AS SELECT $id; SELECT sql LIKE '%$id%' AS a FROM sqlite_schema WHERE name = 't'",
+         {"a": 1}),
+        ("SELECT /* $amount */ $id  ,  $sender -- what it is", {"id": 1, "sender": "alice"}),
+    ],
+)  # fmt: skip
+def test_what_is_called_by_its_text_is_called_as_it_is_written(sql: str, expected: Document) -> None:
+    assert run(derivation(sql), TRANSFERS[:1]) == [(0, expected)]
+
+
 def test_several_batches_share_a_session_and_the_runtime_keeps_its_transaction() -> None:
     db = database()
     session = SqliteConnector().open(

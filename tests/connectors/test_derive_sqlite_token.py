@@ -109,7 +109,7 @@ def test_what_sqlite_makes_of_fewer_characters_is_the_same(pieces: list[tuple[st
     db.exec_trace = look
     try:
         expected = db.execute(f"EXPLAIN {sql}", {"a": None, "b": None}).fetchall()
-    except apsw.Error:
+    except (apsw.Error, KeyError):  # it is no statement, or two parameters have become one name
         return
     db.exec_trace = None
     assert db.execute(f"EXPLAIN {shorten(sql, names)}", (None,) * len(names)).fetchall() == expected

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from derive.document.columns import Columns, are_finite
 from derive.document.key import compile_keys, pack
-from derive.document.key_columns import compile_key_columns, pack_components
+from derive.document.key_columns import KeyColumns, pack_components
 from derive.errors import DocumentError
 
 
@@ -55,9 +55,36 @@ POINTERS = ["/a", "/b", "/c", "/a/x", "/b/0", "/missing"]
 def test_keys_of_columns_are_those_of_documents(some: Columns, pointers: list[str]) -> None:
     defaults = ["none", 7, None][: len(pointers)]
 
-    packed = compile_key_columns(pointers, defaults)(some)
+    packed = KeyColumns(pointers, defaults).pack(some)
 
     assert packed.to_pylist() == compile_keys(pointers, defaults)(some.documents())
+
+
+@given(columns("a", "b", "c"), st.lists(st.sampled_from(POINTERS), max_size=3))
+def test_keys_that_are_said_to_be_apart_are(some: Columns, pointers: list[str]) -> None:
+    keys = KeyColumns(pointers, ["none", 7, None][: len(pointers)])
+
+    if keys.are_apart(some):
+        packed = keys.pack(some).to_pylist()
+        assert len(set(packed)) == len(packed)
+
+
+@pytest.mark.parametrize(
+    ("values", "are_apart"),
+    [
+        (["a", "b", ""], True),
+        (["a", "b", "a"], False),
+        ([1, 2**63 - 1, -(2**63)], True),
+        ([1, 2, 2], False),
+        ([1, 2**63], False),
+        ([1, 2.0], False),
+        ([1, None], False),
+        ([True, False], False),
+    ],
+)
+def test_keys_that_are_told_apart_by_their_values(values: list[object], are_apart: bool) -> None:
+    assert KeyColumns(["/a"], [None]).are_apart(Columns.of(("a",), [values])) is are_apart
+    assert KeyColumns(["/b", "/a"], ["b", None]).are_apart(Columns.of(("a",), [values])) is are_apart
 
 
 @pytest.mark.parametrize(
@@ -73,7 +100,7 @@ def test_keys_of_columns_are_those_of_documents(some: Columns, pointers: list[st
     ],
 )
 def test_packed_columns(values: list[object], packed: list[bytes]) -> None:
-    assert compile_key_columns(["/a"], [None])(Columns.of(("a",), [values])).to_pylist() == packed
+    assert KeyColumns(["/a"], [None]).pack(Columns.of(("a",), [values])).to_pylist() == packed
 
 
 TEXTS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=4), min_size=6, max_size=6)
@@ -93,4 +120,4 @@ def test_keys_of_arrays_are_those_of_lists(components: list[list[str] | list[int
 
 def test_an_integer_too_wide_for_a_key() -> None:
     with pytest.raises(DocumentError, match="an integer of 256 bytes cannot be part of a key"):
-        compile_key_columns(["/a"], [None])(Columns.of(("a",), [[1, 1 << 255 * 8]]))
+        KeyColumns(["/a"], [None]).pack(Columns.of(("a",), [[1, 1 << 255 * 8]]))

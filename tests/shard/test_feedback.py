@@ -5,28 +5,33 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 
-import pytest
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
-from shard_data import SUMS, TICK, Lambdas, derivation, plan_of, shown, source_rows_of
+from shard_data import SUMS, TICK, Lambdas, derivation, plan_of, shown
 
 from derive.document.key import pack
 from derive.protocol.specs import Document
 from derive.shard.cycle import Member, Turns
-from derive.shard.feedback import Sizes, StoredRows, in_pieces
-from derive.shard.feedback_queue import FeedbackQueue, SourceRow
+from derive.shard.feedback import Backlog, TickPart
+from derive.shard.feedback_queue import FeedbackQueue
+from derive.shard.fields import reading_of_documents, source_batch
 from derive.shard.lambdas import Lambdas as OverShards
-from derive.shard.plan import Cycle
-from derive.storage.segments.rows import WrittenRows
+from derive.shard.plan import Cycle, Plan
+from derive.shard.published import Combined, Documents
+from derive.shard.source_run import batch_of, rows_of
+from derive.shard.stored_runs import StoredRuns
+from derive.storage.segments.rows import UNCHECKED, ReadRows, WrittenRows
 from derive.storage.segments.spill import Spill
 from derive.storage.segments.writer import SegmentWriter
 from derive.time.segment import Segment
 from derive.time.source_read import SourceRead
 
 SPEC = derivation("s/in", "s/out", schema=SUMS)
+READING = reading_of_documents(SPEC)
 
 
 def count_up(_: int, document: Document) -> Iterator[Document]:
@@ -56,7 +61,7 @@ def run(
         read = SourceRead(0, 0, 0, end, stored(folder, documents))
         cycle = Cycle((), ({0: 0, 1: 0},), {"s/in": end}, documents=1000, small=1000)
         plan = replace(plan_of(SPEC, folder, end, [read], clamp), shape="cycle", cycle=cycle)
-        member = Member(plan, cycle, 0, OverShards(plan, lambda _: lambdas), rows.append, spill)
+        member = Member(plan, cycle, 0, OverShards(plan, READING, lambda _: lambdas), rows.append, spill)
         member.readers = member.backlogs_of("s/out")
         Turns(plan, [member]).take()
         member.finish()
@@ -103,50 +108,69 @@ def test_a_lack_of_memory_changes_nothing(clocks: list[tuple[int, int]], memory:
     assert frugal_member.counter.total == member.counter.total
 
 
-def rows_at(*clocks: int, transform: int = 0) -> list[SourceRow]:
-    return [(clock, transform, seq, b"", {"at": clock}) for seq, clock in enumerate(clocks)]
+def stored_runs(*batches: list[int], plan: Plan | None = None) -> StoredRuns:
+    """Stored rows of these clocks, which were read batch by batch."""
+    seqs = count()
+    parts = [
+        ReadRows.of(clocks, [0] * len(clocks), [next(seqs) for _ in clocks], [b""] * len(clocks), ["{}"] * len(clocks))
+        for clocks in batches
+    ]
+    marks = [rows.batch.append_column(UNCHECKED, pa.repeat(pa.scalar(False), len(rows))) for rows in parts]
+    return StoredRuns(plan or plan_of(SPEC, Path(), 1000, []), READING, map(ReadRows, marks))
 
 
 def test_stored_rows_are_taken_up_to_a_time_across_batches() -> None:
-    parts = [source_rows_of([(clock, {"k": 1}) for clock in clocks]) for clocks in ([1, 9, 10], [11, 35])]
-    rows = StoredRows(iter(parts))
-    taken = [(rows.first, [[row[0] for row in part] for part in rows.take(end)]) for end in (10, 10, 20, 100, 100)]
+    rows = stored_runs([1, 9, 10], [], [11, 35])
+    taken = [(rows.first, [part.rows().adjusted.tolist() for part in rows.take(end)]) for end in (10, 10, 20, 100, 100)]
 
     assert taken == [(1, [[1, 9]]), (10, []), (10, [[10], [11]]), (35, [[35]]), (None, [])]
 
 
-@pytest.mark.parametrize(
-    ("sizes", "expected"),
-    [
-        (Sizes(few=3, piece=2), [[1, 2, 3]]),
-        (Sizes(few=0, piece=2), [[1, 2], [3]]),
-    ],
-)
-def test_a_tick_of_few_rows_is_one_piece(sizes: Sizes, expected: list[list[int]]) -> None:
-    pieces = in_pieces(iter([rows_at(1, 3)]), rows_at(2, transform=1), None, sizes)
-
-    assert [[row[0] for row in rows] for rows in pieces] == expected
+def order(part: TickPart) -> list[tuple[int, int, int, bytes]]:
+    """What orders documents of a part."""
+    rows = part if isinstance(part, ReadRows) else rows_of(part)
+    return list(zip(*rows.lists(), strict=True))
 
 
 @given(
-    st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=4), max_size=3),
-    st.lists(st.integers(0, 9), max_size=6),
-    st.none() | st.lists(st.integers(0, 9), max_size=6).map(sorted),
-    st.integers(0, 4),
-    st.integers(1, 4),
+    st.lists(st.lists(st.integers(0, TICK - 1), min_size=1, max_size=4), max_size=3),
+    st.lists(st.lists(st.tuples(st.integers(0, TICK - 1), st.integers(0, 2)), min_size=1, max_size=6), max_size=3),
+    st.integers(1, 30),
+    st.booleans(),
 )
-def test_pieces_hold_all_rows_of_a_tick_in_order(
-    stored: list[list[int]], fed_back: list[int], spilled: list[int] | None, few: int, piece: int
+def test_the_parts_of_a_tick_hold_all_its_documents_in_order(
+    stored: list[list[int]], fed_back: list[list[tuple[int, int]]], few: int, is_spilled: bool
 ) -> None:
-    clocks = iter(sorted(chain.from_iterable(stored)))
-    batches = [rows_at(*[next(clocks) for _ in batch]) for batch in stored]
-    queued = rows_at(*fed_back, transform=1)
-    on_disk = None if spilled is None else rows_at(*spilled, transform=2)
+    """Few documents come as runs, whose batch has them in the order that rows have."""
+    clocks, seqs = iter(sorted(chain.from_iterable(stored))), count()
+    batches = [[TICK + next(clocks) for _ in batch] for batch in stored]
+    plan = plan_of(SPEC, Path(), 1000, [])
+    memory = 0 if is_spilled else 1 << 20
+    with tempfile.TemporaryDirectory() as folder, Spill(Path(folder), memory) as spill:
+        backlog = Backlog(plan, SPEC.inputs, READING, iter(()), spill, few)
+        backlog._stored = stored_runs(*batches, plan=plan)
+        for published in fed_back:
+            numbers = [next(seqs) for _ in published]
+            keys = [bytes([key]) for _, key in published]
+            documents = Documents([{"n": number} for number in numbers])
+            at = [clock for clock, _ in published]
+            backlog.fed_back.put_all("s/out", Combined(at, numbers, keys, documents, ["[]"] * len(at)), 400 * len(at))
+        parts = list(backlog.take(1))
+        left = backlog.first
 
-    pieces = list(in_pieces(iter(batches), queued, None if on_disk is None else iter(on_disk), Sizes(few, piece)))
-
-    found = [row[:2] for rows in pieces for row in rows]
-    assert found == sorted(row[:2] for row in chain(*batches, queued, on_disk or []))
+    expected = [(clock, 0, seq, b"") for seq, clock in enumerate(chain.from_iterable(batches))]
+    expected += [
+        (TICK + clock, 1, number, bytes([key])) for number, (clock, key) in enumerate(chain.from_iterable(fed_back))
+    ]
+    assert [row for part in parts for row in order(part)] == sorted(expected)
+    assert left is None
+    for part in parts:
+        batch = source_batch(plan, READING, part) if isinstance(part, ReadRows) else batch_of(part, READING)
+        numbered = range(len(batch.transforms))
+        rows = zip(batch.adjusted.tolist(), batch.transforms, map(batch.key_of, numbered), batch.documents, strict=True)
+        assert list(rows) == [
+            (clock, which, key, {"n": seq} if which else {}) for clock, which, seq, key in order(part)
+        ]
 
 
 @given(
@@ -159,15 +183,18 @@ def test_the_queue_gives_each_document_in_the_tick_in_which_it_is_due(
 ) -> None:
     numbered = [(clock, number, bytes([key])) for number, (clock, key) in enumerate(published)]
     with tempfile.TemporaryDirectory() as folder, Spill(Path(folder), memory) as spill:
-        queue = FeedbackQueue(SPEC, SPEC.inputs[1:], 40, spill)
+        queue = FeedbackQueue(SPEC, SPEC.inputs[1:], READING, 40, spill)
         for begin in range(0, len(numbered), cut):
             clocks, seqs, keys = zip(*numbered[begin : begin + cut], strict=True)
-            documents = [{"n": seq} for seq in seqs]
-            queue.put_all("s/out", (clocks, seqs, keys, documents, ["[]"] * len(clocks)), 400 * len(clocks))
-        taken: list[tuple[int, list[SourceRow]]] = []
+            documents = Documents([{"n": seq} for seq in seqs])
+            combined = Combined(list(clocks), list(seqs), list(keys), documents, ["[]"] * len(clocks))
+            queue.put_all("s/out", combined, 400 * len(clocks))
+        taken: list[tuple[int, list[tuple[int, int, int, bytes, Document]]]] = []
         while (first := queue.first) is not None:
-            rows, spilled = queue.take(first // TICK)
-            taken.append((first, sorted([*rows, *(spilled or [])], key=lambda row: row[:4])))
+            runs, spilled = queue.take(first // TICK)
+            parts = [*(run.rows() for run in runs), *map(ReadRows, spilled or ())]
+            rows = [row for part in parts for row in zip(*part.lists(), part.documents(), strict=True)]
+            taken.append((first, sorted(rows, key=lambda row: row[:4])))
 
     due = sorted((clock + TICK, 1, seq, key, {"n": seq}) for clock, seq, key in numbered if clock + TICK < 40)
     assert [row for _, rows in taken for row in rows] == due

@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeAlias
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,12 +19,14 @@ from derive.document.key import pack
 from derive.errors import SchemaViolation
 from derive.protocol.derive import DeriveSession, ReadBatch
 from derive.protocol.specs import DerivationSpec, Document, ShuffleSpec, TransformSpec
-from derive.shard.feedback_queue import SourceRow
-from derive.shard.lambdas import Lambdas, unchecked_transforms
-from derive.shard.plan import Plan
-from derive.storage.segments.rows import WrittenRows
-from derive.storage.segments.writer import SegmentWriter
-from derive.time.source_read import SourceRead
+from derive.shard.feedback_queue import FeedbackQueue
+from derive.shard.fields import reading_of_documents
+from derive.shard.lambdas import Lambdas
+from derive.shard.published import Combined, Documents
+from derive.shard.source_run import rows_of
+from derive.storage.segments.rows import UNCHECKED, ReadRows
+from derive.storage.segments.spill import Spill
+from derive.storage.segments.texts import write_texts
 
 DERIVED = derivation("s/in", "s/out")
 
@@ -38,6 +42,7 @@ def shuffled() -> DerivationSpec:
 
 
 SPEC = shuffled()
+READING = reading_of_documents(SPEC)
 
 
 @dataclass
@@ -67,6 +72,17 @@ class Counts:
         pass
 
 
+SourceRow: TypeAlias = tuple[int, int, int, bytes, Document]
+"""Adjusted clock, transform, seq, key and document."""
+
+
+def read_rows(rows: list[SourceRow]) -> ReadRows:
+    """Rows that have been validated."""
+    adjusted, transforms, seqs, keys, documents = zip(*rows, strict=True)
+    read = ReadRows.of(adjusted, transforms, seqs, keys, write_texts(documents))
+    return ReadRows(read.batch.append_column(UNCHECKED, pa.repeat(pa.scalar(False), len(rows))))
+
+
 Shown = list[tuple[int, bytes, Document]]
 
 
@@ -80,10 +96,10 @@ def run(ticks: list[list[SourceRow]], shards: int, *, flushes: bool) -> tuple[li
 
     with tempfile.TemporaryDirectory() as folder:
         plan = replace(plan_of(SPEC, Path(folder), 1000, []), shards=shards)
-        lambdas = Lambdas(plan, open_shard)
+        lambdas = Lambdas(plan, READING, open_shard)
         published: list[Shown] = []
         for rows in ticks:
-            parts = [*lambdas.invoke(rows), *lambdas.end(rows[0][0] // TICK)]
+            parts = [*lambdas.invoke(read_rows(rows)), *lambdas.end(rows[0][0] // TICK)]
             published.append(
                 [
                     row
@@ -138,33 +154,21 @@ def test_a_shard_is_opened_when_there_is_a_document_for_it() -> None:
 NUMBERS, TEXTS = ({"type": "object", "properties": {"k": {"type": kind}}} for kind in ("integer", "string"))
 
 
-def plan_of_cycle(root: Path, written: object, read: object, *, is_valid: bool) -> Plan:
-    """A derivation of `s/out` that reads `s/in`, of which there is a file, and itself; both are read by a schema."""
-    sources = {name: replace(collection(name, read), write_schema=written) for name in ("s/in", "s/out")}
+@pytest.mark.parametrize("read", [NUMBERS, TEXTS])
+def test_what_a_derivation_feeds_back_to_itself_is_validated_where_it_is_read_by_another_schema(read: object) -> None:
+    sources = {name: replace(collection(name, read), write_schema=NUMBERS) for name in ("s/in", "s/out")}
     spec = replace(derivation("s/in", "s/out"), sources=sources)
-    writer = SegmentWriter(root, sources["s/in"], "in", is_valid=is_valid)
-    writer.write(WrittenRows.sorted_of([1], [0], [pack([1])], [{"k": 1}], ["[]"]))
-    return plan_of(spec, root, 1000, [SourceRead(0, 0, 0, 1000, tuple(writer.close()))])
-
-
-@pytest.mark.parametrize(
-    ("written", "read", "is_valid", "unchecked"),
-    [
-        (NUMBERS, NUMBERS, True, [False, False, False]),
-        (NUMBERS, NUMBERS, False, [True, False, False]),
-        (NUMBERS, TEXTS, True, None),
-    ],
-)
-def test_what_was_validated_against_the_schema_it_is_read_by_is_not_validated_again(
-    tmp_path: Path, written: object, read: object, is_valid: bool, unchecked: list[bool] | None
-) -> None:
-    marks = unchecked_transforms(plan_of_cycle(tmp_path, written, read, is_valid=is_valid))
-
-    assert (None if marks is None else marks.tolist()) == unchecked
-
-
-def test_what_a_derivation_feeds_back_to_itself_is_validated_by_the_schema_it_is_read_by(tmp_path: Path) -> None:
-    plan = plan_of_cycle(tmp_path, NUMBERS, TEXTS, is_valid=True)
-
-    with pytest.raises(SchemaViolation, match="transform 'from1' of 's/out' reads an invalid document"):
-        list(Lambdas(plan, lambda _: Counts(flushes=False)).invoke([(1, 1, 0, pack([1]), {"k": 1})]))
+    reading = reading_of_documents(spec)
+    with tempfile.TemporaryDirectory() as folder, Spill(Path(folder), 1 << 20) as spill:
+        queue = FeedbackQueue(spec, spec.inputs[1:], reading, 1000, spill)
+        queue.put_all("s/out", Combined([1], [0], [pack([1])], Documents([{"k": 1}]), ["[]"]), 100)
+        runs, _ = queue.take(1)
+        plan = plan_of(spec, Path(folder), 1000, [])
+        lambdas = Lambdas(plan, reading, lambda _: Counts(flushes=False))
+        for part in (runs, rows_of(runs)):
+            if read == NUMBERS:
+                with pytest.raises(KeyError, match="times"):
+                    list(lambdas.invoke(part))
+            else:
+                with pytest.raises(SchemaViolation, match="transform 'from1' of 's/out' reads an invalid document"):
+                    list(lambdas.invoke(part))

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 MakeLabels: TypeAlias = "Callable[[Sequence[Document]], pa.StringArray]"
 """From documents to a column of their labels."""
 
-MakeColumnLabels: TypeAlias = "Callable[[Columns], pa.StringArray]"
-"""From documents as columns to a column of their labels."""
+MakeColumnLabels: TypeAlias = "Callable[[Columns], list[str]]"
+"""From documents as columns to their labels."""
 
 NO_PARTITION = "[]"
 """The label of every document of a collection without logical partitions."""
@@ -88,23 +88,21 @@ def compile_labels(collection: CollectionSpec) -> MakeLabels:
 
 
 def compile_column_labels(collection: CollectionSpec) -> MakeColumnLabels:
-    """A function from documents as columns to a column of their labels."""
-    import pyarrow as pa
-
+    """A function from documents as columns to their labels."""
     if not collection.partitions:
-        return lambda columns: pa.repeat(pa.scalar(NO_PARTITION), len(columns))
+        return lambda columns: [NO_PARTITION] * len(columns)
     label = compile_label(collection)
     located = [(parse_pointer(partition.pointer), partition.default) for partition in collection.partitions]
-    labels: dict[tuple[JSON, ...], str] = {}
+    labels: dict[tuple[str, ...], str] = {}
 
-    def of_columns(columns: Columns) -> pa.StringArray:
-        values = [_text_column(columns, tokens, default) for tokens, default in located]
-        if None in values:
-            return pa.array(list(map(label, columns.documents())), pa.string())
+    def of_columns(columns: Columns) -> list[str]:
+        values = [column for item in located if (column := _text_column(columns, *item)) is not None]
+        if len(values) < len(located):
+            return list(map(label, columns.documents()))
         rows = list(zip(*values, strict=True))
         for row in set(rows) - labels.keys():
             labels[row] = orjson.dumps(row).decode()
-        return pa.array([labels[row] for row in rows], pa.string())
+        return list(map(labels.__getitem__, rows))
 
     return of_columns
 

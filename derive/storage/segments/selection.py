@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from derive.protocol.specs import CollectionSpec
+from derive.protocol.specs import CollectionSpec, Document
 from derive.storage.segments.columns import (
     ARROW,
     EXACT,
@@ -37,7 +37,7 @@ from derive.storage.segments.rows import CLOCK, DIFF, DOC, FIELDS, UNCHECKED, Re
 from derive.storage.segments.segment_file import validated_against
 from derive.storage.segments.texts import parse_texts
 
-_Columns: TypeAlias = tuple[list[pa.Array], list[Codes | None]]
+SelectedArrays: TypeAlias = tuple[list[pa.Array], list[Codes | None]]
 """What is in each place, and its codes."""
 
 _FEW_ROWS = 1_000
@@ -162,7 +162,7 @@ class SelectedColumns:
         statistics = group.column(self._schema.get_field_index(EXACT)).statistics
         return statistics is not None and statistics.has_null_count and statistics.null_count == group.num_rows
 
-    def _held(self, stored: pa.Table) -> _Columns:
+    def _held(self, stored: pa.Table) -> SelectedArrays:
         """The columns, as the file has them."""
         has_codes = stored.schema.get_field_index(EXACT) >= 0
         codes = unpack_codes(_array(stored.column(EXACT))) if has_codes else None
@@ -177,16 +177,28 @@ class SelectedColumns:
                 told.append(None if codes is None else codes[:, self._codes.index((column.name, column.pointer))])
         return arrays, told
 
-    def _made(self, stored: pa.Table) -> _Columns:
+    def _made(self, stored: pa.Table) -> SelectedArrays:
         """The columns, made of documents."""
-        documents = parse_texts(_array(stored.column(DOC)))
-        made = [
-            (pa.nulls(len(documents), ARROW[kind]), None)
-            if column is None
-            else encode(kind, compile_values(column.pointer)(documents))
-            for column, kind in zip(self._columns, self._selection.kinds, strict=True)
-        ]
-        return [array for array, _ in made], [codes for _, codes in made]
+        return made_columns(self._columns, self._selection.kinds, parse_texts(_array(stored.column(DOC))))
+
+
+def made_columns(
+    columns: Sequence[TypedColumn | None], kinds: Sequence[Kind], documents: Sequence[Document]
+) -> SelectedArrays:
+    """Columns made of documents.
+
+    Args:
+        columns: what is in each place; None for nothing.
+        kinds: of the places.
+        documents: parsed.
+    """
+    made = [
+        (pa.nulls(len(documents), ARROW[kind]), None)
+        if column is None
+        else encode(kind, compile_values(column.pointer)(documents))
+        for column, kind in zip(columns, kinds, strict=True)
+    ]
+    return [array for array, _ in made], [codes for _, codes in made]
 
 
 def _array(column: pa.ChunkedArray) -> pa.Array:
