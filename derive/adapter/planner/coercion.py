@@ -1,0 +1,126 @@
+"""Values made those of another type, where SQL does so by itself or is told to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal as OneOf
+from typing import TypeAlias
+
+from derive.adapter.planner.parameter import ParameterTypes
+from derive.compute.algebra.expression import Call, Expression, Literal, Parameter
+from derive.compute.algebra.types import Type
+from derive.compute.scalar.registry import common_type, evaluate, resolve_cast
+from derive.compute.scalar.values import datum_of_text
+from derive.errors import SqlError
+
+CastContext: TypeAlias = OneOf["implicit", "assignment", "explicit"]
+
+
+class Coercion:
+    """Casts expressions; parameters take the type that is asked of them first."""
+
+    def __init__(self, parameters: ParameterTypes) -> None:
+        self._parameters = parameters
+
+    def cast(
+        self, value: Expression, target: Type, offset: int, context: CastContext = "implicit"
+    ) -> Expression | None:
+        """A value as one of a type; None if there is no such cast.
+
+        Raises:
+            SqlError: a literal's text is none of the type.
+        """
+        if value.type is target:
+            return value
+        if value.type is Type.UNKNOWN:
+            if isinstance(value, Parameter):
+                return self._parameters.decide(value.index, target)
+            if isinstance(value, Literal):
+                return _literal(value, target, offset)
+        name = resolve_cast(value.type, target, context)
+        if name is None:
+            return None
+        return replace(value, type=target) if not name else folded(Call(name, (value,), target))
+
+    def known(self, value: Expression, offset: int) -> Expression:
+        """A value, as text if nothing has decided its type."""
+        if value.type is not Type.UNKNOWN:
+            return value
+        return self.cast(value, Type.TEXT, offset) or value
+
+    def explicit(self, value: Expression, target: Type, offset: int, operand_offset: int) -> Expression:
+        """A value cast as it is written.
+
+        Raises:
+            SqlError: 42846, there is no such cast.
+        """
+        cast = self.cast(value, target, operand_offset, "explicit")
+        if cast is None:
+            message = f"cannot cast type {value.type.value} to {target.value}"
+            raise SqlError("42846", message, offset=offset)
+        return cast
+
+    def boolean(self, value: Expression, clause: str, offset: int) -> Expression:
+        """A value that must be boolean.
+
+        Raises:
+            SqlError: 42804, it is not.
+        """
+        cast = self.cast(value, Type.BOOLEAN, offset)
+        if cast is None:
+            message = f"argument of {clause} must be type boolean, not type {value.type.value}"
+            raise SqlError("42804", message, offset=offset)
+        return cast
+
+    def arguments(
+        self, values: Sequence[Expression], types: Sequence[Type], offsets: Sequence[int]
+    ) -> tuple[Expression, ...]:
+        """Arguments as a function takes them, which was chosen for them."""
+        return tuple(
+            self.cast(value, kind, offset) or value for value, kind, offset in zip(values, types, offsets, strict=True)
+        )
+
+    def alike(self, values: Sequence[Expression], offsets: Sequence[int], construct: str) -> tuple[Expression, ...]:
+        """Values as those of one type.
+
+        Raises:
+            SqlError: 42804 or 42846, there is none.
+        """
+        kind = self.common([value.type for value in values], offsets, construct)
+        return self.arguments(values, [kind] * len(values), offsets)
+
+    def common(self, types: Sequence[Type], offsets: Sequence[int], construct: str) -> Type:
+        """The one type that values are cast to; an error is where the first one stands that does not fit."""
+        for count in range(2, len(types) + 1):
+            try:
+                common_type(types[:count], construct)
+            except SqlError as error:
+                raise located(error, offsets[count - 1]) from None
+        return common_type(types, construct)
+
+
+def _literal(value: Literal, target: Type, offset: int) -> Expression:
+    if value.value is None:
+        return Literal(None, target)
+    try:
+        return Literal(datum_of_text(target, str(value.value)), target)
+    except SqlError as error:
+        raise located(error, offset) from None
+
+
+def folded(call: Call) -> Expression:
+    """A cast of a literal as a literal, unless it fails, which is known where it is worked out."""
+    if not all(isinstance(argument, Literal) for argument in call.arguments):
+        return call
+    try:
+        return Literal(evaluate(call), call.type)
+    except SqlError:
+        return call
+
+
+def located(error: SqlError, offset: int) -> SqlError:
+    """An error with the offset of its cause, unless it knows it."""
+    if error.offset is None:
+        error.offset = offset
+    return error

@@ -1,0 +1,189 @@
+"""Expressions: names resolved, overloads chosen, types checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from derive.adapter.parser.syntax import (
+    ArrayValue,
+    Between,
+    BooleanLiteral,
+    CaseExpression,
+    Collation,
+    ColumnReference,
+    DefaultMarker,
+    DistinctTest,
+    Exists,
+    FunctionCall,
+    InList,
+    Logical,
+    NullLiteral,
+    NumberLiteral,
+    Operation,
+    ParameterReference,
+    Quantified,
+    RowValue,
+    ScalarQuery,
+    Star,
+    StringLiteral,
+    Subscript,
+    SyntaxNode,
+    Test,
+    TypeCast,
+)
+from derive.adapter.planner.call import CallPlanner
+from derive.adapter.planner.extent import start_of
+from derive.adapter.planner.frame import Frame
+from derive.adapter.planner.predicate import PredicatePlanner
+from derive.adapter.planner.type_name import type_of
+from derive.compute.algebra.expression import Call, Case, Expression, Literal, Subquery, SubqueryKind
+from derive.compute.algebra.types import Type
+from derive.compute.scalar.registry import resolve_function, resolve_operator
+from derive.compute.scalar.values import datum_of_text
+from derive.errors import SqlError
+
+if TYPE_CHECKING:
+    from derive.adapter.planner.query import QueryPlanner
+
+_BITS = ((Type.INTEGER, 31), (Type.BIGINT, 63))
+
+
+class ExpressionPlanner:
+    """Plans the expressions of one query."""
+
+    def __init__(self, queries: QueryPlanner, frame: Frame) -> None:
+        self.queries = queries
+        self.coercion = queries.coercion
+        self.frame = frame
+        self._calls = CallPlanner(self)
+        self._predicates = PredicatePlanner(self)
+
+    def plan(self, node: SyntaxNode) -> Expression:  # noqa: PLR0911 (one for each kind)
+        """An expression; a literal or parameter may still be of the type `UNKNOWN`."""
+        match node:
+            case ColumnReference():
+                return self.frame.resolve(node)
+            case NumberLiteral() | StringLiteral() | BooleanLiteral() | NullLiteral():
+                return literal_of(node)
+            case ParameterReference(index, offset):
+                return self.queries.parameters.reference(index, offset)
+            case Operation():
+                return self._operation(node)
+            case Logical() | Test() | DistinctTest() | Between() | InList() | Quantified():
+                return self._predicates.plan(node)
+            case FunctionCall():
+                return self._calls.plan(node)
+            case CaseExpression():
+                return self._case(node)
+            case TypeCast():
+                return self._cast(node)
+            case ScalarQuery() | Exists():
+                return self._subquery(node)
+        return self._other(node)
+
+    def _other(self, node: SyntaxNode) -> Expression:
+        match node:
+            case Collation(operand, name, offset):
+                if name.name not in {"C", "POSIX", "default", "ucs_basic"}:
+                    hint = 'Text is ordered by code points, which is COLLATE "C".'
+                    raise SqlError("0A000", f'collation "{name.name}" is not supported', offset=offset, hint=hint)
+                return self.coercion.known(self.plan(operand), start_of(operand))
+            case Subscript(operand, index, offset):
+                return self._operation(Operation("->", (operand, index), offset))
+            case DefaultMarker(offset):
+                raise SqlError("42601", "DEFAULT is not allowed in this context", offset=offset)
+            case Star(_, offset):
+                raise SqlError("42601", 'syntax error at or near "*"', offset=offset)
+            case RowValue(_, offset):
+                raise SqlError("0A000", "values of several columns are not supported here", offset=offset)
+            case ArrayValue(_, offset):
+                raise SqlError("0A000", "arrays are not supported", offset=offset, hint="Use jsonb.")
+        raise SqlError("0A000", "this expression is not supported", offset=node.offset)
+
+    def boolean(self, node: SyntaxNode, clause: str) -> Expression:
+        """An expression that must be boolean."""
+        return self.coercion.boolean(self.plan(node), clause, start_of(node))
+
+    def known(self, node: SyntaxNode) -> Expression:
+        """An expression whose type is known: text if nothing has decided it."""
+        return self.coercion.known(self.plan(node), start_of(node))
+
+    def operation(self, symbol: str, values: Sequence[Expression], offsets: Sequence[int], offset: int) -> Expression:
+        """An operator applied to planned operands."""
+        resolution = resolve_operator(symbol, [value.type for value in values], offset)
+        arguments = self.coercion.arguments(values, resolution.argument_types, offsets)
+        return Call(resolution.function, arguments, resolution.result_type)
+
+    def _operation(self, node: Operation) -> Expression:
+        if any(isinstance(operand, RowValue) for operand in node.operands):
+            return self._predicates.rows(node)
+        values = [self.plan(operand) for operand in node.operands]
+        return self.operation(node.symbol, values, [start_of(operand) for operand in node.operands], node.offset)
+
+    def _case(self, node: CaseExpression) -> Expression:
+        conditions = []
+        for condition, _ in node.branches:
+            if node.operand is None:
+                conditions.append(self.boolean(condition, "CASE/WHEN"))
+            else:
+                conditions.append(self.plan(Operation("=", (node.operand, condition), node.offset)))
+        nodes = [result for _, result in node.branches]
+        nodes.append(node.otherwise or NullLiteral(node.offset))
+        # PostgreSQL lets ELSE decide first.
+        order = [len(nodes) - 1, *range(len(nodes) - 1)]
+        planned = [self.plan(nodes[index]) for index in order]
+        alike = self.coercion.alike(planned, [start_of(nodes[index]) for index in order], "CASE")
+        results = (*alike[1:], alike[0])
+        branches = tuple(zip(conditions, results[:-1], strict=True))
+        return Case(branches, results[-1], results[-1].type)
+
+    def _cast(self, node: TypeCast) -> Expression:
+        target = type_of(node.target)
+        operand = self.plan(node.operand)
+        value = self.coercion.explicit(operand, target, node.offset, start_of(node.operand))
+        return self._modified(value, node) if node.target.modifiers else value
+
+    def _modified(self, value: Expression, node: TypeCast) -> Expression:
+        """A value cut or rounded as a type's modifiers say."""
+        name, modifiers = node.target.name, node.target.modifiers
+        if name in {"varchar", "bpchar"}:
+            resolution = resolve_function("left", (Type.TEXT, Type.INTEGER), node.offset)
+            return Call(resolution.function, (value, Literal(modifiers[0], Type.INTEGER)), Type.TEXT)
+        if name == "numeric":
+            scale = modifiers[1] if len(modifiers) > 1 else 0
+            resolution = resolve_function("round", (Type.NUMERIC, Type.INTEGER), node.offset)
+            return Call(resolution.function, (value, Literal(scale, Type.INTEGER)), Type.NUMERIC)
+        if modifiers[0] >= 6:
+            return value
+        raise SqlError("0A000", f"a precision of {modifiers[0]} is not supported", offset=node.target.offset)
+
+    def _subquery(self, node: ScalarQuery | Exists) -> Expression:
+        relation = self.queries.subquery(node.query, self.frame)
+        if isinstance(node, Exists):
+            return Subquery(SubqueryKind.EXISTS, relation, (), Type.BOOLEAN)
+        if len(relation.types) != 1:
+            raise SqlError("42601", "subquery must return only one column", offset=node.offset)
+        return Subquery(SubqueryKind.SCALAR, relation, (), relation.types[0])
+
+
+def literal_of(node: NumberLiteral | StringLiteral | BooleanLiteral | NullLiteral) -> Literal:
+    """A literal; a string and NULL have no type yet."""
+    match node:
+        case StringLiteral(value):
+            return Literal(value, Type.UNKNOWN)
+        case BooleanLiteral(value):
+            return Literal(int(value), Type.BOOLEAN)
+        case NullLiteral():
+            return Literal(None, Type.UNKNOWN)
+        case NumberLiteral(text):
+            return _number(text)
+
+
+def _number(text: str) -> Literal:
+    if text.lstrip("-").isdigit():
+        number = int(text)
+        for kind, bits in _BITS:
+            if -1 << bits <= number < 1 << bits:
+                return Literal(number, kind)
+    return Literal(datum_of_text(Type.NUMERIC, text), Type.NUMERIC)

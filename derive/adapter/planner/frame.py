@@ -1,0 +1,191 @@
+"""What a query's expressions can refer to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from derive.adapter.parser.syntax import ColumnReference, WindowDefinition
+from derive.adapter.planner.rewriting import deepened, shifted
+from derive.compute.algebra.expression import Expression
+from derive.compute.algebra.relation import Aggregate, Constant, Relation, WindowFunction
+from derive.errors import SqlError
+from derive.suggest import suggest
+
+AGGREGATES = 1 << 20
+"""Columns from here on are aggregates of the query that is planned, until its groups are known."""
+WINDOWS = 1 << 21
+"""Columns from here on are its window functions."""
+
+
+@dataclass(frozen=True, slots=True)
+class VisibleColumn:
+    """A column that has a name; `expression` is about the rows of what FROM gives."""
+
+    name: str
+    expression: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class VisibleTable:
+    """A relation in FROM by the name that it has there; `schema` is None if it has none or an alias."""
+
+    name: str | None
+    schema: str | None
+    columns: tuple[VisibleColumn, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What FROM gives.
+
+    Attributes:
+        relation: its rows.
+        tables: relations that have names there.
+        columns: what `*` stands for, and what has a name without that of a relation.
+    """
+
+    relation: Relation
+    tables: tuple[VisibleTable, ...]
+    columns: tuple[VisibleColumn, ...]
+
+    def shifted(self, by: int) -> tuple[tuple[VisibleTable, ...], tuple[VisibleColumn, ...]]:
+        """Its tables and columns, about rows with so many more columns in front."""
+        tables = tuple(VisibleTable(table.name, table.schema, _shifted(table.columns, by)) for table in self.tables)
+        return tables, _shifted(self.columns, by)
+
+
+def _shifted(columns: tuple[VisibleColumn, ...], by: int) -> tuple[VisibleColumn, ...]:
+    return tuple(VisibleColumn(column.name, shifted(column.expression, by)) for column in columns)
+
+
+NO_SOURCE = Source(Constant(((),), ()), (), ())
+"""What there is without FROM: one row without columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """The part of a query that is planned.
+
+    Attributes:
+        name: in messages.
+        has_aggregates: whether there may be aggregates in it.
+        has_windows: whether there may be window functions in it.
+        is_aggregate: whether it is inside of an aggregate.
+    """
+
+    name: str
+    has_aggregates: bool = False
+    has_windows: bool = False
+    is_aggregate: bool = False
+
+
+WHERE = Clause("WHERE")
+VALUES = Clause("VALUES")
+SELECT = Clause("SELECT", has_aggregates=True, has_windows=True)
+
+
+@dataclass
+class Frame:
+    """One query while its expressions are planned.
+
+    Attributes:
+        source: what FROM gives.
+        parent: the query around it, whose columns it may refer to; None if there is none.
+        clause: what is planned at the moment.
+        aggregates: that its expressions have asked for so far.
+        windows: window functions, likewise.
+        references: columns that were referred to outside of aggregates: what they are, offset and text.
+        named_windows: definitions behind WINDOW.
+    """
+
+    source: Source
+    parent: Frame | None = None
+    clause: Clause = SELECT
+    aggregates: list[Aggregate] = field(default_factory=list)
+    windows: list[WindowFunction] = field(default_factory=list)
+    references: list[tuple[Expression, int, str]] = field(default_factory=list)
+    named_windows: dict[str, WindowDefinition] = field(default_factory=dict)
+
+    def frames(self) -> Iterator[tuple[int, Frame]]:
+        """This query and those around it, with how many further out they are."""
+        depth, frame = 0, self
+        while True:
+            yield depth, frame
+            if frame.parent is None:
+                return
+            depth, frame = depth + 1, frame.parent
+
+    @property
+    def level(self) -> int:
+        """How many queries are around it."""
+        return sum(1 for _ in self.frames()) - 1
+
+    def resolve(self, reference: ColumnReference) -> Expression:
+        """The column that is referred to.
+
+        Raises:
+            SqlError: 42703, there is none; 42702, there are several; 42P01, its relation is not in FROM.
+        """
+        *qualifier, name = reference.parts
+        if len(qualifier) > 2:
+            qualifier = qualifier[-2:]
+        for depth, frame in self.frames():
+            columns = frame.columns_of(tuple(qualifier), reference.offset)
+            if columns is None:
+                continue
+            matching = [column for column in columns if column.name == name]
+            if len(matching) > 1:
+                raise SqlError("42702", f'column reference "{name}" is ambiguous', offset=reference.offset)
+            if matching:
+                expression = matching[0].expression
+                frame.references.append((expression, reference.offset, ".".join(reference.parts)))
+                return deepened(expression, depth)
+            if qualifier:
+                raise self._unknown_column(reference, columns)
+        if qualifier:
+            raise self._unknown_table(tuple(qualifier), reference.offset)
+        raise self._unknown_column(reference, None)
+
+    def columns_of(self, qualifier: tuple[str, ...], offset: int) -> tuple[VisibleColumn, ...] | None:
+        """The columns of a relation in FROM, or of all of them; None if there is no such relation."""
+        if not qualifier:
+            return self.source.columns
+        name, schema = qualifier[-1], qualifier[-2] if len(qualifier) > 1 else None
+        tables = [
+            table
+            for table in self.source.tables
+            if table.name == name and (schema is None or table.schema in {schema, None})
+        ]
+        if len(tables) > 1:
+            raise SqlError("42P09", f'table reference "{name}" is ambiguous', offset=offset)
+        return tables[0].columns if tables else None
+
+    def star(self, qualifier: tuple[str, ...], offset: int) -> tuple[VisibleColumn, ...]:
+        """What a star stands for."""
+        for depth, frame in self.frames():
+            columns = frame.columns_of(qualifier, offset)
+            if columns is not None:
+                frame.references.extend((column.expression, offset, column.name) for column in columns)
+                return tuple(VisibleColumn(column.name, deepened(column.expression, depth)) for column in columns)
+            if not qualifier:
+                break
+        raise self._unknown_table(qualifier, offset)
+
+    def _unknown_column(self, reference: ColumnReference, columns: tuple[VisibleColumn, ...] | None) -> SqlError:
+        name = reference.parts[-1]
+        if columns is None:
+            columns = tuple(column for _, frame in self.frames() for column in frame.source.columns)
+        nearest = suggest(name, {column.name for column in columns})
+        hint = f'Did you mean "{nearest}"?' if nearest else None
+        if nearest and nearest.lower() == name.lower():
+            hint = f'Names in capitals need quotes: "{nearest}".'
+        shown = f'"{name}"' if len(reference.parts) == 1 else ".".join(reference.parts)
+        return SqlError("42703", f"column {shown} does not exist", offset=reference.offset, hint=hint)
+
+    def _unknown_table(self, qualifier: tuple[str, ...], offset: int) -> SqlError:
+        name = qualifier[-1]
+        tables = {table.name for _, frame in self.frames() for table in frame.source.tables if table.name}
+        nearest = suggest(name, tables)
+        hint = f'Did you mean "{nearest}"?' if nearest else None
+        return SqlError("42P01", f'missing FROM-clause entry for table "{name}"', offset=offset, hint=hint)

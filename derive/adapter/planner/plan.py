@@ -1,0 +1,127 @@
+"""From a query to the algebra."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from derive.adapter.parser.parse import too_complex
+from derive.adapter.parser.query_syntax import Query
+from derive.adapter.parser.syntax import SyntaxNode
+from derive.adapter.planner.body import Body, count_of, is_sound
+from derive.adapter.planner.expression import ExpressionPlanner
+from derive.adapter.planner.extent import start_of
+from derive.adapter.planner.frame import NO_SOURCE, Clause, Frame
+from derive.adapter.planner.names import Names
+from derive.adapter.planner.parameter import ParameterTypes
+from derive.adapter.planner.planned import PlannedColumn, PlannedQuery
+from derive.adapter.planner.query import QueryPlanner, renamed
+from derive.compute.algebra.expression import Expression
+from derive.compute.algebra.relation import Finishing, Relation
+from derive.compute.algebra.types import Type
+from derive.errors import SqlError
+
+
+def plan_query(query: Query, names: Names, types: Sequence[Type | None] = ()) -> PlannedQuery:
+    """A query whose rows are wanted.
+
+    Args:
+        query: as it was written.
+        names: what it may refer to.
+        types: of its parameters, as far as they are known; None for one that is not.
+
+    Raises:
+        SqlError: it cannot be carried out; the offset is that of the cause.
+    """
+    parameters = ParameterTypes(types)
+    try:
+        body = QueryPlanner(names, parameters).plan(query, None)
+        return finished(body, parameters.finish())
+    except RecursionError:
+        raise too_complex() from None
+
+
+def finished(body: Body, parameters: tuple[Type, ...]) -> PlannedQuery:
+    """A query that is part of nothing else."""
+    limit, offset = body.limit, body.offset
+    count = len(body.names)
+    finishing = Finishing(
+        body.order,
+        count_of(limit) if is_sound(limit) else None,
+        (count_of(offset) or 0) if is_sound(offset) else 0,
+        tuple(range(count)),
+    )
+    pairs = zip(body.names, body.relation.types, strict=False)
+    columns = tuple(PlannedColumn(name, kind) for name, kind in pairs)
+    return PlannedQuery(
+        body.relation,
+        finishing,
+        columns,
+        parameters,
+        None if is_sound(limit) else limit,
+        None if is_sound(offset) else offset,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedView:
+    """What a view stands for; the order of its query is lost, but for what a limit makes of it."""
+
+    relation: Relation
+    columns: tuple[PlannedColumn, ...]
+
+
+def plan_view(query: Query, names: Names, columns: tuple[str, ...] = ()) -> PlannedView:
+    """A view, or what is subscribed to.
+
+    Args:
+        query: as it was written; without parameters.
+        names: what it may refer to.
+        columns: names of its first columns, instead of those that the query gives them.
+
+    Raises:
+        SqlError: it cannot be carried out; 42P02, it has parameters; 42701, two columns have one name.
+    """
+    parameters = ParameterTypes()
+    try:
+        body = QueryPlanner(names, parameters).plan(query, None)
+    except RecursionError:
+        raise too_complex() from None
+    if parameters.finish():
+        raise SqlError("42P02", "there is no parameter $1 in a view")
+    if len(columns) > len(body.names):
+        raise SqlError("42601", "CREATE VIEW specifies more column names than columns")
+    relation = body.settled()
+    all_names = renamed(body.names, columns, "", 0)
+    for index, name in enumerate(all_names):
+        if name in all_names[:index]:
+            hint = "Give columns names of their own by AS."
+            raise SqlError("42701", f'column "{name}" specified more than once', hint=hint)
+    return PlannedView(relation, tuple(map(PlannedColumn, all_names, relation.types)))
+
+
+def plan_value(
+    node: SyntaxNode, names: Names, target: Type | None = None, types: Sequence[Type | None] = ()
+) -> tuple[Expression, tuple[Type, ...]]:
+    """An expression about nothing, such as a time or an argument of EXECUTE, and the types of its parameters.
+
+    Args:
+        node: as it was written.
+        names: what subqueries in it may refer to.
+        target: the type that is wanted; None for any.
+        types: of its parameters, as far as they are known.
+
+    Raises:
+        SqlError: it cannot be worked out, or is not of the type.
+    """
+    parameters = ParameterTypes(types)
+    queries = QueryPlanner(names, parameters)
+    expressions = ExpressionPlanner(queries, Frame(NO_SOURCE, None, Clause("this expression")))
+    value = expressions.plan(node) if target else expressions.known(node)
+    if target is not None:
+        cast = queries.coercion.cast(value, target, start_of(node), "assignment")
+        if cast is None:
+            message = f"a value of type {target.value} is expected, not of type {value.type.value}"
+            raise SqlError("42804", message, offset=start_of(node))
+        value = cast
+    return value, parameters.finish()

@@ -1,0 +1,87 @@
+"""What comes of planning a query, and its parameters given values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from derive.adapter.planner.rewriting import Replacement, rewritten, rewritten_relation
+from derive.compute.algebra.expression import Expression, Literal, Parameter
+from derive.compute.algebra.relation import Finishing, Relation
+from derive.compute.algebra.types import Datum, Type
+from derive.compute.scalar.registry import evaluate
+from derive.errors import SqlError
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedColumn:
+    """A column of a result."""
+
+    name: str
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedQuery:
+    """A query as a relation, and what is done to its rows on their way.
+
+    Attributes:
+        relation: its rows, which may have more columns than are shown.
+        finishing: order and columns, and limits if they are known without parameters.
+        columns: of the result.
+        parameters: types of `$1` and so on.
+        limit: if it is not known without parameters, or negative; a bigint.
+        offset: likewise.
+    """
+
+    relation: Relation
+    finishing: Finishing
+    columns: tuple[PlannedColumn, ...]
+    parameters: tuple[Type, ...] = ()
+    limit: Expression | None = None
+    offset: Expression | None = None
+
+
+def bind(query: PlannedQuery, arguments: Sequence[Datum]) -> PlannedQuery:
+    """A query whose parameters have values.
+
+    Args:
+        query: with or without parameters.
+        arguments: a datum for each parameter.
+
+    Raises:
+        SqlError: 2201W or 2201X, a limit is negative.
+    """
+    relation = bind_relation(query.relation, arguments) if query.parameters else query.relation
+    finishing = query.finishing
+    if query.limit is not None:
+        limit = _count(query.limit, arguments, "2201W", "LIMIT")
+        finishing = replace(finishing, limit=limit)
+    if query.offset is not None:
+        offset = _count(query.offset, arguments, "2201X", "OFFSET")
+        finishing = replace(finishing, offset=offset or 0)
+    return PlannedQuery(relation, finishing, query.columns)
+
+
+def bind_relation(relation: Relation, arguments: Sequence[Datum]) -> Relation:
+    """A relation whose parameters have become literals."""
+    return rewritten_relation(relation, _replacement(arguments))
+
+
+def bind_expression(expression: Expression, arguments: Sequence[Datum]) -> Expression:
+    """An expression whose parameters have become literals."""
+    return rewritten(expression, _replacement(arguments))
+
+
+def _replacement(arguments: Sequence[Datum]) -> Replacement:
+    def replacement(part: Expression, _: int) -> Expression | None:
+        return Literal(arguments[part.index], part.type) if isinstance(part, Parameter) else None
+
+    return replacement
+
+
+def _count(count: Expression, arguments: Sequence[Datum], sqlstate: str, clause: str) -> int | None:
+    value = evaluate(bind_expression(count, arguments))
+    if isinstance(value, int) and value < 0:
+        raise SqlError(sqlstate, f"{clause} must not be negative")
+    return value if isinstance(value, int) else None

@@ -1,0 +1,168 @@
+"""Queries: WITH, set operations, VALUES, ORDER BY and LIMIT around what SELECT gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from derive.adapter.parser.query_syntax import CommonTable, Query, QueryBody, Select, SetQuery, Values
+from derive.adapter.parser.syntax import ColumnReference, SortItem, SyntaxNode
+from derive.adapter.planner.body import Body
+from derive.adapter.planner.coercion import Coercion
+from derive.adapter.planner.expression import ExpressionPlanner
+from derive.adapter.planner.extent import start_of
+from derive.adapter.planner.frame import NO_SOURCE, Clause, Frame, Source, VisibleColumn
+from derive.adapter.planner.names import Names
+from derive.adapter.planner.output import ordinal_of, output_named
+from derive.adapter.planner.parameter import ParameterTypes
+from derive.adapter.planner.select import SelectPlanner
+from derive.adapter.planner.set_query import combined, values_of
+from derive.adapter.planner.table import TablePlanner
+from derive.compute.algebra.expression import Column, Expression
+from derive.compute.algebra.relation import Order, Relation
+from derive.compute.algebra.types import Type
+from derive.errors import SqlError
+
+
+@dataclass(frozen=True, slots=True)
+class CommonRelation:
+    """What WITH names.
+
+    Attributes:
+        relation: its rows.
+        names: of its columns.
+        level: how many queries are around the one that defines it.
+    """
+
+    relation: Relation
+    names: tuple[str, ...]
+    level: int
+
+
+class QueryPlanner:
+    """Plans the queries of one statement."""
+
+    def __init__(self, names: Names, parameters: ParameterTypes) -> None:
+        self.names = names
+        self.parameters = parameters
+        self.coercion = Coercion(parameters)
+        self.tables = TablePlanner(self)
+        self.common: Mapping[str, CommonRelation] = {}
+
+    def subquery(self, query: Query, frame: Frame) -> Relation:
+        """A query inside of an expression of another one."""
+        return self.plan(query, frame).settled()
+
+    def plan(self, query: Query, parent: Frame | None, *, keeps_unknown: bool = False) -> Body:
+        """A query.
+
+        Args:
+            query: as it was written.
+            parent: the query that its expressions may refer to; None if there is none.
+            keeps_unknown: whether columns that are literals of no type stay so, for whoever gives them one.
+        """
+        outside = self.common
+        try:
+            if query.common_tables:
+                self._define(query, parent)
+            return self._ordered(query, parent, keeps_unknown)
+        finally:
+            self.common = outside
+
+    def _define(self, query: Query, parent: Frame | None) -> None:
+        if query.is_recursive and any(_refers_to_itself(table) for table in query.common_tables):
+            raise SqlError("0A000", "WITH RECURSIVE is not supported", offset=query.common_tables[0].offset)
+        level = parent.level + 1 if parent else 0
+        names: set[str] = set()
+        for table in query.common_tables:
+            if table.name in names:
+                message = f'WITH query name "{table.name}" specified more than once'
+                raise SqlError("42712", message, offset=table.offset)
+            names.add(table.name)
+            body = self.plan(table.query, parent)
+            columns = renamed(body.names, table.columns, table.name, table.offset)
+            self.common = {**self.common, table.name: CommonRelation(body.settled(), columns, level)}
+
+    def _ordered(self, query: Query, parent: Frame | None, keeps_unknown: bool) -> Body:
+        keeps_unknown = keeps_unknown and not query.order
+        if isinstance(query.body, Select):
+            body = SelectPlanner(self, query.body, parent).plan(query.order, keeps_unknown=keeps_unknown)
+        else:
+            body = self._unordered(query.body, parent, keeps_unknown)
+            if query.order:
+                body = self._with_order(query, body, parent)
+        limit = self._count(query.limit, "LIMIT", parent)
+        offset = self._count(query.limit_offset, "OFFSET", parent)
+        return replace(body, limit=limit, offset=offset)
+
+    def _unordered(self, body: QueryBody, parent: Frame | None, keeps_unknown: bool) -> Body:
+        match body:
+            case Select():
+                return SelectPlanner(self, body, parent).plan((), keeps_unknown=keeps_unknown)
+            case Values():
+                return values_of(self, body, parent, keeps_unknown)
+            case SetQuery():
+                left = self._unordered(body.left, parent, True)
+                right = self._unordered(body.right, parent, True)
+                return combined(self.coercion, body, left, right)
+            case Query():
+                inner = self.plan(body, parent, keeps_unknown=keeps_unknown)
+                return Body(inner.settled(), inner.names, offsets=inner.offsets)
+
+    def _with_order(self, query: Query, body: Body, parent: Frame | None) -> Body:
+        """Rows that are not those of a SELECT in an order: by names or numbers of their columns."""
+        columns = tuple(
+            VisibleColumn(name, Column(index, kind))
+            for index, (name, kind) in enumerate(zip(body.names, body.relation.types, strict=True))
+        )
+        expressions = ExpressionPlanner(self, Frame(Source(body.relation, (), columns), parent, Clause("ORDER BY")))
+        order = []
+        for item in query.order:
+            index = ordinal_of(item.expression, len(columns), "ORDER BY")
+            if index is None and isinstance(item.expression, ColumnReference):
+                index = output_named(item.expression, [(column.name, column.expression) for column in columns])
+            if index is not None:
+                order.append(sorted_by(columns[index].expression, item))
+            elif isinstance(query.body, SetQuery):
+                message = "invalid UNION/INTERSECT/EXCEPT ORDER BY clause"
+                detail = "Only result column names can be used, not expressions or functions."
+                hint = "Add the expression/function to every SELECT, or move the UNION into a FROM clause."
+                if isinstance(item.expression, ColumnReference):
+                    expressions.plan(item.expression)
+                raise SqlError("0A000", message, offset=start_of(item.expression), detail=detail, hint=hint)
+            else:
+                order.append(sorted_by(expressions.known(item.expression), item))
+        return replace(body, order=tuple(order))
+
+    def order_of(self, items: Sequence[SortItem], expressions: ExpressionPlanner) -> tuple[Order, ...]:
+        """The order of an aggregate's arguments, or in a window."""
+        return tuple(sorted_by(expressions.known(item.expression), item) for item in items)
+
+    def _count(self, node: SyntaxNode | None, clause: str, parent: Frame | None) -> Expression | None:
+        if node is None:
+            return None
+        frame = Frame(NO_SOURCE, None, Clause(clause))
+        value = ExpressionPlanner(self, frame).plan(node)
+        cast = self.coercion.cast(value, Type.BIGINT, start_of(node), "assignment")
+        if cast is None:
+            message = f"argument of {clause} must be type bigint, not type {value.type.value}"
+            raise SqlError("42804", message, offset=start_of(node))
+        return cast
+
+
+def sorted_by(expression: Expression, item: SortItem) -> Order:
+    """An order by an expression, as it was written."""
+    nulls_first = item.is_descending if item.nulls_first is None else item.nulls_first
+    return Order(expression, item.is_descending, nulls_first)
+
+
+def renamed(names: tuple[str, ...], others: tuple[str, ...], table: str, offset: int) -> tuple[str, ...]:
+    """Names of columns, of which the first have others."""
+    if len(others) > len(names):
+        message = f'table "{table}" has {len(names)} columns available but {len(others)} columns specified'
+        raise SqlError("42P10", message, offset=offset)
+    return (*others, *names[len(others) :])
+
+
+def _refers_to_itself(table: CommonTable) -> bool:
+    return f"RelationReference(name=QualifiedName(schema=None, name={table.name!r}," in repr(table.query)

@@ -1,0 +1,149 @@
+"""FROM: relations by their names, queries, and joins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from derive.adapter.parser.query_syntax import (
+    Alias,
+    DerivedTable,
+    FromItem,
+    FunctionTable,
+    JoinedTable,
+    JoinKind,
+    RelationReference,
+)
+from derive.adapter.planner.building import columns_of, joined
+from derive.adapter.planner.frame import NO_SOURCE, Frame, Source, VisibleColumn, VisibleTable
+from derive.adapter.planner.join import Joiner, beside
+from derive.adapter.planner.lateral import with_lateral
+from derive.adapter.planner.names import NamedRelation
+from derive.adapter.planner.rewriting import deepened_relation
+from derive.adapter.planner.series import series_of
+from derive.compute.algebra.relation import Relation
+from derive.errors import SqlError
+from derive.suggest import suggest
+
+if TYPE_CHECKING:
+    from derive.adapter.planner.query import QueryPlanner
+
+
+class TablePlanner:
+    """Plans what stands in FROM."""
+
+    def __init__(self, queries: QueryPlanner) -> None:
+        self._queries = queries
+        self._joiner = Joiner(queries)
+
+    def source(self, items: Sequence[FromItem], parent: Frame | None) -> Source:
+        """What FROM gives: all combinations of rows."""
+        source = NO_SOURCE
+        for item in items:
+            source = self._beside(source, item, parent)
+        return source
+
+    def _beside(self, left: Source, item: FromItem, parent: Frame | None) -> Source:
+        if isinstance(item, DerivedTable) and item.is_lateral:
+            right = self._item(item, Frame(left, parent))
+            check_names(left, right, item.offset)
+            relation = with_lateral(left.relation, right.relation)
+            return beside(relation, left, right)
+        right = self._item(item, parent)
+        check_names(left, right, item.offset)
+        return beside(joined(left.relation, right.relation), left, right)
+
+    def _item(self, item: FromItem, parent: Frame | None) -> Source:
+        match item:
+            case RelationReference():
+                return self._relation(item, parent)
+            case DerivedTable():
+                body = self._queries.plan(item.query, parent)
+                return visible(body.settled(), body.names, item.alias, None, item.offset)
+            case FunctionTable():
+                relation, names = series_of(self._queries, item)
+                return visible(relation, names, item.alias, item.call.name.name, item.offset)
+            case JoinedTable():
+                return self._joined(item, parent)
+
+    def _joined(self, item: JoinedTable, parent: Frame | None) -> Source:
+        left = self._item(item.left, parent)
+        if isinstance(item.right, DerivedTable) and item.right.is_lateral:
+            source = self._lateral_join(item, left, item.right, parent)
+        else:
+            right = self._item(item.right, parent)
+            check_names(left, right, item.right.offset)
+            source = self._joiner.join(item, left, right, parent)
+        if item.alias is None:
+            return source
+        names = renamed_columns(tuple(column.name for column in source.columns), item.alias)
+        columns = tuple(
+            VisibleColumn(name, column.expression) for name, column in zip(names, source.columns, strict=True)
+        )
+        return Source(source.relation, (VisibleTable(item.alias.name, None, columns),), columns)
+
+    def _lateral_join(self, item: JoinedTable, left: Source, table: DerivedTable, parent: Frame | None) -> Source:
+        if item.kind in {JoinKind.RIGHT, JoinKind.FULL}:
+            message = f"The combining JOIN type must be INNER or LEFT for a LATERAL reference, not {item.kind.value}."
+            raise SqlError("42P10", "invalid reference to FROM-clause entry", offset=table.offset, detail=message)
+        right = self._item(table, Frame(left, parent))
+        check_names(left, right, table.offset)
+        if item.using is not None or item.is_natural:
+            raise SqlError("0A000", "USING is not supported with LATERAL", offset=item.offset)
+        both = beside(joined(left.relation, right.relation), left, right)
+        predicate = self._joiner.condition(item, both, parent)
+        return beside(with_lateral(left.relation, right.relation, predicate, item.kind), left, right)
+
+    def _relation(self, item: RelationReference, parent: Frame | None) -> Source:
+        common = self._queries.common.get(item.name.name) if item.name.schema is None else None
+        if common is not None:
+            level = parent.level + 1 if parent else 0
+            relation = deepened_relation(common.relation, level - common.level)
+            return visible(relation, common.names, item.alias, item.name.name, item.offset)
+        named = self._named(item)
+        names = tuple(column.name for column in named.columns)
+        source = visible(named.relation, names, item.alias, item.name.name, item.offset)
+        if item.alias is not None or item.name.schema is None:
+            return source
+        table = VisibleTable(item.name.name, item.name.schema, source.columns)
+        return Source(source.relation, (table,), source.columns)
+
+    def _named(self, item: RelationReference) -> NamedRelation:
+        named = self._queries.names.lookup(item.name.schema, item.name.name)
+        if named is None:
+            nearest = suggest(item.name.name, self._queries.names.candidates())
+            quoted = nearest if nearest and nearest.isidentifier() and nearest == nearest.lower() else f'"{nearest}"'
+            hint = f"Did you mean {quoted}?" if nearest else None
+            raise SqlError("42P01", f'relation "{item.name}" does not exist', offset=item.offset, hint=hint)
+        return named
+
+
+def visible(relation: Relation, names: tuple[str, ...], alias: Alias | None, name: str | None, offset: int) -> Source:
+    """A relation whose columns have names, by its own name or another one."""
+    if alias is not None:
+        names = renamed_columns(names, alias)
+        name = alias.name
+    pairs = zip(names, columns_of(relation), strict=True)
+    columns = tuple(VisibleColumn(name, expression) for name, expression in pairs)
+    return Source(relation, (VisibleTable(name, None, columns),), columns)
+
+
+def renamed_columns(names: tuple[str, ...], alias: Alias) -> tuple[str, ...]:
+    """Names of columns, of which the first have those of an alias."""
+    if len(alias.columns) > len(names):
+        message = f'table "{alias.name}" has {len(names)} columns available but {len(alias.columns)} columns specified'
+        raise SqlError("42P10", message, offset=alias.offset)
+    return (*alias.columns, *names[len(alias.columns) :])
+
+
+def check_names(left: Source, right: Source, offset: int) -> None:
+    """No two relations in FROM may have one name.
+
+    Raises:
+        SqlError: 42712, two have.
+    """
+    names = {(table.schema, table.name) for table in left.tables if table.name}
+    for table in right.tables:
+        if (table.schema, table.name) in names:
+            message = f'table name "{table.name}" specified more than once'
+            raise SqlError("42712", message, offset=offset)

@@ -1,0 +1,84 @@
+"""Types by the names that they have in SQL."""
+
+from __future__ import annotations
+
+from derive.adapter.parser.syntax import TypeName
+from derive.compute.algebra.types import Type
+from derive.errors import SqlError
+from derive.suggest import suggest
+
+_TYPES = {
+    "bool": Type.BOOLEAN,
+    "int2": Type.SMALLINT,
+    "int4": Type.INTEGER,
+    "int8": Type.BIGINT,
+    "float4": Type.DOUBLE,
+    "float8": Type.DOUBLE,
+    "numeric": Type.NUMERIC,
+    "text": Type.TEXT,
+    "varchar": Type.TEXT,
+    "bpchar": Type.TEXT,
+    "name": Type.TEXT,
+    "bytea": Type.BYTEA,
+    "json": Type.JSONB,
+    "jsonb": Type.JSONB,
+    "date": Type.DATE,
+    "timestamp": Type.TIMESTAMP,
+    "timestamptz": Type.TIMESTAMPTZ,
+    "interval": Type.INTERVAL,
+    "mz_timestamp": Type.MZ_TIMESTAMP,
+}
+_WITH_MODIFIERS = frozenset({"varchar", "bpchar", "numeric", "timestamp", "timestamptz", "interval"})
+_UNSUPPORTED = frozenset(
+    [
+        "time",
+        "timetz",
+        "uuid",
+        "xml",
+        "money",
+        "bit",
+        "varbit",
+        "inet",
+        "cidr",
+        "macaddr",
+        "point",
+        "line",
+        "lseg",
+        "box",
+        "path",
+        "polygon",
+        "circle",
+        "tsvector",
+    ]
+)
+
+
+def type_of(name: TypeName) -> Type:
+    """The type that a name stands for, without its modifiers.
+
+    Raises:
+        SqlError: 42704, there is no such type; 0A000, it is not supported; 42601, it takes no modifiers.
+    """
+    if name.is_array:
+        raise SqlError("0A000", "arrays are not supported", offset=name.offset, hint="Use jsonb.")
+    kind = _TYPES.get(name.name)
+    if kind is None:
+        if name.name in _UNSUPPORTED:
+            raise SqlError("0A000", f"type {name.name} is not supported", offset=name.offset)
+        nearest = suggest(name.name, _TYPES)
+        hint = f"Did you mean {nearest}?" if nearest else None
+        raise SqlError("42704", f'type "{name.name}" does not exist', offset=name.offset, hint=hint)
+    if name.modifiers and name.name not in _WITH_MODIFIERS:
+        message = f'type modifier is not allowed for type "{name.name}"'
+        raise SqlError("42601", message, offset=name.offset)
+    _check_modifiers(name)
+    return kind
+
+
+def _check_modifiers(name: TypeName) -> None:
+    if name.name == "numeric" and name.modifiers and not 1 <= name.modifiers[0] <= 1000:
+        message = f"NUMERIC precision {name.modifiers[0]} must be between 1 and 1000"
+        raise SqlError("22023", message, offset=name.offset)
+    if name.name in {"varchar", "bpchar"} and name.modifiers and name.modifiers[0] < 1:
+        shown = "varchar" if name.name == "varchar" else "char"
+        raise SqlError("22023", f"length for type {shown} must be at least 1", offset=name.offset)

@@ -1,0 +1,187 @@
+"""Queries are accepted, described, refused and answered as by a real PostgreSQL."""
+
+import pytest
+from statement_oracle import (
+    Description,
+    Refusal,
+    description,
+    postgres_description,
+    postgres_rows,
+    rows,
+)
+
+ACCEPTED = [
+    "select 1",
+    "select a, b from t",
+    "select * from t where a = 1",
+    "select t.*, u.* from t, u where t.a = u.a",
+    "select t.a, c as x, u.f from t join u on t.a = u.a and t.c = 'x'",
+    "select * from t left join u using (a)",
+    "select * from t right join u using (a)",
+    "select * from t full join u using (a)",
+    "select * from t natural join u",
+    "select a, count(*) from t group by a",
+    "select a+1, sum(b), avg(d), min(c), max(c) from t group by a+1",
+    "select a+1 from t group by a",
+    "select a as x, count(*) from t group by x having count(*) > 1 order by 2 desc",
+    "select count(*) from t",
+    "select sum(a), count(distinct c) from t having sum(a) > 1000",
+    "select distinct a from t order by a",
+    "select distinct on (a) a, b from t order by a, b desc",
+    "select a from t order by b desc limit 2",
+    "select a, row_number() over (order by b) from t",
+    "select a, sum(b) over (partition by a order by b), rank() over w from t window w as (order by a)",
+    "select a, sum(sum(b)) over (order by a) from t group by a",
+    "select (select max(f) from u where u.a = t.a) from t",
+    "select (select f from u) from t",
+    "select a from t where a in (select a from u)",
+    "select a from t where a not in (select a from u)",
+    "select a from t where exists (select 1 from u where u.a = t.a)",
+    "select a from t where a = any (select a from u)",
+    "select a from t where a < all (select a from u where a is not null)",
+    "select a from t where b > any (select a from u)",
+    "select a from t where (a, c) in (select a, f from u)",
+    "select a in (1,2,null), c in ('x','y') from t",
+    "select a not in (1,2) from t",
+    "select a between 1 and 2, a not between symmetric 3 and 2 from t",
+    "with x as (select a from t), y as (select * from x) select * from x, y",
+    "with x(z) as (select a from t) select z from x where exists (with q as (select 1) select * from q, x x2 where x2.z = x.z)",
+    "select 1 union select 2.5",
+    "select 1 union all select null",
+    "select null union select 1",
+    "select a, c from t union select a, f from u order by 1, 2 limit 3",
+    "select a from t except select a from u",
+    "select a from t intersect all select a from u",
+    "select a from t except all select a from u order by a",
+    "values (1, 'a'), (2, null)",
+    "select * from (values (1, 'a'), (2, 'b')) v(x, y) where y = 'b'",
+    "select * from generate_series(1, 3) g",
+    "select x from generate_series(1, 10, 3) as g(x)",
+    "select * from t, lateral (select f from u where u.a = t.a) q",
+    "select t.a, q.* from t left join lateral (select f, n from u where u.a = t.a order by f limit 1) q on true",
+    "select t.a, q.s from t, lateral (select count(*) as s, sum(n) from u where u.a = t.a) q",
+    "select t.b, q.s from t, lateral (select max(x.b) s from t x where x.a = t.a and exists (select 1 from u where u.a = x.a and u.a = t.a)) q",
+    "select case when a = 1 then 'one' when a = 2 then 'two' else c end from t",
+    "select case a when 1 then 1 when 2 then 2.5 end from t",
+    "select coalesce(a, 0), nullif(a, 1), greatest(a, b), least(1, 2.5) from t",
+    "select a::text, b::int, '5'::int, cast(c as text), d::numeric, 1.5::int from t",
+    "select $1::int, $2",
+    "select a from t where a = $1 and c = $2 and d > $3",
+    "select $1 + 1, a + $2 from t",
+    "select a from t where a in ($1, $2) limit $3 offset $4",
+    "select $1 = $2",
+    "select $1 || 'x'",
+    "select coalesce($1, 5)",
+    "select not e, e and a = 1 or c is null from t",
+    "select a is null, e is true, e is not unknown, a is distinct from 1 from t",
+    "select true, false, null, 'x', 1.5, 1e3, 12345678901, 99999999999999999999",
+    "select 1 limit -1",
+    "select a from t order by a nulls first limit 3",
+    "select a, b from t fetch first 2 rows only",
+    "select string_agg(c, ',' order by b desc), bool_and(e), count(*) filter (where a = 2) from t",
+    'select "A", A from d, t',
+    "select 1 = '1', 'a' = 'a', null = null",
+    "select public.t.a from public.t",
+    "select pg_catalog.lower('A')",
+    "select 2147483648, -2147483648, -9223372036854775808, 9223372036854775808",
+    "select ((1)), (select 1), ((select 1))",
+    "select exists (select 1), exists (select * from t where a = 9)",
+    "select (1,2) = (1,2), (1,2) < (1,3), (a,b) >= (2,20) from t",
+    "select a from t where (select count(*) from u where u.a = t.a) = 1",
+    "select (select sum(t.a) from u) from t",
+    "select (select count(t.a) from u limit 1) from t group by b",
+    "select a, (select max(x.b) from t x where x.a = t.a) from t group by a",
+    "select 1 where true",
+    "select count(*) where false",
+    "select 1 group by 1",
+    "select sum(b) over (order by a rows between 1 preceding and 1 following) from t",
+    "select lag(b) over (order by b), lag(b, 2, 0::bigint) over (order by b), first_value(c) over (order by b), ntile(2) over (order by b) from t",
+    "select count(*) filter (where e) over (partition by c) from t",
+    "select lead(a, 1, 0) over (order by b) from t",
+    "select distinct count(*) from t group by a",
+    "select a from (select a from t) q where q.a > 1",
+    "select a from (select a, b from t order by b limit 3) q",
+    "select a from (select a, b from t order by b limit 2 offset 1) q",
+    "select t1.a from t t1 join (t t2 join u on t2.a = u.a) on t1.a = u.a",
+    'select * from t join u on t.a = u.a join d on d."A" = u.a',
+    "select t.a from t left join u on t.a = u.a and u.f is not null where u.f is null",
+    "select interval '1' day",
+    "select 1 + '2'",
+]
+
+REFUSED = [
+    "select b from t group by a",
+    "select distinct a from t order by b",
+    "select distinct on (a) a, b from t order by b",
+    "select 'a' union select 1",
+    "values (1), ('x')",
+    "select foo from t",
+    "select t.foo from t",
+    "select x.a from t",
+    "select * from nope",
+    "select * from tt",
+    "select nosuch(a) from t",
+    "select a + c from t",
+    "select a = 'abc' from t",
+    "select '12abc'::int",
+    "select sum(c) from t",
+    "select count(a, b) from t",
+    "select a from t where count(*) > 1",
+    "select a from t where a",
+    "select a from t group by count(*)",
+    "select sum(sum(a)) from t",
+    "select sum(row_number() over ()) from t",
+    "select rank() from t",
+    "select a from t, u",
+    "select * from t, t",
+    "select (select a, b from t)",
+    "select (select 1, 2)",
+    "select a from t order by 5",
+    "select a from t group by 7",
+    "select a from t order by 'x'",
+    "select a from t order by nope",
+    "select a from t having a > 1",
+    "select * from t where row_number() over () = 1",
+    "select 1 limit 'x'",
+    "select 1 limit a from t",
+    "select 1 from t where a in (select a, b from t)",
+    "select a from t union select a, b from t",
+    "select a from t union select c from t",
+    "select a from t union select f from u order by f",
+    'select "A", a from d',
+    "select case when true then 1 else 'x' end",
+    "select a b c from t",
+    "select t.a.b from t",
+    "select a, (select max(x.b) from t x where x.b = t.b) from t group by a",
+    "select *",
+    "select (a) from t t1 join (t t2 join u on t2.a = u.a) on t1.a = u.a",
+    "select j.a from (t t2 join u on t2.b = u.a) j",
+    "select t.a from t join u using (b)",
+    "select a from t join u on t.a = u.a",
+    "select cast('x' as nosuch)",
+]
+
+
+@pytest.mark.parametrize("text", ACCEPTED)
+def test_queries_are_described_and_answered_alike(text: str) -> None:
+    expected = postgres_description(text)
+
+    assert isinstance(expected, Description)
+    assert description(text) == expected
+    if expected.parameters:
+        return
+    answer, expected_answer = rows(text), postgres_rows(text)
+    if " order by " in text and " limit " in text and isinstance(answer, list):
+        assert answer == expected_answer
+    else:
+        assert sorted(answer, key=repr) == sorted(expected_answer, key=repr)
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_queries_are_refused_alike(text: str) -> None:
+    expected, ours = postgres_description(text), description(text)
+
+    assert isinstance(expected, Refusal)
+    assert isinstance(ours, Refusal)
+    assert ours.sqlstate == expected.sqlstate
+    assert expected.offset in {None, ours.offset}
