@@ -102,7 +102,7 @@ class Functions:
         """
 
         def take(python: Callable[..., Any]) -> Callable[..., Any]:
-            name = name_of(word or symbol, arguments)
+            name = name_of(symbol, word or symbol, arguments)
             of_data = over_data(python, arguments, result, takes_null=takes_null, is_variadic=is_variadic)
             function = Function(
                 name, symbol, tuple(arguments), result, of_data, sql, can_fail=can_fail, is_variadic=is_variadic
@@ -123,16 +123,16 @@ class Functions:
         is_variadic: bool = False,
     ) -> None:
         """Take in a function that SQLite has, which never fails."""
-        name = name_of(word or symbol, arguments)
+        name = name_of(symbol, word or symbol, arguments)
         self._functions.append(
             Function(name, symbol, tuple(arguments), result, None, sql, can_fail=False, is_variadic=is_variadic)
         )
 
 
-def name_of(word: str, arguments: Sequence[Type | None]) -> str:
-    """A function's unique name: types that are all the same are named once."""
+def name_of(symbol: str, word: str, arguments: Sequence[Type | None]) -> str:
+    """A function's unique name; two operands of one type are named once."""
     words = [word_of(kind) for kind in arguments]
-    if len(set(words)) == 1 and len(words) <= 2:
+    if len(words) == 2 and words[0] == words[1] and not symbol.isidentifier():
         words = words[:1]
     return "_".join((word, *words))
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
-from derive.compute.scalar import arithmetic, casts, logic, text
+from derive.compute.scalar import arithmetic, binary, casts, logic, mathematics, pattern, text
 from derive.compute.scalar.function import Function
 
-_MODULES = (logic, arithmetic, casts, text)
+_MODULES = (logic, arithmetic, casts, mathematics, text, pattern, binary)
 
 
 @cache

@@ -102,6 +102,7 @@ KEYWORDS: dict[str, Callable[[Sequence[str]], str]] = {
             "is not unknown",
         )
     },
+    "position": lambda arguments: f"position({arguments[1]} in {arguments[0]})",
     "not": lambda arguments: f"(NOT {arguments[0]})",
     "in": lambda arguments: f"({arguments[0]} IN ({', '.join(arguments[1:])}))",
 }

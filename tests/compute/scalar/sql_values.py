@@ -162,7 +162,38 @@ _USUAL: dict[Type, st.SearchStrategy[str]] = {
     Type.INTERVAL: _INTERVALS,
 }
 
-_SPECIAL: dict[tuple[str, Type], st.SearchStrategy[str]] = {}
+_PATTERNS = st.one_of(
+    st.text("aAb%_", max_size=6), st.sampled_from(["\\%", "a\\_b", "a\\", "(a|b)%", "[ab]+", "%a%", "'%"])
+)
+_EXPRESSIONS = st.one_of(
+    st.text("aAb.", max_size=4),
+    st.sampled_from(
+        ["^a", "b$", "(a)(b)?", "[[:alpha:]]+", "[^a]", "\\d+", "a{2}", "(", "[", "a|b", "\\mab", "\\yb", "*"]
+    ),
+)
+_ENCODINGS = st.sampled_from(["hex", "base64", "escape", "HEX", "other", "utf8"])
+_SPECIAL: dict[tuple[str, Type], st.SearchStrategy[str]] = {
+    **{(symbol, Type.TEXT): st.one_of(_PATTERNS, _TEXTS) for symbol in ("~~", "!~~", "~~*", "!~~*")},
+    **{
+        (symbol, Type.TEXT): st.one_of(_EXPRESSIONS, _TEXTS, st.just("g"))
+        for symbol in (
+            "~",
+            "!~",
+            "~*",
+            "!~*",
+            "regexp_replace",
+            "regexp_like",
+            "regexp_count",
+            "regexp_substr",
+            "regexp_instr",
+            "substring",
+        )
+    },
+    ("encode", Type.TEXT): _ENCODINGS,
+    ("decode", Type.TEXT): st.one_of(_ENCODINGS, st.sampled_from(["00ff", "YWJj", "a\\001"])),
+    ("convert_from", Type.TEXT): _ENCODINGS,
+    ("convert_to", Type.TEXT): st.sampled_from(["utf8", "é", "UTF-8"]),
+}
 """What makes sense as an argument of certain functions."""
 
 
