@@ -84,7 +84,7 @@ class QueryPlanner:
             self.common = {**self.common, table.name: CommonRelation(body.settled(), columns, level)}
 
     def _ordered(self, query: Query, parent: Frame | None, keeps_unknown: bool) -> Body:
-        keeps_unknown = keeps_unknown and not query.order
+        keeps_unknown = keeps_unknown and not (query.order or query.limit or query.limit_offset)
         if isinstance(query.body, Select):
             body = SelectPlanner(self, query.body, parent).plan(query.order, keeps_unknown=keeps_unknown)
         else:

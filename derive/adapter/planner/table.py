@@ -14,6 +14,7 @@ from derive.adapter.parser.query_syntax import (
     JoinKind,
     RelationReference,
 )
+from derive.adapter.parser.syntax import QualifiedName
 from derive.adapter.planner.building import columns_of, joined
 from derive.adapter.planner.frame import NO_SOURCE, Frame, Source, VisibleColumn, VisibleTable
 from derive.adapter.planner.join import Joiner, beside
@@ -100,7 +101,7 @@ class TablePlanner:
             level = parent.level + 1 if parent else 0
             relation = deepened_relation(common.relation, level - common.level)
             return visible(relation, common.names, item.alias, item.name.name, item.offset)
-        named = self._named(item)
+        named = self.named(item.name)
         names = tuple(column.name for column in named.columns)
         source = visible(named.relation, names, item.alias, item.name.name, item.offset)
         if item.alias is not None or item.name.schema is None:
@@ -108,13 +109,18 @@ class TablePlanner:
         table = VisibleTable(item.name.name, item.name.schema, source.columns)
         return Source(source.relation, (table,), source.columns)
 
-    def _named(self, item: RelationReference) -> NamedRelation:
-        named = self._queries.names.lookup(item.name.schema, item.name.name)
+    def named(self, name: QualifiedName) -> NamedRelation:
+        """What a name stands for.
+
+        Raises:
+            SqlError: 42P01, nothing has it.
+        """
+        named = self._queries.names.lookup(name.schema, name.name)
         if named is None:
-            nearest = suggest(item.name.name, self._queries.names.candidates())
+            nearest = suggest(name.name, self._queries.names.candidates())
             quoted = nearest if nearest and nearest.isidentifier() and nearest == nearest.lower() else f'"{nearest}"'
             hint = f"Did you mean {quoted}?" if nearest else None
-            raise SqlError("42P01", f'relation "{item.name}" does not exist', offset=item.offset, hint=hint)
+            raise SqlError("42P01", f'relation "{name}" does not exist', offset=name.offset, hint=hint)
         return named
 
 

@@ -10,6 +10,7 @@ from typing import TypeAlias
 from postgres_server import server
 from psycopg import Connection
 from psycopg.pq import DiagnosticField, ExecStatus
+from psycopg.pq.abc import PGresult
 from typing_extensions import override
 
 from derive.adapter.parser.parse import parse
@@ -142,10 +143,14 @@ def rows(text: str) -> Shown | str:
         batches = [*evaluate(bound.relation, bound.finishing, contents)]
     except SqlError as error:
         return error.sqlstate
+    return shown([row for batch in batches for row in batch], types)
+
+
+def shown(data: Iterable[Row], types: list[Type]) -> Shown:
+    """Rows as text."""
     return [
         tuple(None if datum is None else text_of(kind, datum) for kind, datum in zip(types, row, strict=True))
-        for batch in batches
-        for row in batch
+        for row in data
     ]
 
 
@@ -191,6 +196,23 @@ def postgres_rows(text: str) -> Shown | str:
         sqlstate = result.error_field(DiagnosticField.SQLSTATE)
         assert sqlstate is not None
         return sqlstate.decode()
+    return _shown(result)
+
+
+def postgres_outcome(text: str, table: str) -> tuple[Shown, Shown]:
+    """What a statement returns in PostgreSQL, and all rows of a table afterwards; it is rolled back."""
+    connection = _connection()
+    connection.execute("BEGIN")
+    try:
+        returned = _shown(connection.pgconn.exec_(text.encode()))
+        rows_after = postgres_rows(f"SELECT * FROM {table}")
+        assert not isinstance(rows_after, str)
+        return returned, rows_after
+    finally:
+        connection.execute("ROLLBACK")
+
+
+def _shown(result: PGresult) -> Shown:
     return [
         tuple(
             None if (value := result.get_value(row, column)) is None else value.decode()

@@ -1,0 +1,92 @@
+"""Relations that statements name or define: their columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from derive.adapter.parser.definition import ColumnDefinition
+from derive.adapter.parser.syntax import QualifiedName
+from derive.adapter.planner.names import NamedColumn, NamedRelation, Names
+from derive.adapter.planner.parameter import ParameterTypes
+from derive.adapter.planner.plan import PlannedView
+from derive.adapter.planner.planned import PlannedColumn, PlannedQuery
+from derive.adapter.planner.query import QueryPlanner
+from derive.adapter.planner.type_name import type_of
+from derive.adapter.planner.write_planner import column_named, writable_table
+from derive.compute.algebra.relation import Finishing
+from derive.errors import SqlError
+
+
+def columns_of_definitions(definitions: Sequence[ColumnDefinition]) -> tuple[NamedColumn, ...]:
+    """The columns of a new table.
+
+    Raises:
+        SqlError: 42701, two have one name; 42704 or 0A000, a type is not known or not supported.
+    """
+    columns: list[NamedColumn] = []
+    for definition in definitions:
+        if any(column.name == definition.name for column in columns):
+            message = f'column "{definition.name}" specified more than once'
+            raise SqlError("42701", message, offset=definition.offset)
+        kind = type_of(definition.type)
+        if definition.type.modifiers:
+            hint = f"Write {kind.value}: values are stored as they are."
+            message = f"type modifiers of columns are not supported, as of {definition.type.name}"
+            raise SqlError("0A000", message, offset=definition.type.offset, hint=hint)
+        columns.append(NamedColumn(definition.name, kind, definition.is_nullable))
+    return tuple(columns)
+
+
+def relation_named(name: QualifiedName, names: Names) -> NamedRelation:
+    """What a name in a statement stands for.
+
+    Raises:
+        SqlError: 42P01, nothing has it.
+    """
+    return QueryPlanner(names, ParameterTypes()).tables.named(name)
+
+
+def indexes_of(table: NamedRelation, columns: Sequence[tuple[str, int]]) -> tuple[int, ...]:
+    """Where columns are in a relation that a statement names, each with its offset; all of them if it names none.
+
+    Raises:
+        SqlError: 42703, there is none of a name; 42701, one is named twice.
+    """
+    indexes: list[int] = []
+    for name, offset in columns:
+        index = column_named(table, name, offset)
+        if index in indexes:
+            raise SqlError("42701", f'column "{name}" specified more than once', offset=offset)
+        indexes.append(index)
+    return tuple(indexes) or tuple(range(len(table.columns)))
+
+
+def copied_table(name: QualifiedName, names: Names) -> NamedRelation:
+    """The table that COPY … FROM writes.
+
+    Raises:
+        SqlError: 42P01, there is none; 42809, it is something else.
+    """
+    return writable_table(QueryPlanner(names, ParameterTypes()), name)
+
+
+def plan_relation(name: QualifiedName, names: Names, columns: Sequence[tuple[str, int]] = ()) -> PlannedQuery:
+    """All rows of a relation, as `TABLE name` or `COPY name (columns) TO` ask for them.
+
+    Raises:
+        SqlError: 42P01 or 42703, there is no such relation or column.
+    """
+    named = relation_named(name, names)
+    indexes = indexes_of(named, columns)
+    shown = tuple(PlannedColumn(named.columns[index].name, named.columns[index].type) for index in indexes)
+    return PlannedQuery(named.relation, Finishing((), None, 0, indexes), shown)
+
+
+def plan_subscribed(name: QualifiedName, names: Names) -> PlannedView:
+    """A relation by its name, as what is subscribed to.
+
+    Raises:
+        SqlError: 42P01, there is none.
+    """
+    named = relation_named(name, names)
+    return PlannedView(named.relation, tuple(PlannedColumn(column.name, column.type) for column in named.columns))

@@ -1,0 +1,124 @@
+"""Columns of relations that statements name or define, and what may be maintained."""
+
+import pytest
+from statement_oracle import SampleNames, planned
+
+from derive.adapter.parser.definition import CreateTable
+from derive.adapter.parser.parse import parse
+from derive.adapter.parser.statement import Copy, SelectStatement
+from derive.adapter.parser.syntax import QualifiedName
+from derive.adapter.planner.definition import (
+    columns_of_definitions,
+    copied_table,
+    indexes_of,
+    plan_relation,
+    plan_subscribed,
+    relation_named,
+)
+from derive.adapter.planner.names import NamedColumn
+from derive.adapter.planner.plan import plan_value, plan_view
+from derive.adapter.planner.reading import ids_of
+from derive.compute.algebra.expression import Literal
+from derive.compute.algebra.relation import Get
+from derive.compute.algebra.types import Type
+from derive.errors import SqlError
+
+
+def columns(text: str) -> tuple[NamedColumn, ...]:
+    statement = parse(text)
+    assert isinstance(statement, CreateTable)
+    return columns_of_definitions(statement.columns)
+
+
+def test_columns_of_a_new_table() -> None:
+    assert columns("create table x (a int not null, b double precision, c varchar, d jsonb null)") == (
+        NamedColumn("a", Type.INTEGER, is_nullable=False),
+        NamedColumn("b", Type.DOUBLE),
+        NamedColumn("c", Type.TEXT),
+        NamedColumn("d", Type.JSONB),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "sqlstate", "offset"),
+    [
+        ("create table x (a int, a text)", "42701", 23),
+        ("create table x (a intt)", "42704", 18),
+        ("create table x (a varchar(5))", "0A000", 18),
+        ("create table x (a int[])", "0A000", 18),
+        ("create table x (a int primary key)", "0A000", 22),
+        ("create table x (a int null not null)", "42601", 27),
+        ("create table x (a int default 5)", "0A000", 22),
+    ],
+)
+def test_what_a_table_cannot_have(text: str, sqlstate: str, offset: int) -> None:
+    with pytest.raises(SqlError) as caught:
+        columns(text)
+
+    assert (caught.value.sqlstate, caught.value.offset) == (sqlstate, offset)
+
+
+def test_relations_and_columns_that_a_statement_names() -> None:
+    copy = parse("copy u (f, a) to stdout")
+    assert isinstance(copy, Copy)
+    assert isinstance(copy.source, QualifiedName)
+    query = plan_relation(copy.source, SampleNames(), copy.columns)
+
+    assert [column.name for column in query.columns] == ["f", "a"]
+    assert query.finishing.columns == (1, 0)
+    assert copied_table(copy.source, SampleNames()).name == "u"
+    assert isinstance(plan_subscribed(copy.source, SampleNames()).relation, Get)
+
+
+@pytest.mark.parametrize(
+    ("text", "sqlstate", "offset"),
+    [
+        ("copy u (f, nope) to stdout", "42703", 11),
+        ("copy u (f, f) to stdout", "42701", 11),
+        ("copy v to stdout", "42P01", 5),
+    ],
+)
+def test_what_is_not_there(text: str, sqlstate: str, offset: int) -> None:
+    copy = parse(text)
+    assert isinstance(copy, Copy)
+    assert isinstance(copy.source, QualifiedName)
+    with pytest.raises(SqlError) as caught:
+        indexes_of(relation_named(copy.source, SampleNames()), copy.columns)
+
+    assert (caught.value.sqlstate, caught.value.offset) == (sqlstate, offset)
+
+
+def test_what_a_query_reads() -> None:
+    query = planned("select a from t where exists (select 1 from u where u.a = t.a and u.a in (select s from d))")
+
+    assert ids_of(query.relation) == {0, 1, 2}
+
+
+def test_views() -> None:
+    statement = parse("select a, b + 1 from t order by a limit 3")
+    assert isinstance(statement, SelectStatement)
+    view = plan_view(statement.query, SampleNames(), ("x",))
+
+    assert [(column.name, column.type) for column in view.columns] == [("x", Type.INTEGER), ("?column?", Type.BIGINT)]
+    assert view.relation.types == (Type.INTEGER, Type.BIGINT)
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "sqlstate"),
+    [("select a, b as a from t", (), "42701"), ("select $1::int", (), "42P02"), ("select 1", ("a", "b"), "42601")],
+)
+def test_what_is_no_view(text: str, names: tuple[str, ...], sqlstate: str) -> None:
+    statement = parse(text)
+    assert isinstance(statement, SelectStatement)
+    with pytest.raises(SqlError) as caught:
+        plan_view(statement.query, SampleNames(), names)
+
+    assert caught.value.sqlstate == sqlstate
+
+
+def test_values() -> None:
+    statement = parse("select 1 from t as of '5'")
+    assert isinstance(statement, SelectStatement)
+    assert statement.as_of is not None
+
+    assert plan_value(statement.as_of.time, SampleNames(), Type.BIGINT) == (Literal(5, Type.BIGINT), ())
