@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
 from derive.cli.options import catalog_options, clock_of, local_option, open_store, output_option, stored_folder
 
 if TYPE_CHECKING:
-    from derive.protocol.specs import CollectionSpec, SelectorSpec
+    from derive.protocol.specs import CatalogSpec, CollectionSpec, SelectorSpec
     from derive.storage.contents import ReadOptions
-    from derive.storage.roles import Readable
+    from derive.storage.metadata.descriptions import Hold
+    from derive.storage.roles import Kept, Readable
     from derive.storage.segments.rows import ContentRows, ReadRows
     from derive.time.source_read import SourceRead
 
@@ -36,30 +37,64 @@ def command() -> None:
 @catalog_options
 @output_option
 def list_command(source: Path, data: Path | None, output: str | None) -> None:
-    """List the catalog's collections: how much they hold, and between which times they are exactly known."""
+    """List collections, and tables: how much they hold, between which times they are exactly known, and for whom.
+
+    Who reads a collection keeps what it held from then on; who writes it keeps it from being final at a later time.
+    """
     from derive.catalog import load
     from derive.cli.console import print_rows
-    from derive.document.clock import format_rfc3339
 
     catalog = load(source)
-    store = open_store(stored_folder(source, data), reading=True)
-    rows = []
-    for name, spec in catalog.collections.items():
-        known = store.collection(name)
-        rows.append(
-            {
-                "collection": name,
-                "key": ", ".join(spec.key),
-                "derived": "yes" if name in catalog.derivations else "no",
-                "documents": known.documents if known else 0,
-                "segments": known.segments if known else 0,
-                "bytes": known.bytes if known else 0,
-                "since": format_rfc3339(known.since) if known else None,
-                "upper": format_rfc3339(known.upper) if known else None,
-            }
-        )
-    store.close()
-    print_rows(("collection", "key", "derived", "documents", "segments", "bytes", "since", "upper"), rows, output)
+    with closing(open_store(stored_folder(source, data), reading=True)) as store:
+        keys = {name: spec.key for name, spec in catalog.collections.items()}
+        keys.update({table.name: table.key for table in store.tables.all()})
+        rows = [_listed(store, name, key) | _derived(catalog, name) for name, key in keys.items()]
+    print_rows(_LISTED, rows, output)
+
+
+_LISTED = (
+    "collection",
+    "id",
+    "key",
+    "derived",
+    "documents",
+    "segments",
+    "bytes",
+    "since",
+    "upper",
+    "readers",
+    "writers",
+)
+
+
+def _derived(catalog: CatalogSpec, name: str) -> dict[str, Any]:
+    return {"derived": "yes" if name in catalog.derivations else "no"}
+
+
+def _listed(store: Kept, name: str, key: Sequence[str]) -> dict[str, Any]:
+    from derive.document.clock import format_rfc3339
+
+    known, frontiers = store.collection(name), store.history.frontiers(name)
+    return {
+        "collection": name,
+        "id": store.tables.id_of(name),
+        "key": ", ".join(key),
+        "documents": known.documents if known else 0,
+        "segments": known.segments if known else 0,
+        "bytes": known.bytes if known else 0,
+        "since": format_rfc3339(known.since) if known else None,
+        "upper": format_rfc3339(known.upper) if known else None,
+        "readers": list(map(_holder, frontiers.holds)) if frontiers else [],
+        "writers": list(map(_holder, frontiers.writers)) if frontiers else [],
+    }
+
+
+def _holder(hold: Hold) -> str:
+    """Who holds a frontier back, and where."""
+    from derive.document.clock import format_rfc3339
+
+    who = hold.task or (f"{hold.purpose} ({hold.holder})" if hold.purpose else hold.holder)
+    return f"{who} from {format_rfc3339(hold.frontier)} on"
 
 
 @command.command("read")

@@ -124,6 +124,8 @@ def print_rows(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], output
 def _cell(value: Any) -> str:
     if value is None:
         return ""
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
     return f"{value:,}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
 
 

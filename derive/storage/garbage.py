@@ -19,6 +19,7 @@ from derive.storage.metadata.segment import (
     known_paths,
     replaced_before,
 )
+from derive.storage.metadata.tables import forget_unread
 from derive.storage.segments.partition import COMPACTED, INGESTED, collection_folder, former_folder
 
 
@@ -47,6 +48,7 @@ class Garbage:
         """
         with self._metadata.transaction() as db:
             drop_ended(db)
+            forget_unread(db)
             reading = reading_since(db)
             replaced = replaced_before(db, before)
         paths = [path for path, collection, at in replaced if at < reading.get(collection, before)]

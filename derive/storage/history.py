@@ -13,7 +13,7 @@ from derive.storage.metadata.capability import drop_ended
 from derive.storage.metadata.collection import advance_since, frontiers_of
 from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.descriptions import Frontiers
-from derive.storage.metadata.read_rights import read_holds
+from derive.storage.metadata.read_rights import read_holds, write_holds
 from derive.storage.metadata.segment import are_there, count_below, replace_segments
 from derive.time.segment import Segment
 
@@ -26,8 +26,10 @@ class History:
 
     def frontiers(self, name: str) -> Frontiers | None:
         """Between which times a collection is known, and who reads it; None if nothing is stored under this name."""
-        with self._metadata.transaction() as db:
-            drop_ended(db)
+        can_write = self._metadata.can_write
+        with self._metadata.transaction(synced=False) if can_write else self._metadata.snapshot() as db:
+            if can_write:
+                drop_ended(db)
             return _frontiers(db, name)
 
     def replace(self, name: str, old: Sequence[Segment], new: Sequence[Segment]) -> bool:
@@ -67,4 +69,4 @@ class History:
 
 def _frontiers(db: apsw.Connection, name: str) -> Frontiers | None:
     frontiers = frontiers_of(db, name)
-    return Frontiers(*frontiers, read_holds(db, name)) if frontiers else None
+    return Frontiers(*frontiers, read_holds(db, name), write_holds(db, name)) if frontiers else None

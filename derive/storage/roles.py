@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from derive.protocol.specs import CollectionSpec, SelectorSpec
+from derive.storage.capabilities import Capabilities
 from derive.storage.changes import Changes
 from derive.storage.garbage import Garbage
 from derive.storage.history import History
@@ -74,6 +75,10 @@ class Readable(View, Protocol):
     @property
     def tables(self) -> Tables:
         """Multisets of rows."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Rights by their identifiers."""
 
     @property
     def changes(self) -> Changes:

@@ -18,6 +18,7 @@ from derive.document.clock import format_rfc3339
 from derive.errors import FrontierError
 from derive.protocol.specs import CollectionSpec, SelectorSpec
 from derive.storage.blobs import blobs_of, is_there
+from derive.storage.capabilities import Capabilities
 from derive.storage.changes import Changes
 from derive.storage.garbage import Garbage
 from derive.storage.history import History
@@ -85,6 +86,7 @@ class Store:
         garbage: what lies in the folder beside what is part of a collection.
         changes: tells whoever waits that something was committed.
         tables: multisets of rows, which are collections as well.
+        capabilities: rights to read and to write, by their identifiers.
     """
 
     def __init__(
@@ -107,6 +109,7 @@ class Store:
         self.garbage = Garbage(self._blobs, self._metadata)
         self.changes = Changes(self._metadata)
         self.tables = Tables(root, self._metadata, self.timeline)
+        self.capabilities = Capabilities(self._metadata, self.tables)
 
     def close(self) -> None:
         """Release the metadata database."""

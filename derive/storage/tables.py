@@ -221,7 +221,7 @@ class Tables:
         try:
             with self._metadata.transaction(calls=True) as db:
                 for update in updates:
-                    _write(db, update, files.get(update.id))
+                    write_update(db, update, files.get(update.id))
                 ends = [update.end for update in updates if update.end < END_OF_TIME]
                 assign_up_to(db, max(ends, default=BEGINNING) - 1)
         except BaseException:
@@ -307,8 +307,18 @@ def _unknown(identifier: GlobalId) -> StorageError:
     return StorageError(f"there is no table {identifier}")
 
 
-def _write(db: apsw.Connection, update: TableUpdate, file: TableFile | None) -> None:
-    """Write to a table, in a write transaction."""
+def write_update(db: apsw.Connection, update: TableUpdate, file: TableFile | None) -> None:
+    """Write to a table, in a write transaction.
+
+    Args:
+        db: in it.
+        update: of the table.
+        file: what it writes, if that is written already.
+
+    Raises:
+        FrontierError: the `upper` of the table is not the expected one, or a clock is out of bounds.
+        StorageError: the table was dropped.
+    """
     if not update.updates and update.begin is None:
         name = name_of(db, update.id)
         if name is not None:

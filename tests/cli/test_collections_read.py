@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,9 @@ from pathlib import Path
 
 import orjson
 import pytest
+
+from derive.storage.store import Store
+from derive.storage.table import TableColumn
 
 CATALOG = """\
 collections:
@@ -215,3 +219,21 @@ def test_options_that_do_not_fit(folder: Path, arguments: list[str], message: st
     status, _, err = flowctl(folder, *READ, *arguments)
 
     assert (status, err) == (2, f"error: {message}\n")
+
+
+def test_a_list_tells_who_holds_what(folder: Path) -> None:
+    ingest(folder, 1, 2)
+    store = Store(folder / ".flow")
+    store.leases.lease("a/b", 2_500_000)
+    table = store.tables.create("sql/public/t", [TableColumn("n", "bigint")])
+    store.capabilities.acquire_write(table.id, purpose="tests")
+    status, out, _ = flowctl(folder, "collections", "list", "-o", "json")
+    store.close()
+
+    rows = {row["collection"]: row for row in map(orjson.loads, out.splitlines())}
+    process = f"{socket.gethostname()}:{os.getpid()}"
+    assert status == 0
+    assert rows["a/b"]["readers"] == [f"{process} from 1970-01-01T00:00:02.500000Z on"]
+    assert rows["sql/public/t"]["id"] == table.id
+    assert rows["sql/public/t"]["key"] == "/n"
+    assert rows["sql/public/t"]["writers"][0].startswith(f"tests ({process}) from 20")

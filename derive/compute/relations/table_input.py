@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Generator, Iterator
 
 from derive.compute.algebra.types import Row, Type
@@ -10,13 +9,10 @@ from derive.compute.relations.columns import columns_of
 from derive.compute.relations.hold import Hold
 from derive.compute.relations.table_rows import TableRows
 from derive.document.clock import format_rfc3339
-from derive.errors import FencedError, FrontierError, SegmentMissingError
+from derive.errors import FrontierError
 from derive.storage.roles import Readable
-from derive.storage.segments.consolidation import times_present
-from derive.storage.segments.reader import read_sorted
-from derive.storage.table import GlobalId, Table
-from derive.time.frontier import BEGINNING
-from derive.time.source_read import SourceRead
+from derive.storage.table import Table
+from derive.storage.table_subscription import read_updates, table_contents
 
 _BATCH = 10_000
 
@@ -32,36 +28,16 @@ def table_at(store: Readable, table: Table, as_of: int) -> Generator[list[Row]]:
         upper = store.upper(_name(store, table))
         if as_of >= upper:
             raise FrontierError(f"'{table.name}' is known up to {format_rfc3339(upper)}, and not yet at that time")
-        counts: Counter[str] = Counter()
-        for _, text, diff in _updates(store, table.id, BEGINNING, as_of + 1):
-            counts[text] += diff
-        yield from _rows(table, counts)
-
-
-def _rows(table: Table, counts: Counter[str]) -> Iterator[list[Row]]:
-    texts = [text for text, count in counts.items() for _ in range(times_present(table.name, text, count))]
-    rows = TableRows(table)
-    for begin in range(0, len(texts), _BATCH):
-        yield rows.rows(texts[begin : begin + _BATCH])
+        counts = table_contents(store, table.id, as_of)
+        texts = [text for (text, _), count in counts.items() for _ in range(count)]
+        rows = TableRows(table)
+        for begin in range(0, len(texts), _BATCH):
+            yield rows.rows(texts[begin : begin + _BATCH])
 
 
 def _name(store: Readable, table: Table) -> str:
     """What the table is called now."""
     return store.tables.name_of(table.id) or table.name
-
-
-def _updates(store: Readable, table: GlobalId, begin: int, end: int) -> Iterator[tuple[int, str, int]]:
-    """Clock, text and diff of updates with clocks in `[begin, end)`, in the order of clocks within segments."""
-    read = store.tables.read(table, begin, end)
-    part = SourceRead(0, 0, begin, end, read.segments)
-    try:
-        for rows in read_sorted(store.root, [part]):
-            columns = (rows.adjusted.tolist(), rows.texts.to_pylist(), rows.diffs.tolist())
-            yield from zip(*columns, strict=True)
-    except SegmentMissingError as exc:
-        raise FencedError(f"table {table} was dropped while it was read") from exc
-    for clock, _, diff, _, text in read.appended:
-        yield clock, text, diff
 
 
 class TableInput:
@@ -110,8 +86,9 @@ class TableInput:
         upper = self._frontier if known is None else known.upper
         if upper <= self._frontier:
             return self._frontier, []
-        told = sorted(_updates(self._store, self._table.id, self._frontier, upper), key=lambda update: update[0])
-        rows = self._rows.rows([text for _, text, _ in told])
+        read = read_updates(self._store, self._table.id, self._frontier, upper)
+        told = sorted(read, key=lambda update: update.clock)
+        rows = self._rows.rows([update.text for update in told])
         self._frontier = upper
         self._hold.move(upper)
-        return upper, [(clock, row, diff) for (clock, _, diff), row in zip(told, rows, strict=True)]
+        return upper, [(update.clock, row, update.diff) for update, row in zip(told, rows, strict=True)]

@@ -182,17 +182,19 @@ class TaskMove:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Who holds the `since` of a collection back.
+    """Who holds a frontier of a collection back.
 
     Attributes:
-        frontier: clock from which on they need it.
-        task: name of the task; None for a reader with a lease.
+        frontier: clock from which on they read it, or write it.
+        task: name of the task; None for a reader or writer with a lease.
         holder: the process, `host:pid`.
+        purpose: what it is for; None if that was not told.
     """
 
     frontier: int
     task: str | None
     holder: str
+    purpose: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,11 +205,13 @@ class Frontiers:
         since: its contents are exact from here on.
         upper: everything below is final.
         holds: who holds `since` back, the least first.
+        writers: who holds `upper` back, the least first.
     """
 
     since: int
     upper: int
     holds: tuple[Hold, ...]
+    writers: tuple[Hold, ...] = ()
 
     @property
     def bound(self) -> int:

@@ -12,6 +12,7 @@ from derive.storage.metadata.capability import LEASE, CapabilityRow, ReadCapabil
 from derive.storage.metadata.descriptions import Hold
 from derive.storage.metadata.process import is_dead, show_process
 from derive.storage.timeline import wall_clock
+from derive.time.frontier import END_OF_TIME
 
 # Leases
 
@@ -88,11 +89,21 @@ def holders(db: apsw.Connection) -> dict[str, set[str]]:
 def read_holds(db: apsw.Connection, name: str) -> tuple[Hold, ...]:
     """Who holds the `since` of a collection back, the least first."""
     rows: list[Any] = db.execute(
-        "SELECT min(frontier), task, holder FROM capability WHERE collection = ? AND kind = 'read'"
+        "SELECT min(frontier), task, holder, purpose FROM capability WHERE collection = ? AND kind = 'read'"
         " GROUP BY coalesce(task, id) ORDER BY 1, task, holder",
         (name,),
     ).fetchall()
-    return tuple(Hold(frontier, task, show_process(holder)) for frontier, task, holder in rows)
+    return tuple(Hold(frontier, task, show_process(holder), purpose) for frontier, task, holder, purpose in rows)
+
+
+def write_holds(db: apsw.Connection, name: str) -> tuple[Hold, ...]:
+    """Who holds the `upper` of a collection back, the least first."""
+    rows: list[Any] = db.execute(
+        "SELECT frontier, task, holder, purpose FROM capability WHERE collection = ? AND kind = 'write'"
+        " AND frontier < ? ORDER BY 1, task, holder",
+        (name, END_OF_TIME),
+    ).fetchall()
+    return tuple(Hold(frontier, task, show_process(holder), purpose) for frontier, task, holder, purpose in rows)
 
 
 def reading_since(db: apsw.Connection) -> dict[str, int]:

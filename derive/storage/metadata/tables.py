@@ -103,7 +103,7 @@ def forget_unread(db: apsw.Connection) -> None:
     """
     rows: list[Any] = db.execute(
         "SELECT id, name FROM collection WHERE upper = ? AND columns IS NOT NULL AND since < upper AND NOT EXISTS"
-        " (SELECT 1 FROM capability WHERE collection = name AND kind = 'read')",
+        " (SELECT 1 FROM capability WHERE collection = name AND kind = 'read' AND frontier < upper)",
         (END_OF_TIME,),
     ).fetchall()
     for identifier, name in rows:
