@@ -3,8 +3,8 @@
 An example is derived and kept in SQLite, PostgreSQL and DuckDB, all at once, in many small transactions. Every round
 kills the driver, a Python worker, a connector, the PostgreSQL server (which is started again) or everything at a random
 moment, or pauses everything, so that another run takes over from one that wakes up later. Once a run has come to its
-end, every row of every table is compared with `read --reduce`, and every byte of the derived collections with what an
-undisturbed run derived; then it begins again, with empty databases.
+end, every row of every table is compared with `read --reduce`, its columns with its document, and every byte of the
+derived collections with what an undisturbed run derived; then it begins again, with empty databases.
 
     PYTHONPATH=. .venv/bin/python tests/materialize/torture_tables.py --example acmebank --rounds 100
 """
@@ -21,7 +21,7 @@ import tempfile
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 sys.path += [str(Path(__file__).parents[1] / name) for name in ("engine", "connectors")]
 
@@ -29,6 +29,7 @@ import apsw
 import duckdb
 from postgres_server import PASSWORD, PostgresServer
 from torture import ROOT, Torture, options_of
+from typed_rows import differences
 from victims import connector_processes
 
 from derive.storage.contents import ReadOptions
@@ -98,7 +99,11 @@ class MaterializeTorture(Torture):
                 parts = read_reduced(store, spec, ReadOptions(), partial(reduced_here, scratch=data / "scratch"))
                 expected = sorted(text for rows in parts for text in rows.texts.to_pylist())
                 for kind in ENDPOINTS:
-                    stored = sorted(self._documents(kind, _table(name)))
+                    rows = self._rows(kind, _table(name))
+                    stored = sorted(text for text, _ in rows)
+                    wrong = differences(spec, rows)
+                    if wrong:
+                        raise SystemExit(f"{self._told()}: {name} in {kind}: {wrong[0]}; see {self._kept(data)}")
                     if stored != expected:
                         kept = self._kept(data)
                         raise SystemExit(
@@ -107,16 +112,23 @@ class MaterializeTorture(Torture):
                         )
         return super()._digest(data)
 
-    def _documents(self, kind: str, table: str) -> list[str]:
-        query = f'SELECT CAST(flow_document AS VARCHAR) FROM "{table}"'
+    def _rows(self, kind: str, table: str) -> list[tuple[str, dict[str, Any]]]:
+        """The documents of a table, each with the values of all columns."""
+        query = f'SELECT CAST(flow_document AS VARCHAR), * FROM "{table}"'
         if kind == "sqlite":
             with closing(apsw.Connection(str(self.folder / "tables.sqlite"))) as database:
-                return [text for (text,) in database.execute(f'SELECT flow_document FROM "{table}"')]
-        if kind == "duckdb":
+                rows = list(database.execute(query))
+                names = [row[1] for row in database.execute(f'PRAGMA table_info("{table}")')]
+        elif kind == "duckdb":
             with closing(duckdb.connect(str(self.folder / "tables.duckdb"), read_only=True)) as connection:
-                return [text for (text,) in connection.execute(query).fetchall()]
-        with closing(self.server.connect()) as server:
-            return [text for (text,) in server.execute(query.encode()).fetchall()]
+                connection.execute("SET TimeZone = 'UTC'")
+                cursor = connection.execute(query)
+                names, rows = [column[0] for column in cursor.description][1:], cursor.fetchall()
+        else:
+            with closing(self.server.connect()) as server:
+                taken = server.execute(query.encode())
+                names, rows = [column.name for column in taken.description or ()][1:], taken.fetchall()
+        return [(row[0], dict(zip(names, row[1:], strict=True))) for row in rows]
 
 
 def _table(collection: str) -> str:
