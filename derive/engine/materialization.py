@@ -16,8 +16,9 @@ from derive.document.clock import format_rfc3339
 from derive.engine.executor import Executor
 from derive.engine.transaction import Prepared, Transaction
 from derive.engine.transactor import Opened
-from derive.errors import FlowError, TaskError
+from derive.errors import CatalogError, EndpointError, FlowError, TaskError
 from derive.materialize.binding import StoredBinding
+from derive.materialize.fields import REFUSED
 from derive.materialize.plan import StorePlan
 from derive.materialize.preparation import PreparedMaterialization, prepare
 from derive.materialize.restart import last_restart
@@ -109,7 +110,10 @@ class Materialization:
     def _make_ready(self) -> PreparedMaterialization:
         """Validate bindings and apply them; done once a run, and again after an error."""
         connector = connectors().connect(self.spec.endpoint)
-        prepared = prepare(self.spec, connector)
+        try:
+            prepared = prepare(self.spec, connector)
+        except CatalogError as error:
+            raise _mendable(error) from error
         done = prepared.apply(connector)
         if done:
             self._log.write("info", done)
@@ -195,6 +199,14 @@ def _for_workers(spec: MaterializationSpec) -> MaterializationSpec:
     if isinstance(spec.endpoint, LocalEndpoint):
         return replace(spec, endpoint=replace(spec.endpoint, env=spec.endpoint.env.revealed()))
     return spec
+
+
+def _mendable(error: CatalogError) -> FlowError:
+    """An error of a catalog; where it is about fields that the endpoint cannot take, one that may be mended there."""
+    if any(issue.code != REFUSED for issue in error.issues):
+        return error
+    first = error.issues[0]
+    return EndpointError("; ".join(issue.message for issue in error.issues), position=first.position, hint=first.hint)
 
 
 def _raise_first(messages: Sequence[Message]) -> None:

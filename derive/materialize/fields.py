@@ -18,7 +18,8 @@ from derive.protocol.constraint import Constraint, ConstraintType
 from derive.protocol.specs import JSON, FieldsSpec, ProjectionSpec
 from derive.schema.projection import DOCUMENT
 
-_CODE = "E710"
+REFUSED = "E710"
+"""Code of issues of fields, most of which may be mended at the endpoint as well as in the catalog."""
 _UNSAID = Constraint(ConstraintType.FIELD_FORBIDDEN, "it does not say that it can take it")
 _REFUSED = (ConstraintType.FIELD_FORBIDDEN, ConstraintType.UNSATISFIABLE)
 
@@ -178,4 +179,4 @@ class _Selector:
 
     def _issue(self, name: str, message: str, constraint: Constraint, hint: str | None = None) -> None:
         reason = f": {constraint.reason}" if constraint.reason else ""
-        self.issues.append(Issue(_CODE, f"{message}{reason}", self._wanted.position_of(name), hint))
+        self.issues.append(Issue(REFUSED, f"{message}{reason}", self._wanted.position_of(name), hint))

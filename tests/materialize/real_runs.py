@@ -88,7 +88,7 @@ def sqlite(folder: Path) -> Endpoint:
     return Endpoint("materialize-sqlite", {"path": str(path)}, query)
 
 
-def postgres(own: PostgresServer | None = None) -> Endpoint:
+def postgres(own: PostgresServer | None = None, database: str = "postgres") -> Endpoint:
     """A schema of a server, by default of the one that all tests share."""
     started = own or server()
     schema = f"runs_{os.getpid()}_{next(_schemas)}"
@@ -96,13 +96,14 @@ def postgres(own: PostgresServer | None = None) -> Endpoint:
     def query(sql: str) -> list[tuple[Any, ...]]:
         import psycopg
 
-        with closing(started.connect(options=f"-csearch_path={schema}")) as connection:
+        with closing(started.connect(dbname=database, options=f"-csearch_path={schema}")) as connection:
             try:
                 return connection.execute(sql.encode()).fetchall()
             except psycopg.errors.UndefinedTable as exc:
                 raise LookupError(sql) from exc
 
-    return Endpoint("materialize-postgres", {**started.config, "password": PASSWORD, "schema": schema}, query)
+    config = {**started.config, "password": PASSWORD, "database": database, "schema": schema}
+    return Endpoint("materialize-postgres", config, query)
 
 
 @dataclass

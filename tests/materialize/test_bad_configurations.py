@@ -1,0 +1,188 @@
+"""Configurations and servers that are not as they should be, under real runs: told by `flowctl status`, and mended.
+
+A run goes on meanwhile, and nothing is lost: once what was wrong is mended, the table holds what the collection does.
+"""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from postgres_server import PASSWORD, PostgresServer, server
+from real_runs import Endpoint, Project, end, postgres, sales, until
+
+from connectors.materialize_sql.names import literal, quote
+
+ROLE_PASSWORD = "a role's own secret"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that is wrong.
+
+    Attributes:
+        break_it: makes it so, and says what the endpoint is then.
+        words: what has to be told of it.
+        mend: what somebody does about it.
+    """
+
+    break_it: Callable[[Endpoint], Endpoint]
+    words: str
+    mend: Callable[[Endpoint], None]
+
+
+def do(*statements: str) -> None:
+    with closing(server().connect()) as connection:
+        for statement in statements:
+            connection.execute(statement.encode())
+
+
+def role_of(endpoint: Endpoint) -> str:
+    return f"role of {endpoint.config['schema']}"
+
+
+def as_role(endpoint: Endpoint, *statements: str) -> Endpoint:
+    """The endpoint for a role of its own, in a schema that is there."""
+    schema, role = endpoint.config["schema"], role_of(endpoint)
+    do(f"CREATE SCHEMA {schema}", f"CREATE ROLE {quote(role)} LOGIN PASSWORD {literal(ROLE_PASSWORD)}", *statements)
+    return replace(endpoint, config=endpoint.config | {"user": role, "password": ROLE_PASSWORD})
+
+
+def grant(endpoint: Endpoint) -> None:
+    do(f"GRANT ALL ON SCHEMA {endpoint.config['schema']} TO {quote(role_of(endpoint))}")
+
+
+def with_another_password(endpoint: Endpoint) -> Endpoint:
+    changed = as_role(endpoint)
+    grant(changed)
+    do(f"ALTER ROLE {quote(role_of(endpoint))} PASSWORD 'another'")
+    return changed
+
+
+def with_another_table(endpoint: Endpoint) -> Endpoint:
+    schema = endpoint.config["schema"]
+    do(f"CREATE SCHEMA {schema}", f"CREATE TABLE {schema}.sales (customer text PRIMARY KEY, sales boolean)")
+    return endpoint
+
+
+def in_another_database(endpoint: Endpoint) -> Endpoint:
+    return postgres(database=f"base of {endpoint.config['schema']}")
+
+
+FAULTS = {
+    "wrong password": Fault(
+        with_another_password,
+        "password authentication failed",
+        lambda endpoint: do(f"ALTER ROLE {quote(role_of(endpoint))} PASSWORD {literal(ROLE_PASSWORD)}"),
+    ),
+    "role without rights": Fault(as_role, "permission denied for schema", grant),
+    "no database": Fault(
+        in_another_database,
+        "does not exist",
+        lambda endpoint: do(f"CREATE DATABASE {quote(endpoint.config['database'])}"),
+    ),
+    "table of other types": Fault(
+        with_another_table,
+        "the connector cannot take the field 'sales'",
+        lambda endpoint: do(f"DROP TABLE {endpoint.config['schema']}.sales"),
+    ),
+}
+
+
+def status(project: Project) -> str:
+    code, said = project.called("status")
+    assert code == 0, said
+    return said
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_is_wrong_is_told_and_mended_while_the_run_goes_on(name: str, tmp_path: Path) -> None:
+    fault = FAULTS[name]
+    project = Project(tmp_path / "project", fault.break_it(postgres()))
+    project.ingest(sales(0, 300))
+    with project.run() as run:
+        until(lambda: fault.words in status(project))
+        told = status(project)
+        fault.mend(project.endpoint)
+        until(project.is_stored)
+        said = end(run)
+
+    assert "failed" in told
+    assert "flow.yaml:" in told
+    assert "failed" not in status(project)
+    _, logged = project.called("logs")
+    for text in (told, said, logged):
+        assert PASSWORD not in text
+        assert ROLE_PASSWORD not in text
+        assert "Traceback" not in text
+
+
+@pytest.fixture
+def own_server() -> Iterator[PostgresServer]:
+    """A server to stop and kill, in a folder that stays open to its user, whatever other tests do."""
+    with tempfile.TemporaryDirectory(prefix="derive-postgres-") as name:
+        started = PostgresServer(Path(name))
+        yield started
+        started.stop()
+
+
+def test_a_server_that_is_not_there_is_waited_for(own_server: PostgresServer, tmp_path: Path) -> None:
+    project = Project(tmp_path / "project", postgres(own_server))
+    project.ingest(sales(0, 300))
+    own_server.stop()
+    with project.run() as run:
+        until(lambda: "Connection refused" in status(project))
+        own_server.start()
+        until(project.is_stored)
+        end(run)
+    assert "failed" not in status(project)
+
+
+@pytest.mark.parametrize("count", [150, 3000], ids=["few", "many"])
+def test_a_server_that_is_killed_in_a_commit(own_server: PostgresServer, tmp_path: Path, count: int) -> None:
+    """A lock that somebody else has keeps the commit waiting until the server is killed."""
+    project = Project(tmp_path / "project", postgres(own_server))
+    project.ingest(sales(0, count, customers=count // 2))
+    with project.run() as run:
+        until(project.is_stored)
+        schema = project.endpoint.config["schema"]
+        with closing(own_server.connect()) as other:
+            other.execute(f"BEGIN; UPDATE {schema}.sales SET last = -1 WHERE customer = 'c7'".encode())
+            project.ingest(sales(count, 2 * count, customers=count // 2))
+            until(lambda: waits_for_a_lock(own_server))
+            own_server.stop(signal.SIGQUIT)
+        until(lambda: "failed" in status(project))
+        own_server.start()
+        until(project.is_stored)
+        end(run)
+    assert "failed" not in status(project)
+
+
+def waits_for_a_lock(server: PostgresServer) -> bool:
+    with closing(server.connect()) as connection:
+        query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        return connection.execute(query).fetchall() == [(1,)]
+
+
+@pytest.mark.parametrize("table", ["select", 'a "quoted" table', "Größe; DROP TABLE x --", "%s {} $1 ?", "'"])
+def test_names_of_any_kind(tmp_path: Path, table: str) -> None:
+    binding = {"source": "shop/sales", "resource": {"table": table}}
+    project = Project(tmp_path / "project", postgres(), bindings=[binding])
+    properties = project.collections["shop/sales"]["schema"]["properties"]
+    properties |= {"order": {"type": "string"}, 'a "b" %s': {"type": "string"}, "$1": {"type": "integer"}}
+    project.write()
+    odd = {"order": "by", 'a "b" %s': "'; --", "$1": 1}
+    project.ingest([document | odd for document in sales(0, 300)])
+    assert project.called("run", "--until-idle", "--local-documents", "1000000")[0] == 0
+    project.ingest([document | odd for document in sales(300, 900, customers=600)])
+    assert project.called("run", "--until-idle", "--local-documents", "1000000")[0] == 0
+
+    stored = project.endpoint.query(f"SELECT CAST(flow_document AS TEXT) FROM {quote(table)}")
+    assert sorted(text for (text,) in stored) == project.expected()
+    columns = project.endpoint.query(f'SELECT DISTINCT "order", "a ""b"" %s", "$1" FROM {quote(table)}')
+    assert columns == [("by", "'; --", 1)]
