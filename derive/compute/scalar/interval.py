@@ -85,7 +85,7 @@ _UNITS = {
     "century": ("c", "cent", "centuries"),
     "millennium": ("mil", "mils", "millennia"),
 }
-_UNIT_OF = {alias: unit for unit, aliases in _UNITS.items() for alias in (unit, f"{unit}s", *aliases)}
+UNIT_OF = {alias: unit for unit, aliases in _UNITS.items() for alias in (unit, f"{unit}s", *aliases)}
 _MICROSECONDS = {"microsecond": 1, "millisecond": 1000, "second": SECOND, "minute": MINUTE, "hour": HOUR}
 _DAYS = {"day": 1, "week": 7}
 _MONTHS = {"month": 1, "year": 12, "decade": 120, "century": 1200, "millennium": 12_000}
@@ -150,7 +150,7 @@ def interval_of_text(text: str, unit: str | None = None) -> Interval:
             total = int(years) * 12 + int(months)
             spans.append(Interval(-total if token["years_and_months"].startswith("-") else total, 0, 0))
         else:
-            kind = _UNIT_OF.get(token["unit"].lower()) if token["unit"] else unit or _unit_before(body[at:])
+            kind = UNIT_OF.get(token["unit"].lower()) if token["unit"] else unit or _unit_before(body[at:])
             if kind is None:
                 raise malformed
             spans.append(span_of_unit(kind, Decimal(token["number"])))

@@ -54,7 +54,12 @@ def of_postgres(sql: str) -> Outcome:
         return Outcome(None, sqlstate=exc.sqlstate, message=str(exc))
     assert row is not None
     kind, text = row
-    return Outcome(kind, None if text is None else datum_of_text(Type(kind), text))
+    if kind == "interval" and text in {"infinity", "-infinity"}:
+        return Outcome(None, sqlstate="22008", message="infinite intervals, which only newer versions have")
+    try:
+        return Outcome(kind, None if text is None else datum_of_text(Type(kind), text))
+    except SqlError as exc:
+        return Outcome(None, sqlstate=exc.sqlstate, message="beyond what we have")
 
 
 def of_ours(expression: Expression) -> Outcome:
@@ -103,6 +108,7 @@ KEYWORDS: dict[str, Callable[[Sequence[str]], str]] = {
         )
     },
     "position": lambda arguments: f"position({arguments[1]} in {arguments[0]})",
+    "extract": lambda arguments: f"pg_catalog.extract({arguments[0]}, {arguments[1]})",
     "not": lambda arguments: f"(NOT {arguments[0]})",
     "in": lambda arguments: f"({arguments[0]} IN ({', '.join(arguments[1:])}))",
 }

@@ -171,6 +171,34 @@ _EXPRESSIONS = st.one_of(
         ["^a", "b$", "(a)(b)?", "[[:alpha:]]+", "[^a]", "\\d+", "a{2}", "(", "[", "a|b", "\\mab", "\\yb", "*"]
     ),
 )
+_FIELDS = st.sampled_from(
+    [
+        "microseconds",
+        "milliseconds",
+        "second",
+        "minute",
+        "hour",
+        "day",
+        "week",
+        "month",
+        "quarter",
+        "year",
+        "decade",
+        "century",
+        "millennium",
+        "epoch",
+        "dow",
+        "doy",
+        "isodow",
+        "isoyear",
+        "julian",
+        "timezone",
+        "timezone_hour",
+        "other",
+        "years",
+    ]
+)
+_ZONES = st.sampled_from(["UTC", "Europe/Berlin", "America/New_York", "+02", "-05:30", "Nowhere"])
 _ENCODINGS = st.sampled_from(["hex", "base64", "escape", "HEX", "other", "utf8"])
 _SPECIAL: dict[tuple[str, Type], st.SearchStrategy[str]] = {
     **{(symbol, Type.TEXT): st.one_of(_PATTERNS, _TEXTS) for symbol in ("~~", "!~~", "~~*", "!~~*")},
@@ -189,6 +217,14 @@ _SPECIAL: dict[tuple[str, Type], st.SearchStrategy[str]] = {
             "substring",
         )
     },
+    **{(symbol, Type.TEXT): _FIELDS for symbol in ("extract", "date_part", "date_trunc")},
+    ("timezone", Type.TEXT): _ZONES,
+    ("text_to_interval", Type.TEXT): st.sampled_from(["1 day", "a", "", "1:02:03.5", "-3 years 2 mons", "1e3 s"]),
+    ("make_date", Type.INTEGER): st.integers(-3, 2030).map(str),
+    ("make_timestamp", Type.INTEGER): st.integers(0, 30).map(str),
+    ("make_timestamptz", Type.INTEGER): st.integers(0, 30).map(str),
+    ("make_timestamp", Type.DOUBLE): st.sampled_from(["0", "59.999", "60", "1.5", "-1", "61"]),
+    ("make_timestamptz", Type.DOUBLE): st.sampled_from(["0", "59.999", "60", "1.5", "-1", "61"]),
     ("encode", Type.TEXT): _ENCODINGS,
     ("decode", Type.TEXT): st.one_of(_ENCODINGS, st.sampled_from(["00ff", "YWJj", "a\\001"])),
     ("convert_from", Type.TEXT): _ENCODINGS,
