@@ -15,6 +15,7 @@ from derive.adapter.parser.syntax import (
     SyntaxNode,
     TypeCast,
     WindowDefinition,
+    WindowReference,
 )
 from derive.adapter.parser.token import TokenKind
 from derive.adapter.parser.type_parser import parse_type
@@ -183,9 +184,9 @@ class CallParser:
         reader.expect_symbol(")")
         return condition
 
-    def _over(self) -> WindowDefinition | str | None:
+    def _over(self) -> WindowDefinition | WindowReference | None:
         if not self._reader.accept_word("over"):
             return None
         if self._reader.is_symbol("("):
             return parse_window(self._reader, self._expressions)
-        return self._reader.name()
+        return WindowReference(*self._reader.located_name())

@@ -193,15 +193,21 @@ class QueryParser:
             return None
         if reader.accept_word("distinct", "all") or self._is_grouping_set():
             raise SqlError("0A000", "grouping sets are not supported", offset=reader.offset)
-        return reader.list_of(self._group)
+        groups = reader.list_of(self._group)
+        return tuple(group for group in groups if group is not None)
 
     def _is_grouping_set(self) -> bool:
         behind = self._reader.ahead()
         is_call = behind.kind is TokenKind.SYMBOL and behind.value == "("
         return self._reader.is_words("grouping", "sets") or (self._reader.is_word("rollup", "cube") and is_call)
 
-    def _group(self) -> SyntaxNode:
-        if self._is_grouping_set() or (self._reader.is_symbol("(") and self._reader.ahead().value == ")"):
+    def _group(self) -> SyntaxNode | None:
+        """What rows are grouped by; None for `()`, which is nothing."""
+        if self._reader.is_symbol("(") and self._reader.ahead().value == ")":
+            self._reader.next()
+            self._reader.next()
+            return None
+        if self._is_grouping_set():
             raise SqlError("0A000", "grouping sets are not supported", offset=self._reader.offset)
         return self.expressions.parse()
 

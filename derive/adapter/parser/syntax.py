@@ -154,6 +154,14 @@ class WindowDefinition:
 
 
 @dataclass(frozen=True, slots=True)
+class WindowReference:
+    """A window that is defined behind WINDOW."""
+
+    name: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class FunctionCall:
     """A call of a function, an aggregate or a window function.
 
@@ -165,7 +173,7 @@ class FunctionCall:
         is_distinct: whether with DISTINCT.
         order: of the arguments of an aggregate.
         condition: behind FILTER.
-        over: the window, or its name.
+        over: the window, or a reference to it.
         is_within_group: whether the order was written behind WITHIN GROUP.
         is_special: whether SQL has a form of its own for it, such as `COALESCE` or `EXTRACT(… FROM …)`.
     """
@@ -177,7 +185,7 @@ class FunctionCall:
     is_distinct: bool = False
     order: tuple[SortItem, ...] = ()
     condition: SyntaxNode | None = None
-    over: WindowDefinition | str | None = None
+    over: WindowDefinition | WindowReference | None = None
     is_within_group: bool = False
     is_special: bool = False
 

@@ -28,6 +28,7 @@ _KEYWORDS = {
     "localtimestamp": Type.TIMESTAMP,
     "current_date": Type.DATE,
 }
+_OF_OTHER_ROWS = frozenset({"lag", "lead"})
 _IGNORING_NULL = frozenset(
     ["count", "sum", "avg", "min", "max", "bool_and", "bool_or", "every", "string_agg", "stddev", "variance"]
 )
@@ -53,7 +54,7 @@ class CallPlanner:
             return self._window_function(node)
         if is_aggregate(name) and not node.is_special:
             return self._aggregate(node)
-        if is_window_function(name):
+        if is_window_function(name) or name in _OF_OTHER_ROWS:
             raise SqlError("42809", f"window function {name} requires an OVER clause", offset=node.offset)
         return self._function(node)
 
@@ -78,6 +79,10 @@ class CallPlanner:
             return self._keyword(node)
         resolution = resolve_function(name, [value.type for value in values], node.offset)
         arguments = self._coercion.arguments(values, resolution.argument_types, offsets)
+        if name == "nullif" and values[0].type not in {Type.UNKNOWN, resolution.result_type}:
+            # The result is of the first argument's type, whatever the two are compared as.
+            equality = self._expressions.operation("=", values, offsets, node.offset)
+            return Case(((equality, Literal(None, values[0].type)),), values[0], values[0].type)
         return Call(resolution.function, arguments, resolution.result_type)
 
     def _keyword(self, node: FunctionCall) -> Expression:
@@ -130,8 +135,13 @@ class CallPlanner:
             message = "count(*) must be used to call a parameterless aggregate function"
             raise SqlError("42809", message, offset=node.offset)
         values = [self._expressions.plan(argument) for argument in node.arguments]
+        types = [value.type for value in values]
+        if node.over is not None and not (is_aggregate(name) or is_window_function(name) or name in _OF_OTHER_ROWS):
+            resolve_function(name, types, node.offset)
+            message = f"OVER specified, but {name} is not a window function nor an aggregate function"
+            raise SqlError("42809", message, offset=node.offset)
         resolve = resolve_window if node.over is not None else resolve_aggregate
-        resolution = resolve(name, [value.type for value in values], node.offset)
+        resolution = resolve(name, types, node.offset)
         offsets = [start_of(argument) for argument in node.arguments]
         arguments = self._coercion.arguments(values, resolution.argument_types, offsets)
         return arguments, resolution.function, resolution.result_type

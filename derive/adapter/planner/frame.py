@@ -97,6 +97,7 @@ class Frame:
         windows: window functions, likewise.
         references: columns that were referred to outside of aggregates: what they are, offset and text.
         named_windows: definitions behind WINDOW.
+        refusal: why nothing may refer to its columns; None if it may.
     """
 
     source: Source
@@ -106,6 +107,7 @@ class Frame:
     windows: list[WindowFunction] = field(default_factory=list)
     references: list[tuple[Expression, int, str]] = field(default_factory=list)
     named_windows: dict[str, WindowDefinition] = field(default_factory=dict)
+    refusal: str | None = None
 
     def frames(self) -> Iterator[tuple[int, Frame]]:
         """This query and those around it, with how many further out they are."""
@@ -128,6 +130,9 @@ class Frame:
             SqlError: 42703, there is none; 42702, there are several; 42P01, its relation is not in FROM.
         """
         *qualifier, name = reference.parts
+        if len(qualifier) > 3:
+            message = f"improper qualified name (too many dotted names): {'.'.join(reference.parts)}"
+            raise SqlError("42601", message, offset=reference.offset)
         if len(qualifier) > 2:
             qualifier = qualifier[-2:]
         for depth, frame in self.frames():
@@ -137,6 +142,9 @@ class Frame:
             matching = [column for column in columns if column.name == name]
             if len(matching) > 1:
                 raise SqlError("42702", f'column reference "{name}" is ambiguous', offset=reference.offset)
+            if matching and frame.refusal is not None:
+                message = f'invalid reference to FROM-clause entry for table "{frame.source.tables[0].name}"'
+                raise SqlError("42P10", message, offset=reference.offset, detail=frame.refusal)
             if matching:
                 expression = matching[0].expression
                 frame.references.append((expression, reference.offset, ".".join(reference.parts)))
@@ -174,6 +182,9 @@ class Frame:
 
     def _unknown_column(self, reference: ColumnReference, columns: tuple[VisibleColumn, ...] | None) -> SqlError:
         name = reference.parts[-1]
+        if any(table.name == name for _, frame in self.frames() for table in frame.source.tables):
+            message = "rows as values are not supported"
+            return SqlError("0A000", message, offset=reference.offset, hint=f"Write {name}.* for its columns.")
         if columns is None:
             columns = tuple(column for _, frame in self.frames() for column in frame.source.columns)
         nearest = suggest(name, {column.name for column in columns})

@@ -20,7 +20,7 @@ from derive.adapter.parser.syntax import (
 )
 from derive.adapter.planner.extent import start_of
 from derive.adapter.planner.rewriting import deepened
-from derive.compute.algebra.expression import Call, Column, Expression, Literal, Subquery, SubqueryKind
+from derive.compute.algebra.expression import Call, Column, Expression, Literal, Parameter, Subquery, SubqueryKind
 from derive.compute.algebra.relation import Project, Relation
 from derive.compute.algebra.types import Type
 from derive.compute.scalar.registry import resolve_operator
@@ -76,10 +76,12 @@ class PredicatePlanner:
             tests = [Test(item, "null", node.is_negated, node.offset) for item in node.operand.items]
             return connected("and", [self._test(test) for test in tests])
         if node.what == "null":
-            operand = self._expressions.known(node.operand)
-        else:
-            clause = f"IS {negation.upper()}{node.what.upper()}"
-            operand = self._expressions.boolean(node.operand, clause)
+            operand = self._expressions.plan(node.operand)
+            if not isinstance(operand, Parameter):
+                operand = self._coercion.known(operand, start_of(node.operand))
+            return Call(f"is_{negation.strip()}_null".replace("__", "_"), (operand,), Type.BOOLEAN)
+        clause = f"IS {negation.upper()}{node.what.upper()}"
+        operand = self._expressions.boolean(node.operand, clause)
         return self._expressions.operation(f"is {negation}{node.what}", [operand], [node.offset], node.offset)
 
     def _distinct(self, node: DistinctTest) -> Expression:

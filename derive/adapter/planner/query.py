@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from derive.adapter.parser.query_syntax import CommonTable, Query, QueryBody, Select, SetQuery, Values
 from derive.adapter.parser.syntax import ColumnReference, SortItem, SyntaxNode
 from derive.adapter.planner.body import Body
+from derive.adapter.planner.building import has_subquery
 from derive.adapter.planner.coercion import Coercion
 from derive.adapter.planner.expression import ExpressionPlanner
 from derive.adapter.planner.extent import start_of
@@ -143,6 +144,8 @@ class QueryPlanner:
             return None
         frame = Frame(NO_SOURCE, None, Clause(clause))
         value = ExpressionPlanner(self, frame).plan(node)
+        if has_subquery(value):
+            raise SqlError("0A000", f"subqueries in {clause} are not supported", offset=start_of(node))
         cast = self.coercion.cast(value, Type.BIGINT, start_of(node), "assignment")
         if cast is None:
             message = f"argument of {clause} must be type bigint, not type {value.type.value}"

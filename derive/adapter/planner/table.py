@@ -84,10 +84,10 @@ class TablePlanner:
         return Source(source.relation, (VisibleTable(item.alias.name, None, columns),), columns)
 
     def _lateral_join(self, item: JoinedTable, left: Source, table: DerivedTable, parent: Frame | None) -> Source:
+        frame = Frame(left, parent)
         if item.kind in {JoinKind.RIGHT, JoinKind.FULL}:
-            message = f"The combining JOIN type must be INNER or LEFT for a LATERAL reference, not {item.kind.value}."
-            raise SqlError("42P10", "invalid reference to FROM-clause entry", offset=table.offset, detail=message)
-        right = self._item(table, Frame(left, parent))
+            frame.refusal = "The combining JOIN type must be INNER or LEFT for a LATERAL reference."
+        right = self._item(table, frame)
         check_names(left, right, table.offset)
         if item.using is not None or item.is_natural:
             raise SqlError("0A000", "USING is not supported with LATERAL", offset=item.offset)

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from derive.adapter.parser.syntax import FrameBound, FunctionCall, NumberLiteral, WindowDefinition, WindowFrame
+from derive.adapter.parser.syntax import (
+    FrameBound,
+    FunctionCall,
+    NumberLiteral,
+    WindowDefinition,
+    WindowFrame,
+    WindowReference,
+)
 from derive.compute.algebra.expression import Expression
 from derive.compute.algebra.relation import Bound, Frame, FrameUnit, Order
 from derive.errors import SqlError
@@ -23,8 +30,8 @@ class WindowPlanner:
 
     def plan(self, node: FunctionCall) -> PlannedWindow:
         """The partition, order and frame that a call's OVER asks for."""
-        if isinstance(node.over, str):
-            definition = self._named(node.over, node.offset)
+        if isinstance(node.over, WindowReference):
+            definition = self._named(node.over.name, node.over.offset)
         else:
             assert node.over is not None
             definition = self._complete(node.over)
