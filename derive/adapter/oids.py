@@ -64,9 +64,11 @@ PG_TYPES = {
             for scalar in _SCALARS
             if scalar.array
         ),
+        PgType(22, "int2vector", Type.TEXT, -1, "A", 1006, element=21),
+        PgType(30, "oidvector", Type.TEXT, -1, "A", 1013, element=26),
     )
 }
-"""All of them by oid. Data of arrays are texts such as `{1,2}`, as those of what we have no type of our own for."""
+"""All of them by oid. Data of arrays are texts such as `{1,2}`, those of vectors such as `1 2`."""
 
 OID_OF = {
     Type.BOOLEAN: 16,

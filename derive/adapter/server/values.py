@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+from derive.adapter.arrays import elements_of, literal_of
 from derive.adapter.oids import PG_TYPES, type_of_oid
 from derive.adapter.outcome import ResultColumn
 from derive.adapter.server.requests import decode
@@ -144,46 +145,6 @@ def _array_encoder(element: int) -> Encoder:
         return b"".join(parts)
 
     return encoded
-
-
-def elements_of(literal: str) -> list[str | None]:
-    """The elements of an array of one dimension, written as `{1,"a b",NULL}`.
-
-    Raises:
-        SqlError: it is not written so.
-    """
-    text = literal.strip()
-    if not (text.startswith("{") and text.endswith("}")):
-        raise SqlError("22P02", f'malformed array literal: "{literal}"')
-    return list(_elements(text[1:-1], literal)) if text[1:-1].strip() else []
-
-
-def _elements(text: str, literal: str) -> Iterator[str | None]:
-    at = 0
-    while True:
-        is_quoted = text[at : at + 1] == '"'
-        at += is_quoted
-        chars: list[str] = []
-        while at < len(text) and (text[at] != '"' if is_quoted else text[at] != ","):
-            at += text[at] == "\\"
-            chars.append(text[at : at + 1])
-            at += 1
-        at += is_quoted
-        element = "".join(chars)
-        yield None if not is_quoted and element.strip().upper() == "NULL" else element
-        if at >= len(text):
-            return
-        if text[at] != ",":
-            raise SqlError("22P02", f'malformed array literal: "{literal}"')
-        at += 1
-
-
-def literal_of(elements: Sequence[str | None]) -> str:
-    """An array, as `elements_of` reads it."""
-    quoted = (
-        "NULL" if text is None else '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"' for text in elements
-    )
-    return "{" + ",".join(quoted) + "}"
 
 
 def _array_text(data: bytes) -> str:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import struct
-from contextlib import suppress
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from derive.adapter.outcome import ResultColumn
-from derive.adapter.server.values import argument_of, data_rows, elements_of, encoder_of, literal_of
+from derive.adapter.server.values import argument_of, data_rows, encoder_of
 from derive.compute.algebra.types import Datum, Type
 from derive.errors import SqlError
 
@@ -38,6 +35,7 @@ from derive.errors import SqlError
             b"{1,NULL}",
             struct.pack("!iiIii", 1, 1, 23, 2, 1) + b"\0\0\0\4\0\0\0\1\xff\xff\xff\xff",
         ),
+        (Type.TEXT, 22, "1 2", b"1 2", struct.pack("!iiIii", 1, 0, 21, 2, 1) + b"\0\0\0\2\0\1\0\0\0\2\0\2"),
         (Type.TEXT, 1009, '{a,"b c"}', b'{a,"b c"}', struct.pack("!iiIii", 1, 0, 25, 2, 1) + b"\0\0\0\1a\0\0\0\3b c"),
     ],
 )
@@ -61,7 +59,7 @@ def test_results_have_two_formats(kind: Type, oid: int, datum: Datum, text: byte
         (0, 0, b"a", "a"),
         (99_999, 1, b"a", "a"),
         (114, 1, b"[1]", "[1]"),
-        (1028, 1, struct.pack("!iiIii", 1, 0, 26, 2, 1) + b"\0\0\0\4\0\0\0\1\0\0\0\4\0\0\0\2", '{"1","2"}'),
+        (1028, 1, struct.pack("!iiIii", 1, 0, 26, 2, 1) + b"\0\0\0\4\0\0\0\1\0\0\0\4\0\0\0\2", "{1,2}"),
         (1009, 1, struct.pack("!iiI", 0, 0, 25), "{}"),
     ],
 )
@@ -95,21 +93,3 @@ def test_rows_are_messages_with_lengths() -> None:
     assert data_rows([("x", 10), (None, None)], encoders) == (
         b"D\0\0\0\x11\0\2\0\0\0\1x\0\0\0\x0210" + b"D\0\0\0\x0e\0\2\xff\xff\xff\xff\xff\xff\xff\xff"
     )
-
-
-@given(st.lists(st.none() | st.text(), max_size=4))
-def test_arrays_are_read_as_they_are_written(elements: list[str | None]) -> None:
-    assert elements_of(literal_of(elements)) == elements
-
-
-@given(st.text(max_size=12))
-def test_what_is_read_as_an_array_can_be_written(text: str) -> None:
-    with suppress(SqlError):
-        elements = elements_of(f"{{{text}}}")
-        assert elements_of(literal_of(elements)) == elements
-
-
-@pytest.mark.parametrize("text", ["", "1", "{1", "{}1", '{"a"b}'])
-def test_what_is_no_array_is_refused(text: str) -> None:
-    with pytest.raises(SqlError, match="malformed array literal"):
-        elements_of(text)

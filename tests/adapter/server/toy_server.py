@@ -41,7 +41,10 @@ class ToyServer:
 
 @contextmanager
 def toy_server(
-    passwords: Passwords | None = None, tls: SSLContext | None = None, most_connections: int = 100
+    passwords: Passwords | None = None,
+    tls: SSLContext | None = None,
+    most_connections: int = 100,
+    kind: type[ToySession] = ToySession,
 ) -> Iterator[ToyServer]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
@@ -51,7 +54,7 @@ def toy_server(
 
     def open_session(begun: object) -> ToySession:
         assert isinstance(begun, dict)
-        session = ToySession(database, begun)
+        session = kind(database, begun)
         toy.sessions.append(session)
         return session
 

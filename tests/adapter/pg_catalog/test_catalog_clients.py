@@ -1,0 +1,126 @@
+"""What psql, SQLAlchemy, asyncpg and psycopg ask by themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import Iterator
+
+import asyncpg
+import psycopg
+import pytest
+import sqlalchemy
+from catalog_session import CatalogSession
+from postgres_server import _installation
+from psycopg.types import TypeInfo
+from toy_server import ToyServer, toy_server
+
+
+@pytest.fixture(scope="module")
+def toy() -> Iterator[ToyServer]:
+    with toy_server(kind=CatalogSession) as server:
+        yield server
+
+
+def psql(toy: ToyServer, text: str, *options: str) -> str:
+    program = str(_installation()[1] / "psql")
+    command = [program, "-X", "-A", *options, "-h", "127.0.0.1", "-p", str(toy.port), "-U", "flow", "-c", text]
+    environment = {"PGCONNECT_TIMEOUT": "10", "PATH": "/usr/bin:/bin"}
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, env=environment).stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "output"),
+    [
+        ("\\d", "public|large|view|flow\npublic|orders|table|flow\npublic|totals|materialized view|flow\n"),
+        ("\\dt", "public|orders|table|flow\n"),
+        ("\\dv", "public|large|view|flow\n"),
+        ("\\dm", "public|totals|materialized view|flow\n"),
+        ("\\di", "public|orders_by_id|index|flow|orders\n"),
+        ("\\dt acme.*", "acme|acmeBank/balances|table|flow\n"),
+        ("\\dn", "acme|flow\npublic|flow\n"),
+        ("\\du", "flow|Superuser, Create role, Create DB\n"),
+        ("\\df", ""),
+        ("\\dx", ""),
+        ("\\sv large", "CREATE OR REPLACE VIEW public.large AS\nSELECT id FROM orders WHERE amount > 100\n"),
+    ],
+)
+def test_psql_describes(toy: ToyServer, command: str, output: str) -> None:
+    assert psql(toy, command, "-t") == output
+
+
+def test_psql_describes_relations(toy: ToyServer) -> None:
+    lines = psql(toy, "\\d orders").splitlines()[2:]
+    assert lines == [
+        "id|bigint||not null|",
+        "customer|text|||",
+        "amount|numeric|||",
+        "at|timestamp with time zone|||",
+        "Indexes:",
+        '    "orders_by_id" btree (id)',
+    ]
+    assert psql(toy, "\\d orders_by_id").endswith('id|bigint|yes|id\nbtree, for table "public.orders"\n')
+    assert "SELECT customer, sum(amount) AS total FROM orders GROUP BY customer" in psql(toy, "\\d+ totals")
+    assert psql(toy, "\\l", "-t").startswith("flow|flow|UTF8|libc|C|C|")
+
+
+@pytest.mark.parametrize("driver", ["psycopg", "pg8000"])
+def test_sqlalchemy_reflects(toy: ToyServer, driver: str) -> None:
+    address = f"postgresql+{driver}://flow@127.0.0.1:{toy.port}/flow"
+    engine = sqlalchemy.create_engine(address, poolclass=sqlalchemy.NullPool)
+    with engine.connect() as connection:
+        reflect(connection)
+
+
+def reflect(connection: sqlalchemy.Connection) -> None:
+    inspector = sqlalchemy.inspect(connection)
+    assert inspector.get_table_names() == ["orders"]
+    assert inspector.get_view_names() == ["large"]
+    assert inspector.get_materialized_view_names() == ["totals"]
+    assert inspector.get_table_names(schema="acme") == ["acmeBank/balances"]
+    assert [
+        (column["name"], str(column["type"]), column["nullable"]) for column in inspector.get_columns("orders")
+    ] == [
+        ("id", "BIGINT", False),
+        ("customer", "TEXT", True),
+        ("amount", "NUMERIC", True),
+        ("at", "TIMESTAMP", True),
+    ]
+    assert inspector.get_pk_constraint("orders")["constrained_columns"] == []
+    assert inspector.get_foreign_keys("orders") == []
+    assert [index["column_names"] for index in inspector.get_indexes("orders")] == [["id"]]
+    assert inspector.get_table_comment("orders") == {"text": "what people order"}
+    assert inspector.get_view_definition("large") == "SELECT id FROM orders WHERE amount > 100"
+    tables = sqlalchemy.MetaData()
+    tables.reflect(connection, views=True)
+    assert sorted(tables.tables) == ["large", "orders", "totals"]
+
+
+def test_asyncpg_looks_types_up(toy: ToyServer) -> None:
+    async def talk() -> None:
+        connection = await asyncpg.connect(host="127.0.0.1", port=toy.port, user="flow", database="flow")
+        try:
+            await connection.set_type_codec("jsonb", encoder=str, decoder=str, schema="pg_catalog")
+            rows = await connection.fetch(
+                "SELECT oid, relkind FROM pg_class WHERE relname = any($1) AND oid > $2", ["orders"], 5
+            )
+            assert [tuple(row) for row in rows] == [(16385, b"r")]
+            assert await connection.fetchval("SELECT indkey FROM pg_index") == [1]
+            assert await connection.fetchval("SELECT array_agg(nspname ORDER BY nspname) FROM pg_namespace") == [
+                "acme",
+                "information_schema",
+                "pg_catalog",
+                "public",
+            ]
+        finally:
+            await connection.close()
+
+    asyncio.run(talk())
+
+
+def test_psycopg_looks_types_up(toy: ToyServer) -> None:
+    with psycopg.connect(toy.address, autocommit=True) as connection:
+        info = TypeInfo.fetch(connection, "jsonb")
+        assert info is not None
+        assert (info.oid, info.array_oid) == (3802, 3807)
+        assert TypeInfo.fetch(connection, "hstore") is None
