@@ -5,10 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
-from derive.compute.scalar import arithmetic, binary, casts, logic, mathematics, moment, moment_field, pattern, text
+from derive.compute.scalar import (
+    arithmetic,
+    binary,
+    casts,
+    json_functions,
+    logic,
+    mathematics,
+    moment,
+    moment_field,
+    pattern,
+    text,
+)
 from derive.compute.scalar.function import Function
 
-_MODULES = (logic, arithmetic, casts, mathematics, text, pattern, binary, moment, moment_field)
+_MODULES = (logic, arithmetic, casts, mathematics, text, pattern, binary, moment, moment_field, json_functions)
 
 
 @cache

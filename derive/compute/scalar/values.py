@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 from derive.compute.algebra.types import Datum, Type
@@ -138,10 +139,13 @@ _TEXT_OF: Mapping[Type, Callable[[Any], str]] = {
 DECODERS: Mapping[Type, Callable[[Any], Any]] = {
     Type.DOUBLE: float_of,
     Type.NUMERIC: decimal_of,
-    Type.JSONB: parsed_json,
+    Type.JSONB: lru_cache(maxsize=16)(parsed_json),
     Type.INTERVAL: interval_of,
 }
-"""What makes a datum the value that functions work with, where it is not the datum itself."""
+"""What makes a datum the value that functions work with, where it is not the datum itself.
+
+JSON is remembered for a while, as many fields of one document are asked for; nothing may change it.
+"""
 
 ENCODERS: Mapping[Type, Callable[[Any], Datum]] = {
     Type.BOOLEAN: int,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import psycopg
@@ -89,6 +89,14 @@ def call_sql(symbol: str, arguments: Sequence[str]) -> str:
     return f"({symbol} {arguments[0]})" if len(arguments) == 1 else f"({arguments[0]} {symbol} {arguments[1]})"
 
 
+def _with_path(symbol: str, arguments: Sequence[str]) -> str:
+    """A call whose second argument is an array there, and its text here."""
+    first, path, *rest = arguments
+    if symbol.isidentifier():
+        return f"{symbol}({', '.join((first, f'({path})::text[]', *rest))})"
+    return f"({first} {symbol} ({path})::text[])"
+
+
 KEYWORDS: dict[str, Callable[[Sequence[str]], str]] = {
     **{
         symbol: (lambda arguments, symbol=symbol: "(" + f" {symbol} ".join(arguments) + ")")  # type: ignore[misc]
@@ -109,6 +117,7 @@ KEYWORDS: dict[str, Callable[[Sequence[str]], str]] = {
     },
     "position": lambda arguments: f"position({arguments[1]} in {arguments[0]})",
     "extract": lambda arguments: f"pg_catalog.extract({arguments[0]}, {arguments[1]})",
+    **{symbol: partial(_with_path, symbol) for symbol in ("#>", "#>>", "#-", "?|", "?&", "jsonb_set", "jsonb_insert")},
     "not": lambda arguments: f"(NOT {arguments[0]})",
     "in": lambda arguments: f"({arguments[0]} IN ({', '.join(arguments[1:])}))",
 }

@@ -199,6 +199,13 @@ _FIELDS = st.sampled_from(
     ]
 )
 _ZONES = st.sampled_from(["UTC", "Europe/Berlin", "America/New_York", "+02", "-05:30", "Nowhere"])
+_KEYS = st.sampled_from(["a", "b", "abc", "é", "1", "0", "x"])
+_PATHS = st.one_of(
+    st.lists(st.sampled_from(["a", "b", "abc", "0", "1", "-1", "2"]), max_size=3).map(
+        lambda steps: f"{{{','.join(steps)}}}"
+    ),
+    st.sampled_from(["{}", "{NULL}", "a", '{"a"}', "{a, 0}", "{a"]),
+)
 _ENCODINGS = st.sampled_from(["hex", "base64", "escape", "HEX", "other", "utf8"])
 _SPECIAL: dict[tuple[str, Type], st.SearchStrategy[str]] = {
     **{(symbol, Type.TEXT): st.one_of(_PATTERNS, _TEXTS) for symbol in ("~~", "!~~", "~~*", "!~~*")},
@@ -219,6 +226,12 @@ _SPECIAL: dict[tuple[str, Type], st.SearchStrategy[str]] = {
     },
     **{(symbol, Type.TEXT): _FIELDS for symbol in ("extract", "date_part", "date_trunc")},
     ("timezone", Type.TEXT): _ZONES,
+    **{
+        (symbol, Type.TEXT): _KEYS
+        for symbol in ("->", "->>", "?", "-", "jsonb_extract_path", "jsonb_extract_path_text")
+    },
+    **{(symbol, Type.TEXT): _PATHS for symbol in ("#>", "#>>", "#-", "?|", "?&", "jsonb_set", "jsonb_insert")},
+    **{(symbol, Type.INTEGER): _SMALL for symbol in ("->", "->>", "-")},
     ("text_to_interval", Type.TEXT): st.sampled_from(["1 day", "a", "", "1:02:03.5", "-3 years 2 mons", "1e3 s"]),
     ("make_date", Type.INTEGER): st.integers(-3, 2030).map(str),
     ("make_timestamp", Type.INTEGER): st.integers(0, 30).map(str),
