@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Mapping
 
+import apsw
 from toy_session import ToySession
 
-from derive.adapter.outcome import Prepared, Result
 from derive.adapter.pg_catalog.objects import CatalogObjects, ObjectColumn, ObjectIndex, ObjectKind, ObjectRelation
-from derive.adapter.pg_catalog.query import CatalogQuery, answer, is_catalog_query, prepare
-from derive.compute.algebra.types import Datum, Row, Type
+from derive.adapter.pg_catalog.session import DescribingSession
+from derive.compute.algebra.types import Type
 
 OBJECTS = CatalogObjects(
     (
@@ -50,21 +50,9 @@ OBJECTS = CatalogObjects(
 )
 
 
-class CatalogSession(ToySession):
-    """Answers catalog queries over a few relations that are not there otherwise."""
+class CatalogSession(DescribingSession):
+    """A toy session that answers questions about a few relations that are not there."""
 
-    async def prepare(self, text: str, oids: Sequence[int]) -> Prepared:
-        if not is_catalog_query(text):
-            return await super().prepare(text, oids)
-        query = prepare(text, OBJECTS, oids)
-        return Prepared(text, query.parameters, query.columns, query)
-
-    async def execute(self, prepared: Prepared, arguments: Sequence[Datum]) -> Result:
-        if not isinstance(prepared.plan, CatalogQuery):
-            return await super().execute(prepared, arguments)
-        rows = answer(prepared.plan, OBJECTS, arguments, self.parameters)
-
-        async def batches() -> AsyncIterator[Sequence[Row]]:
-            yield rows
-
-        return Result(lambda count: f"SELECT {count}", prepared.columns, batches())
+    def __init__(self, database: apsw.Connection, begun: Mapping[str, str]) -> None:
+        toy = ToySession(database, begun)
+        super().__init__(toy, lambda: OBJECTS, lambda: toy.parameters)

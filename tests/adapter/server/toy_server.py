@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from ssl import SSLContext
 
+import apsw
 from toy_session import ToySession, toy_database
 
+from derive.adapter.outcome import Session
 from derive.adapter.server.passwords import Passwords
 from derive.adapter.server.server import Server
 
@@ -44,7 +46,7 @@ def toy_server(
     passwords: Passwords | None = None,
     tls: SSLContext | None = None,
     most_connections: int = 100,
-    kind: type[ToySession] = ToySession,
+    kind: Callable[[apsw.Connection, Mapping[str, str]], Session] = ToySession,
 ) -> Iterator[ToyServer]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
@@ -52,10 +54,10 @@ def toy_server(
     database = toy_database()
     toy: ToyServer
 
-    def open_session(begun: object) -> ToySession:
-        assert isinstance(begun, dict)
+    def open_session(begun: Mapping[str, str]) -> Session:
         session = kind(database, begun)
-        toy.sessions.append(session)
+        if isinstance(session, ToySession):
+            toy.sessions.append(session)
         return session
 
     server = Server(
