@@ -97,10 +97,14 @@ class Transaction:
                 "a transaction that has written cannot read",
                 hint="COMMIT first: what was written is there from then on, and not before",
             )
+        if not self.modes.is_explicit:
+            time = await self._first_time(ids, at_present=at_present)
+            self._time = min(time, self._time or time)  # what is written follows from the oldest
+            self._read.update(ids)
+            return time
         if self._time is None:
             self._time = await self._first_time(ids, at_present=at_present)
-            if self.modes.is_explicit:
-                self._hold = await self._holds.hold(self._time)
+            self._hold = await self._holds.hold(self._time)
         elif not self._read.issuperset(ids):
             await self._timeline.reach(ids, self._time)
         self._read.update(ids)

@@ -32,6 +32,7 @@ _COMMANDS = {
     "logs": "Show what tasks did, and what their lambdas said.",
     "run": "Run derivations.",
     "split": "Double the shards of a derivation.",
+    "sql": "Ask collections in SQL, and serve PostgreSQL's clients.",
     "status": "Show how far each task is, and why it stopped.",
     "test": "Run the catalog's tests.",
 }

@@ -176,12 +176,14 @@ class Store:
     def seal(self, names: Sequence[str], frontier: int) -> dict[str, int]:
         """Advance collections to `frontier`, or as far as live write capabilities allow, with no new updates.
 
-        It also extends the leases of the tasks that this process runs.
+        No clock below it is assigned any more. It also extends the leases of the tasks that this process runs. It is
+        durable once any later commit is.
 
         Returns:
             The `upper` of each.
         """
-        with self._metadata.transaction() as db:
+        with self._metadata.transaction(synced=False) as db:
+            assign_up_to(db, frontier - 1)
             return self._seal(db, names, frontier)
 
     def seal_now(self, names: Sequence[str]) -> int:

@@ -39,6 +39,7 @@ COMMANDS = [
     "reset",
     "run",
     "split",
+    "sql",
     "status",
     "test",
 ]

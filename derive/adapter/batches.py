@@ -1,0 +1,49 @@
+"""Rows that a thread works out while the event loop goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import closing
+from typing import cast
+
+from derive.compute.algebra.types import Row
+
+_END = object()
+
+
+async def in_thread(batches: Iterator[list[Row]], stop: Callable[[], None]) -> AsyncIterator[Sequence[Row]]:
+    """Batches of rows, each taken in a thread.
+
+    Args:
+        batches: a generator, closed in the end.
+        stop: has the generator end soon, where nobody waits for it any more.
+    """
+    loop = asyncio.get_running_loop()
+    with closing(_Closing(batches)) as held:
+        while True:
+            taking = loop.run_in_executor(None, next, held.batches, _END)
+            try:
+                batch = await asyncio.shield(taking)
+            except asyncio.CancelledError:
+                stop()
+                await asyncio.wait([taking])
+                raise
+            if batch is _END:
+                return
+            yield cast(Sequence[Row], batch)
+
+
+class _Closing:
+    def __init__(self, batches: Iterator[list[Row]]) -> None:
+        self.batches = batches
+
+    def close(self) -> None:
+        if hasattr(self.batches, "close"):
+            self.batches.close()
+
+
+async def of_rows(rows: Sequence[Row]) -> AsyncIterator[Sequence[Row]]:
+    """Rows that are there."""
+    if rows:
+        yield rows

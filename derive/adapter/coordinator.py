@@ -1,0 +1,150 @@
+"""The coordinator: what all sessions of a process share, in one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from derive.adapter.catalog import Catalog, Item
+from derive.adapter.group_commit import GroupCommit
+from derive.adapter.ledger import StorageHolds, StorageLedger
+from derive.adapter.maintenance import Maintenance
+from derive.adapter.news import News
+from derive.adapter.objects import Objects
+from derive.adapter.ownership import Ownership
+from derive.adapter.timeline import Timeline
+from derive.compute.algebra.relation import GlobalId
+from derive.compute.algebra.types import Row
+from derive.compute.relations.columns import Source
+from derive.compute.relations.contents import contents_at
+from derive.errors import SqlError
+from derive.protocol.specs import CatalogSpec, CollectionSpec
+from derive.storage.store import Store
+
+if TYPE_CHECKING:
+    from derive.adapter.session import SqlSession
+
+
+class Coordinator:
+    """SQL over one data folder.
+
+    Made by `open`, in the event loop in which it is used.
+
+    Attributes:
+        store: of the data folder.
+        timeline: gives times.
+        commits: writes.
+        holds: keep what transactions read.
+        ledger: knows frontiers.
+        ownership: the right to write.
+        maintenance: views that are kept up to date.
+        news: tells of commits.
+        objects: what names stand for.
+    """
+
+    def __init__(self, root: Path, catalog: CatalogSpec | None) -> None:
+        self.store = Store(root)
+        self.ownership = Ownership(root)
+        self._flow = catalog
+        self._catalog = Catalog(root)
+        if catalog:
+            self.store.create(*(self.store.tables.as_stored(spec) for spec in catalog.collections.values()))
+        self.objects = Objects(-1, (), {})
+        self.maintenance = Maintenance(self.store, root, lambda: self.objects)
+        self.refresh()
+        self.news = News(self.store.changes, self.maintenance.work)
+        self.ledger = StorageLedger(self.store, catalog, self.news, lambda: self.objects)
+        self.timeline = Timeline(self.ledger, self.store.timeline.present() - 1)
+        self.commits = GroupCommit(self.timeline)
+        self.holds = StorageHolds(self.store, self._stored_names)
+        self.definitions = asyncio.Lock()
+
+    def session(self, begun: Mapping[str, str] | None = None, most_bytes: int | None = None) -> SqlSession:
+        """A new session.
+
+        Args:
+            begun: settings with which it begins, by name.
+            most_bytes: so much may be in a result; None for any amount.
+        """
+        from derive.adapter.session import SqlSession
+
+        return SqlSession(self, begun, most_bytes)
+
+    async def close(self) -> None:
+        """Give everything back."""
+        await self.news.close()
+        self.maintenance.close()
+        self._catalog.close()
+        self.store.close()
+        self.ownership.release()
+
+    def own(self) -> None:
+        """Be the process that writes.
+
+        Raises:
+            SqlError: another one is.
+        """
+        if not self.ownership.is_held:
+            self.ownership.require()
+            self.refresh()
+            self._reconcile()
+            self.maintenance.begin()
+
+    def refresh(self) -> Objects:
+        """What names stand for now, also if another process has changed it."""
+        version = self._catalog.version()
+        if version != self.objects.version:
+            self.objects = Objects(version, self._catalog.items(), self._collections(), self.maintenance.views)
+        return self.objects
+
+    def change(
+        self,
+        statement: str,
+        *,
+        added: tuple[Item, ...] = (),
+        removed: tuple[GlobalId, ...] = (),
+        renamed: Mapping[GlobalId, str] | None = None,
+    ) -> None:
+        """Change what names stand for; durable when it returns."""
+        self._catalog.change(statement, added=added, removed=removed, renamed=renamed)
+        self.refresh()
+
+    def source(self, identifier: GlobalId) -> Source:
+        """What Storage has under an identifier.
+
+        Raises:
+            SqlError: nothing any more.
+        """
+        spec = self.objects.collections.get(identifier)
+        source = spec or self.store.tables.table(identifier)
+        if source is None:
+            raise SqlError("42P01", "what is read was dropped")
+        return source
+
+    def contents(self, identifier: GlobalId, time: int) -> Iterator[list[Row]]:
+        """The rows of a collection or table at a time."""
+        return contents_at(self.store, self.source(identifier), time)
+
+    def _collections(self) -> dict[GlobalId, CollectionSpec]:
+        collections: dict[GlobalId, CollectionSpec] = {}
+        for spec in self._flow.collections.values() if self._flow else ():
+            identifier = self.store.tables.id_of(spec.name)
+            if identifier is not None and self.store.tables.table(identifier) is None:
+                collections[identifier] = spec
+        return collections
+
+    def _stored_names(self) -> list[str]:
+        items = [item for item in self.objects.items.values() if item.is_stored]
+        return [*(spec.name for spec in self.objects.collections.values()), *map(self.objects.stored, items)]
+
+    def _reconcile(self) -> None:
+        """Bring Storage in line with the catalog: whoever changed both may have been killed in between."""
+        expected = {item.id: self.objects.stored(item) for item in self.objects.items.values() if item.is_stored}
+        for table in self.store.tables.all():
+            if table.id not in expected and table.name.startswith("sql/"):
+                self.store.tables.drop(table.id)
+        for identifier, name in expected.items():
+            if self.store.tables.name_of(identifier) not in {name, None}:
+                self.store.tables.rename(identifier, name)

@@ -1,0 +1,101 @@
+"""Queries: at which time they read, and who works them out."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+
+from derive.adapter.batches import in_thread
+from derive.adapter.outcome import Result
+from derive.adapter.parser.statement import AsOf
+from derive.adapter.planner.plan import plan_value
+from derive.adapter.planner.planned import PlannedQuery, bind_expression
+from derive.adapter.planner.reading import ids_of
+from derive.adapter.preparing import result_columns
+from derive.adapter.state import State
+from derive.compute import oneshot
+from derive.compute.algebra.relation import GlobalId
+from derive.compute.algebra.types import Datum, Row, Type
+from derive.compute.scalar.registry import evaluate
+from derive.document.clock import parse_rfc3339
+from derive.errors import SqlError
+
+
+async def select(state: State, query: PlannedQuery, as_of: AsOf | None, arguments: Sequence[Datum]) -> Result:
+    """The rows of a query.
+
+    Args:
+        state: of the session.
+        query: its parameters have `arguments`.
+        as_of: what was said of the time.
+        arguments: a datum for each parameter.
+    """
+    rows = await read(state, query, as_of)
+    return Result(lambda count: f"SELECT {count}", result_columns(query.columns), rows)
+
+
+async def read(state: State, query: PlannedQuery, as_of: AsOf | None = None) -> AsyncIterator[Sequence[Row]]:
+    """The rows of a query without parameters, in batches, at the time at which it is to be read."""
+    maintenance = state.coordinator.maintenance
+    ids = maintenance.sources(ids_of(query.relation))
+    with state.interruptible():
+        time = await time_of(state, ids, as_of)
+    return in_thread(rows_at(state, query, time), state.stop)
+
+
+def rows_at(state: State, query: PlannedQuery, time: int) -> Iterator[list[Row]]:
+    """The rows of a query at a time, worked out from what is stored."""
+    coordinator = state.coordinator
+
+    def contents(identifier: GlobalId) -> Iterator[list[Row]]:
+        return coordinator.contents(identifier, time)
+
+    relation = coordinator.maintenance.expanded(query.relation)
+    return oneshot.evaluate(relation, query.finishing, contents, state.most_bytes, lambda: state.is_stopped)
+
+
+async def time_of(state: State, ids: Collection[GlobalId], as_of: AsOf | None) -> int:
+    """The time at which something is read.
+
+    Args:
+        state: of the session.
+        ids: what is read of Storage.
+        as_of: what was said of the time.
+    """
+    if not ids:
+        return 0
+    coordinator = state.coordinator
+    if as_of is None:
+        items = coordinator.objects.items
+        at_present = any(identifier not in items or not items[identifier].is_written for identifier in ids)
+        return await state.transaction.read(ids, at_present=at_present)
+    time = clock_of(state, as_of)
+    if as_of.is_at_least:
+        since, upper = await coordinator.ledger.frontiers(ids)
+        time = max(time, since, upper - 1)
+    await coordinator.timeline.reach(ids, time)
+    return time
+
+
+def clock_of(state: State, as_of: AsOf, arguments: Sequence[Datum] = ()) -> int:
+    """The time that AS OF says: a clock in microseconds, or RFC 3339.
+
+    Raises:
+        SqlError: 22023, it is no time.
+    """
+    expression, _ = plan_value(as_of.time, state.coordinator.objects)
+    datum = evaluate(bind_expression(expression, arguments))
+    kind = expression.type
+    if isinstance(datum, int) and kind in {
+        Type.BIGINT, Type.INTEGER, Type.SMALLINT, Type.MZ_TIMESTAMP, Type.TIMESTAMP, Type.TIMESTAMPTZ,
+    }:  # fmt: skip
+        return datum
+    if isinstance(datum, str):
+        try:
+            return int(datum) if datum.strip().isdigit() else parse_rfc3339(datum)
+        except ValueError:
+            pass
+    raise SqlError(
+        "22023",
+        "AS OF takes a clock in microseconds, or a time such as '2024-01-01T00:00:00Z'",
+        offset=as_of.offset,
+    )

@@ -1,0 +1,233 @@
+"""`flowctl sql`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from derive.cli.options import catalog_options, data_folder
+
+if TYPE_CHECKING:
+    from derive.adapter.outcome import Result, ResultColumn
+    from derive.adapter.session import SqlSession
+    from derive.compute.algebra.types import Row
+
+
+class _SqlGroup(click.Group):
+    """`flowctl sql` runs statements; `flowctl sql serve` is a command of its own."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names of the commands."""
+        return ["serve"] if find_spec("derive.cli.sql_serve") else []
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of this name."""
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        served: click.Command = import_module("derive.cli.sql_serve").command
+        return served
+
+
+@click.group(cls=_SqlGroup, invoke_without_command=True)
+@click.option("-c", "--command", "texts", multiple=True, metavar="SQL", help="Statements to run; may be repeated.")
+@click.option(
+    "-f", "--file", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="A file of statements to run."
+)
+@catalog_options
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "csv"]),
+    help="Form of the output.  [default: table on a terminal, json otherwise]",
+)
+@click.option(
+    "--max-result-bytes",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Fail where a result has more bytes than that.  [default: any number]",
+)
+@click.pass_context
+def command(
+    ctx: click.Context,
+    texts: Sequence[str],
+    file: Path | None,
+    source: Path,
+    data: Path | None,
+    output: str | None,
+    max_result_bytes: int | None,
+) -> None:
+    """Ask collections in SQL, and keep tables and views beside them.
+
+    Statements come from `-c`, from a file, or from standard input. Each is a transaction of its own, unless they say
+    BEGIN. They read the newest time at which everything that they read is known, without waiting for tasks;
+    `SET transaction_isolation = 'strict serializable'` asks for the present.
+
+    \b
+    Examples:
+      flowctl sql -c 'SELECT * FROM "acmeBank/balances" ORDER BY amount DESC LIMIT 3'
+      flowctl sql -c 'CREATE TABLE notes (account text, note text)'
+      flowctl sql -f report.sql -o csv > report.csv
+      flowctl sql serve
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    import asyncio
+
+    from derive.errors import UsageError
+
+    if texts and file:
+        raise UsageError("statements come from -c or from a file, not from both")
+    if not texts:
+        if file is None and sys.stdin.isatty():
+            raise UsageError("there are no statements to run", hint="give some with -c 'SELECT …'")
+        texts = [file.read_text() if file else sys.stdin.read()]
+    asyncio.run(_run(texts, source, data, output, max_result_bytes))
+
+
+async def _run(
+    texts: Sequence[str], source: Path, data: Path | None, output: str | None, most_bytes: int | None
+) -> None:
+    from derive.adapter.opening import open_coordinator
+    from derive.catalog import load
+
+    catalog = load(source) if source.exists() or data is None else None
+    coordinator = open_coordinator(catalog, data_folder(source, data))
+    try:
+        session = coordinator.session({"transaction_isolation": "serializable"}, most_bytes)
+        try:
+            for text in texts:
+                for statement in session.split(text):
+                    await _execute(session, statement, output)
+        finally:
+            await session.close()
+    finally:
+        await coordinator.close()
+
+
+async def _execute(session: SqlSession, text: str, output: str | None) -> None:
+    from derive.cli.console import note
+
+    prepared = await session.prepare(text, ())
+    await session.begin_implicit()
+    try:
+        result = await session.execute(prepared, ())
+        for notice in result.notices:
+            note(f"{notice.severity}: {notice.message}")
+        count = await _print(result, output)
+    except BaseException:
+        await session.fail()
+        raise
+    await session.end_implicit()
+    if result.columns is None and sys.stdout.isatty():
+        note(result.tag(count))
+
+
+async def _print(result: Result, output: str | None) -> int:
+    """Print the rows of a result; returns how many they are."""
+    if result.columns is None or result.rows is None:
+        return 0
+    form = output or ("table" if sys.stdout.isatty() else "json")
+    printed = _TablePrinter(result.columns) if form == "table" else _LinePrinter(result.columns, form)
+    count = 0
+    async for batch in result.rows:
+        count += len(batch)
+        printed.add(batch)
+        if result.is_prompt:
+            sys.stdout.flush()
+    printed.end()
+    return count
+
+
+class _LinePrinter:
+    """Prints rows as JSON Lines or CSV, as they come."""
+
+    def __init__(self, columns: Sequence[ResultColumn], form: str) -> None:
+        import csv
+
+        self._columns = columns
+        self._csv = csv.writer(sys.stdout, lineterminator="\n") if form == "csv" else None
+        if self._csv:
+            self._csv.writerow([column.name for column in columns])
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Print rows."""
+        import orjson
+
+        from derive.compute.scalar.values import text_of
+
+        for row in rows:
+            if self._csv:
+                pairs = zip(self._columns, row, strict=True)
+                self._csv.writerow([None if datum is None else text_of(column.type, datum) for column, datum in pairs])
+            else:
+                sys.stdout.write(orjson.dumps(_json_of(self._columns, row)).decode() + "\n")
+
+    def end(self) -> None:
+        """There are no more."""
+
+
+class _TablePrinter:
+    """Prints rows as a table once all are there."""
+
+    def __init__(self, columns: Sequence[ResultColumn]) -> None:
+        self._columns = columns
+        self._rows: list[list[str]] = []
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Take rows."""
+        from derive.compute.scalar.values import text_of
+
+        for row in rows:
+            pairs = zip(self._columns, row, strict=True)
+            self._rows.append(["" if datum is None else text_of(column.type, datum) for column, datum in pairs])
+
+    def end(self) -> None:
+        """Print all."""
+        names = [column.name for column in self._columns]
+        widths = [max(map(len, texts)) for texts in zip(names, *self._rows, strict=True)]
+        rights = [column.type in _numeric_types() for column in self._columns]
+        lines = [" | ".join(name.center(width) for name, width in zip(names, widths, strict=True))]
+        lines.append("-+-".join("-" * width for width in widths))
+        for texts in self._rows:
+            cells = zip(texts, widths, rights, strict=True)
+            lines.append(" | ".join(text.rjust(width) if right else text.ljust(width) for text, width, right in cells))
+        count = len(self._rows)
+        lines.append(f"({count} row{'' if count == 1 else 's'})")
+        sys.stdout.write("".join(f" {line}".rstrip() + "\n" for line in lines[:-1]) + lines[-1] + "\n\n")
+
+
+def _numeric_types() -> frozenset[Any]:
+    from derive.compute.algebra.types import Type
+
+    return frozenset({Type.SMALLINT, Type.INTEGER, Type.BIGINT, Type.DOUBLE, Type.NUMERIC, Type.MZ_TIMESTAMP})
+
+
+def _json_of(columns: Sequence[ResultColumn], row: Row) -> Mapping[str, Any]:
+    import math
+
+    import orjson
+
+    from derive.compute.algebra.types import Type
+    from derive.compute.scalar.values import text_of
+
+    values: dict[str, Any] = {}
+    for column, datum in zip(columns, row, strict=True):
+        if datum is None:
+            values[column.name] = None
+        elif column.type is Type.BOOLEAN:
+            values[column.name] = bool(datum)
+        elif column.type is Type.JSONB and isinstance(datum, str):
+            values[column.name] = orjson.Fragment(datum)
+        elif (isinstance(datum, int) and column.type in _numeric_types()) or (
+            isinstance(datum, float) and math.isfinite(datum)
+        ):
+            values[column.name] = datum
+        else:
+            values[column.name] = text_of(column.type, datum)
+    return values

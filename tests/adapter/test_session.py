@@ -1,0 +1,164 @@
+"""Statements of SQL over collections and tables, as a session carries them out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sql_world import Client, SqlWorld, derive_all, ingest
+
+from derive.adapter.coordinator import Coordinator
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> SqlWorld:
+    return SqlWorld(tmp_path)
+
+
+def test_collections_are_relations(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        ingest(coordinator, [(1, "ann", 10.0), (2, "ben", 5.5), (3, "ann", 1.0)])
+
+        assert await client('SELECT customer, sum(amount) FROM "shop/orders" GROUP BY 1 ORDER BY 1') == [
+            ("ann", "11"),
+            ("ben", "5.5"),
+        ]
+        assert await client('SELECT count(*) FROM "shop/orders" WHERE amount > $1', 5) == [("2",)]
+        ingest(coordinator, [(4, "cas", 2.0)])
+        assert await client('SELECT count(*) FROM "shop/orders"') == [("4",)]  # it is there at once
+
+    world.within(work)
+
+
+def test_what_nothing_derives_is_read_as_far_as_it_is_known(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        strict, client = Client(coordinator), Client(coordinator, transaction_isolation="serializable")
+        ingest(coordinator, [(1, "ann", 10.0)], year=2024)
+        derive_all(world, coordinator)
+        ingest(coordinator, [(2, "ann", 5.0)])
+
+        assert await strict.fails('SELECT * FROM "shop/spending"') == "55000"
+        assert await client('SELECT customer, spent FROM "shop/spending"') == [("ann", "10")]
+        assert await client('SELECT count(*) FROM "shop/orders" o JOIN "shop/spending" USING (customer)') == [("1",)]
+
+    world.within(work)
+
+
+def test_tables(world: SqlWorld) -> None:
+    rows = world.script(
+        "CREATE TABLE t (a int, b text NOT NULL)",
+        "INSERT INTO t VALUES (1, 'x'), (2, 'y'), (2, 'y')",
+        "SELECT * FROM t ORDER BY a",
+        "UPDATE t SET b = b || '!' WHERE a = 1 RETURNING b",
+        "DELETE FROM t WHERE a = 2",
+        "INSERT INTO t SELECT a + 1, b FROM t",
+        "SELECT a, b FROM t ORDER BY a",
+    )
+
+    assert rows[2] == [("1", "x"), ("2", "y"), ("2", "y")]
+    assert rows[3] == [("x!",)]
+    assert rows[6] == [("1", "x!"), ("2", "x!")]
+    assert world.script("SELECT count(*) FROM t") == [[("2",)]]
+
+
+def test_views_follow_what_they_were_made_of(world: SqlWorld) -> None:
+    rows = world.script(
+        "CREATE TABLE t (a int)",
+        "CREATE VIEW v AS SELECT a * 2 AS doubled FROM t",
+        "CREATE VIEW w AS SELECT doubled + 1 FROM v",
+        "ALTER TABLE t RENAME TO u",
+        "CREATE TABLE t (a text)",
+        "INSERT INTO u VALUES (4)",
+        "SELECT * FROM w",
+        "SELECT doubled FROM v",
+    )
+
+    assert rows[-2:] == [[("9",)], [("8",)]]
+    assert world.script("SELECT * FROM w") == [[("9",)]]
+
+
+def test_names(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int)")
+        await client("CREATE VIEW v AS SELECT * FROM t")
+
+        assert await client.fails("CREATE TABLE t (b int)") == "42P07"
+        assert await client.tag("CREATE TABLE IF NOT EXISTS t (b int)") == "CREATE TABLE"
+        assert await client.fails("SELECT * FROM nowhere") == "42P01"
+        assert await client.fails("DROP TABLE t") == "2BP01"
+        assert await client.fails("DROP VIEW t") == "42809"
+        assert await client.fails("DROP TABLE nowhere") == "42P01"
+        assert await client.fails('DROP TABLE "shop/orders"') == "42809"
+        assert await client.fails('INSERT INTO "shop/orders" VALUES (1)') == "42809"
+        assert await client.fails("INSERT INTO v VALUES (1)") == "42809"
+        assert await client.tag("DROP TABLE t CASCADE") == "DROP TABLE"
+        assert await client.fails("SELECT * FROM v") == "42P01"
+        assert await client.tag("DROP TABLE IF EXISTS t") == "DROP TABLE"
+
+    world.within(work)
+
+
+def test_transactions(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        one, two = Client(coordinator), Client(coordinator)
+        await one("CREATE TABLE t (a int)")
+
+        await one("BEGIN")
+        await one("INSERT INTO t VALUES (1)")
+        assert await two("SELECT * FROM t") == []  # nothing is there before COMMIT
+        assert await one.fails("SELECT * FROM t") == "25001"
+        assert await one.fails("SELECT 1") == "25P02"
+        assert await one.tag("COMMIT") == "ROLLBACK"
+        assert await two("SELECT * FROM t") == []
+
+        await one("BEGIN")
+        assert await one("SELECT count(*) FROM t") == [("0",)]
+        await two("INSERT INTO t VALUES (2)")
+        assert await one("SELECT count(*) FROM t") == [("0",)]  # all its reads are at one time
+        await one("INSERT INTO t VALUES (3)")
+        assert await one.fails("COMMIT") == "40001"  # what it has read was written meanwhile
+        assert await two("SELECT * FROM t") == [("2",)]
+
+        await one("BEGIN READ ONLY")
+        assert await one.fails("INSERT INTO t VALUES (3)") == "25006"
+        await one("ROLLBACK")
+        await one("BEGIN")
+        assert await one.fails("CREATE TABLE u (a int)") == "25001"
+
+    world.within(work)
+
+
+def test_times(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int)")
+        await client("INSERT INTO t VALUES (1)")
+        before = coordinator.timeline.latest
+        await client("INSERT INTO t VALUES (2)")
+
+        assert await client(f"SELECT * FROM t AS OF {before}") == [("1",)]
+        assert await client(f"SELECT count(*) FROM t AS OF AT LEAST {before}") == [("2",)]
+        assert await client.fails("SELECT * FROM t AS OF 5") == "22023"
+        assert await client.fails("SELECT * FROM t AS OF 'yesterday'") == "22023"
+
+    world.within(work)
+
+
+def test_settings(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+
+        assert await client("SHOW transaction_isolation") == [("strict serializable",)]
+        await client("SET transaction_isolation = serializable")
+        assert await client("SHOW TRANSACTION ISOLATION LEVEL") == [("serializable",)]
+        assert await client.fails("SET statement_timeout = 'soon'") == "22023"
+        assert await client.fails("SHOW nothing") == "42704"
+        await client("BEGIN")
+        await client("SET LOCAL statement_timeout = '2s'")
+        assert await client("SHOW statement_timeout") == [("2000ms",)]
+        await client("COMMIT")
+        assert await client("SHOW statement_timeout") == [("0",)]
+
+    world.within(work)
