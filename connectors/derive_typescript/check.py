@@ -18,6 +18,7 @@ from connectors.derive_typescript.runtime.graph import look_into
 from connectors.derive_typescript.runtime.guards import guard_imports
 from connectors.derive_typescript.runtime.place import authored, member_position, position_in
 from connectors.derive_typescript.runtime.project import CHECK, write_project
+from connectors.derive_typescript.sound import SoundModules
 from connectors.derive_typescript.types.interfaces import RESERVED, method_of
 from derive.errors import Issue
 from derive.position import Position, Script
@@ -69,13 +70,23 @@ def check_names(spec: DerivationSpec) -> list[Issue]:
     return issues
 
 
-def check_modules(specs: Sequence[DerivationSpec]) -> list[Issue]:
+def check_modules(specs: Sequence[DerivationSpec], sound: SoundModules) -> list[Issue]:
     """Everything `deno check` says of modules, given the types of their collections.
 
     One run looks at all of them: it is TypeScript's start that takes its time.
+
+    Args:
+        specs: the derivations.
+        sound: remembers in which nothing was wrong.
     """
-    if not specs:
-        return []
+    left = [spec for spec in specs if not sound.knows(spec)]
+    issues = _look_at(left) if left else []
+    if not issues:
+        sound.add(left)
+    return issues
+
+
+def _look_at(specs: Sequence[DerivationSpec]) -> list[Issue]:
     parent = Path(tempfile.mkdtemp(prefix="flowctl-check-"))
     try:
         projects = {write_project(spec, parent).name: spec for spec in specs}

@@ -41,10 +41,12 @@ class TypeScriptConnector:
         Issues are E531 (what `deno check` reports) and E532 (a transform that no method can implement).
         """
         from connectors.derive_typescript.check import check_modules, check_names
+        from connectors.derive_typescript.runtime.command import cache_folder
+        from connectors.derive_typescript.sound import SoundModules
 
         wrong_names = [check_names(spec) for spec in specs]
         sound = [spec for spec, wrong in zip(specs, wrong_names, strict=True) if not wrong]
-        return [*chain(*wrong_names), *check_modules(sound)]
+        return [*chain(*wrong_names), *check_modules(sound, SoundModules(cache_folder()))]
 
     def keeps_state(self, spec: DerivationSpec) -> bool:
         """Whether the module says `startCommit` anywhere; a session finds out what its class really has."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from connectors.derive_typescript import TypeScriptConnector
 from connectors.derive_typescript.catalog.config import TypeScriptConfig
+from connectors.derive_typescript.check import check_modules
 from connectors.derive_typescript.runtime.command import cache_folder
+from connectors.derive_typescript.sound import SoundModules
 from derive.errors import Issue
 from derive.position import Position, Script
 from derive.protocol.specs import JSON, CollectionSpec, DerivationSpec, InputSpec, ShuffleSpec, TransformSpec
@@ -208,6 +211,36 @@ def test_a_library_that_was_not_fetched_is_named_and_nothing_is_fetched_for_a_ch
     assert issue.hint == "fetch libraries ahead of time: flowctl generate --cache"
     assert (issue.position.line, issue.position.column) == (1, 21)
     assert list(tmp_path.rglob("left-pad*")) == []
+
+
+def of_text(text: str) -> DerivationSpec:
+    return derivation(Script(text, text, Position("balances.ts")))
+
+
+def test_what_nothing_was_wrong_with_is_not_looked_at_again(tmp_path: Path) -> None:
+    """Told by modules that are wrong: what is remembered of them is believed."""
+    documented, wrong, library = map(of_text, (DOCUMENTED, SENDR, f"import 'npm:left-pad@1.3.0';\n{DOCUMENTED}"))
+    assert check_modules([documented], SoundModules(tmp_path)) == []
+    assert len(check_modules([wrong], SoundModules(tmp_path))) == 1
+    known = SoundModules(tmp_path)
+    assert [known.knows(spec) for spec in (documented, wrong, library)] == [True, False, False]
+
+    known.add([wrong, library])
+    assert check_modules([documented, wrong], SoundModules(tmp_path)) == []
+    assert not SoundModules(tmp_path).knows(library)
+    assert not SoundModules(tmp_path).knows(of_text(SENDR + "\n"))
+    typed = replace(documented, collection=collection("acmeBank/balances", {**BALANCES, "required": ["user"]}))
+    assert not SoundModules(tmp_path).knows(typed)
+
+
+def test_a_memory_that_cannot_be_read_or_written_is_none(tmp_path: Path) -> None:
+    (tmp_path / "flowctl-sound-modules").write_bytes(b"\xff")
+    assert not SoundModules(tmp_path).knows(of_text(DOCUMENTED))
+    (tmp_path / "file").touch()
+    known = SoundModules(tmp_path / "file")
+    known.add([of_text(DOCUMENTED)])
+    assert known.knows(of_text(DOCUMENTED))
+    assert not SoundModules(tmp_path / "file").knows(of_text(DOCUMENTED))
 
 
 def test_transforms_that_share_a_method_are_issues_and_so_are_reserved_names() -> None:
