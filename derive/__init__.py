@@ -1,1 +1,19 @@
 """A derivation runtime whose collections are exact functions of time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from derive.reader import open_folder as open  # noqa: A004 (read as `derive.open`)
+
+__all__ = ["open"]
+
+
+def __getattr__(name: str) -> Any:
+    """`derive.open`, which is imported when it is asked for: most who import the package do not read collections."""
+    if name == "open":
+        from derive.reader import open_folder
+
+        return open_folder
+    raise AttributeError(f"module 'derive' has no attribute '{name}'")

@@ -62,6 +62,19 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyOut:
+    """How the rows of `COPY … TO STDOUT` are written.
+
+    Attributes:
+        lines: makes a line of each row, with its end.
+        header: a line before all; None if there is none.
+    """
+
+    lines: Callable[[Sequence[Row]], Sequence[bytes]]
+    header: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """The outcome of a statement.
 
@@ -69,7 +82,7 @@ class Result:
         tag: the command tag, for how many rows were sent.
         columns: of the rows; None if there are none.
         rows: in batches; closed by whoever reads them, also before their end.
-        is_copy_out: whether rows are to be sent as those of `COPY … TO STDOUT`.
+        copy_out: for `COPY … TO STDOUT`, how rows are written; None for other statements.
         copy_in: for `COPY … FROM STDIN`, takes what the client sends, in pieces of any size, and returns how many rows
             they were; None for other statements.
         is_prompt: whether each batch is sent at once, as those of a subscription.
@@ -79,7 +92,7 @@ class Result:
     tag: Callable[[int], str]
     columns: tuple[ResultColumn, ...] | None = None
     rows: AsyncIterator[Sequence[Row]] | None = None
-    is_copy_out: bool = False
+    copy_out: CopyOut | None = None
     copy_in: Callable[[AsyncIterator[bytes]], Awaitable[int]] | None = None
     is_prompt: bool = False
     notices: Sequence[Notice] = ()

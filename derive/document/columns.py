@@ -38,6 +38,14 @@ class Columns:
         """Columns of names and values."""
         return Columns(names, tuple(values), tuple(frozenset(map(type, column)) for column in values))
 
+    @staticmethod
+    def of_documents(documents: Sequence[dict[str, JSON]]) -> Columns | None:
+        """Columns of documents, of which there is at least one; None if they differ in properties or their order."""
+        names = tuple(documents[0])
+        if not names or any(map(names.__ne__, map(tuple, documents))):
+            return None
+        return Columns.of(names, [list(map(itemgetter(name), documents)) for name in names])
+
     def __len__(self) -> int:
         return len(self.values[0])
 

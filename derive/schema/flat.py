@@ -92,11 +92,17 @@ class FlatSchema:
 
     def proves(self, columns: Columns) -> bool:
         """Whether all of these documents certainly are valid; if not, they may be so all the same."""
-        names = columns.names
+        proofs = self._proofs_of(columns.names)
+        return proofs is not None and all(map(_is_proven, proofs, columns.values, columns.kinds))
+
+    def may_prove(self, names: tuple[str, ...]) -> bool:
+        """Whether it may prove documents that have just these properties."""
+        return self._proofs_of(names) is not None
+
+    def _proofs_of(self, names: tuple[str, ...]) -> tuple[Proof, ...] | None:
         if names not in self._proofs:
             self._proofs[names] = self._compile(names)
-        proofs = self._proofs[names]
-        return proofs is not None and all(map(_is_proven, proofs, columns.values, columns.kinds))
+        return self._proofs[names]
 
     def _compile(self, names: tuple[str, ...]) -> tuple[Proof, ...] | None:
         """What proves each of these columns; None if documents that have just these properties are not proven."""

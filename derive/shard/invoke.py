@@ -9,6 +9,7 @@ from operator import itemgetter
 
 import numpy as np
 
+from derive.document.columns import Columns
 from derive.document.exact import dump_exact
 from derive.document.key import compile_keys, key_errors, show_key
 from derive.document.key_columns import KeyColumns
@@ -116,15 +117,18 @@ class Invoker:
             source.transforms, source.adjusted.tolist(), read, source.documents, source.fields, source.written
         )
         parts = None
-        if as_columns and self._columns is not None and len(batch.documents) >= self._many:
+        are_many = as_columns and len(batch.documents) >= self._many
+        if are_many and self._columns is not None:
             parts = self._columns.invoke_columns(batch)
         if parts is None:
-            yield from self._invoke_one_by_one(source, batch)
+            yield from self._invoke_one_by_one(source, batch, are_many=are_many)
             return
         for part in parts:
+            if not self._flat.proves(part.columns):
+                self._check_published(batch, part.causes, part.columns.documents())
             yield self._published_columns(source, batch, part)
 
-    def _invoke_one_by_one(self, source: SourceBatch, batch: ReadBatch) -> Iterator[Published]:
+    def _invoke_one_by_one(self, source: SourceBatch, batch: ReadBatch, *, are_many: bool) -> Iterator[Published]:
         invoked = self._session.invoke(batch)
         # What is published at the end of a tick is put in order as a whole.
         most = None if self._session.flushes else _PART
@@ -139,16 +143,24 @@ class Invoker:
                 return
             if self._session.flushes:
                 results = self._in_order(batch.transforms, causes, results)
-            self._check_published(batch, causes, results)
-            keys = self._valid_keys(batch, causes, results)
-            yield Published(causes, self._clocks(source, causes), keys, Documents(results))
+            columns = self._proven(results) if are_many else None
+            if columns is not None:
+                yield self._published_columns(source, batch, PublishedColumns(causes, columns))
+            else:
+                self._check_published(batch, causes, results)
+                keys = self._valid_keys(batch, causes, results)
+                yield Published(causes, self._clocks(source, causes), keys, Documents(results))
             if most is None or len(causes) < most:
                 return
 
+    def _proven(self, results: Sequence[Document]) -> Columns | None:
+        """Published documents as columns, if those prove them to be valid."""
+        columns = Columns.of_documents(results) if self._flat.may_prove(tuple(results[0])) else None
+        return columns if columns is not None and self._flat.proves(columns) else None
+
     def _published_columns(self, source: SourceBatch, batch: ReadBatch, part: PublishedColumns) -> Published:
+        """What was published as columns, which are valid."""
         columns = part.columns
-        if not self._flat.proves(columns):
-            self._check_published(batch, part.causes, columns.documents())
         keys: Keys | KeyColumns
         if self._packs_later and self._column_keys.are_apart(columns):
             keys = self._column_keys

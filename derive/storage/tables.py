@@ -6,6 +6,7 @@ it writes becomes segments later, many commits at once. Readers see both, and ne
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -77,6 +78,7 @@ class Tables:
     def __init__(self, root: Path, metadata: Metadata, timeline: Timeline) -> None:
         self._metadata = metadata
         self._files = TableFiles(root, metadata)
+        self._appended: Counter[GlobalId] = Counter()
         self._timeline = timeline
 
     # What there is
@@ -228,6 +230,15 @@ class Tables:
             for file in files.values():
                 self._files.remove(file)
             raise
+        self._flush_many({update.id: len(update.updates) for update in updates if update.id not in files})
+
+    def _flush_many(self, counts: Mapping[GlobalId, int]) -> None:
+        """Make segments of what was appended to tables, of those to which that were many rows by now."""
+        self._appended.update(counts)
+        for identifier in counts:
+            if self._appended[identifier] >= MANY_ROWS:
+                self._appended[identifier] = 0
+                self.flush_table(identifier)
 
     def _file(self, update: TableUpdate) -> TableFile:
         with self._metadata.snapshot() as db:

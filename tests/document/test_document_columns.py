@@ -48,6 +48,20 @@ def test_finite_numbers(values: list[object], is_finite: bool) -> None:
     assert are_finite(values, frozenset(map(type, values))) is is_finite
 
 
+@given(columns("a", "b", "c"))
+def test_documents_of_the_same_properties_are_columns(some: Columns) -> None:
+    if len(some):
+        assert Columns.of_documents(some.documents()) == some
+
+
+@pytest.mark.parametrize(
+    "documents",
+    [[{}], [{"a": 1}, {"a": 1, "b": 2}], [{"a": 1, "b": 2}, {"a": 1}], [{"a": 1, "b": 2}, {"b": 2, "a": 1}]],
+)
+def test_documents_of_other_properties_are_no_columns(documents: list[dict[str, object]]) -> None:
+    assert Columns.of_documents(documents) is None
+
+
 POINTERS = ["/a", "/b", "/c", "/a/x", "/b/0", "/missing"]
 
 

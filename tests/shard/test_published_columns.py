@@ -53,6 +53,7 @@ PUBLISHED = st.fixed_dictionaries(
         "more": st.sampled_from(["x,y", "[1]", 2**70, None, True]),
     },
 )
+FAR_MORE = 1_000_000
 READ = st.lists(st.tuples(st.integers(0, 45), st.lists(PUBLISHED, max_size=3)), min_size=1, max_size=25).map(
     lambda rows: sorted(rows, key=lambda row: row[0])
 )
@@ -63,7 +64,12 @@ def publish(_: int, document: Document) -> Iterator[Document]:
 
 
 def published(
-    lambdas: Lambdas, read: list[tuple[int, list[Document]]], spec: DerivationSpec, sizes: Iterable[int], memory: int
+    lambdas: Lambdas,
+    read: list[tuple[int, list[Document]]],
+    spec: DerivationSpec,
+    sizes: Iterable[int],
+    memory: int,
+    many: int = 0,
 ) -> tuple[list[tuple[int, int, bytes, str, str]], list[object]]:
     """Rows to be written, and rows to be shuffled, of documents that publish some each."""
     rows = source_rows_of([(clock, {"k": 1, "published": documents}) for clock, documents in read])
@@ -72,10 +78,9 @@ def published(
     with tempfile.TemporaryDirectory() as folder, Spill(Path(folder), memory) as spill:
         plan = plan_of(spec, Path(folder), 1000, (), clamp=12)
         processed: list[int] = []
-        written = list(
-            Pipeline(plan, Reading(DOCUMENTS), lambdas, processed.append, many=0).combined(iter(parts), spill)
-        )
-        shuffled = list(Pipeline(plan, Reading(DOCUMENTS), lambdas, processed.append, many=0).published(iter(parts)))
+        reading = Reading(DOCUMENTS)
+        written = list(Pipeline(plan, reading, lambdas, processed.append, many).combined(iter(parts), spill))
+        shuffled = list(Pipeline(plan, reading, lambdas, processed.append, many).published(iter(parts)))
         combined = list(combine_ticks(spec, iter([(concat(shuffled), True)] if shuffled else []), spill))
     assert all(part.batch.schema.equals(published_schema(spec.collection)) for part in shuffled)
     assert labelled(combined) == labelled(written)
@@ -101,9 +106,10 @@ def assert_typed(rows: WrittenRows, spec: DerivationSpec) -> None:
 def test_columns_are_published_as_documents_are(
     read: list[tuple[int, list[Document]]], sizes: list[int], memory: int
 ) -> None:
-    one_by_one = published(Lambdas(publish), read, SPEC, [], 1 << 20)
+    one_by_one = published(Lambdas(publish), read, SPEC, [], 1 << 20, many=FAR_MORE)
 
     assert published(ColumnLambdas(publish), read, SPEC, sizes, memory) == one_by_one
+    assert published(Lambdas(publish), read, SPEC, sizes, memory) == one_by_one
 
 
 def test_rows_of_columns() -> None:
@@ -135,9 +141,9 @@ def test_rows_of_columns() -> None:
 def test_errors_are_the_same(document: Document, error: type[FlowError], message: str) -> None:
     read: list[tuple[int, list[Document]]] = [(1, [{"k": 1, "n": 1}]), (2, [document])]
     told = []
-    for lambdas in (Lambdas(publish), ColumnLambdas(publish)):
+    for lambdas, many in ((Lambdas(publish), FAR_MORE), (Lambdas(publish), 0), (ColumnLambdas(publish), 0)):
         with pytest.raises(error, match=message) as caught:
-            published(lambdas, read, SPEC, [], 1 << 20)
+            published(lambdas, read, SPEC, [], 1 << 20, many)
         told.append((caught.value.message, caught.value.position, caught.value.hint))
 
-    assert told[0] == told[1]
+    assert told[1:] == told[:1] * 2

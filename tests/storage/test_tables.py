@@ -118,6 +118,16 @@ def test_many_rows_are_a_segment_at_once(store: Store) -> None:
     assert store.history.frontiers(table.name) is not None
 
 
+def test_rows_of_many_commits_become_a_segment(store: Store) -> None:
+    table = store.tables.create("sql/public/t", COLUMNS)
+    for clock in (2_000, 2_001, 2_002):
+        store.tables.append(clock, {table.id: [row(number, 1) for number in range(MANY_ROWS // 2)]})
+    read = store.tables.read(table.id, 0, 3_000)
+
+    assert [segment.documents for segment in read.segments] == [MANY_ROWS // 2 * 2]
+    assert len(read.appended) == MANY_ROWS // 2
+
+
 def test_a_row_may_be_there_more_often_than_a_segment_can_say(store: Store) -> None:
     table = store.tables.create("sql/public/t", COLUMNS)
     store.tables.append(2_000, {table.id: [row(1, 1, 300)]})

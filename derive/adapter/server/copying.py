@@ -1,4 +1,4 @@
-"""COPY: rows as lines of text, and what a client sends as pieces of bytes."""
+"""COPY: lines as messages, and what a client sends as pieces of bytes."""
 
 from __future__ import annotations
 
@@ -6,40 +6,12 @@ import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from derive.adapter.server.requests import Body
-from derive.adapter.server.values import Encoder
-from derive.compute.algebra.types import Row
 from derive.errors import SqlError
 
-_ESCAPED = (
-    (b"\\", b"\\\\"),
-    (b"\n", b"\\n"),
-    (b"\r", b"\\r"),
-    (b"\t", b"\\t"),
-    (b"\b", b"\\b"),
-    (b"\f", b"\\f"),
-    (b"\v", b"\\v"),
-)
-_SPECIAL = frozenset(b"\\\n\r\t\b\f\v")
 
-
-def copy_lines(rows: Sequence[Row], encoders: Sequence[Encoder]) -> bytes:
-    """Rows as messages of COPY in its text format: a line each, with tabs between values."""
-    parts: list[bytes] = []
-    for row in rows:
-        values = (
-            b"\\N" if datum is None else _escaped(encode(datum)) for datum, encode in zip(row, encoders, strict=True)
-        )
-        line = b"\t".join(values)
-        parts += (b"d", struct.pack("!i", len(line) + 5), line, b"\n")
-    return b"".join(parts)
-
-
-def _escaped(data: bytes) -> bytes:
-    if _SPECIAL.isdisjoint(data):
-        return data
-    for plain, escaped in _ESCAPED:
-        data = data.replace(plain, escaped)
-    return data
+def copy_data(lines: Sequence[bytes]) -> bytes:
+    """Lines as messages of COPY, one of each."""
+    return b"".join(part for line in lines for part in (b"d", struct.pack("!i", len(line) + 4), line))
 
 
 class CopyIn:

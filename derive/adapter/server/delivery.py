@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from derive.adapter.outcome import Result, Session
 from derive.adapter.server import messages
-from derive.adapter.server.copying import CopyIn, copy_lines
+from derive.adapter.server.copying import CopyIn, copy_data
 from derive.adapter.server.portal import Portal
 from derive.adapter.server.values import data_rows
 from derive.adapter.server.wire import Wire
@@ -40,13 +40,15 @@ class Delivery:
             return result.tag(await self._copy_in(result, result.copy_in))
         if result.columns is None:
             return result.tag(0)
-        if result.is_copy_out:
+        if result.copy_out:
             most = 0
             self._wire.send(messages.copy_response(b"H", len(result.columns)))
+            if result.copy_out.header:
+                self._wire.send(copy_data([result.copy_out.header]))
         elif is_described:
             self._wire.send(messages.row_description(result.columns, (0,) * len(result.columns)))
         count = await self._send_rows(portal, result, most)
-        if result.is_copy_out:
+        if result.copy_out:
             self._wire.send(messages.COPY_DONE)
         return result.tag(count) if portal.is_done else None
 
@@ -58,7 +60,10 @@ class Delivery:
             if portal.is_done:
                 break
             count += len(rows)
-            self._wire.send(copy_lines(rows, encoders) if result.is_copy_out else data_rows(rows, encoders))
+            if result.copy_out:
+                self._wire.send(copy_data(result.copy_out.lines(rows)))
+            else:
+                self._wire.send(data_rows(rows, encoders))
             if self._wire.has_enough or (result.is_prompt and not portal.has_batch_left):
                 await self._let_read()
         return count

@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from derive.compute.algebra.expression import Call, Case, Column, Expression, Literal, OuterColumn, Parameter, Subquery
-from derive.compute.algebra.relation import Constant
+from derive.compute.algebra.relation import Constant, Get
 
 
 def conjuncts(predicate: Expression) -> list[Expression]:
@@ -52,21 +52,29 @@ def is_atomic(expression: Expression) -> bool:
     return isinstance(expression, Column | OuterColumn | Literal | Parameter)
 
 
-def replaced(expression: Expression, replacement: Callable[[Column], Expression]) -> Expression:
-    """An expression without subqueries, with others in place of its columns."""
+def rewritten(expression: Expression, rewrite: Callable[[Expression], Expression | None]) -> Expression:
+    """An expression with others in place of parts of it; what is inside of subqueries stays.
+
+    Args:
+        expression: to change.
+        rewrite: what comes in place of a part; None to look into it.
+    """
+    other = rewrite(expression)
+    if other is not None:
+        return other
     match expression:
-        case Column():
-            return replacement(expression)
-        case Call():
-            return replace(expression, arguments=tuple(replaced(part, replacement) for part in expression.arguments))
-        case Case():
-            branches = tuple(
-                (replaced(condition, replacement), replaced(result, replacement))
-                for condition, result in expression.branches
-            )
-            return Case(branches, replaced(expression.otherwise, replacement), expression.type)
+        case Call(arguments=arguments):
+            return replace(expression, arguments=tuple(rewritten(part, rewrite) for part in arguments))
+        case Case(branches=branches, otherwise=otherwise):
+            pairs = tuple((rewritten(condition, rewrite), rewritten(result, rewrite)) for condition, result in branches)
+            return Case(pairs, rewritten(otherwise, rewrite), expression.type)
         case _:
             return expression
+
+
+def replaced(expression: Expression, replacement: Callable[[Column], Expression]) -> Expression:
+    """An expression without subqueries, with others in place of its columns."""
+    return rewritten(expression, lambda part: replacement(part) if isinstance(part, Column) else None)
 
 
 def mentions_outer_column(node: Any, depth: int = 0) -> bool:
@@ -85,3 +93,14 @@ def mentions_outer_column(node: Any, depth: int = 0) -> bool:
     if is_dataclass(node) and not isinstance(node, Constant | Column | Literal | Parameter):
         return any(mentions_outer_column(getattr(node, field.name), depth) for field in fields(node))
     return False
+
+
+def gets_of(node: Any) -> tuple[Get, ...]:
+    """What a relation or expression reads, subqueries included, each once."""
+    if isinstance(node, Get):
+        return (node,)
+    if isinstance(node, tuple):
+        return tuple(dict.fromkeys(get for part in node for get in gets_of(part)))
+    if is_dataclass(node) and not isinstance(node, Constant | Column | Literal | Parameter):
+        return gets_of(tuple(getattr(node, field.name) for field in fields(node)))
+    return ()

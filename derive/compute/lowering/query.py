@@ -35,6 +35,12 @@ from derive.compute.lowering.expressions import columns_read, conjuncts, has_sub
 from derive.compute.lowering.window import window_sql
 from derive.compute.scalar.registry import aggregate_sql, can_fail, sql_of
 
+PARAMETERS = -1
+"""The column of this index, and those before it, are arguments that are bound to the statement: `:p0`, `:p1`, ….
+
+Columns of this kind stand for parameters of a statement that is prepared once.
+"""
+
 Scope: TypeAlias = Sequence[str]
 """SQL of each column of the row at hand."""
 
@@ -173,6 +179,8 @@ class _Lowering:
 
     def _expression(self, expression: Expression, columns: Scope, scopes: tuple[Scope, ...]) -> str:
         def column(reference: Column | OuterColumn) -> str:
+            if reference.index < 0:
+                return f":p{PARAMETERS - reference.index}"
             scope = columns if isinstance(reference, Column) else scopes[reference.depth - 1]
             return scope[reference.index]
 

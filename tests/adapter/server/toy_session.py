@@ -10,8 +10,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 import apsw
 from apsw.ext import query_info
 
+from derive.adapter.copying import copy_out
 from derive.adapter.oids import OID_OF, type_of_oid
-from derive.adapter.outcome import Notice, Prepared, Result, ResultColumn, TransactionStatus
+from derive.adapter.outcome import CopyOut, Notice, Prepared, Result, ResultColumn, TransactionStatus
+from derive.adapter.parser.statement import CopyFormat
 from derive.compute.algebra.types import Datum, Row, Type
 from derive.errors import SqlError
 
@@ -28,6 +30,12 @@ TYPES = {
     "date": Type.DATE,
 }
 TICKS = (ResultColumn("mz_timestamp", Type.BIGINT, 20), ResultColumn("n", Type.BIGINT, 20))
+
+
+def _copy(columns: Sequence[ResultColumn]) -> CopyOut:
+    return copy_out(CopyFormat(), [column.name for column in columns], [column.type for column in columns])
+
+
 SLEPT = (ResultColumn("pg_sleep", Type.TEXT, 25),)
 
 
@@ -105,7 +113,13 @@ class ToySession:
         if "defect" in text:
             raise ZeroDivisionError("a defect")
         if word == "SUBSCRIBE" or "SUBSCRIBE" in text:
-            return Result(lambda n: f"SUBSCRIBE {n}", TICKS, self._ticks(), is_copy_out=word == "COPY", is_prompt=True)
+            return Result(
+                lambda n: f"SUBSCRIBE {n}",
+                TICKS,
+                self._ticks(),
+                copy_out=_copy(TICKS) if word == "COPY" else None,
+                is_prompt=True,
+            )
         if word == "COPY" and "STDIN" in text:
             return Result(lambda count: f"COPY {count}", copy_in=self._take(text.split()[1]))
         return self._run(prepared, arguments, is_copy=word == "COPY")
@@ -148,7 +162,12 @@ class ToySession:
             )
             return Result(lambda _: tag)
         word = "COPY" if is_copy else "SELECT"
-        return Result(lambda count: f"{word} {count}", prepared.columns, _rows(rows), is_copy_out=is_copy)
+        return Result(
+            lambda count: f"{word} {count}",
+            prepared.columns,
+            _rows(rows),
+            copy_out=_copy(prepared.columns or ()) if is_copy else None,
+        )
 
     async def begin_implicit(self) -> None: ...
 

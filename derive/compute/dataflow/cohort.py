@@ -1,0 +1,308 @@
+"""Dataflows of the same sources: they have arrangements in common, and are at one time."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import apsw
+
+from derive.compute.algebra.relation import GlobalId
+from derive.compute.algebra.types import Row
+from derive.compute.dataflow.anew import KeyedOperator, RecomputedOperator
+from derive.compute.dataflow.arrangement import Arrangement
+from derive.compute.dataflow.database import packed, record_errors, unpacked
+from derive.compute.dataflow.groups import GroupsOperator
+from derive.compute.dataflow.input import Input
+from derive.compute.dataflow.linear import LinearOperator
+from derive.compute.dataflow.operator import Fed, Operator, Tick
+from derive.compute.lowering.plan import Counted, Fixed, Grouped, Keyed, Linear, Plan, Recomputed, Source, inputs_of
+from derive.errors import InternalError
+from derive.time.frontier import END_OF_TIME
+
+Update: TypeAlias = tuple[int, Row, int]
+"""Time, row and diff."""
+
+
+@dataclass(slots=True)
+class _Feed:
+    """An input at work: updates that are known of it and wait for those of other inputs.
+
+    Attributes:
+        input: where it comes from.
+        frontier: all updates below are known.
+        updates: those that wait, by time.
+    """
+
+    input: Input
+    frontier: int
+    updates: deque[Update] = field(default_factory=deque)
+
+
+def operator_of(connection: apsw.Connection, number: int, plan: Plan, inputs: Sequence[Operator]) -> Operator:
+    """The operator that carries out a plan."""
+    match plan:
+        case Source() | Fixed():
+            return Fed(connection, number, plan, inputs)
+        case Linear():
+            return LinearOperator(connection, number, plan, inputs)
+        case Grouped() | Counted():
+            return GroupsOperator(connection, number, plan, inputs)
+        case Keyed():
+            return KeyedOperator(connection, number, plan, inputs)
+        case Recomputed():
+            return RecomputedOperator(connection, number, plan, inputs)
+
+
+class Cohort:
+    """Operators over some inputs, at one time.
+
+    Attributes:
+        id: identifies it in the database.
+        sources: collections that everything in it follows from.
+        upper: all times below are complete.
+        operators: inputs before what reads them.
+        roots: by dataflow, the operator that has its rows.
+        feeds: inputs by identifier.
+    """
+
+    def __init__(self, connection: apsw.Connection, identifier: int, sources: frozenset[GlobalId], upper: int) -> None:
+        self._connection = connection
+        self.id = identifier
+        self.sources = sources
+        self.upper = upper
+        self.operators: list[Operator] = []
+        self.roots: dict[GlobalId, Operator] = {}
+        self.feeds: dict[GlobalId, _Feed] = {}
+
+    # -- What is there
+
+    def restore(self, dataflows: Iterable[tuple[GlobalId, int]]) -> None:
+        """Take up what is in the database.
+
+        Args:
+            dataflows: identifiers, and the number of the operator of each.
+        """
+        by_number: dict[int, Operator] = {}
+        rows = self._connection.execute(
+            "SELECT number, plan, inputs, is_arranged, keeps_history, consolidates FROM operators WHERE cohort = ?"
+            " ORDER BY number",
+            (self.id,),
+        ).fetchall()
+        for number, plan, inputs, is_arranged, keeps_history, consolidates in rows:
+            assert isinstance(number, int)
+            sources = [by_number[source] for source in unpacked(inputs)]
+            operator = operator_of(self._connection, number, unpacked(plan), sources)
+            operator.keeps_history = bool(keeps_history)
+            operator.consolidates = bool(consolidates)
+            if is_arranged:
+                operator.arrangement = Arrangement(self._connection, number, operator.plan)
+            by_number[number] = operator
+            self.operators.append(operator)
+        self.roots = {identifier: by_number[number] for identifier, number in dataflows}
+
+    def wanted(self) -> set[GlobalId]:
+        """Identifiers of the inputs that operators read."""
+        return {operator.plan.id for operator in self.operators if isinstance(operator.plan, Source)}
+
+    def feed(self, identifier: GlobalId, source: Input, frontier: int) -> None:
+        """Take updates of an input from now on; those below a frontier are there already."""
+        self.feeds[identifier] = _Feed(source, frontier)
+
+    # -- New dataflows
+
+    def add(self, identifier: GlobalId, plan: Plan, inputs: Mapping[GlobalId, Input], number: int) -> None:
+        """Add a dataflow, and work out its rows at the cohort's latest time.
+
+        Args:
+            identifier: of the dataflow.
+            plan: of its rows.
+            inputs: what it reads, from times that are not after the latest one; closed if others are at work.
+            number: above those of all operators.
+        """
+        new: list[Operator] = []
+        root = self._built(plan, new, number)
+        arranged = {root, *(source for operator in new for source in operator.arranged_inputs())}
+        arranged |= {operator for operator in new if isinstance(operator.plan, Recomputed)}
+        tick = Tick(self._connection, self.upper - 1, is_first=True)
+        feeds: dict[GlobalId, _Feed] = {}
+        for operator in new:
+            operator.is_new = True
+            readers = [reader for reader in new if operator in reader.inputs]
+            operator.consolidates = operator in arranged or any(not isinstance(one, GroupsOperator) for one in readers)
+        for operator in new:
+            operator.index_inputs()
+            operator.prepare()
+            self._fill(operator, inputs, tick, feeds)
+            if operator in arranged:
+                operator.arrangement = Arrangement(self._connection, operator.number, operator.plan)
+                operator.arrangement.create()
+                self._connection.execute(f"DELETE FROM {operator.changes}")
+        record_errors(self._connection, tick.time, tick.errors.items())
+        for operator in new:
+            operator.is_new = operator.is_dirty = False
+            self._connection.execute(f"DELETE FROM {operator.changes}")
+            self._record(operator)
+        if not root.keeps_history:
+            assert root.arrangement is not None
+            root.arrangement.keep_history()
+            root.keeps_history = True
+            self._connection.execute("UPDATE operators SET keeps_history = 1 WHERE number = ?", (root.number,))
+        self.operators += new
+        self.roots[identifier] = root
+        self.feeds = feeds | self.feeds
+        for unread in inputs.values():
+            if all(feed.input is not unread for feed in self.feeds.values()):
+                unread.close()
+
+    def _built(self, plan: Plan, new: list[Operator], number: int) -> Operator:
+        """The operator of a plan: one that is there and has its rows at hand, or a new one."""
+        if isinstance(plan, Source) and plan.id in self.roots:
+            return self.roots[plan.id]
+        for operator in (*new, *(operator for operator in self.operators if operator.arrangement is not None)):
+            if operator.plan == plan:
+                return operator
+        inputs = [self._built(source, new, number) for source in inputs_of(plan)]
+        operator = operator_of(self._connection, number + len(new), plan, inputs)
+        new.append(operator)
+        return operator
+
+    def _fill(
+        self, operator: Operator, inputs: Mapping[GlobalId, Input], tick: Tick, feeds: dict[GlobalId, _Feed]
+    ) -> None:
+        """Give a new operator all of its rows as changes."""
+        if not isinstance(operator, Fed) or not isinstance(operator.plan, Source):
+            operator.update(tick)
+            return
+        identifier = operator.plan.id
+        source = inputs[identifier]
+        operator.fill(source.snapshot(source.since))
+        feed = _Feed(source, source.since + 1)
+        while feed.frontier <= tick.time:
+            before = feed.frontier
+            feed.frontier, updates = source.poll()
+            if feed.frontier <= before:
+                raise InternalError(f"input {identifier} does not know what others know of it")
+            operator.fill((), ((row, diff) for time, row, diff in updates if time <= tick.time))
+            feed.updates.extend(update for update in updates if update[0] > tick.time)
+        feeds[identifier] = feed
+
+    def _record(self, operator: Operator) -> None:
+        self._connection.execute(
+            "INSERT INTO operators VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (
+                operator.number,
+                self.id,
+                packed(operator.plan),
+                packed([source.number for source in operator.inputs]),
+                operator.arrangement is not None,
+                operator.keeps_history,
+                operator.consolidates,
+            ),
+        )
+
+    def remove(self, identifier: GlobalId) -> None:
+        """Drop a dataflow, and all operators that nobody else needs."""
+        del self.roots[identifier]
+        kept = reachable(self.roots.values())
+        for operator in [operator for operator in self.operators if operator not in kept]:
+            operator.drop()
+            self._connection.execute("DELETE FROM operators WHERE number = ?", (operator.number,))
+            self._connection.execute("DELETE FROM errors WHERE operator = ?", (operator.number,))
+            self._connection.execute("DELETE FROM errors_history WHERE operator = ?", (operator.number,))
+        self.operators = [operator for operator in self.operators if operator in kept]
+        for unread in self.feeds.keys() - self.wanted():
+            self.feeds.pop(unread).input.close()
+
+    # -- Time
+
+    def poll(self) -> bool:
+        """Ask inputs what is new.
+
+        Returns:
+            Whether anything is.
+        """
+        is_new = False
+        for feed in self.feeds.values():
+            frontier, updates = feed.input.poll()
+            feed.updates.extend(update for update in updates if update[0] >= self.upper)
+            is_new |= frontier > feed.frontier
+            feed.frontier = frontier
+        return is_new
+
+    def complete(self) -> int:
+        """All times below are known of all inputs."""
+        if self.wanted() - self.feeds.keys():
+            return self.upper
+        return max(self.upper, min((feed.frontier for feed in self.feeds.values()), default=END_OF_TIME))
+
+    def advance(self, most_updates: int) -> bool:
+        """Go through complete times, one after the other.
+
+        Args:
+            most_updates: after so many it comes to an end.
+
+        Returns:
+            Whether there are more.
+        """
+        complete = self.complete()
+        upper = self.upper
+        while most_updates > 0:
+            heads = [feed.updates[0][0] for feed in self.feeds.values() if feed.updates]
+            time = min(heads, default=complete)
+            if time >= complete:
+                upper = complete
+                break
+            changes: dict[GlobalId, dict[Row, int]] = {}
+            for identifier, feed in self.feeds.items():
+                counts: dict[Row, int] = {}
+                while feed.updates and feed.updates[0][0] == time:
+                    _, row, diff = feed.updates.popleft()
+                    counts[row] = counts.get(row, 0) + diff
+                    most_updates -= 1
+                changes[identifier] = counts
+            self._tick(time, changes)
+            upper = time + 1
+        if upper > self.upper:
+            self._connection.execute("UPDATE cohorts SET upper = ? WHERE id = ?", (upper, self.id))
+            self.upper = upper
+        return upper < complete
+
+    def _tick(self, time: int, changes: Mapping[GlobalId, Mapping[Row, int]]) -> None:
+        tick = Tick(self._connection, time)
+        for operator in self.operators:
+            if isinstance(operator, Fed):
+                plan = operator.plan
+                counts = changes.get(plan.id) if isinstance(plan, Source) else None
+                operator.is_dirty = False
+                if counts:
+                    operator.feed(counts)
+            elif any(source.is_dirty for source in operator.inputs):
+                operator.update(tick)
+            else:
+                operator.is_dirty = False
+        for operator in self.operators:
+            if operator.is_dirty and operator.arrangement is not None:
+                operator.arrangement.apply(time, operator.count, keeps_history=operator.keeps_history)
+        if tick.errors:
+            record_errors(self._connection, time, tick.errors.items())
+
+    def close(self) -> None:
+        """Give inputs back."""
+        for feed in self.feeds.values():
+            feed.input.close()
+        self.feeds.clear()
+
+
+def reachable(roots: Iterable[Operator]) -> set[Operator]:
+    """Operators, and all that they read."""
+    reached: set[Operator] = set()
+    rest = list(roots)
+    while rest:
+        operator = rest.pop()
+        if operator not in reached:
+            reached.add(operator)
+            rest += operator.inputs
+    return reached

@@ -1,0 +1,160 @@
+"""Queries of rows that are maintained: over arrangements, at one time that all of them have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
+
+import apsw
+
+from derive.compute.algebra.expression import Column, Parameter
+from derive.compute.algebra.relation import Finishing, Get, GlobalId, Relation
+from derive.compute.algebra.types import Datum
+from derive.compute.dataflow.arrangement import copies, rows_as_of
+from derive.compute.lowering.block import names
+from derive.compute.lowering.expressions import gets_of
+from derive.compute.lowering.query import PARAMETERS, finished_select
+from derive.errors import FrontierError, SqlError
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Where the rows of a dataflow are.
+
+    Attributes:
+        cohort: which tells what is complete.
+        operator: whose arrangement it is.
+        operators: all that it follows from, whose errors are its own.
+    """
+
+    cohort: int
+    operator: int
+    operators: tuple[int, ...]
+
+
+class PreparedPeek:
+    """A query of dataflows, which may be asked again and again, with other arguments."""
+
+    def __init__(self, relation: Relation, finishing: Finishing) -> None:
+        """What is asked.
+
+        Args:
+            relation: parameters of it are given when it is asked.
+            finishing: what becomes of its rows.
+        """
+        self.reads = tuple(dict.fromkeys(get.id for get in gets_of((relation, finishing))))
+        self._relation: Relation = _with_arguments(relation)
+        self._finishing: Finishing = _with_arguments(finishing)
+        self._arguments = [part.index for part in parameters_of((relation, finishing))]
+        self._statements: dict[tuple[tuple[GlobalId, Kept, bool, bool], ...], str] = {}
+
+    def rows(
+        self, reader: apsw.Connection, kept: Mapping[GlobalId, Kept], as_of: int | None, arguments: Sequence[Datum]
+    ) -> apsw.Cursor:
+        """Begin to ask; the reader is in a transaction.
+
+        Args:
+            reader: sees all dataflows as they are at one moment.
+            kept: where their rows are.
+            as_of: the time; None for the latest that is complete for all of them.
+            arguments: one for each parameter.
+
+        Raises:
+            FrontierError: the time is not complete yet, or no longer known.
+            SqlError: there is an error where there should be rows.
+        """
+        time, uppers = self._time(reader, kept, as_of)
+        if reader.execute("SELECT EXISTS(SELECT 1 FROM errors) OR EXISTS(SELECT 1 FROM errors_history)").get:
+            self._check_errors(reader, kept, time)
+        forms = []
+        for identifier in self.reads:
+            table = f"a{kept[identifier].operator}"
+            changed_later = f"SELECT EXISTS(SELECT 1 FROM h{kept[identifier].operator} WHERE t > ?)"
+            is_latest = uppers[identifier] == time + 1 or not reader.execute(changed_later, (time,)).get
+            has_copies = not is_latest or bool(reader.execute(f"SELECT EXISTS(SELECT 1 FROM {table} WHERE w <> 1)").get)
+            forms.append((identifier, kept[identifier], is_latest, has_copies))
+        statement = self._statement(tuple(forms))
+        bindings: dict[str, Datum] = {f"p{index}": arguments[index] for index in self._arguments}
+        if not all(form[2] for form in forms):
+            bindings["as_of"] = time
+        return reader.execute(statement, bindings)
+
+    def _time(
+        self, reader: apsw.Connection, kept: Mapping[GlobalId, Kept], as_of: int | None
+    ) -> tuple[int, dict[GlobalId, int]]:
+        known = {}
+        for identifier in self.reads:
+            row: Any = reader.execute(
+                "SELECT since, upper FROM dataflows JOIN cohorts ON cohorts.id = cohort WHERE dataflows.id = ?",
+                (identifier,),
+            ).fetchone()
+            if row is None:
+                raise FrontierError(f"{identifier} is not maintained", hint="Ask for it once more.")
+            known[identifier] = row
+        time = min((upper for _, upper in known.values()), default=1) - 1 if as_of is None else as_of
+        for identifier, (since, upper) in known.items():
+            if not since <= time < upper:
+                what = f"{identifier} is known from {since} up to {upper}, and not at {time}"
+                raise FrontierError(what, hint="Ask for another time.")
+        return time, {identifier: upper for identifier, (_, upper) in known.items()}
+
+    def _check_errors(self, reader: apsw.Connection, kept: Mapping[GlobalId, Kept], time: int) -> None:
+        operators = {operator for identifier in self.reads for operator in kept[identifier].operators}
+        row: Any = reader.execute(errors_as_of(operators), {"as_of": time}).fetchone()
+        if row is not None:
+            raise SqlError(row[0], row[1])
+
+    def _statement(self, forms: tuple[tuple[GlobalId, Kept, bool, bool], ...]) -> str:
+        if forms not in self._statements:
+            by_id = {form[0]: form[1:] for form in forms}
+
+            def table(get: Get) -> str:
+                place, is_latest, has_copies = by_id[get.id]
+                width = len(get.types) or 1
+                rows = f"a{place.operator}"
+                if not is_latest:
+                    rows = rows_as_of(rows, f"h{place.operator}", width, ":as_of")
+                return copies(rows, width) if has_copies else rows
+
+            self._statements[forms] = finished_select(self._relation, self._finishing, table)
+        return self._statements[forms]
+
+
+def errors_as_of(operators: set[int]) -> str:
+    """A query of an error that some operators have at the time `:as_of`."""
+    among = f"operator IN ({', '.join(map(str, sorted(operators)))})"
+    return (
+        f"SELECT sqlstate, message FROM (SELECT sqlstate, message, w FROM errors WHERE {among} UNION ALL"
+        f" SELECT sqlstate, message, -w FROM errors_history WHERE t > :as_of AND {among})"
+        " GROUP BY sqlstate, message HAVING sum(w) > 0 ORDER BY sqlstate, message LIMIT 1"
+    )
+
+
+def parameters_of(node: Any) -> Iterator[Parameter]:
+    """All parameters in a part of the algebra."""
+    if isinstance(node, Parameter):
+        yield node
+    elif isinstance(node, tuple):
+        for part in node:
+            yield from parameters_of(part)
+    elif is_dataclass(node):
+        for field in fields(node):
+            yield from parameters_of(getattr(node, field.name))
+
+
+def _with_arguments(node: Any) -> Any:
+    """The same part of the algebra, with columns of no row in place of parameters."""
+    if isinstance(node, Parameter):
+        return Column(PARAMETERS - node.index, node.type)
+    if isinstance(node, tuple):
+        return tuple(_with_arguments(part) for part in node)
+    if is_dataclass(node) and not isinstance(node, type):
+        changed = {field.name: _with_arguments(getattr(node, field.name)) for field in fields(node)}
+        return replace(node, **changed)
+    return node
+
+
+def history_of(operator: int, width: int) -> str:
+    """A query of the changes of an arrangement from `:begin` on and before `:end`, by time."""
+    return f"SELECT t, {names(width)}, w FROM h{operator} WHERE t >= :begin AND t < :end ORDER BY t"

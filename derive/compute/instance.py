@@ -1,0 +1,233 @@
+"""A compute instance: views that are kept up to date with collections, and can be asked at every time.
+
+Whoever owns an instance calls `step` again and again, from one thread; everything else may be called from others, and
+does not wait for the work that it asks for. Rows are read on connections of their own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import apsw
+
+from derive.compute.algebra.relation import Finishing, GlobalId, Relation
+from derive.compute.algebra.types import Datum, Row
+from derive.compute.dataflow.cohort import Update
+from derive.compute.dataflow.database import open_database, open_reader
+from derive.compute.dataflow.dataflows import Dataflows, Wish, integer
+from derive.compute.dataflow.explanation import explained
+from derive.compute.dataflow.input import Input
+from derive.compute.dataflow.operator import weighted
+from derive.compute.dataflow.peek import PreparedPeek, errors_as_of, history_of
+from derive.compute.lowering.connection import translated
+from derive.compute.lowering.planning import plan_of
+from derive.compute.oneshot import fetched, limited
+from derive.errors import FlowError, FrontierError, SqlError
+
+__all__ = ["Input", "Instance", "PreparedPeek"]
+
+
+class Instance:
+    """Dataflows over inputs, and what they have come to."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        """Open an instance.
+
+        Args:
+            folder: where it keeps what it has; None for one that is gone when it is closed.
+        """
+        self._stack = ExitStack()
+        self._folder = folder or Path(self._stack.enter_context(TemporaryDirectory(prefix="flow-compute-")))
+        self._connection = open_database(self._folder)
+        self._lock = threading.RLock()
+        self._commands: deque[Callable[[], None]] = deque()
+        self._dataflows = Dataflows(self._connection)
+        self._readers: list[apsw.Connection] = []
+
+    def close(self) -> None:
+        """Give everything back."""
+        with self._lock:
+            self._dataflows.close()
+            for reader in self._readers:
+                reader.close()
+            self._connection.close()
+            self._stack.close()
+
+    # -- Commands
+
+    def maintain(self, identifier: GlobalId, relation: Relation, as_of: int, inputs: Mapping[GlobalId, Input]) -> None:
+        """Keep a relation up to date from a time on.
+
+        What is kept already stays, if it is of the same relation, and known at that time. Else its first time may be a
+        later one: that at which other dataflows of the same collections are.
+
+        Args:
+            identifier: of the relation from now on.
+            relation: over inputs, and other relations that are maintained.
+            as_of: the time.
+            inputs: collections by identifier, from that time on. The instance closes them.
+        """
+        wish = Wish(relation, plan_of(relation), as_of, dict(inputs))
+        with self._lock:
+            self._commands.append(lambda: self._dataflows.wish(identifier, wish))
+
+    def index(self, identifier: GlobalId, columns: Sequence[int]) -> None:
+        """Have rows looked up fast by some of their columns."""
+        with self._lock:
+            self._commands.append(lambda: self._dataflows.index(identifier, columns))
+
+    def drop(self, identifier: GlobalId) -> None:
+        """Maintain a relation no more; others that are over it stay at the time where they are."""
+        with self._lock:
+            self._commands.append(lambda: self._dataflows.drop(identifier))
+
+    def allow_compaction(self, identifier: GlobalId, since: int) -> None:
+        """Nobody asks for times before one, from now on."""
+        with self._lock:
+            self._commands.append(lambda: self._dataflows.allow_compaction(identifier, since))
+
+    # -- Work
+
+    def step(self) -> bool:
+        """Carry out commands, ask inputs what is new, and go through times that are complete.
+
+        Returns:
+            Whether anything happened; if not, nothing will before an input has news, or there is a command.
+        """
+        with self._lock, translated():
+            happened = False
+            while self._commands:
+                command = self._commands.popleft()
+                with self._connection:
+                    command()
+                happened = True
+            return self._dataflows.step() or happened
+
+    # -- What is known
+
+    def ids(self) -> tuple[GlobalId, ...]:
+        """What is maintained, or will be, also by an earlier instance in the same folder."""
+        return tuple(dict.fromkeys((*self._dataflows.maintained, *self._dataflows.wishes)))
+
+    def frontiers(self, identifier: GlobalId) -> tuple[int, int]:
+        """At which times a relation can be asked: from `since` on, and before `upper`.
+
+        Raises:
+            FlowError: it cannot be maintained any more, or is not.
+        """
+        failure = self.failure(identifier)
+        if failure is not None:
+            raise failure
+        dataflow, wish = self._dataflows.maintained.get(identifier), self._dataflows.wishes.get(identifier)
+        if dataflow is not None:
+            return dataflow.since, dataflow.cohort.upper
+        if wish is not None:
+            return wish.as_of, wish.as_of
+        raise FrontierError(f"{identifier} is not maintained")
+
+    def failure(self, identifier: GlobalId) -> FlowError | None:
+        """Why a relation cannot be maintained any more; None if it can."""
+        dataflow = self._dataflows.maintained.get(identifier)
+        broken = self._dataflows.broken.get(dataflow.cohort.id) if dataflow is not None else None
+        return self._dataflows.failures.get(identifier) or broken
+
+    def explain(self, relation: Relation, names: Mapping[GlobalId, str] | None = None) -> str:
+        """How a relation would be maintained, as text: each operator with its tier.
+
+        Args:
+            relation: to explain.
+            names: of what it reads.
+        """
+        return explained(plan_of(relation), dict(names or {}))
+
+    # -- Reading
+
+    def prepare(self, relation: Relation, finishing: Finishing) -> PreparedPeek:
+        """A query that `peek` is asked again and again, with other arguments.
+
+        Args:
+            relation: over relations that are maintained; parameters of it are given when it is asked.
+            finishing: what becomes of its rows.
+        """
+        return PreparedPeek(relation, finishing)
+
+    def peek(
+        self,
+        query: Relation | PreparedPeek,
+        finishing: Finishing | None = None,
+        as_of: int | None = None,
+        *,
+        arguments: Sequence[Datum] = (),
+        most_bytes: int | None = None,
+        cancelled: Callable[[], bool] | None = None,
+    ) -> Iterator[list[Row]]:
+        """The rows of a query of relations that are maintained.
+
+        Args:
+            query: over relations that are maintained, or prepared.
+            finishing: what becomes of its rows; None for all in any order, or if it was prepared.
+            as_of: the time; None for the latest that is complete for all relations.
+            arguments: one for each parameter of the query.
+            most_bytes: so much may be in the result; None for any amount.
+            cancelled: asked now and then whether to end.
+
+        Yields:
+            Rows in batches.
+
+        Raises:
+            FrontierError: the time is not complete yet, or no longer known.
+            SqlError: there is an error where there should be rows; or 57014, 54000.
+        """
+        if not isinstance(query, PreparedPeek):
+            query = PreparedPeek(query, finishing or Finishing((), None, 0, tuple(range(len(query.types)))))
+        for identifier in query.reads:
+            self.frontiers(identifier)
+        with self._reading() as reader, translated():
+            if cancelled is not None:
+                reader.set_progress_handler(cancelled, 20_000)
+            cursor = query.rows(reader, self._dataflows.kept, as_of, arguments)
+            yield from limited(fetched(cursor), most_bytes)
+
+    def updates(self, identifier: GlobalId, begin: int, end: int) -> list[Update]:
+        """What has changed in a relation: times, rows and diffs, by time.
+
+        Args:
+            identifier: of the relation.
+            begin: the first time, which is after its `since`.
+            end: the first time that is not asked for, which is at most its `upper`.
+
+        Raises:
+            FrontierError: not all of that is known.
+            SqlError: at the end of that time, there is an error where there should be rows.
+        """
+        since, upper = self.frontiers(identifier)
+        if begin <= since or end > upper:
+            raise FrontierError(f"changes of {identifier} are known after {since} and before {upper}")
+        with self._reading() as reader, translated():
+            kept = self._dataflows.kept[identifier]
+            row = reader.execute(errors_as_of(set(kept.operators)), {"as_of": end - 1}).fetchone()
+            if row is not None:
+                raise SqlError(str(row[0]), str(row[1]))
+            width = len(self._dataflows.maintained[identifier].relation.types)
+            rows = reader.execute(history_of(kept.operator, width or 1), {"begin": begin, "end": end}).fetchall()
+            return [(integer(row[0]), row[1 : 1 + width], diff) for row, diff in weighted(rows)]
+
+    @contextmanager
+    def _reading(self) -> Iterator[apsw.Connection]:
+        """A connection that sees everything as it is at one moment."""
+        try:
+            reader = self._readers.pop()
+        except IndexError:
+            reader = open_reader(self._folder)
+        reader.execute("BEGIN")
+        try:
+            yield reader
+        finally:
+            reader.set_progress_handler(None)
+            reader.execute("ROLLBACK")
+            self._readers.append(reader)

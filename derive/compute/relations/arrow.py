@@ -1,0 +1,58 @@
+"""Rows of collections as Arrow: what readers such as pandas, DuckDB and Spark take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from derive.compute.algebra.types import Row, Type
+from derive.compute.relations.columns import RelationColumn
+from derive.compute.scalar.values import text_of
+from derive.document.without_pandas import spare_pandas
+
+spare_pandas()  # before the first array
+
+_ARROW: Mapping[Type, pa.DataType] = {
+    Type.BOOLEAN: pa.bool_(),
+    Type.SMALLINT: pa.int16(),
+    Type.INTEGER: pa.int32(),
+    Type.BIGINT: pa.int64(),
+    Type.DOUBLE: pa.float64(),
+    Type.BYTEA: pa.binary(),
+    Type.DATE: pa.date32(),
+    Type.TIMESTAMP: pa.timestamp("us"),
+    Type.TIMESTAMPTZ: pa.timestamp("us", "UTC"),
+    Type.MZ_TIMESTAMP: pa.int64(),
+}
+"""Types that Arrow has; all others are texts, `numeric` among them, whose digits have no end."""
+
+_CONVERSIONS: Mapping[Type, Callable[[Any], Any]] = {Type.BOOLEAN: bool, Type.DOUBLE: float}
+_TEXTS = (Type.NUMERIC, Type.INTERVAL)
+
+
+def arrow_type(kind: Type) -> pa.DataType:
+    """What a type is to Arrow."""
+    return _ARROW.get(kind, pa.string())
+
+
+def arrow_schema(columns: Sequence[RelationColumn]) -> pa.Schema:
+    """What columns are to Arrow."""
+    return pa.schema([pa.field(column.name, arrow_type(column.type), nullable=column.nullable) for column in columns])
+
+
+def arrow_rows(columns: Sequence[RelationColumn], rows: Sequence[Row]) -> pa.RecordBatch:
+    """Rows as a record batch."""
+    values = zip(*rows, strict=True) if rows else [()] * len(columns)
+    arrays = [_array(column.type, data) for column, data in zip(columns, values, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns))
+
+
+def _array(kind: Type, data: Sequence[Any]) -> pa.Array:
+    if kind in _TEXTS:
+        data = [None if datum is None else text_of(kind, datum) for datum in data]
+    elif kind in _CONVERSIONS:
+        convert = _CONVERSIONS[kind]
+        data = [None if datum is None else convert(datum) for datum in data]
+    return pa.array(data, arrow_type(kind))

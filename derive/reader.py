@@ -1,0 +1,218 @@
+"""Reading collections from Python: what one holds at a time, as Arrow tables.
+
+import derive
+
+with derive.open(".flow") as folder:
+    balances = folder.collection("acmeBank/balances")
+    balances.as_of("2026-01-31T23:59:59Z").to_arrow()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeAlias
+
+from derive.document.clock import format_rfc3339, parse_rfc3339
+from derive.errors import FrontierError, UsageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from derive.compute.relations.columns import Source
+    from derive.storage.store import Store
+
+Time: TypeAlias = int | str | datetime
+"""A time: microseconds since the Unix epoch, an RFC 3339 text, or a `datetime` with a time zone."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def open_folder(data: str | Path | None = None, *, source: str | Path = "flow.yaml") -> DataFolder:
+    """Open a data folder to read it.
+
+    Args:
+        data: the folder; `.flow` beside the catalog if it is None.
+        source: the catalog that says what its collections are. Where there is none, only tables can be read.
+
+    Raises:
+        CatalogError: the catalog has errors.
+        UsageError: there is no such data folder.
+        StorageError: the data folder cannot be read.
+    """
+    from derive.storage.metadata.opening import is_data_folder
+
+    catalog = Path(source)
+    folder = (Path(data) if data is not None else catalog.parent / ".flow").absolute()
+    if not is_data_folder(folder):
+        raise UsageError(f"{folder} is no data folder: it has no metadata.db")
+    return DataFolder(folder, catalog if catalog.is_file() else None)
+
+
+class DataFolder:
+    """A data folder that is read.
+
+    Args:
+        folder: where it is.
+        source: the catalog; None for none.
+    """
+
+    def __init__(self, folder: Path, source: Path | None) -> None:
+        from derive.catalog import load
+        from derive.storage.store import Store
+
+        self._specs = dict(load(source).collections) if source else {}
+        self._source = source
+        self._store = Store(folder, reading=True)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of all collections and tables, in their order."""
+        return sorted({*self._specs, *(table.name for table in self._store.tables.all())})
+
+    def collection(self, name: str) -> CollectionReader:
+        """A collection of the catalog, or a table.
+
+        Raises:
+            UsageError: there is none of this name, or nothing is stored under it yet.
+        """
+        from derive.suggest import suggest
+
+        source = self._store.tables.find(name) or self._specs.get(name)
+        if source is None:
+            where = f"'{self._source}'" if self._source else "the data folder, and no catalog was named,"
+            guess = suggest(name, self.names)
+            raise UsageError(f"{where} has no collection '{name}'", hint=f"did you mean '{guess}'?" if guess else None)
+        if self._store.collection(name) is None:
+            raise UsageError(f"nothing is stored in collection '{name}' yet")
+        return CollectionReader(self._store, source)
+
+    def close(self) -> None:
+        """Release the data folder."""
+        self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.close()
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionReader:
+    """A collection that is read.
+
+    Attributes:
+        store: holds it.
+        source: which one it is.
+    """
+
+    store: Store
+    source: Source
+
+    @property
+    def since(self) -> int:
+        """The least time, as a clock, at which it can be read."""
+        return self._frontiers()[0]
+
+    @property
+    def upper(self) -> int:
+        """The time, as a clock, below which everything is final."""
+        return self._frontiers()[1]
+
+    def _frontiers(self) -> tuple[int, int]:
+        known = self.store.collection(self.source.name)
+        if known is None:
+            raise UsageError(f"nothing is stored in collection '{self.source.name}' any more")
+        return known.since, known.upper
+
+    def as_of(self, time: Time) -> Contents:
+        """What it holds at a time.
+
+        Raises:
+            UsageError: that is no time.
+        """
+        return Contents(self.store, self.source, clock_of(time))
+
+    def latest(self) -> Contents:
+        """What it holds at the latest time that is final.
+
+        Raises:
+            FrontierError: no time is final yet.
+        """
+        since, upper = self._frontiers()
+        if upper <= since:
+            raise FrontierError(f"'{self.source.name}' is not known at any time yet", hint="run flowctl run")
+        return Contents(self.store, self.source, upper - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a collection holds at a time.
+
+    Attributes:
+        store: holds the collection.
+        source: which one it is.
+        time: as a clock.
+    """
+
+    store: Store
+    source: Source
+    time: int
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Its columns."""
+        from derive.compute.relations.arrow import arrow_schema
+        from derive.compute.relations.columns import columns_of
+
+        return arrow_schema(columns_of(self.source))
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Its rows, in batches of some thousands and in no order.
+
+        Raises:
+            FrontierError: what it held at that time is no longer, or not yet, known.
+        """
+        from derive.compute.relations.arrow import arrow_rows
+        from derive.compute.relations.columns import columns_of
+        from derive.compute.relations.contents import contents_at
+
+        columns = columns_of(self.source)
+        with closing(contents_at(self.store, self.source, self.time)) as batches:
+            for rows in batches:
+                yield arrow_rows(columns, rows)
+
+    def to_arrow(self) -> pa.Table:
+        """Its rows as one table.
+
+        Raises:
+            FrontierError: what it held at that time is no longer, or not yet, known.
+        """
+        import pyarrow as pa
+
+        return pa.Table.from_batches(self.to_batches(), schema=self.schema)
+
+
+def clock_of(time: Time) -> int:
+    """A time as a clock.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if isinstance(time, datetime):
+        if time.tzinfo is None:
+            raise UsageError(f"{time} has no time zone", hint="say which it is, such as datetime.UTC")
+        return (time - _EPOCH) // timedelta(microseconds=1)
+    if isinstance(time, str):
+        if time.isdecimal():
+            return int(time)
+        try:
+            return parse_rfc3339(time)
+        except ValueError as exc:
+            raise UsageError(f"{time} is no RFC 3339 time, such as {format_rfc3339(0)}") from exc
+    return time

@@ -1,0 +1,71 @@
+"""Collections that change over time, as inputs of dataflows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from derive.compute.algebra.types import Row, Type
+from derive.compute.dataflow.cohort import Update
+
+
+class Changing:
+    """A collection in memory, and all that ever happened to it.
+
+    Attributes:
+        types: of its columns.
+        updates: in the order of times.
+        frontier: all updates below are there.
+    """
+
+    def __init__(self, types: Sequence[Type]) -> None:
+        self.types = tuple(types)
+        self.updates: list[Update] = []
+        self.frontier = 1
+
+    def change(self, time: int, changes: Sequence[tuple[Row, int]]) -> None:
+        """Rows come and go at a time; everything before it is final."""
+        assert time >= self.frontier
+        self.updates += [(time, row, diff) for row, diff in changes]
+        self.frontier = time
+
+    def seal(self, frontier: int) -> None:
+        """All updates below a time are there."""
+        self.frontier = max(self.frontier, frontier)
+
+    def at(self, time: int) -> Iterator[list[Row]]:
+        """The rows at a time, in batches."""
+        counts: Counter[Row] = Counter()
+        for when, row, diff in self.updates:
+            if when <= time:
+                counts[row] += diff
+        assert all(count >= 0 for count in counts.values())
+        rows = list(counts.elements())
+        for begin in range(0, len(rows), 3):
+            yield rows[begin : begin + 3]
+
+    def since(self, time: int) -> ChangingInput:
+        """The collection from a time on."""
+        return ChangingInput(self, time)
+
+
+class ChangingInput:
+    """A collection from a time on."""
+
+    def __init__(self, collection: Changing, since: int) -> None:
+        self.types = collection.types
+        self.since = since
+        self.is_closed = False
+        self._collection = collection
+        self._frontier = since + 1
+
+    def snapshot(self, as_of: int) -> Iterator[list[Row]]:
+        assert as_of == self.since
+        return self._collection.at(as_of)
+
+    def poll(self) -> tuple[int, list[Update]]:
+        begin, self._frontier = self._frontier, max(self._frontier, self._collection.frontier)
+        return self._frontier, [update for update in self._collection.updates if begin <= update[0] < self._frontier]
+
+    def close(self) -> None:
+        self.is_closed = True

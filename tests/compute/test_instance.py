@@ -1,0 +1,172 @@
+"""Views are kept up to date with collections."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from changing import Changing
+from relations_sample import CUSTOMERS, ORDERS, aggregate, call, column, number, shown
+
+from derive.compute.algebra.expression import Column, Parameter
+from derive.compute.algebra.relation import Filter, Get, Join, Project, Reduce, Relation
+from derive.compute.algebra.types import Row, Type
+from derive.compute.dataflow.peek import PreparedPeek
+from derive.compute.instance import Instance
+from derive.errors import FrontierError, SqlError
+
+JOINED = Join((ORDERS, CUSTOMERS), (call("=", column(ORDERS, 1), Column(4, Type.TEXT)),))
+TOTALS = Reduce(JOINED, (Column(5, Type.TEXT),), (aggregate("count"), aggregate("max", Column(2, Type.BIGINT))))
+
+
+@pytest.fixture
+def orders() -> Changing:
+    """Orders that come and go."""
+    orders = Changing(ORDERS.types)
+    orders.change(1, [((1, "ann", 10, 0.1), 1), ((2, "ben", 20, 0.2), 1)])
+    orders.change(3, [((3, "ann", 30, 0.3), 1), ((1, "ann", 10, 0.1), -1)])
+    orders.seal(5)
+    return orders
+
+
+@pytest.fixture
+def customers() -> Changing:
+    """Customers that come and go."""
+    customers = Changing(CUSTOMERS.types)
+    customers.change(1, [(("ann", "Rome"), 1)])
+    customers.change(4, [(("ben", "Oslo"), 1), (("ben", "Oslo"), 1)])
+    customers.seal(6)
+    return customers
+
+
+def settled(instance: Instance) -> None:
+    """Work until there is none."""
+    while instance.step():
+        pass
+
+
+def rows_of(instance: Instance, relation: Relation, as_of: int | None = None) -> Counter[Row]:
+    """What a query gives."""
+    return Counter(row for batch in instance.peek(relation, as_of=as_of) for row in batch)
+
+
+def test_view_over_time(orders: Changing, customers: Changing) -> None:
+    """A view has the rows of each time, and tells what changed."""
+    instance = Instance()
+    instance.maintain(9, TOTALS, 2, {1: orders.since(2), 2: customers.since(2)})
+    settled(instance)
+    view = Get(9, TOTALS.types)
+    assert instance.frontiers(9) == (2, 5)
+    assert rows_of(instance, view, 2) == {("Rome", 1, 10): 1}
+    assert rows_of(instance, view, 3) == {("Rome", 1, 30): 1}
+    assert rows_of(instance, view) == {("Rome", 1, 30): 1, ("Oslo", 2, 20): 1}
+    assert instance.updates(9, 3, 5) == [
+        (3, ("Rome", 1, 10), -1),
+        (3, ("Rome", 1, 30), 1),
+        (4, ("Oslo", 2, 20), 1),
+    ]
+    with pytest.raises(FrontierError):
+        rows_of(instance, view, 5)
+    orders.seal(9)
+    customers.change(7, [(("ann", "Rome"), -1)])
+    customers.seal(10)
+    settled(instance)
+    assert instance.frontiers(9) == (2, 9)
+    assert rows_of(instance, view) == {("Oslo", 2, 20): 1}
+    instance.allow_compaction(9, 4)
+    settled(instance)
+    with pytest.raises(FrontierError):
+        rows_of(instance, view, 3)
+    assert rows_of(instance, view, 4) == {("Rome", 1, 30): 1, ("Oslo", 2, 20): 1}
+    instance.close()
+
+
+def test_views_over_views(orders: Changing, customers: Changing) -> None:
+    """A view may be over another, of the same sources or of fewer."""
+    instance = Instance()
+    amounts = Reduce(ORDERS, (column(ORDERS, 1),), (aggregate("count"),))
+    instance.maintain(9, amounts, 2, {1: orders.since(2)})
+    large = Filter(Get(9, amounts.types), call(">=", Column(1, Type.BIGINT), number(1)))
+    instance.maintain(10, large, 2, {})
+    cities = Join((Get(9, amounts.types), CUSTOMERS), (call("=", Column(0, Type.TEXT), Column(2, Type.TEXT)),))
+    instance.maintain(11, cities, 2, {2: customers.since(2)})
+    settled(instance)
+    assert rows_of(instance, Get(10, large.types)) == {("ann", 1): 1, ("ben", 1): 1}
+    assert instance.frontiers(11) == (2, 5)
+    assert rows_of(instance, Get(11, cities.types)) == {("ann", 1, "ann", "Rome"): 1, ("ben", 1, "ben", "Oslo"): 2}
+    orders.change(8, [((3, "ann", 30, 0.3), -1)])
+    orders.seal(9)
+    settled(instance)
+    assert instance.frontiers(9) == (2, 9)
+    assert instance.frontiers(11) == (2, 6)
+    assert rows_of(instance, Get(9, amounts.types)) == {("ben", 1): 1}
+    customers.seal(20)
+    settled(instance)
+    assert rows_of(instance, Get(11, cities.types)) == {("ben", 1, "ben", "Oslo"): 2}
+    instance.drop(9)
+    settled(instance)
+    with pytest.raises(FrontierError):
+        instance.frontiers(9)
+    instance.close()
+
+
+def test_errors_come_and_go(orders: Changing) -> None:
+    """A view fails while a row has no value, and only then."""
+    instance = Instance()
+    shares = Project(ORDERS, (call("/", number(100), call("-", column(ORDERS, 2), number(20))),))
+    instance.maintain(9, shares, 2, {1: orders.since(2)})
+    view = Get(9, shares.types)
+    settled(instance)
+    with pytest.raises(SqlError) as caught:
+        rows_of(instance, view)
+    assert caught.value.sqlstate == "22012"
+    orders.change(6, [((2, "ben", 20, 0.2), -1)])
+    orders.seal(8)
+    settled(instance)
+    assert rows_of(instance, view) == {(10,): 1}
+    with pytest.raises(SqlError):
+        rows_of(instance, view, 4)
+    with pytest.raises(SqlError):
+        instance.updates(9, 3, 5)
+    assert instance.updates(9, 3, 8) == [(3, (-10,), -1), (3, (10,), 1)]
+    instance.close()
+
+
+def test_restart(tmp_path: Path, orders: Changing, customers: Changing) -> None:
+    """An instance goes on where it was, unless what it is asked for is another relation."""
+    instance = Instance(tmp_path)
+    instance.maintain(9, TOTALS, 2, {1: orders.since(2), 2: customers.since(2)})
+    instance.index(9, [0])
+    settled(instance)
+    instance.close()
+    orders.change(7, [((4, "ann", 70, 0.3), 1)])
+    orders.seal(9)
+    customers.seal(9)
+    instance = Instance(tmp_path)
+    assert instance.ids() == (9,)
+    assert instance.frontiers(9) == (2, 5)
+    instance.maintain(9, TOTALS, 4, {1: orders.since(4), 2: customers.since(4)})
+    settled(instance)
+    view = Get(9, TOTALS.types)
+    assert rows_of(instance, view, 3) == {("Rome", 1, 30): 1}
+    assert rows_of(instance, view) == {("Rome", 2, 70): 1, ("Oslo", 2, 20): 1}
+    instance.maintain(9, JOINED, 8, {1: orders.since(8), 2: customers.since(8)})
+    settled(instance)
+    assert instance.frontiers(9) == (8, 9)
+    assert len(rows_of(instance, Get(9, JOINED.types))) == 3
+    instance.close()
+
+
+def test_prepared_peeks(orders: Changing) -> None:
+    """A query is prepared once, and asked with other arguments."""
+    instance = Instance()
+    instance.maintain(1, ORDERS, 4, {1: orders.since(4)})
+    instance.index(1, [0])
+    settled(instance)
+    one = Filter(ORDERS, call("=", column(ORDERS, 0), Parameter(0, Type.BIGINT)))
+    peek = PreparedPeek(one, shown(one))
+    assert list(instance.peek(peek, arguments=(2,))) == [[(2, "ben", 20, 0.2)]]
+    assert list(instance.peek(peek, arguments=(3,))) == [[(3, "ann", 30, 0.3)]]
+    assert list(instance.peek(peek, arguments=(5,))) == []
+    instance.close()

@@ -1,0 +1,121 @@
+"""Whatever is asked for, and whatever happens: a view is what evaluation from scratch gives, at every time."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_relations import COLLECTIONS, RandomRelations, collections, random_changes
+from relations_sample import shown
+
+from derive.compute.algebra.relation import Get, Relation
+from derive.compute.algebra.types import Row
+from derive.compute.instance import Instance
+from derive.compute.oneshot import evaluate
+from derive.errors import SqlError
+
+EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "30"))
+
+
+class History:
+    """An instance with a few views, and collections that change."""
+
+    def __init__(self, seed: int, folder: Path) -> None:
+        self.random = Random(seed)
+        self.folder = folder
+        self.collections = collections()
+        self.live: dict[int, list[Row]] = {number: [] for number in COLLECTIONS}
+        self.views: dict[int, Relation] = {}
+        self.instance = Instance(folder)
+        self.time = 1
+
+    def change(self) -> None:
+        """A tick in which rows of some collections come and go."""
+        self.time += self.random.randrange(1, 4)
+        for number, collection in self.collections.items():
+            if self.random.random() < 0.6:
+                changes = random_changes(self.random, self.live[number], collection.types)
+                collection.change(self.time, changes)
+        for collection in self.collections.values():
+            collection.seal(self.time + 1)
+
+    def define(self, relation: Relation) -> None:
+        """Maintain a view."""
+        identifier = 100 + len(self.views)
+        self.views[identifier] = relation
+        self.maintain(identifier, self.time)
+
+    def maintain(self, identifier: int, time: int) -> None:
+        """Maintain a view from a time on."""
+        inputs = {number: collection.since(time) for number, collection in self.collections.items()}
+        self.instance.maintain(identifier, self.views[identifier], time, inputs)
+
+    def settle(self) -> None:
+        """Work until there is none."""
+        while self.instance.step():
+            pass
+
+    def restart(self) -> None:
+        """Another instance goes on in the same folder."""
+        self.instance.close()
+        self.instance = Instance(self.folder)
+        for identifier in self.views:
+            self.maintain(identifier, self.instance.frontiers(identifier)[1] - 1)
+
+    def check(self) -> None:
+        """Every view, at every time that is known."""
+        for identifier, relation in self.views.items():
+            since, upper = self.instance.frontiers(identifier)
+            assert upper > self.time
+            for time in range(since, self.time + 1):
+                assert self.maintained(identifier, time) == self.from_scratch(relation, time), (relation, time)
+
+    def maintained(self, identifier: int, time: int) -> Counter[Row] | str:
+        """The rows of a view, or the SQLSTATE of its error."""
+        view = Get(identifier, self.views[identifier].types)
+        try:
+            return Counter(row for batch in self.instance.peek(view, as_of=time) for row in batch)
+        except SqlError as exc:
+            return exc.sqlstate
+
+    def from_scratch(self, relation: Relation, time: int) -> Counter[Row] | str:
+        """The same of a relation."""
+        try:
+            batches = evaluate(relation, shown(relation), lambda number: self.collections[number].at(time))
+            return Counter(row for batch in batches for row in batch)
+        except SqlError as exc:
+            return exc.sqlstate
+
+
+def run(seed: int, *, can_fail: bool = False, steps: int = 8) -> None:
+    """One random history."""
+    with TemporaryDirectory() as folder:
+        history = History(seed, Path(folder))
+        random = history.random
+        relations = RandomRelations(random, can_fail)
+        for _ in range(steps):
+            history.change()
+            if len(history.views) < 3 and random.random() < 0.7:
+                history.define(relations.relation(random.randrange(1, 4)))
+            history.settle()
+            if random.random() < 0.2 and history.views:
+                history.restart()
+                history.settle()
+            if random.random() < 0.3 and history.views:
+                identifier = random.choice(list(history.views))
+                history.instance.allow_compaction(identifier, random.randrange(history.time + 1))
+                history.settle()
+        history.check()
+        history.instance.close()
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(st.integers(0, 1 << 32))
+def test_views_are_what_scratch_gives(seed: int) -> None:
+    """At every time from `since` to `upper`, after restarts and compaction."""
+    run(seed)
