@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TypeAlias
+from zlib import crc32
 
 from derive.protocol.specs import CollectionSpec
 from derive.storage.contents import ReadOptions, reading
@@ -67,7 +68,12 @@ def is_little(read: SourceRead, most: int | None, cores: int | None, start_secon
 
 
 def reduced_here(
-    root: Path, spec: CollectionSpec, read: SourceRead, scratch: Path, memory: int = SORT_BYTES
+    root: Path,
+    spec: CollectionSpec,
+    read: SourceRead,
+    scratch: Path,
+    memory: int = SORT_BYTES,
+    share: tuple[int, int] = (0, 1),
 ) -> Iterator[ContentRows]:
     """What a read comes to, worked out in this process with flat memory.
 
@@ -77,10 +83,14 @@ def reduced_here(
         read: what is read of it.
         scratch: folder for what does not fit in memory.
         memory: about how many bytes may be in memory while rows are sorted.
+        share: which share of all keys, counted from 0, and of how many.
     """
+    number, count = share
     with Spill(scratch, memory) as spill:
         sorter = Sorter(StoredRows.SCHEMA, PER_KEY, spill)
         for segment in read.segments:
             for rows in read_segment(root, read, segment):
+                if count > 1:
+                    rows = rows.filter([crc32(key) % count == number for key in rows.keys.to_pylist()])  # noqa: PLW2901
                 sorter.add(rows.written(NO_PARTITION).stored().batch)
         yield from contents_per_key(spec, map(StoredRows, sorter.take()))

@@ -1,0 +1,263 @@
+"""Collections as a data source of Spark: one import, and `spark.read.format("flow")` knows them.
+
+    import derive.spark.source
+
+    spark.read.format("flow").option("asOf", "2026-01-31T23:59:59Z").load("acmeBank/balances")
+
+Each worker reads the files of its share itself, so all see the data folder, and have this package. A stream reads what
+is published, as it becomes final; how far it is is a clock, which Spark keeps in its checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from derive.compute.algebra.types import Row, Type
+from derive.compute.relations.arrow import arrow_rows, arrow_schema
+from derive.compute.relations.columns import RelationColumn, columns_of
+from derive.compute.relations.shares import (
+    Share,
+    rows_of_share,
+    shares_at,
+    shares_between,
+    updates_of_share,
+)
+from derive.errors import FencedError, FrontierError, UsageError
+from derive.reader import CollectionReader, DataFolder, clock_of, open_folder
+from derive.storage.metadata.held import Capability
+from derive.storage.table import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+DIFF = "flow_diff"
+"""Name of the column that tells how often a row is added, where it is asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlowOptions:
+    """What a person asked Spark for.
+
+    Attributes:
+        name: of the collection.
+        data: the data folder; None for the one beside the catalog.
+        source: the catalog.
+        as_of: the time at which to read; None for the latest that is final.
+        since: from when on a stream reads; None for all that is known.
+        diffs: whether a stream tells how often each row is added.
+    """
+
+    name: str
+    data: str | None
+    source: str
+    as_of: int | None
+    since: int | None
+    diffs: bool
+
+    @staticmethod
+    def of(options: Mapping[str, str]) -> FlowOptions:
+        """Options as Spark hands them over, whatever the case of their names.
+
+        Raises:
+            UsageError: one is not known, or not what it should be.
+        """
+        given = {name.lower(): value for name, value in options.items()}
+        name = given.pop("path", None)
+        if not name:
+            raise UsageError("no collection is named", hint='.load("acmeBank/balances")')
+        times = [given.pop(key, None) for key in ("asof", "since")]
+        as_of, since = (None if time is None else clock_of(time) for time in times)
+        data, source = given.pop("data", None), given.pop("source", "flow.yaml")
+        diffs = given.pop("diffs", "false").lower() == "true"
+        if given:
+            known = "asOf, since, diffs, data and source"
+            raise UsageError(f"there is no option '{min(given)}' of format 'flow'", hint=f"it has {known}")
+        return FlowOptions(name, data, source, as_of, since, diffs)
+
+    def open(self) -> DataFolder:
+        """The data folder.
+
+        Raises:
+            FlowError: it cannot be read, or the catalog cannot.
+        """
+        return open_folder(self.data, source=self.source)
+
+
+class FlowPartition(InputPartition):
+    """What one task of Spark reads.
+
+    Args:
+        share: of a collection.
+    """
+
+    def __init__(self, share: Share) -> None:
+        super().__init__(share)
+        self.share = share
+
+
+class FlowSource(DataSource):
+    """The format `flow`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What it is called."""
+        return "flow"
+
+    def schema(self) -> StructType:
+        """Columns of the collection."""
+        asked = FlowOptions.of(self.options)
+        with asked.open() as folder:
+            schema = arrow_schema(_columns(folder.collection(asked.name), asked))
+        return from_arrow_schema(schema)
+
+    def reader(self, schema: StructType) -> FlowReader:
+        """Reads it at a time."""
+        return FlowReader(FlowOptions.of(self.options))
+
+    def streamReader(self, schema: StructType) -> FlowStreamReader:  # noqa: N802
+        """Reads what is published."""
+        return FlowStreamReader(FlowOptions.of(self.options))
+
+
+def register(session: SparkSession | None = None) -> None:
+    """Have a session know the format `flow`.
+
+    Args:
+        session: the session; None for the one that is active, if there is one.
+    """
+    session = session or SparkSession.getActiveSession()
+    if session is not None:
+        session.dataSource.register(FlowSource)
+
+
+def _columns(collection: CollectionReader, asked: FlowOptions) -> tuple[RelationColumn, ...]:
+    columns = columns_of(collection.source)
+    return (*columns, RelationColumn(DIFF, Type.BIGINT, nullable=False, pointer="")) if asked.diffs else columns
+
+
+class FlowReader(DataSourceReader):
+    """Reads a collection at a time.
+
+    Args:
+        asked: what was asked for.
+    """
+
+    def __init__(self, asked: FlowOptions) -> None:
+        self._diffs = asked.diffs
+        self._asked = asked
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Shares of its keys."""
+        with self._asked.open() as folder:
+            collection = folder.collection(self._asked.name)
+            time = collection.latest().time if self._asked.as_of is None else self._asked.as_of
+            return [FlowPartition(share) for share in shares_at(collection.store, collection.source, time)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a share."""
+        assert isinstance(partition, FlowPartition)
+        for rows in rows_of_share(partition.share):
+            yield _batch(partition.share, [(row, 1) for row in rows], diffs=self._diffs)
+
+
+class FlowStreamReader(DataSourceStreamReader):
+    """Reads what is published in a collection: a row for each document, or each update of a table.
+
+    While it is at work it holds the right to read the collection from where it is.
+
+    Args:
+        asked: what was asked for.
+    """
+
+    def __init__(self, asked: FlowOptions) -> None:
+        self._asked = asked
+        self._folder: DataFolder | None = None
+        self._right: Capability | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_asked": self._asked, "_folder": None, "_right": None}
+
+    def _collection(self) -> CollectionReader:
+        if self._folder is None:
+            self._folder = self._asked.open()
+        return self._folder.collection(self._asked.name)
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+        """Where it begins, as a clock."""
+        return {"clock": self._collection().since if self._asked.since is None else self._asked.since}
+
+    def latestOffset(self, start: dict[str, int], limit: object) -> dict[str, int]:  # noqa: N802
+        """Up to where all is final; where it is if nothing is new."""
+        collection = self._collection()
+        self._hold(collection, start["clock"])
+        upper = collection.upper
+        is_new = upper > start["clock"] and shares_between(collection.store, collection.source, start["clock"], upper)
+        return {"clock": upper} if is_new else start
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        """A share for each file with anything new."""
+        collection = self._collection()
+        self._hold(collection, start["clock"])
+        shares = shares_between(collection.store, collection.source, start["clock"], end["clock"])
+        return [FlowPartition(share) for share in shares]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a share."""
+        assert isinstance(partition, FlowPartition)
+        for updates in updates_of_share(partition.share):
+            if not self._asked.diffs and any(diff != 1 for _, diff in updates):
+                what = f"rows of '{partition.share.source.name}' are taken away, or come several times"
+                raise UsageError(what, hint='read it with .option("diffs", "true")')
+            yield _batch(partition.share, updates, diffs=self._asked.diffs)
+
+    def commit(self, end: dict[str, int]) -> None:
+        """What is before this time is not needed any more."""
+        collection = self._collection()
+        self._hold(collection, end["clock"])
+        if self._right is not None and self._right.frontier < end["clock"]:
+            self._right = collection.store.capabilities.downgrade(self._right, end["clock"])
+
+    def stop(self) -> None:
+        """Give the right to read back."""
+        if self._folder is not None:
+            if self._right is not None:
+                self._collection().store.capabilities.drop(self._right)
+            self._folder.close()
+        self._folder = self._right = None
+
+    def _hold(self, collection: CollectionReader, clock: int) -> None:
+        """Have a right to read the collection from a time on, or renew the one that there is."""
+        capabilities = collection.store.capabilities
+        if self._right is not None:
+            try:
+                capabilities.renew(self._right)
+                return
+            except FencedError:  # it ran out between two batches
+                self._right = None
+        identifier = collection.store.tables.id_of(collection.source.name)
+        assert identifier is not None  # something is stored under the name
+        is_table = isinstance(collection.source, Table)
+        if clock < collection.since and (is_table or clock > 0):
+            raise FrontierError(
+                f"'{collection.source.name}' is exact from {collection.since} on, and the stream is at {clock}",
+                hint="begin another checkpoint",
+            )
+        self._right = capabilities.acquire_read(identifier, max(clock, collection.since), purpose="spark stream")
+
+
+def _batch(share: Share, updates: Sequence[tuple[Row, int]], *, diffs: bool) -> pa.RecordBatch:
+    batch = arrow_rows(columns_of(share.source), [row for row, _ in updates])
+    if not diffs:
+        return batch
+    column = pa.array([diff for _, diff in updates], pa.int64())
+    return batch.append_column(pa.field(DIFF, pa.int64(), nullable=False), column)
+
+
+register()

@@ -1,0 +1,147 @@
+"""Collections as a data source of Spark, at a time and as a stream."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import World, write_catalog
+
+from derive.catalog import load
+from derive.compute.relations.contents import contents_at
+from derive.compute.relations.shares import rows_of_share, shares_at
+from derive.compute.relations.table_rows import TableRows
+from derive.errors import FrontierError, UsageError
+from derive.spark.executor import SparkExecutor
+from derive.storage.compaction import compact
+from derive.storage.reduced_read import reduced_here
+from derive.storage.table import TableColumn
+
+CATALOG = """
+collections:
+  a/balances:
+    schema:
+      type: object
+      required: [who]
+      reduce: {strategy: merge}
+      properties: {who: {type: string}, amount: {type: number, reduce: {strategy: sum}}}
+    key: [/who]
+"""
+NAME = "a/balances"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path / ".flow", load(write_catalog(tmp_path, CATALOG)), wall=1_000_000)
+
+
+def ingest(world: World, *documents: dict[str, Any]) -> None:
+    world.ingest(NAME, list(documents), None)
+    world.wall += 1_000_000
+    world.store.seal_now([NAME])
+
+
+def ask(world: World, **options: str) -> dict[str, str]:
+    return {"source": str(world.root.parent / "flow.yaml"), "path": NAME, **options}
+
+
+@pytest.mark.spark
+def test_a_collection_is_read_at_a_time_and_followed(world: World, spark: SparkExecutor, tmp_path: Path) -> None:
+    from derive.spark.source import register
+
+    register(spark.session)
+    ingest(world, {"who": "ann", "amount": 1.0}, {"who": "bob", "amount": 2.0})
+    ingest(world, {"who": "ann", "amount": 0.5})
+
+    def read(**options: str) -> list[tuple[Any, ...]]:
+        frame = spark.session.read.format("flow").options(**ask(world, **options)).load()
+        return sorted((row.who, row.amount) for row in frame.collect())
+
+    assert read(asOf="1970-01-01T00:00:01.5Z") == [("ann", 1.0), ("bob", 2.0)]
+    assert read() == [("ann", 1.5), ("bob", 2.0)]
+
+    def follow() -> list[tuple[Any, ...]]:
+        frame = spark.session.readStream.format("flow").options(**ask(world)).load()
+        writer = frame.select("who", "amount").writeStream.format("parquet").trigger(availableNow=True)
+        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start(str(tmp_path / "out"))
+        query.awaitTermination(120)
+        rows = spark.session.read.parquet(str(tmp_path / "out")).collect()
+        return sorted(tuple(row) for row in rows)
+
+    first = [("ann", 0.5), ("ann", 1.0), ("bob", 2.0)]
+    assert follow() == first
+    ingest(world, {"who": "cid", "amount": 3.0})
+    assert follow() == [*first, ("cid", 3.0)]
+
+
+def test_a_stream_goes_on_by_its_clock_and_holds_it(world: World) -> None:
+    from derive.spark.source import FlowOptions, FlowStreamReader
+
+    ingest(world, {"who": "ann", "amount": 1.0})
+    reader = FlowStreamReader(FlowOptions.of(ask(world, diffs="true")))
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, None)
+    rows = [row for part in reader.partitions(start, end) for batch in reader.read(part) for row in batch.to_pylist()]
+    assert [(row["who"], row["flow_diff"]) for row in rows] == [("ann", 1)]
+    reader.commit(end)
+    assert reader.latestOffset(end, None) == end
+
+    ingest(world, {"who": "bob", "amount": 1.0})
+    frontiers = world.store.history.frontiers(NAME)
+    assert frontiers is not None
+    assert [(hold.frontier, hold.purpose) for hold in frontiers.holds] == [(end["clock"], "spark stream")]
+    reader.stop()
+    compact(world.store, world.catalog.collections[NAME], since=world.store.upper(NAME), grace=0)
+    with pytest.raises(FrontierError, match="the stream is at"):
+        reader.latestOffset(end, None)
+    reader.stop()
+
+
+def test_a_stream_of_a_table_tells_what_is_taken_away(world: World) -> None:
+    from derive.spark.source import FlowOptions, FlowStreamReader
+
+    table = world.store.tables.create("sql/public/t", [TableColumn("n", "bigint")])
+    for diff in (1, -1):
+        changes = TableRows(table).changes([((1,), diff)])
+        world.store.tables.append(world.store.timeline.assign(1), {table.id: changes})
+    told = []
+    for diffs in ("true", "false"):
+        reader = FlowStreamReader(FlowOptions.of(ask(world, path=table.name, diffs=diffs)))
+        start = reader.initialOffset()
+        parts = reader.partitions(start, reader.latestOffset(start, None))
+        told.append(lambda reader=reader, parts=parts: [b.to_pylist() for part in parts for b in reader.read(part)])
+
+    assert told[0]() == [[{"n": 1, "flow_diff": 1}, {"n": 1, "flow_diff": -1}]]
+    with pytest.raises(UsageError, match="are taken away"):
+        told[1]()
+
+
+def test_shares_are_the_contents_together(world: World) -> None:
+    for number in range(3):
+        ingest(world, *({"who": f"w{index}", "amount": number} for index in range(20)))
+    spec = world.catalog.collections[NAME]
+    time = world.store.upper(NAME) - 1
+    (share,) = shares_at(world.store, spec, time)
+    rows = Counter(row for batch in rows_of_share(share) for row in batch)
+    texts = [
+        {text for part in reduced_here(world.root, spec, share.read, world.root, share=(number, 3))
+         for text in part.texts.to_pylist()}
+        for number in range(3)
+    ]  # fmt: skip
+
+    assert rows == Counter(row for batch in contents_at(world.store, spec, time) for row in batch)
+    assert sum(map(len, texts)) == len(set.union(*texts)) == 20
+    assert all(texts)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"path": ""}, "no collection is named"), ({"when": "now"}, "no option 'when'"), ({"asOf": "x"}, "no RFC 3339")],
+)
+def test_options_are_checked(world: World, options: dict[str, str], message: str) -> None:
+    from derive.spark.source import FlowOptions
+
+    with pytest.raises(UsageError, match=message):
+        FlowOptions.of(ask(world, **options))
