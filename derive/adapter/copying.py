@@ -73,19 +73,23 @@ class CopyIn:
         form: how it is written.
         relation: the name of what is filled, for messages.
         columns: name and type of each value of a line.
+        lines: so many were read before.
+
+    Attributes:
+        lines: how many were read.
 
     Methods raise `SqlError`: 22P04, lines are not of this form; 22P02 and others, values are not of their types; 22021,
     text is not UTF-8.
     """
 
-    def __init__(self, form: CopyFormat, relation: str, columns: Sequence[tuple[str, Type]]) -> None:
+    def __init__(self, form: CopyFormat, relation: str, columns: Sequence[tuple[str, Type]], lines: int = 0) -> None:
         if form.name == "binary":
             raise SqlError("0A000", "COPY in binary format is not supported", hint="Use the text or the CSV format.")
         self._form = form
         self._relation = relation
         self._columns = columns
         self._rest = b""
-        self._line = 0
+        self.lines = lines
         self._end: bytes | None = None
         self._is_ended = False
         self._null = form.null.encode()
@@ -104,6 +108,13 @@ class CopyIn:
         self._rest = data[begin:]
         return rows
 
+    def skip(self, data: bytes) -> int:
+        """How many bytes at the end of data are no complete line."""
+        begin = 0
+        for end in self._ends(data):
+            begin = end + 1
+        return len(data) - begin
+
     def finish(self) -> list[Row]:
         """The rows of a last line that has no end."""
         rest, self._rest = self._rest, b""
@@ -111,7 +122,7 @@ class CopyIn:
             return []
         if rest == _END and self._form.name == "text":
             raise self._error("22P04", "end-of-copy marker is not alone on its line")
-        is_header = self._form.has_header and self._line == 0
+        is_header = self._form.has_header and self.lines == 0
         if self._form.name == "csv" and not is_header and self._is_in_quotes(rest):
             self._text(rest)
             raise self._error("22P04", "unterminated CSV quoted field")
@@ -134,7 +145,7 @@ class CopyIn:
         return line.count(quote) % 2 == 1
 
     def _rows(self, line: bytes) -> Iterator[Row]:
-        self._line += 1
+        self.lines += 1
         self._text(line)
         if self._end is None:
             self._end = b"\r" if line.endswith(b"\r") else b""
@@ -144,7 +155,7 @@ class CopyIn:
             if line != _END:
                 raise self._error("22P04", "end-of-copy marker is not alone on its line")
             self._is_ended = True
-        if self._is_ended or (self._line == 1 and self._form.has_header):
+        if self._is_ended or (self.lines == 1 and self._form.has_header):
             return
         yield self._row(self._split(line))
 
@@ -177,7 +188,7 @@ class CopyIn:
         return text
 
     def _error(self, sqlstate: str, message: str, column: str | None = None) -> SqlError:
-        where = f"COPY {self._relation}, line {self._line}" + (f", column {column}" if column else "")
+        where = f"COPY {self._relation}, line {self.lines}" + (f", column {column}" if column else "")
         return SqlError(sqlstate, message, detail=where)
 
     def _text_values(self, line: bytes) -> list[bytes | None]:
