@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import threading
+import time
 from typing import Protocol
 
 from derive.errors import TaskError
 from derive.materialize.stages import AnyPlan, run_here
 from derive.shard.message import Message
 from derive.shard.progress import Progress, listening
+from derive.shard.session import interrupt
 from derive.time.limits import Limits, Load
+
+_EVERY_SECONDS = 0.05
 
 
 class Executor(Protocol):
@@ -45,6 +50,8 @@ class InProcessExecutor:
 
     _attempts = itertools.count()
     _is_cancelled = False
+    _plans: tuple[AnyPlan, ...] = ()  # that are at work
+    _turn = threading.Lock()
 
     def prepare(self, load: Load, limits: Limits) -> Limits:
         """It is ready."""
@@ -62,11 +69,25 @@ class InProcessExecutor:
             progress(done)
 
         with listening(plan, count):
-            return list(run_here(plan, self._attempts))
+            with self._turn:
+                self._plans = (*self._plans, plan)
+            try:
+                return list(run_here(plan, self._attempts))
+            finally:
+                with self._turn:
+                    self._plans = tuple(other for other in self._plans if other is not plan)
 
     def cancel(self) -> None:
-        """Let what is at work fail with the batch of documents that it is at; the executor runs no more."""
+        """Let what is at work fail with the SQL or the batch of documents that it is at; the executor runs no more."""
         self._is_cancelled = True
+        threading.Thread(target=self._interrupt, name="interrupt", daemon=True).start()
+
+    def _interrupt(self) -> None:
+        """Interrupt what is at work; again and again, as it may have been between two statements."""
+        while plans := self._plans:
+            for plan in plans:
+                interrupt(plan)
+            time.sleep(_EVERY_SECONDS)
 
     def close(self) -> None:
         """Nothing is held."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -34,10 +36,38 @@ def open_session(plan: Plan, shard: int | None, attempt: int) -> Iterator[Derive
         log = TaskLog(plan.root, plan.spec.name).relay
         session = find_runtime(plan.spec.connector).open(plan.spec, database, log)
         try:
-            yield session
+            with _interruptible(plan.token, database):
+                yield session
             session.prepare_commit()
         finally:
             session.close()
+
+
+_databases: defaultdict[str, list[apsw.Connection]] = defaultdict(list)
+"""Databases over which lambdas run in this process, by the token of their transaction."""
+
+_turn = threading.Lock()
+
+
+@contextmanager
+def _interruptible(token: str, database: apsw.Connection) -> Iterator[None]:
+    with _turn:
+        _databases[token].append(database)
+    try:
+        yield
+    finally:
+        with _turn:
+            _databases[token].remove(database)
+            if not _databases[token]:
+                del _databases[token]
+
+
+def interrupt(plan: Watched) -> None:
+    """Have the SQL fail that lambdas of a transaction are running in this process, in whatever thread."""
+    with _turn:  # as long as they are there they are not closed
+        for part in plan.parts:
+            for database in _databases.get(part.token, ()):
+                database.interrupt()
 
 
 def _state(plan: Plan, shard: int | None, attempt: int) -> AbstractContextManager[apsw.Connection]:

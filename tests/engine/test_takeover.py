@@ -292,7 +292,7 @@ def test_l2_a_driver_killed_in_the_middle_of_a_transaction_of_its_own(failpoint:
 
 SLOW = CATALOG.replace(
     "lambda: INSERT",
-    "lambda: INSERT INTO seen WITH RECURSIVE s(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM s WHERE i < 6000)"
+    "lambda: INSERT INTO seen WITH RECURSIVE s(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM s WHERE i < 60000)"
     " SELECT 'x', count(*) FROM s WHERE true ON CONFLICT DO NOTHING; INSERT",
 )
 
@@ -315,7 +315,7 @@ def test_ctrl_c_ends_a_transaction_of_the_driver_soon(ending: signal.Signals, tm
 
     assert process.returncode == 130, said
     assert said.splitlines()[-1] == "stopped; what was not committed will be done again"
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - begun < 8  # of SQL the batch has for a minute
     state = world.store.task(TASK)
     assert state is not None
     assert (state.error, state.documents_in) == (None, 0)
