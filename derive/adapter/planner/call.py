@@ -199,7 +199,7 @@ def _level_of(aggregate: Aggregate) -> int:
     levels: set[int] = set()
 
     def note(part: Expression, depth: int) -> Expression | None:
-        if isinstance(part, Column):
+        if isinstance(part, Column) and depth == 0:
             levels.add(0)
         elif isinstance(part, OuterColumn) and part.depth >= depth:
             levels.add(part.depth - depth)

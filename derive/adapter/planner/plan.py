@@ -14,8 +14,9 @@ from derive.adapter.planner.extent import start_of
 from derive.adapter.planner.frame import NO_SOURCE, Clause, Frame
 from derive.adapter.planner.names import Names
 from derive.adapter.planner.parameter import ParameterTypes
-from derive.adapter.planner.planned import PlannedColumn, PlannedQuery
+from derive.adapter.planner.planned import PlannedColumn, PlannedQuery, is_now
 from derive.adapter.planner.query import QueryPlanner, renamed
+from derive.adapter.planner.rewriting import mentions
 from derive.compute.algebra.expression import Expression
 from derive.compute.algebra.relation import Finishing, Relation
 from derive.compute.algebra.types import Type
@@ -60,6 +61,7 @@ def finished(body: Body, parameters: tuple[Type, ...]) -> PlannedQuery:
         parameters,
         None if is_sound(limit) else limit,
         None if is_sound(offset) else offset,
+        mentions(body.relation, is_now),
     )
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from derive.adapter.planner.rewriting import Replacement, rewritten, rewritten_relation
-from derive.compute.algebra.expression import Expression, Literal, Parameter
+from derive.compute.algebra.expression import Call, Expression, Literal, Parameter
 from derive.compute.algebra.relation import Finishing, Relation
 from derive.compute.algebra.types import Datum, Type
 from derive.compute.scalar.registry import evaluate
 from derive.errors import SqlError
+
+_NOW = frozenset({"now", "transaction_timestamp", "statement_timestamp"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,7 @@ class PlannedQuery:
         parameters: types of `$1` and so on.
         limit: if it is not known without parameters, or negative; a bigint.
         offset: likewise.
+        has_now: whether `now()` or another name of it is asked for.
     """
 
     relation: Relation
@@ -40,19 +44,24 @@ class PlannedQuery:
     parameters: tuple[Type, ...] = ()
     limit: Expression | None = None
     offset: Expression | None = None
+    has_now: bool = False
 
 
-def bind(query: PlannedQuery, arguments: Sequence[Datum]) -> PlannedQuery:
-    """A query whose parameters have values.
+def bind(query: PlannedQuery, arguments: Sequence[Datum], now: int | None = None) -> PlannedQuery:
+    """A query whose parameters have values, and for which `now()` is one moment.
 
     Args:
         query: with or without parameters.
         arguments: a datum for each parameter.
+        now: when its transaction began, in microseconds since 1970; None for this moment.
 
     Raises:
         SqlError: 2201W or 2201X, a limit is negative.
     """
     relation = bind_relation(query.relation, arguments) if query.parameters else query.relation
+    if query.has_now:
+        moment = Literal(time.time_ns() // 1000 if now is None else now, Type.TIMESTAMPTZ)
+        relation = rewritten_relation(relation, lambda part, _: moment if is_now(part) else None)
     finishing = query.finishing
     if query.limit is not None:
         limit = _count(query.limit, arguments, "2201W", "LIMIT")
@@ -61,6 +70,11 @@ def bind(query: PlannedQuery, arguments: Sequence[Datum]) -> PlannedQuery:
         offset = _count(query.offset, arguments, "2201X", "OFFSET")
         finishing = replace(finishing, offset=offset or 0)
     return PlannedQuery(relation, finishing, query.columns)
+
+
+def is_now(expression: Expression) -> bool:
+    """Whether an expression is the time at which its transaction began."""
+    return isinstance(expression, Call) and expression.function in _NOW
 
 
 def bind_relation(relation: Relation, arguments: Sequence[Datum]) -> Relation:

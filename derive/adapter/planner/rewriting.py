@@ -183,3 +183,16 @@ def outer_columns_of(relation: Relation) -> set[int]:
 
     rewritten_relation(relation, note)
     return indexes
+
+
+def mentions(relation: Relation, is_sought: Callable[[Expression], bool]) -> bool:
+    """Whether some part of a relation's expressions is what is sought, also in subqueries."""
+    has = False
+
+    def note(part: Expression, _: int) -> Expression | None:
+        nonlocal has
+        has = has or is_sought(part)
+        return part if has else None
+
+    rewritten_relation(relation, note)
+    return has

@@ -16,7 +16,7 @@ from derive.adapter.parser.query_syntax import (
 )
 from derive.adapter.parser.syntax import QualifiedName
 from derive.adapter.planner.building import columns_of, joined
-from derive.adapter.planner.frame import NO_SOURCE, Frame, Source, VisibleColumn, VisibleTable
+from derive.adapter.planner.frame import NO_SOURCE, Clause, Frame, Source, VisibleColumn, VisibleTable
 from derive.adapter.planner.join import Joiner, beside
 from derive.adapter.planner.lateral import with_lateral
 from derive.adapter.planner.names import NamedRelation
@@ -28,6 +28,8 @@ from derive.suggest import suggest
 
 if TYPE_CHECKING:
     from derive.adapter.planner.query import QueryPlanner
+
+LATERAL = Clause("FROM clause of their own query level")
 
 
 class TablePlanner:
@@ -46,7 +48,7 @@ class TablePlanner:
 
     def _beside(self, left: Source, item: FromItem, parent: Frame | None) -> Source:
         if isinstance(item, DerivedTable) and item.is_lateral:
-            right = self._item(item, Frame(left, parent))
+            right = self._item(item, Frame(left, parent, LATERAL))
             check_names(left, right, item.offset)
             relation = with_lateral(left.relation, right.relation)
             return beside(relation, left, right)
@@ -84,7 +86,7 @@ class TablePlanner:
         return Source(source.relation, (VisibleTable(item.alias.name, None, columns),), columns)
 
     def _lateral_join(self, item: JoinedTable, left: Source, table: DerivedTable, parent: Frame | None) -> Source:
-        frame = Frame(left, parent)
+        frame = Frame(left, parent, LATERAL)
         if item.kind in {JoinKind.RIGHT, JoinKind.FULL}:
             frame.refusal = "The combining JOIN type must be INNER or LEFT for a LATERAL reference."
         right = self._item(table, frame)

@@ -15,8 +15,9 @@ from derive.adapter.planner.frame import NO_SOURCE, VALUES, WHERE, Clause, Frame
 from derive.adapter.planner.join import beside
 from derive.adapter.planner.names import NamedRelation, Names, RelationKind
 from derive.adapter.planner.parameter import ParameterTypes
-from derive.adapter.planner.planned import PlannedColumn, PlannedQuery
+from derive.adapter.planner.planned import PlannedColumn, PlannedQuery, is_now
 from derive.adapter.planner.query import QueryPlanner
+from derive.adapter.planner.rewriting import mentions
 from derive.adapter.planner.set_query import rows_of
 from derive.adapter.planner.table import check_names
 from derive.adapter.planner.write import PlannedWrite, WriteKind
@@ -69,7 +70,8 @@ class _WritePlanner:
         width = len(relation.types)
         finishing = Finishing((), None, 0, tuple(range(width)))
         columns = tuple(PlannedColumn("", kind) for kind in relation.types)
-        query = PlannedQuery(relation, finishing, columns, self._parameters.finish())
+        has_now = mentions(relation, is_now)
+        query = PlannedQuery(relation, finishing, columns, self._parameters.finish(), has_now=has_now)
         return PlannedWrite(kind, self._table, query, returning)
 
     def _insert(self, statement: Insert) -> tuple[Relation, tuple[PlannedColumn, ...] | None]:

@@ -1,7 +1,7 @@
 """Columns of relations that statements name or define, and what may be maintained."""
 
 import pytest
-from statement_oracle import SampleNames, planned
+from statement_oracle import SampleNames, contents, planned
 
 from derive.adapter.parser.definition import CreateTable
 from derive.adapter.parser.parse import parse
@@ -17,10 +17,12 @@ from derive.adapter.planner.definition import (
 )
 from derive.adapter.planner.names import NamedColumn
 from derive.adapter.planner.plan import plan_value, plan_view
-from derive.adapter.planner.reading import ids_of
+from derive.adapter.planner.planned import bind
+from derive.adapter.planner.reading import ids_of, require_maintainable, volatile_function
 from derive.compute.algebra.expression import Literal
 from derive.compute.algebra.relation import Get
 from derive.compute.algebra.types import Type
+from derive.compute.oneshot import evaluate
 from derive.errors import SqlError
 
 
@@ -92,6 +94,27 @@ def test_what_a_query_reads() -> None:
     query = planned("select a from t where exists (select 1 from u where u.a = t.a and u.a in (select s from d))")
 
     assert ids_of(query.relation) == {0, 1, 2}
+
+
+def test_what_may_have_another_value_the_next_time_is_not_maintained() -> None:
+    require_maintainable(planned("select a from t").relation, "materialized view")
+    with pytest.raises(SqlError, match=r"now\(\) cannot be used in a materialized view") as caught:
+        require_maintainable(planned("select a from t where exists (select now())").relation, "materialized view")
+
+    assert caught.value.sqlstate == "0A000"
+
+
+def test_now_is_one_moment() -> None:
+    query = planned("select now(), current_date, (select current_timestamp) from t")
+    bound = bind(query, [], now=86_400_000_000 * 366)
+
+    assert volatile_function(query.relation) == "now"
+    assert volatile_function(bound.relation) is None
+    assert next(evaluate(bound.relation, bound.finishing, contents))[0] == (
+        86_400_000_000 * 366,
+        366,
+        86_400_000_000 * 366,
+    )
 
 
 def test_views() -> None:
