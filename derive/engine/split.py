@@ -13,11 +13,11 @@ from derive.errors import FencedError, TaskError
 from derive.failpoint import reach
 from derive.materialize.checkpoint import Kept, ShardCheckpoint
 from derive.materialize.kept_file import KeptFile
+from derive.materialize.restart import clocks_of
 from derive.shard.attempt import Attempt
 from derive.shard.state import copy_state, fold, publish_epoch, remove_shards, shard_folder
 from derive.storage.metadata.descriptions import Divided, TaskState
 from derive.storage.roles import Runnable
-from derive.time.frontier import BEGINNING
 
 _MOST_SHARDS = 1024
 
@@ -82,16 +82,7 @@ def _divide_kept(store: Runnable, state: TaskState, attempt: Attempt) -> dict[in
         driver = KeptFile(shard_folder(root, name, number, state.shards), attempt).load().driver
         for successor in (2 * number, 2 * number + 1):
             kept = KeptFile(shard_folder(root, name, successor, 2 * state.shards), attempt)
-            kept.save(Kept(_checkpoint(state, token), driver))
+            kept.save(Kept(ShardCheckpoint(token, clocks_of(state)).to_bytes(), driver))
             tokens[successor] = token
             reach("split.copied")
     return tokens
-
-
-def _checkpoint(state: TaskState, token: str) -> bytes:
-    positions = {
-        key: (place.source, max(state.positions[key] - place.offset, BEGINNING))
-        for key, place in state.places.items()
-        if key in state.positions
-    }
-    return ShardCheckpoint(token, positions).to_bytes()

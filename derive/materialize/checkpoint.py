@@ -18,6 +18,7 @@ import orjson
 from derive.document.pointer import JSON
 from derive.errors import ProtocolError
 from derive.materialize.binding import StoredBinding
+from derive.materialize.restart import Restart
 from derive.time.frontier import BEGINNING
 
 FROM_NOTHING = bytes.fromhex("f8ffffff0f01")
@@ -124,7 +125,7 @@ def resume(
     bindings: Sequence[StoredBinding],
     positions: Mapping[str, int],
     token: str | None,
-    restart: str = "",
+    restart: Restart | None = None,
 ) -> Resumed:
     """Where a shard goes on whose stream was opened.
 
@@ -135,11 +136,12 @@ def resume(
         positions: for each binding (by state key), how far the data folder knows it to be.
         token: name of the attempt that the data folder knows to have committed last; None if none ever has, and empty
             if what the endpoint had is lost, which has been read again since.
-        restart: names the last reset; empty if there was none.
+        restart: the last reset; None if there was none.
 
     Raises:
         ProtocolError: the endpoint's checkpoint is not ours.
     """
+    restart = restart or Restart()
     known = opened or kept.flow
     if not known and token is None:  # it never had anything to store
         return Resumed("", dict(positions), is_kept=False, empty=frozenset(positions))
@@ -147,16 +149,20 @@ def resume(
         return Resumed("", dict(positions), is_kept=bool(opened), empty=frozenset(positions) if opened else frozenset())
     if not known or known == FROM_NOTHING:
         beginning = dict.fromkeys(positions, BEGINNING)
-        return Resumed("", beginning, is_kept=bool(opened), empty=frozenset(positions))
+        # A range that the endpoint does not know may be part of one with rows, which those before a reset had.
+        former = {} if token is not None else _ends(bindings, restart)
+        unknown = frozenset(positions.keys() - former.keys())
+        return Resumed("", beginning, is_kept=bool(opened), empty=unknown, clearing=former, is_new=bool(former))
     checkpoint = ShardCheckpoint.from_bytes(known)
-    is_reset = bool(restart) and checkpoint.restart != restart
+    is_reset = bool(restart.name) and checkpoint.restart != restart.name
+    ends = restart.ends if is_reset else {}
     is_same = checkpoint.token == token and not is_reset
     reached: dict[str, int] = {}
     clearing: dict[str, int] = {}
     empty: set[str] = set()
     for binding in bindings:
         key = binding.state_key
-        last = _last_position(binding, checkpoint)
+        last = _last_position(binding, checkpoint, ends)
         if key in checkpoint.clearing and not is_reset:
             clearing[key] = checkpoint.clearing[key] + binding.offset
             reached[key] = _position(binding, checkpoint)
@@ -169,14 +175,31 @@ def resume(
                 empty.add(key)
     largest = checkpoint.largest if opened else {}
     is_kept = bool(opened)
-    absent = _absent(checkpoint, bindings, is_reset=is_reset)
+    absent = _absent(checkpoint, bindings, ends, is_reset=is_reset)
     return Resumed(checkpoint.token, reached, is_kept, frozenset(empty), largest, clearing, is_reset, absent)
 
 
-def _absent(checkpoint: ShardCheckpoint, bindings: Sequence[StoredBinding], *, is_reset: bool) -> ShardCheckpoint:
+def _ends(bindings: Sequence[StoredBinding], restart: Restart) -> dict[str, int]:
+    """For each binding (by state key) with rows that have to go, the adjusted clock before which they were stored."""
+    lasts = {
+        binding.state_key: (_last_position(binding, ShardCheckpoint("", {}), restart.ends), binding.offset)
+        for binding in bindings
+        if not binding.is_delta
+    }
+    return {key: last + offset for key, (last, offset) in lasts.items() if last is not None}
+
+
+def _absent(
+    checkpoint: ShardCheckpoint,
+    bindings: Sequence[StoredBinding],
+    ends: Mapping[str, tuple[str, int]],
+    *,
+    is_reset: bool,
+) -> ShardCheckpoint:
     """What a checkpoint knows of bindings that are not there now; after a reset they start over when they come back."""
     positions, largest, clearing = {}, {}, {}
-    for key, (source, clock) in checkpoint.positions.items():
+    for key, (source, stored) in {**ends, **checkpoint.positions}.items():
+        clock = max(stored, ends[key][1]) if key in ends and ends[key][0] == source else stored
         if any(_is_of(key, binding) for binding in bindings):
             continue
         positions[key] = (source, BEGINNING if is_reset else clock)
@@ -199,14 +222,17 @@ def _position(binding: StoredBinding, checkpoint: ShardCheckpoint) -> int:
     return clock + binding.offset if source == binding.collection.name and clock else BEGINNING
 
 
-def _last_position(binding: StoredBinding, checkpoint: ShardCheckpoint) -> int | None:
+def _last_position(
+    binding: StoredBinding, checkpoint: ShardCheckpoint, ends: Mapping[str, tuple[str, int]]
+) -> int | None:
     """The clock before which documents of a binding, or of one that it takes the place of, were stored; None if none.
 
-    Raising `backfill` makes another binding of the same name.
+    Raising `backfill` makes another binding of the same name. A checkpoint may be from before a split; `ends` says how
+    far bindings (by state key) were at a reset since.
     """
     clocks = [
         max(clock, checkpoint.clearing.get(key, BEGINNING))
-        for key, (source, clock) in checkpoint.positions.items()
+        for key, (source, clock) in [*checkpoint.positions.items(), *ends.items()]
         if source == binding.collection.name and _is_of(key, binding)
     ]
     return max(clocks, default=None)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from derive.materialize.binding import StoredBinding
 from derive.materialize.cutting import MOST_BYTES, MOST_DOCUMENTS, Extent
+from derive.materialize.restart import Restart
 from derive.protocol.materialization import MaterializationSpec
 from derive.shard.attempt import Attempt
 from derive.shard.plan import Shape
@@ -35,7 +36,7 @@ class StorePlan:
         secrets: texts that are to be hidden in messages.
         slices: where several shards share the reading, ascending borders in adjusted time, first and last included.
         is_small: there is too little to read for more than one task to be worth its while.
-        restart: names the last reset; empty if there was none.
+        restart: the last reset.
         documents: one transaction of the endpoint has about so many at most, …
         bytes: … of about so many bytes, in memory.
     """
@@ -56,7 +57,7 @@ class StorePlan:
     secrets: frozenset[str] = field(repr=False)
     slices: tuple[int, ...] = ()
     is_small: bool = False
-    restart: str = ""
+    restart: Restart = field(default_factory=Restart)
     documents: int = MOST_DOCUMENTS
     bytes: int = MOST_BYTES
 

@@ -3,33 +3,83 @@
 An endpoint knows nothing of resets, and has the last word on how far it is. So a reset leaves a name in the task's
 folder, and a shard whose endpoint has seen another one begins again: it deletes what it has stored, key by key, and
 then stores everything anew. Keys that its sources do not have any more stay.
+
+How far that is, the endpoint need not know: where shards were split, and there is one again, it finds what there was
+before. So a reset also leaves how far the bindings were.
 """
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+
+import orjson
 
 from derive.shard.state import task_folder
 from derive.storage.durable import make_folders, sync
+from derive.storage.metadata.descriptions import TaskState
+from derive.time.frontier import BEGINNING
 
 _NAME = "restart"
 
 
-def begin_again(root: Path, task: str) -> None:
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """A reset.
+
+    Attributes:
+        name: of it; empty if there was none.
+        ends: for each binding (by state key), its source and the clock below which everything had been stored.
+    """
+
+    name: str = ""
+    ends: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+
+
+def clocks_of(state: TaskState) -> dict[str, tuple[str, int]]:
+    """For each binding (by state key), its source and the clock below which everything is stored."""
+    return {
+        key: (place.source, max(state.positions[key] - place.offset, BEGINNING))
+        for key, place in state.places.items()
+        if key in state.positions
+    }
+
+
+def next_restart(root: Path, task: str, state: TaskState | None) -> Restart:
+    """The restart of a materialization that is about to be reset.
+
+    Args:
+        root: the data folder.
+        task: the materialization.
+        state: how far it is; None if it has never run.
+    """
+    ends = dict(last_restart(root, task).ends)  # it may not have run since
+    for key, (source, clock) in (clocks_of(state) if state else {}).items():
+        former, before = ends.get(key, (source, clock))
+        ends[key] = (source, max(clock, before) if former == source else clock)
+    return Restart(str(uuid.uuid4()), ends)
+
+
+def begin_again(root: Path, task: str, restart: Restart) -> None:
     """Have a materialization begin again with its next run, durably."""
     folder = task_folder(root, task)
     make_folders(folder)
     temporary = folder / f"{_NAME}.new"
-    temporary.write_text(str(uuid.uuid4()))
+    temporary.write_bytes(orjson.dumps({"name": restart.name, "ends": dict(restart.ends)}))
     sync(temporary)
     temporary.replace(folder / _NAME)
     sync(folder)
 
 
-def last_restart(root: Path, task: str) -> str:
-    """The name of the last reset of a materialization; empty if there was none."""
+def last_restart(root: Path, task: str) -> Restart:
+    """The last reset of a materialization."""
     try:
-        return (task_folder(root, task) / _NAME).read_text()
+        text = (task_folder(root, task) / _NAME).read_bytes()
     except FileNotFoundError:
-        return ""
+        return Restart()
+    if not text.startswith(b"{"):  # as it was written first
+        return Restart(text.decode())
+    value = orjson.loads(text)
+    return Restart(value["name"], {key: (source, clock) for key, (source, clock) in value["ends"].items()})

@@ -19,6 +19,7 @@ from derive.materialize.binding import CompiledBinding
 from derive.materialize.checkpoint import Kept, Resumed, ShardCheckpoint, merge_patch, resume
 from derive.materialize.grouped import Grouped
 from derive.materialize.known import Known
+from derive.materialize.restart import Restart
 from derive.protocol.stubs import materialize_pb2 as pb
 from derive.storage.segments.rows import ReadRows
 from derive.time.frontier import BEGINNING
@@ -234,7 +235,7 @@ def open_stream(
     keeper: Keeper,
     positions: Mapping[str, int],
     token: str | None,
-    restart: str = "",
+    restart: Restart | None = None,
 ) -> ShardStream:
     """Open a stream, which fences off whoever had one of any of its keys.
 
@@ -245,18 +246,19 @@ def open_stream(
         keeper: keeps what the endpoint does not.
         positions: for each binding (by state key), how far the data folder knows it to be.
         token: name of the attempt that the data folder knows to have committed last; None if none ever has.
-        restart: names the last reset; empty if there was none.
+        restart: the last reset; None if there was none.
 
     Raises:
         FlowError: it cannot be opened.
     """
+    restart = restart or Restart()
     kept = keeper.load()
     opening.driver_checkpoint_json = kept.driver
     wire.send(pb.TransactionRequest(open=opening).SerializeToString())
     opened = _expect(wire.receive(), "opened").opened
     specs = [binding.spec for binding in bindings]
     resumed = resume(opened.flow_checkpoint, kept, specs, positions, token, restart)
-    return ShardStream(wire, bindings, keeper, kept, resumed, restart)
+    return ShardStream(wire, bindings, keeper, kept, resumed, restart.name)
 
 
 def _expect(response: pb.TransactionResponse, kind: str) -> pb.TransactionResponse:

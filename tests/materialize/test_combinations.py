@@ -83,6 +83,37 @@ def test_what_an_endpoint_has_lost_is_told_where_history_is_compacted(project: P
     assert project.is_stored()
 
 
+def deletions(project: Project) -> None:
+    """Let sales of a customer that is gone be deleted."""
+    collection = orjson.loads(orjson.dumps(project.collections["shop/sales"]))
+    schema = collection["schema"]
+    schema["properties"]["gone"] = {"type": "boolean"}
+    schema["if"] = {"required": ["gone"], "properties": {"gone": {"const": True}}}
+    schema["then"] = {"reduce": {"strategy": "merge", "delete": True}}
+    schema["else"] = {"reduce": schema.pop("reduce")}
+    project.collections["shop/sales"] = collection
+    project.write()
+
+
+@pytest.mark.parametrize("shards", ["1", "3"])
+def test_other_shards_after_a_reset_delete_what_those_before_had(project: Project, shards: str) -> None:
+    """Customers who came after the split, and were gone after the reset, are in no row."""
+    deletions(project)
+    project.ingest(sales(0, 50))
+    run(project, "--shards", "1")
+    call(project, "split", "--task", "shop/view")
+    project.ingest(sales(0, 100))
+    run(project)
+    assert len(project.endpoint.documents()) == 100
+    call(project, "reset", "--task", "shop/view")
+    call(project, "reset", "--task", "shop/view")
+    project.ingest([{"customer": f"c{number}", "sales": 0, "gone": True} for number in range(25, 75)])
+    run(project, "--shards", shards)
+
+    assert len(project.endpoint.documents()) == 50
+    assert project.is_stored()
+
+
 def regions(begin: int, end_: int) -> list[dict[str, Any]]:
     return [{**document, "region": f"r{number % 3}"} for number, document in enumerate(sales(begin, end_))]
 

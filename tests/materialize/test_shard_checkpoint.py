@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,9 @@ from stored_documents import binding, collection
 
 from derive.errors import ProtocolError
 from derive.materialize.checkpoint import FROM_NOTHING, Kept, ShardCheckpoint, merge_patch, resume
+from derive.materialize.restart import Restart, begin_again, last_restart, next_restart
+from derive.storage.metadata.descriptions import TaskState
+from derive.time.positions import Place
 
 BINDINGS = [
     binding(collection("c/one", {"type": "object"}), "b0"),
@@ -75,3 +79,40 @@ def test_a_checkpoint_of_somebody_else(text: bytes) -> None:
 )
 def test_merge_patches(value: Any, patch: Any, merged: Any) -> None:
     assert merge_patch(value, patch) == merged
+
+
+@pytest.mark.parametrize(
+    ("opened", "token", "clearing", "empty"),
+    [
+        # The endpoint has a checkpoint of before a split: rows were stored until the reset came.
+        (written("a", b0=20), None, {"b0": 70}, {"b1"}),
+        (written("a", b0=90, b1=10), None, {"b0": 90, "b1": 10}, set()),
+        # It does not know the range, and has rows of it that others have stored.
+        (FROM_NOTHING, None, {"b0": 70}, {"b1"}),
+        # It has nothing any more.
+        (FROM_NOTHING, "a", {}, {"b0", "b1"}),
+    ],
+)
+def test_what_is_cleared_after_a_reset(
+    opened: bytes, token: str | None, clearing: dict[str, int], empty: set[str]
+) -> None:
+    restart = Restart("now", {"b0": ("c/one", 70), "b1": ("c/other", 80)})
+
+    resumed = resume(opened, Kept(), BINDINGS, {"b0": 0, "b1": 0}, token, restart)
+    assert (resumed.clearing, set(resumed.empty)) == (clearing, empty)
+    assert resumed.positions == {"b0": 0, "b1": 0}
+    assert resumed.is_new is bool(clearing)
+
+
+def test_a_restart_knows_how_far_bindings_were(tmp_path: Path) -> None:
+    places = {"b0": Place("c/one", 10), "b1": Place("c/two", 0)}
+    first = next_restart(tmp_path, "a/view", TaskState("a/view", 1, {"b0": 50, "b1": 60}, {}, places=places))
+    begin_again(tmp_path, "a/view", first)
+    assert last_restart(tmp_path, "a/view") == first
+    assert first.ends == {"b0": ("c/one", 40), "b1": ("c/two", 60)}
+
+    places["b1"] = Place("c/three", 0)
+    second = next_restart(tmp_path, "a/view", TaskState("a/view", 1, {"b0": 30, "b1": 5}, {}, places=places))
+    assert second.ends == {"b0": ("c/one", 40), "b1": ("c/three", 5)}
+    assert second.name != first.name
+    assert next_restart(tmp_path, "a/other", None).ends == {}
