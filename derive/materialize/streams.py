@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -25,6 +26,7 @@ from derive.protocol.stubs import flow_pb2 as flow
 from derive.protocol.stubs import materialize_pb2 as pb
 from derive.shard.state import current_epoch, owned, shard_folder, task_folder
 from derive.storage.disk_errors import translated
+from derive.storage.task_log import TaskLog
 
 _Key: TypeAlias = tuple[Path, str, int, int]
 """Data folder, task, number of the shard, and how many there are."""
@@ -130,7 +132,8 @@ def _open(key: _Key, plan: StorePlan, number: int, attempt: int) -> _Warm:
     reading = reading_of(plan.bindings)
     bindings = [CompiledBinding(*pair) for pair in zip(plan.bindings, reading.places, strict=True)]
     with translated(plan.root), owned(folder, plan.attempt(attempt)):
-        wire = _opening[key] = GrpcWire(connectors().connect(plan.spec.endpoint), plan.secrets)
+        tell = partial(TaskLog(plan.root, plan.spec.name).write, "warn")
+        wire = _opening[key] = GrpcWire(connectors().connect(plan.spec.endpoint), plan.secrets, tell)
         try:
             token = plan.tokens.get(number)
             stream = open_stream(wire, opening, bindings, keeper, plan.positions, token, plan.restart)

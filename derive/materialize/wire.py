@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from queue import SimpleQueue
 from typing import Any
 
@@ -10,6 +10,7 @@ import grpc
 
 from derive.errors import EndpointGoneError
 from derive.materialize.connector import Connector
+from derive.materialize.silence import WATCH, Silence
 from derive.protocol.stubs import materialize_pb2 as pb
 
 
@@ -19,11 +20,13 @@ class GrpcWire:
     Args:
         connector: who is called.
         secrets: to be hidden in messages of errors.
+        tell: told of answers that are long in coming.
     """
 
-    def __init__(self, connector: Connector, secrets: Collection[str]) -> None:
+    def __init__(self, connector: Connector, secrets: Collection[str], tell: Callable[[str], None]) -> None:
         self._connector = connector
         self._secrets = secrets
+        self._silence = WATCH.add(Silence(connector.name, tell))
         self._requests: SimpleQueue[bytes | None] = SimpleQueue()
         self._call: Any = connector.client.transactions(iter(self._requests.get, None))
 
@@ -32,13 +35,14 @@ class GrpcWire:
         self._requests.put(request)
 
     def receive(self) -> pb.TransactionResponse:
-        """Wait for the next answer.
+        """Wait for the next answer, however long that takes.
 
         Raises:
             FlowError: the stream has ended.
         """
         try:
-            response: pb.TransactionResponse = next(self._call)
+            with self._silence.broken():
+                response: pb.TransactionResponse = next(self._call)
         except grpc.RpcError as failure:
             raise self._connector.error_of(failure, self._secrets) from failure
         except StopIteration:

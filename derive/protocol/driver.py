@@ -23,6 +23,14 @@ TRANSPORT_OPTIONS = (
 )
 """For channels and servers."""
 
+_CHANNEL_OPTIONS = (
+    *TRANSPORT_OPTIONS,
+    # A machine that is gone says nothing. Servers of gRPC take no more than a question in five minutes.
+    ("grpc.keepalive_time_ms", 310_000),
+    ("grpc.keepalive_timeout_ms", 60_000),
+    ("grpc.http2.max_pings_without_data", 0),
+)
+
 
 class DriverClient:
     """The methods of a connector, over a channel.
@@ -63,7 +71,7 @@ def _serialized(request: pb.TransactionRequest | bytes) -> bytes:
 
 def open_channel(address: str) -> grpc.Channel:
     """A channel to the connector at `host:port`; it connects when it is used."""
-    return grpc.insecure_channel(address, options=TRANSPORT_OPTIONS)
+    return grpc.insecure_channel(address, options=_CHANNEL_OPTIONS)
 
 
 class DriverServicer(Protocol):

@@ -147,7 +147,8 @@ def test_ticks_are_ten_milliseconds_unless_told_otherwise(tmp_path: Path) -> Non
             "{path: out/t, format: parquet}",
             ["a/source -> out/t", "a/source -> out/t (2)"],
         ),
-        ("{kind: 5}", "{kind: 6, table: ''}", ["a/source", "a/source (2)"]),
+        ("{kind: 5}", "{kind: 6, on: true}", ['a/source -> {"kind":5}', 'a/source -> {"kind":6}']),
+        ("{b: [ü], a: {c: 1}}", "{on: true}", ['a/source -> {"a":{"c":1},"b":["ü"]}', "a/source"]),
     ],
 )
 def test_names_of_bindings(first: str, second: str, names: list[str], tmp_path: Path) -> None:

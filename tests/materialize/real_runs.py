@@ -193,3 +193,15 @@ def end(run: subprocess.Popen[str]) -> str:
     _, said = run.communicate(timeout=PATIENCE)
     assert run.returncode == 0, said
     return said
+
+
+def connector_of(run: subprocess.Popen[str]) -> int:
+    """The process that serves the connector of a run."""
+    serving = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == run.pid and b"\0connector\0serve\0" in (folder / "cmdline").read_bytes():
+                serving.append(int(folder.name))
+    (connector,) = serving
+    return connector

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -148,8 +149,16 @@ def _strings(at: Located) -> Iterator[Located]:
 
 
 def _label(resource: Mapping[str, object]) -> str:
-    """What a resource is called: it stays the same while nothing changes but how the resource is written to."""
-    return ".".join(str(resource[name]) for name in _NAMING if isinstance(resource.get(name), str) and resource[name])
+    """What a resource is called: it stays the same while nothing changes but how the resource is written to.
+
+    One without any of the usual names is called by all that it has but switches: were bindings told apart by their
+    order, one that is disabled or moved would leave its progress to another.
+    """
+    named = [str(resource[name]) for name in _NAMING if isinstance(resource.get(name), str) and resource[name]]
+    others = {name: value for name, value in resource.items() if not isinstance(value, bool)}
+    if named or not others:
+        return ".".join(named)
+    return json.dumps(others, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 
 def _unused(name: str, names: Mapping[str, BindingSpec]) -> str:

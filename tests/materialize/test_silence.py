@@ -1,0 +1,68 @@
+"""Answers that are long in coming are told of, each time after twice as long, and when they come."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from real_runs import Project, connector_of, end, sales, sqlite, until
+
+from derive.materialize.silence import Silence, SilenceWatch
+
+
+def test_silence_is_told_of_ever_less_often() -> None:
+    told: list[str] = []
+    silence = SilenceWatch(0.01).add(Silence("the connector", told.append, 0.1))
+    with silence.broken():
+        until(lambda: len(told) == 3, 10)
+    with silence.broken():
+        pass
+
+    assert told[0].startswith("the connector has not answered for 0 s; it is waited for until it does")
+    assert told[-1].startswith("the connector has answered after ")
+    assert len(told) == 4
+
+
+def test_an_error_is_no_answer() -> None:
+    told: list[str] = []
+    silence = Silence("the connector", told.append, 0.0)
+    with pytest.raises(OSError, match="gone"), silence.broken():
+        silence.look()
+        raise OSError("gone")
+    silence.look()
+
+    assert len(told) == 1
+
+
+def test_a_watch_goes_on_when_some_are_gone() -> None:
+    told: list[str] = []
+    watch = SilenceWatch(0.01)
+    watch.add(Silence("gone", told.append, 0.0))
+    stays = watch.add(Silence("stays", told.append, 0.05))
+    threads = threading.active_count()
+    with stays.broken():
+        until(lambda: len(told) > 0, 10)
+
+    assert "stays" in told[0]
+    assert threading.active_count() == threads
+
+
+def test_a_run_whose_connector_is_stopped_can_be_stopped(tmp_path: Path) -> None:
+    project = Project(tmp_path / "project", sqlite(tmp_path))
+    project.ingest(sales(0, 100))
+    with project.run() as run:
+        until(project.is_stored)
+        connector = connector_of(run)
+        os.kill(connector, signal.SIGSTOP)
+        project.ingest(sales(100, 200))
+        until(lambda: "behind" in project.called("status")[1])
+        time.sleep(0.5)
+        end(run)
+        until(lambda: not Path(f"/proc/{connector}").exists())
+    with project.run() as run:
+        until(project.is_stored)
+        end(run)
