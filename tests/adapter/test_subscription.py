@@ -1,0 +1,107 @@
+from collections import Counter
+from collections.abc import Iterator
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from derive.adapter.subscription import Subscription
+from derive.compute.algebra.types import Row, Type
+
+Update = tuple[int, Row, int]
+ROWS = st.tuples(st.integers(0, 2), st.none() | st.sampled_from("ab"))
+HISTORIES = st.lists(st.tuples(st.integers(1, 20), ROWS, st.sampled_from([1, 1, -1])), max_size=30)
+
+
+class History:
+    """A relation whose updates are known, and that tells them up to the frontiers that it is given."""
+
+    types = (Type.BIGINT, Type.TEXT)
+
+    def __init__(self, updates: list[Update], as_of: int, frontiers: list[int]) -> None:
+        self.updates, self.since, self.frontier = updates, as_of, as_of + 1
+        self.frontiers = iter(sorted(frontiers))
+
+    def snapshot(self, as_of: int) -> Iterator[list[Row]]:
+        yield [row for row, count in self.at(as_of).items() for _ in range(count)]
+
+    def at(self, time: int) -> Counter[Row]:
+        counts: Counter[Row] = Counter()
+        for at, row, diff in self.updates:
+            counts[row] += diff if at <= time else 0
+        return counts
+
+    def poll(self) -> tuple[int, list[Update]]:
+        before, self.frontier = self.frontier, max(self.frontier, next(self.frontiers, self.frontier))
+        told = [update for update in self.updates if before <= update[0] < self.frontier]
+        return self.frontier, sorted(told, key=lambda update: update[0])
+
+    def close(self) -> None: ...
+
+
+def valid(changes: list[Update]) -> list[Update]:
+    """Updates that never take a row away that is not there."""
+    counts: Counter[Row] = Counter()
+    kept = []
+    for update in sorted(changes, key=lambda change: change[0]):
+        if counts[update[1]] + update[2] >= 0:
+            counts[update[1]] += update[2]
+            kept.append(update)
+    return kept
+
+
+def sent(subscription: Subscription, polls: int) -> list[Row]:
+    rows = [row for batch in subscription.begin() for row in batch]
+    for _ in range(polls):
+        if subscription.is_ended:
+            break
+        rows += [row for batch in subscription.poll() for row in batch]
+    return rows
+
+
+@given(HISTORIES, st.integers(0, 21), st.lists(st.integers(0, 25), max_size=6), st.none() | st.integers(0, 25))
+def test_what_was_sent_adds_up_to_the_relation_at_each_time(
+    changes: list[Update], as_of: int, frontiers: list[int], up_to: int | None
+) -> None:
+    history = History(valid(changes), as_of, frontiers)
+    subscription = Subscription(history, as_of, has_snapshot=True, has_progress=True, up_to=up_to)
+    rows = sent(subscription, len(frontiers))
+    counts: Counter[tuple[object, ...]] = Counter()
+    progress = as_of
+    for time, is_progress, diff, *row in rows:
+        assert isinstance(time, int)
+        assert time >= progress
+        if is_progress:
+            assert diff is None
+            progress = time
+            if progress > as_of:
+                assert +counts == +history.at(progress - 1)
+        else:
+            assert isinstance(diff, int)
+            assert up_to is None or time < up_to
+            counts[tuple(row)] += diff
+    assert progress == subscription.frontier
+    assert subscription.is_ended == (up_to is not None and up_to <= subscription.frontier)
+    last = max([as_of + 1, *frontiers])
+    assert subscription.frontier == (last if up_to is None else max(as_of, min(last, up_to)))
+
+
+@given(HISTORIES, st.integers(0, 10), st.lists(st.integers(0, 25), min_size=1, max_size=5), st.integers(1, 25))
+def test_one_that_goes_on_at_the_last_progress_sends_each_update_once(
+    changes: list[Update], as_of: int, frontiers: list[int], end: int
+) -> None:
+    updates = valid(changes)
+    whole = Subscription(History(updates, as_of, [30]), as_of, has_snapshot=True, has_progress=False)
+    first = Subscription(History(updates, as_of, frontiers), as_of, has_snapshot=True, has_progress=True)
+    before = [row for row in sent(first, end) if not row[1]]
+    again = Subscription(
+        History(updates, first.frontier - 1, [30]), first.frontier - 1, has_snapshot=False, has_progress=True
+    )
+    after = [row for row in sent(again, 1) if not row[1]]
+    assert sorted(map(repr, sent(whole, 1))) == sorted(repr((row[0], *row[2:])) for row in before + after)
+
+
+def test_a_row_that_comes_and_goes_at_one_time_is_not_sent() -> None:
+    row = (1, "a")
+    history = History([(5, row, 1), (5, row, -1), (6, row, 1), (6, (2, "b"), -1)], 1, [7])
+    subscription = Subscription(history, 1, has_snapshot=False, has_progress=False)
+    assert sent(subscription, 1) == [(6, -1, 2, "b"), (6, 1, 1, "a")]
