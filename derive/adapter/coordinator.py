@@ -96,7 +96,8 @@ class Coordinator:
         """What names stand for now, also if another process has changed it."""
         version = self._catalog.version()
         if version != self.objects.version:
-            self.objects = Objects(version, self._catalog.items(), self._collections(), self.maintenance.views)
+            derived = self._flow.derivations if self._flow else ()
+            self.objects = Objects(version, self._catalog.items(), self._collections(), derived)
         return self.objects
 
     def change(

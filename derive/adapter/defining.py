@@ -144,7 +144,8 @@ class _Definer:
         columns = tuple(NamedColumn(column.name, column.type) for column in view.columns)
         kind, name = ObjectKind.MATERIALIZED_VIEW, statement.name.name
         begun = Item(0, kind, PUBLIC, name, columns, statement.definition, bindings)
-        time = await self._coordinator.maintenance.first_time(ids_of(view.relation))
+        ids = ids_of(view.relation)
+        time = await asyncio.to_thread(self._coordinator.maintenance.first_time, ids)
         await self._store(kind, name, columns, begun, at=time)
         return Result(lambda _: "CREATE MATERIALIZED VIEW")
 
@@ -258,7 +259,6 @@ class _Definer:
         if not items:
             return
         self._coordinator.change(self._text, removed=tuple(items))
-        self._coordinator.maintenance.forget(items)
         stored = [item.id for item in items.values() if item.is_stored]
         if stored:
             await asyncio.to_thread(self._coordinator.store.tables.drop, *stored)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from derive.adapter.catalog import Item, stored_name
 from derive.adapter.parser.definition import ObjectKind
@@ -31,13 +31,13 @@ class Objects:
         version: of the catalog of SQL.
         items: of the catalog of SQL.
         collections: of `flow.yaml`, by identifier.
-        maintained: views whose rows are kept up to date, so that they are read instead of worked out.
+        derived: names of the collections that a derivation fills.
 
     Attributes:
         version: of the catalog of SQL.
         items: by identifier.
         collections: by identifier.
-        maintained: see above.
+        maintained: views with an index, whose rows are read instead of worked out.
     """
 
     def __init__(
@@ -45,12 +45,15 @@ class Objects:
         version: int,
         items: Iterable[Item],
         collections: Mapping[GlobalId, CollectionSpec],
-        maintained: frozenset[GlobalId] = frozenset(),
+        derived: Collection[str] = (),
     ) -> None:
         self.version = version
         self.items = {item.id: item for item in items}
         self.collections = collections
-        self.maintained = maintained
+        self._derived = frozenset(derived)
+        self.maintained = frozenset(
+            item.on for item in self.items.values() if item.kind is ObjectKind.INDEX and item.on
+        )
         self._ids = {(PUBLIC, spec.name): id_ for id_, spec in collections.items()}
         self._ids.update({(item.schema, item.name): item.id for item in self.items.values()})
         self._views: dict[GlobalId, Relation] = {}
@@ -83,6 +86,13 @@ class Objects:
         if item is None or item.kind is ObjectKind.INDEX:
             return None
         return NamedRelation(identifier, item.name, item.columns, _KINDS[item.kind], self._definition(item))
+
+    def is_sealed_by_hand(self, identifier: GlobalId) -> bool:
+        """Whether the adapter lets time pass for something that is stored, since no task does."""
+        spec = self.collections.get(identifier)
+        if spec is not None:
+            return spec.name not in self._derived
+        return identifier in self.items and self.items[identifier].is_written
 
     def users(self, identifiers: Iterable[GlobalId]) -> list[Item]:
         """Items that cannot do without some others, directly or not, the oldest first."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from contextlib import suppress
 
 from derive.adapter.batches import in_thread
 from derive.adapter.outcome import Result
@@ -13,11 +15,13 @@ from derive.adapter.planner.reading import ids_of
 from derive.adapter.preparing import result_columns
 from derive.adapter.state import State
 from derive.compute import oneshot
-from derive.compute.algebra.relation import GlobalId
+from derive.compute.algebra.relation import GlobalId, Relation
 from derive.compute.algebra.types import Datum, Row, Type
 from derive.compute.scalar.registry import evaluate
 from derive.document.clock import parse_rfc3339
-from derive.errors import SqlError
+from derive.errors import FlowError, SqlError
+
+_PATIENCE_SECONDS = 0.25
 
 
 async def select(state: State, query: PlannedQuery, as_of: AsOf | None, arguments: Sequence[Datum]) -> Result:
@@ -39,7 +43,25 @@ async def read(state: State, query: PlannedQuery, as_of: AsOf | None = None) -> 
     ids = maintenance.sources(ids_of(query.relation))
     with state.interruptible():
         time = await time_of(state, ids, as_of)
+        arranged = maintenance.arranged(query.relation, query.finishing, time)
+        if arranged is not None and await _is_known(state, arranged[0], time):
+            rows = maintenance.peek(*arranged, time, most_bytes=state.most_bytes, cancelled=lambda: state.is_stopped)
+            return in_thread(rows, state.stop)
     return in_thread(rows_at(state, query, time), state.stop)
+
+
+async def _is_known(state: State, relation: Relation, time: int) -> bool:
+    """Wait until what is maintained is known at a time; False if it will not be."""
+    coordinator = state.coordinator
+    while True:
+        news = coordinator.news.next
+        try:
+            if coordinator.maintenance.upper(relation) > time:
+                return True
+        except FlowError:
+            return False
+        with suppress(TimeoutError):
+            await asyncio.wait_for(news.wait(), _PATIENCE_SECONDS)
 
 
 def rows_at(state: State, query: PlannedQuery, time: int) -> Iterator[list[Row]]:
