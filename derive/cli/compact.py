@@ -61,8 +61,10 @@ def command(
         raise UsageError(f"--grace: {exc}") from exc
     bound = clock_of("--since", since)
     catalog = load(source)
-    collections = [catalog.find_collection(name) for name in names] or list(catalog.collections.values())
     with closing(open_store(stored_folder(source, data), reading=dry_run)) as store:
+        known = {table.name: table.spec for table in store.tables.all()}
+        chosen = [known.get(name) or catalog.find_collection(name) for name in names]
+        collections = chosen or list({**catalog.collections, **known}.values())
         if bound is not None and bound > store.timeline.wall():
             raise UsageError(f"--since {since} is in the future: there is no history to forget beyond the present")
         if dry_run:

@@ -15,6 +15,7 @@ from pathlib import Path
 import orjson
 import pytest
 
+from derive.document.key import pack
 from derive.storage.store import Store
 from derive.storage.table import TableColumn
 
@@ -237,3 +238,16 @@ def test_a_list_tells_who_holds_what(folder: Path) -> None:
     assert rows["sql/public/t"]["id"] == table.id
     assert rows["sql/public/t"]["key"] == "/n"
     assert rows["sql/public/t"]["writers"][0].startswith(f"tests ({process}) from 20")
+
+
+def test_tables_are_compacted_as_collections_are(folder: Path) -> None:
+    store = Store(folder / ".flow")
+    table = store.tables.create("sql/public/t", [TableColumn("n", "bigint")])
+    for diff in (1, -1, 1):
+        store.tables.append(store.timeline.assign(1), {table.id: [('{"n":1}', pack([1]), diff)]})
+        store.tables.flush()
+    store.close()
+    status, out, err = flowctl(folder, "compact", "--collection", "sql/public/t", "-o", "json")
+
+    assert status == 0, err
+    assert (orjson.loads(out)["segments before"], orjson.loads(out)["segments after"]) == (3, 1)
