@@ -60,8 +60,8 @@ def _connected(folder: Path) -> apsw.Connection:
     connection = connect(str(folder / NAME))
     connection.pragma("temp_store", "file")
     connection.execute(
-        "PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF; PRAGMA cache_size=-131072; PRAGMA temp.cache_size=-65536;"
-        "PRAGMA temp.journal_mode=MEMORY"
+        "PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF; PRAGMA wal_autocheckpoint=4000; PRAGMA cache_size=-131072;"
+        "PRAGMA temp.cache_size=-65536; PRAGMA temp.journal_mode=MEMORY"
     ).fetchall()
     return connection
 

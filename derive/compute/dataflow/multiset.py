@@ -9,7 +9,6 @@ import apsw
 from derive.compute.algebra.expression import Column
 from derive.compute.algebra.relation import Aggregate
 from derive.compute.algebra.types import Type
-from derive.compute.dataflow.arrangement import names_of
 from derive.compute.lowering.block import order_term
 from derive.compute.scalar.registry import aggregate_sql
 
@@ -17,15 +16,20 @@ _OF_BYTES = {Type.BYTEA, Type.NUMERIC, Type.INTERVAL}
 _EXTREMES = {"min": "", "max": " DESC"}
 
 
+def stand_in(kind: Type) -> str:
+    """SQL of what stands for NULL where NULLs are to be equal: a value that none of the type is."""
+    return "''" if kind in _OF_BYTES else "x''"
+
+
 def same(column: str, kind: Type) -> str:
-    """SQL of a column whose NULLs are equal: a value that none of its type is stands for them."""
-    return f"ifnull({column}, '')" if kind in _OF_BYTES else f"ifnull({column}, x'')"
+    """SQL of a column whose NULLs are equal."""
+    return f"ifnull({column}, {stand_in(kind)})"
 
 
 class Multiset:
     """For each group, the arguments of one aggregate, and how often they are there.
 
-    The table's columns are the keys `k0`, … of groups, values `x0`, … and `w`.
+    The table's columns are the keys `k0`, … of groups, values `x0`, … and `w`; none is NULL.
     """
 
     def __init__(self, connection: apsw.Connection, table: str, kinds: Sequence[Type], aggregate: Aggregate) -> None:
@@ -49,9 +53,10 @@ class Multiset:
 
     def create(self) -> None:
         """Make the table."""
-        columns = ", ".join([*self._keys, *self._values, "w INTEGER NOT NULL"])
-        self._connection.execute(f"CREATE TABLE {self._table}({columns})")
-        self._connection.execute(f"CREATE UNIQUE INDEX {self._table}_row ON {self._table}({self._target()})")
+        key = ", ".join([*self._keys, *self._values])
+        self._connection.execute(
+            f"CREATE TABLE {self._table}({key}, w INTEGER NOT NULL, PRIMARY KEY ({key})) WITHOUT ROWID"
+        )
         self._connection.execute(f"CREATE INDEX {self._table}_none ON {self._table}(w) WHERE w = 0")
 
     def drop(self) -> None:
@@ -64,7 +69,9 @@ class Multiset:
         Args:
             changes: the table that has them.
         """
-        columns = names_of([*range(len(self._keys)), *(column.index for column in self._read)])
+        read = [*enumerate(self._kinds), *((column.index, column.type) for column in self._read)]
+        values = ", ".join(same(f"c{index}", kind) for index, kind in read)
+        grouping = ", ".join(str(position + 1) for position in range(len(read)))
         conditions = []
         if self._is_extreme:
             conditions.append(f"c{self._read[0].index} IS NOT NULL")
@@ -72,18 +79,17 @@ class Multiset:
             conditions.append(f"c{self._aggregate.condition.index}")
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         self._connection.execute(
-            f"INSERT INTO {self._table} SELECT {columns}, sum(w) FROM {changes}{where} GROUP BY {columns}"
-            f" HAVING sum(w) <> 0 ON CONFLICT({self._target()}) DO UPDATE SET w = {self._table}.w + excluded.w"
+            f"INSERT INTO {self._table} SELECT {values}, sum(w) FROM {changes}{where} GROUP BY {grouping}"
+            f" HAVING sum(w) <> 0 ON CONFLICT DO UPDATE SET w = w + excluded.w"
         )
         self._connection.execute(f"DELETE FROM {self._table} WHERE w = 0")
 
     def value(self) -> str:
         """SQL of the aggregate, of the group whose keys are `g.k0`, …."""
         pairs = zip(self._keys, self._kinds, strict=True)
-        match = " AND ".join(f"{same(f'm.{key}', kind)} = {same(f'g.{key}', kind)}" for key, kind in pairs) or "1"
+        match = " AND ".join(f"m.{key} = {same(f'g.{key}', kind)}" for key, kind in pairs) or "1"
         if self._is_extreme:
-            first = same("m.x0", self._read[0].type)
-            order = f"{first}{_EXTREMES[self._aggregate.function]}"
+            order = f"m.x0{_EXTREMES[self._aggregate.function]}"
             return f"(SELECT m.x0 FROM {self._table} m WHERE {match} ORDER BY {order} LIMIT 1)"
         values = ", ".join(self._values)
         arguments = [f"e.{self._name(part)}" for part in self._aggregate.arguments if isinstance(part, Column)]
@@ -93,7 +99,11 @@ class Multiset:
             if isinstance(part.expression, Column)
         ]
         form = aggregate_sql(self._aggregate, arguments, None, terms)
-        rows = f"SELECT {values}, m.w FROM {self._table} m WHERE {match}"
+        known = ", ".join(
+            f"nullif(m.{name}, {stand_in(column.type)}) AS {name}"
+            for name, column in zip(self._values, self._read, strict=True)
+        )
+        rows = f"SELECT {known}, m.w FROM {self._table} m WHERE {match}"
         if self._aggregate.is_distinct:
             return f"(SELECT {form} FROM ({rows}) e)"
         return (
@@ -107,7 +117,3 @@ class Multiset:
 
     def _name(self, column: Column) -> str:
         return self._values[self._read.index(column)]
-
-    def _target(self) -> str:
-        kinds = [*self._kinds, *(column.type for column in self._read)]
-        return ", ".join(same(name, kind) for name, kind in zip([*self._keys, *self._values], kinds, strict=True))

@@ -67,6 +67,14 @@ def limit_sql(limit: int | None, offset: int) -> str:
     return f" LIMIT {-1 if limit is None else limit} OFFSET {offset}"
 
 
+def guarded(predicates: Sequence[str], fallible: Sequence[str]) -> list[str]:
+    """SQL of conditions, those that may fail being asked only where the others are true."""
+    if not fallible:
+        return list(predicates)
+    # As a condition of CASE, SQLite asks for one after the other, and for no more than it needs.
+    return [*predicates, f"(CASE WHEN {' AND '.join([*predicates, *fallible])} THEN 1 ELSE 0 END)"]
+
+
 def kept_apart(select: str) -> str:
     """A SELECT of the same rows, that SQLite does not make one with those around it."""
     return f"WITH once AS MATERIALIZED ({select}) SELECT * FROM once"

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate
 
 from derive.compute.algebra.expression import Column, Expression, OuterColumn
+from derive.compute.lowering.block import guarded
 from derive.compute.lowering.expressions import columns_read
 from derive.compute.lowering.plan import Term
 from derive.compute.lowering.terms import equated, shifted
@@ -45,10 +46,7 @@ class TermSql:
         """
         outputs = [f"{self._lowered(output)} AS c{index}" for index, output in enumerate(self._term.outputs)]
         sign = "-" if self._term.is_negative else ""
-        predicates = list(self._safe)
-        if self._fallible:
-            fallible = " AND ".join(self._fallible)
-            predicates.append(f"CASE WHEN {' AND '.join(predicates)} THEN {fallible} END" if predicates else fallible)
+        predicates = guarded(self._safe, self._fallible)
         return self._over(tables, first, outputs or ["NULL AS c0"], f"{sign}{self._weight()} AS w", predicates)
 
     def candidates(self, tables: Sequence[str], first: int) -> str:

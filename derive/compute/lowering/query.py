@@ -30,7 +30,7 @@ from derive.compute.algebra.relation import (
     UnionAll,
     Window,
 )
-from derive.compute.lowering.block import Block, is_one_row, kept_apart, limit_sql, names, order_term, rows_sql
+from derive.compute.lowering.block import Block, guarded, is_one_row, kept_apart, limit_sql, names, order_term, rows_sql
 from derive.compute.lowering.expressions import columns_read, conjuncts, has_subquery, is_atomic
 from derive.compute.lowering.window import window_sql
 from derive.compute.scalar.registry import aggregate_sql, can_fail, sql_of
@@ -134,11 +134,7 @@ class _Lowering:
     def source_sql(self, block: Block) -> str:
         """The FROM and WHERE clauses of a block."""
         source = f" FROM {block.source}" if block.source else ""
-        predicates = list(block.predicates)
-        if block.fallible:
-            fallible = " AND ".join(block.fallible)
-            guarded = f"CASE WHEN {' AND '.join(predicates)} THEN {fallible} END" if predicates else fallible
-            predicates.append(f"({guarded})")
+        predicates = guarded(block.predicates, block.fallible)
         return source + (f" WHERE {' AND '.join(predicates)}" if predicates else "")
 
     def order_sql(self, order: Sequence[Order], columns: Scope, scopes: tuple[Scope, ...], *, ties: bool = True) -> str:
@@ -264,7 +260,12 @@ class _Lowering:
         if join.side is Side.RIGHT:
             left, right = right, left
         word = "FULL" if join.side is Side.FULL else "LEFT"
-        predicate = self._expression(join.predicate, columns, scopes)
+        parts = conjuncts(join.predicate)
+        texts = [
+            [f"({self._expression(part, columns, scopes)})" for part in parts if can_fail(part) is fallible]
+            for fallible in (False, True)
+        ]
+        predicate = " AND ".join(guarded(*texts))
         return Block(
             f"{left.source} {word} JOIN {right.source} ON {predicate}",
             columns,
