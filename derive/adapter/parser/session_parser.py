@@ -175,6 +175,13 @@ def _discard(reader: TokenReader) -> Statement:
     return Discard(reader.expect_word("all", "plans", "sequences", "temp", "temporary").value)
 
 
+def _unlisten(reader: TokenReader) -> Statement:
+    reader.expect_word("unlisten")
+    if not reader.accept_symbol("*"):
+        reader.name()
+    return Discard("listeners")
+
+
 SESSION_STATEMENTS: Mapping[str, Callable[[TokenReader], Statement]] = {
     "begin": _begin,
     "start": _begin,
@@ -186,5 +193,6 @@ SESSION_STATEMENTS: Mapping[str, Callable[[TokenReader], Statement]] = {
     "reset": _reset,
     "show": _show,
     "discard": _discard,
+    "unlisten": _unlisten,
 }
 """What reads a statement, by its first keyword."""

@@ -252,7 +252,7 @@ class Explain:
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """`DISCARD ALL` and so on; `what` in lower case."""
+    """`DISCARD ALL` and so on; `what` in lower case, `listeners` for the `UNLISTEN` that drivers end a session with."""
 
     what: str
 

@@ -30,7 +30,7 @@ from derive.adapter.parser.write_parser import parse_delete, parse_insert, parse
 from derive.errors import SqlError
 
 _UNSUPPORTED = frozenset(
-    """savepoint release grant revoke analyze vacuum lock truncate comment do call listen notify unlisten cluster
+    """savepoint release grant revoke analyze vacuum lock truncate comment do call listen notify cluster
     reindex refresh merge import security load checkpoint""".split()  # noqa: SIM905 (a list would be a page)
 )
 

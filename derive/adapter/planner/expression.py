@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from derive.adapter.parser.syntax import (
@@ -33,13 +34,14 @@ from derive.adapter.parser.syntax import (
     TypeCast,
 )
 from derive.adapter.planner.call import CallPlanner
+from derive.adapter.planner.coercion import located
 from derive.adapter.planner.extent import start_of
 from derive.adapter.planner.frame import Frame
 from derive.adapter.planner.predicate import PredicatePlanner
 from derive.adapter.planner.type_name import type_of
 from derive.compute.algebra.expression import Call, Case, Expression, Literal, Subquery, SubqueryKind
 from derive.compute.algebra.types import Type
-from derive.compute.scalar.registry import resolve_function, resolve_operator
+from derive.compute.scalar.registry import Resolution, resolve_function, resolve_operator
 from derive.compute.scalar.values import datum_of_text
 from derive.errors import SqlError
 
@@ -111,7 +113,10 @@ class ExpressionPlanner:
 
     def operation(self, symbol: str, values: Sequence[Expression], offsets: Sequence[int], offset: int) -> Expression:
         """An operator applied to planned operands."""
-        resolution = resolve_operator(symbol, [value.type for value in values], offset)
+        try:
+            resolution = _operator(symbol, tuple(value.type for value in values))
+        except SqlError as error:
+            raise located(error, offset) from None
         arguments = self.coercion.arguments(values, resolution.argument_types, offsets)
         return Call(resolution.function, arguments, resolution.result_type)
 
@@ -165,6 +170,12 @@ class ExpressionPlanner:
         if len(relation.types) != 1:
             raise SqlError("42601", "subquery must return only one column", offset=node.offset)
         return Subquery(SubqueryKind.SCALAR, relation, (), relation.types[0])
+
+
+@lru_cache(maxsize=4096)
+def _operator(symbol: str, types: tuple[Type, ...]) -> Resolution:
+    """Which function an operator means for operands of certain types, remembered."""
+    return resolve_operator(symbol, types)
 
 
 def literal_of(node: NumberLiteral | StringLiteral | BooleanLiteral | NullLiteral) -> Literal:

@@ -3,6 +3,8 @@
 The query is worked out once, for all combinations of the columns that it refers to: these go through it as further
 columns, in front of its own, and are keys wherever rows are grouped, numbered or counted. At the end it is joined to
 the left side by them. (T. Neumann, A. Kemper: Unnesting Arbitrary Queries, BTW 2015.)
+
+Where the query only filters and computes, rows of the left side go through it themselves, and nothing is joined.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from derive.adapter.parser.query_syntax import JoinKind
-from derive.adapter.planner.building import columns_of, joined
+from derive.adapter.planner.building import columns_of, filtered, joined
 from derive.adapter.planner.join import TRUE, joined_by
 from derive.adapter.planner.predicate import connected
 from derive.adapter.planner.rewriting import (
@@ -59,6 +61,9 @@ def with_lateral(
     indexes = sorted(outer_columns_of(right))
     if not indexes:
         return joined_by(kind, left, _raised(right), predicate)
+    if kind is not JoinKind.LEFT and _keeps_rows(right):
+        both = _Unnesting(left, range(len(left.types))).of(right)
+        return both if predicate == TRUE else filtered(both, predicate)
     keys = tuple(Column(index, left.types[index]) for index in indexes)
     domain = Distinct(Project(left, keys))
     unnested = _Unnesting(domain, indexes).of(right)
@@ -69,6 +74,20 @@ def with_lateral(
     relation = joined_by(kind, left, unnested, connected("and", conjuncts))
     columns = columns_of(relation)
     return Project(relation, (*columns[:width], *columns[width + count :]))
+
+
+def _keeps_rows(relation: Relation) -> bool:
+    """Whether a query makes rows from single rows, so that those of the left side can go through it."""
+    if not outer_columns_of(relation):
+        return True
+    match relation:
+        case Project() | Filter():
+            return _keeps_rows(relation.input)
+        case UnionAll():
+            return all(map(_keeps_rows, relation.inputs))
+        case Join():
+            return not any(map(outer_columns_of, relation.inputs))
+    return False
 
 
 def _past(column: Column, width: int, count: int) -> Expression:
@@ -128,7 +147,7 @@ class _Unnesting:
                 expressions = tuple(self._expression(expression) for expression in relation.expressions)
                 return Project(self.of(relation.input), (*self._keys, *expressions))
             case Filter():
-                return Filter(self.of(relation.input), self._expression(relation.predicate))
+                return filtered(self.of(relation.input), self._expression(relation.predicate))
             case Join():
                 return self._join(relation)
             case OuterJoin():

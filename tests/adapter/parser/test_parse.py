@@ -129,6 +129,7 @@ def test_syntax_errors(text: str, near: str | None, offset: int) -> None:
         ("show transaction isolation level", Show("transaction_isolation", 5)),
         ("show columns from s.t", ShowObjects("columns", QualifiedName("s", "t", 18), 5)),
         ("discard all", Discard("all")),
+        ("unlisten *", Discard("listeners")),
         ("fetch forward 5 from c", Fetch("c", 5, 21)),
         ("fetch all c with (timeout = '1s')", Fetch("c", None, 10, "1s")),
         ("close all", Close(None, 6)),
