@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import apsw
 
 from derive.compute.algebra.types import Datum
+from derive.compute.scalar import deviation, list_folds
 from derive.compute.scalar.double import double_datum
 from derive.compute.scalar.exact import SCALE, packed, rounded_double, units_of, unpacked
 from derive.compute.scalar.function import registered_name
@@ -167,7 +168,7 @@ class _WeightedNumeric:
 
     def step(self, datum: Any, weight: int) -> None:
         if datum is not None:
-            number = decimal_of(datum)
+            number = Decimal(datum) if datum.__class__ is int else decimal_of(datum)
             if number.is_finite():
                 self._total = EXACT.add(self._total, EXACT.multiply(number, Decimal(weight)))
 
@@ -196,38 +197,6 @@ def _added_units(left: bytes, right: bytes) -> bytes:
 
 def _added_numeric(left: bytes, right: bytes) -> bytes:
     return numeric_of(EXACT.add(decimal_of(left), decimal_of(right)))
-
-
-class _Listed:
-    """Rows in the order in which they come."""
-
-    def __init__(self) -> None:
-        self.rows: deque[tuple[Any, ...]] = deque()
-
-    def step(self, *data: Any) -> None:
-        self.rows.append(data)
-
-    def inverse(self, *data: Any) -> None:
-        self.rows.popleft()
-
-
-class _StringAggregate(_Listed):
-    def step(self, *data: Any) -> None:
-        if data[0] is not None:
-            super().step(*data)
-
-    def inverse(self, *data: Any) -> None:
-        if data[0] is not None:
-            super().inverse(*data)
-
-    def value(self) -> Datum:
-        if not self.rows:
-            return None
-        pieces = [self.rows[0][0]]
-        for text, separator in list(self.rows)[1:]:
-            pieces += [separator, text] if separator is not None else [text]
-        joined: str | bytes = pieces[0][:0].join(pieces)
-        return joined
 
 
 class _Distinct:
@@ -262,11 +231,15 @@ FOLDS: dict[str, Callable[[], Fold]] = {
     "avg_bigint": _NumericAverage,
     "avg_numeric": _NumericAverage,
     "avg_double": _DoubleAverage,
-    "string_agg_text": _StringAggregate,
-    "string_agg_bytea": _StringAggregate,
+    **deviation.FOLDS,
+    **list_folds.FOLDS,
 }
 """Aggregates of SQL, whose distinct forms are folds of the same."""
-_STATE_FOLDS: dict[str, Callable[[], Fold]] = {"exact": _WeightedUnits, "numeric_units": _WeightedNumeric}
+_STATE_FOLDS: dict[str, Callable[[], Fold]] = {
+    "exact": _WeightedUnits,
+    "numeric_units": _WeightedNumeric,
+    **deviation.STATE_FOLDS,
+}
 _STATE_FUNCTIONS: dict[str, Callable[..., Datum]] = {
     "exact_sum": exact_sum,
     "exact_average": exact_average,
@@ -276,6 +249,7 @@ _STATE_FUNCTIONS: dict[str, Callable[..., Datum]] = {
     "average_of_halves": average_of_halves,
     "added_units": _added_units,
     "added_numeric": _added_numeric,
+    **deviation.STATE_FUNCTIONS,
 }
 
 

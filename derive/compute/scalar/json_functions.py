@@ -190,6 +190,15 @@ def json_form(argument: str, kind: Type) -> str:
     return argument if kind is Type.JSONB else f"{registered_name(f'to_jsonb_{word_of(kind)}')}({argument})"
 
 
+def key_form(argument: str, kind: Type) -> str:
+    """SQL of a value as the key of an object."""
+    if kind is Type.JSONB:
+        return "flow_fail('22023', 'key value must be scalar, not array, composite, or json')"
+    if kind is Type.BOOLEAN:
+        return f"CASE {argument} WHEN 1 THEN 'true' WHEN 0 THEN 'false' END"
+    return text_form(argument, kind)
+
+
 def _add_conversions() -> None:
     for kind in Type:
         if kind not in {Type.JSONB, Type.UNKNOWN}:
@@ -235,14 +244,8 @@ def _object_form(arguments: Sequence[str], kinds: Sequence[Type]) -> str:
     for index, (argument, kind) in enumerate(zip(arguments, kinds, strict=True)):
         if index % 2:
             members.append(json_form(argument, kind))
-        elif kind is Type.JSONB:
-            members.append("flow_fail('22023', 'key value must be scalar, not array, composite, or json')")
         else:
-            members.append(
-                "CASE " + argument + " WHEN 1 THEN 'true' WHEN 0 THEN 'false' END"
-                if kind is _B
-                else text_form(argument, kind)
-            )
+            members.append(key_form(argument, kind))
     return f"{registered_name('jsonb_build_object')}({', '.join(members)})"
 
 

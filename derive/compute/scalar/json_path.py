@@ -84,6 +84,8 @@ def removed(value: Json, path: Path) -> Json:
         SqlError: 22023, it is a scalar; 22P02, a step into an array is no integer; 22004, a step is NULL.
     """
     _refuse_scalar(value, "delete")
+    if not value:
+        return value
     steps = _steps(path)
     return _removed(value, steps, 1) if steps else value
 

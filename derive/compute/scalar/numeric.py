@@ -121,10 +121,14 @@ def quotient(dividend: Decimal, divisor: Decimal) -> Decimal:
         return Decimal("NaN") if divisor.is_infinite() else -dividend if divisor.is_signed() else dividend
     if divisor.is_infinite():
         return Decimal(0)
+    return divided(dividend, divisor, quotient_scale(dividend, divisor))
+
+
+def quotient_scale(dividend: Decimal, divisor: Decimal) -> int:
+    """How many digits behind the point PostgreSQL gives a quotient of finite numbers."""
     (weight, first), (divisor_weight, divisor_first) = _first_group(dividend), _first_group(divisor)
     digits = 16 - 4 * (weight - divisor_weight - (first <= divisor_first))
-    scale = min(max(digits, scale_of(dividend), scale_of(divisor), 0), 1000)
-    return divided(dividend, divisor, scale)
+    return min(max(digits, scale_of(dividend), scale_of(divisor), 0), 1000)
 
 
 def divided(dividend: Decimal, divisor: Decimal, scale: int) -> Decimal:

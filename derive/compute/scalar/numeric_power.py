@@ -46,8 +46,13 @@ def square_root(number: Decimal) -> Decimal:
     if number.is_infinite() or not number:
         return number
     scale = _limited(_LEAST_DIGITS - ((_weight(number) + 1) * 4 // 2 - 1), number)
-    digits = number.adjusted() // 2 + 1 + scale
-    return rounded(_context(digits).sqrt(number), scale)
+    return square_root_in(number, scale)
+
+
+def square_root_in(number: Decimal, scale: int) -> Decimal:
+    """A square root of a finite number, rounded to so many digits behind the point."""
+    twice = math.isqrt(int(EXACT.multiply(number.scaleb(2 * scale, EXACT), Decimal(4))))
+    return Decimal((twice + 1) // 2).scaleb(-scale, EXACT)
 
 
 def exponential(number: Decimal) -> Decimal:

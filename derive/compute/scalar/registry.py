@@ -12,8 +12,8 @@ import apsw
 
 from derive.compute.algebra.expression import Call, Expression, Literal
 from derive.compute.algebra.types import Datum, Row, Type
+from derive.compute.scalar.accumulator import Accumulator
 from derive.compute.scalar.aggregates import (
-    Accumulator,
     accumulator_of,
     aggregate_sql,
     register_aggregates,
