@@ -44,8 +44,11 @@ def keys_of(load: pb.TransactionRequest.Load, binding: Binding) -> list[tuple[Va
         raise ProtocolError("Load has no keys")
     arena = load.arena
     _check_end(load.packed_keys, arena, "key")
-    packed = [arena[key.begin : key.end] for key in load.packed_keys]
-    return list(zip(*_unpack(packed, len(binding.keys), binding), strict=True))
+    columns = _joined(load.packed_keys, arena, len(binding.keys))
+    if columns is None:
+        packed = [arena[key.begin : key.end] for key in load.packed_keys]
+        columns = _unpack(packed, len(binding.keys), binding)
+    return list(zip(*columns, strict=True))
 
 
 def rows_of(store: pb.TransactionRequest.Store, binding: Binding) -> StoredRows:

@@ -55,6 +55,6 @@ def encoder_of(column: Column) -> Encoder:
 
 
 def _without_nul(texts: Sequence[Any]) -> Sequence[Value]:
-    if any(text is not None and "\0" in text for text in texts):
+    if "\0" in "".join(filter(None, texts)):
         raise unfit(texts, lambda text: "\0" not in text, "has the character NUL, which PostgreSQL's texts cannot have")
     return texts

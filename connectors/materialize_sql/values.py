@@ -115,11 +115,15 @@ def _decimals(values: Sequence[Value]) -> Sequence[Any]:
 def _matching(pattern: re.Pattern[str], reason: str) -> Encoder:
     def encode(values: Sequence[Value]) -> Sequence[Any]:
         texts = _texts(values)
-        if not all(text is None or pattern.fullmatch(text) for text in texts):
+        if None in map(pattern.fullmatch, filter(_is_there, texts)):
             raise unfit(texts, lambda text: pattern.fullmatch(text) is not None, reason)
         return texts
 
     return encode
+
+
+def _is_there(value: Any) -> bool:
+    return value is not None
 
 
 def _jsons(values: Sequence[Value]) -> Sequence[Any]:
