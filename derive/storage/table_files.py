@@ -41,10 +41,13 @@ class TableFile:
     writer: SegmentWriter
 
 
-def appended_rows(updates: Sequence[RowUpdate]) -> list[AppendedRow]:
-    """Updates of one commit as rows, in the order of clocks."""
+def appended_rows(updates: Sequence[RowUpdate], first: int) -> list[AppendedRow]:
+    """Updates of one commit as rows, in the order of clocks, numbered from `first` on."""
     ordered = sorted(updates, key=lambda update: update.clock)
-    return [(update.clock, number, update.diff, update.key, update.text) for number, update in enumerate(ordered)]
+    return [
+        (update.clock, number, update.diff, update.key, update.text)
+        for number, update in enumerate(ordered, start=first)
+    ]
 
 
 class TableFiles:

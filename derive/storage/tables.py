@@ -31,6 +31,7 @@ from derive.storage.metadata.tables import (
     forget_unread,
     insert_table,
     name_of,
+    next_seq,
     read_appended,
     read_table,
     read_tables,
@@ -243,7 +244,8 @@ class Tables:
     def _file(self, update: TableUpdate) -> TableFile:
         with self._metadata.snapshot() as db:
             table = _open(db, update.id)
-        return self._files.write(table, appended_rows(update.updates))
+            first = next_seq(db, update.id, min(row.clock for row in update.updates))
+        return self._files.write(table, appended_rows(update.updates, first))
 
     def flush(self, *, fewest: int = 1) -> int:
         """Make segments of what was appended to tables, of those with at least so many updates; returns how many."""

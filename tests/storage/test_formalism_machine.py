@@ -28,6 +28,7 @@ from derive.document.key import pack
 from derive.errors import FencedError, FrontierError, StorageError
 from derive.storage.compaction import compact
 from derive.storage.metadata.held import Capability, Release, Update
+from derive.storage.segments.partition import collection_folder
 from derive.storage.store import Store
 from derive.storage.table import RowUpdate, Table, TableColumn
 from derive.storage.table_subscription import subscribe_at, table_contents
@@ -105,6 +106,13 @@ class Formalism(RuleBasedStateMachine):
         return self.stores[0]
 
     def teardown(self) -> None:
+        for identifier, model in self.models.items():
+            if model.upper < END_OF_TIME:
+                table = self.table(identifier)
+                compact(self.store, table.spec, grace=0)
+                folder = self.home / "data" / collection_folder(table.name)
+                paths = {str(path.relative_to(self.home / "data")) for path in folder.rglob("*.parquet")}
+                assert paths <= self.store.garbage.known(table.name)
         for store in self.stores:
             store.close()
         shutil.rmtree(self.home)

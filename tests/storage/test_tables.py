@@ -104,6 +104,21 @@ def test_who_holds_a_right_to_write_holds_upper_back(store: Store) -> None:
     assert len(contents(store, table, 2_000)) == 2
 
 
+def test_l4_updates_of_one_time_have_an_order_wherever_they_are(store: Store) -> None:
+    table = store.tables.create("sql/public/t", COLUMNS)
+    capability = store.acquire_write(table.name)
+    for number in range(4):
+        store.tables.append(2_000, {table.id: [row(1, number), row(2, number)]})
+        if number % 2:
+            store.tables.flush()
+    store.drop(capability)
+    store.tables.append(2_001, {}, advance=[table.id])
+    rows = [row for rows in read_rows(store, table.spec, ReadOptions()) for row in rows.tuples()]
+
+    assert [seq for _, seq, _, _ in rows] == list(range(8))
+    assert [orjson.loads(text)["v"] for _, _, _, text in rows] == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
 def test_many_rows_are_a_segment_at_once(store: Store) -> None:
     table = store.tables.create("sql/public/t", COLUMNS)
     store.tables.append(2_000, {table.id: [row(number, 1) for number in range(MANY_ROWS)]})

@@ -6,7 +6,7 @@ another is created under it, or until nobody can read it any more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import apsw
@@ -115,16 +115,32 @@ def forget_unread(db: apsw.Connection) -> None:
 # Updates that are in no segment
 
 
-def append(db: apsw.Connection, identifier: int, updates: Iterable[RowUpdate]) -> None:
+def append(db: apsw.Connection, identifier: int, updates: Sequence[RowUpdate]) -> None:
     """Add updates to a table, in an order of their own among those of a clock."""
-    first: int = db.execute("SELECT coalesce(max(seq), -1) + 1 FROM appended WHERE collection = ?", (identifier,)).get
-    db.executemany(
-        "INSERT INTO appended (collection, clock, seq, diff, key, doc) VALUES (?, ?, ?, ?, ?, ?)",
-        (
-            (identifier, update.clock, number, update.diff, update.key, update.text)
-            for number, update in enumerate(updates, start=first)
-        ),
-    )
+    if updates:
+        first = next_seq(db, identifier, min(update.clock for update in updates))
+        db.executemany(
+            "INSERT INTO appended (collection, clock, seq, diff, key, doc) VALUES (?, ?, ?, ?, ?, ?)",
+            (
+                (identifier, update.clock, number, update.diff, update.key, update.text)
+                for number, update in enumerate(updates, start=first)
+            ),
+        )
+
+
+def next_seq(db: apsw.Connection, identifier: int, clock: int) -> int:
+    """A number that no update of a table from a clock on has, nor any greater one.
+
+    There are such updates only where somebody holds the table's `upper` back.
+    """
+    number: int = db.execute(
+        "SELECT max("
+        "(SELECT coalesce(max(seq) + 1, 0) FROM appended WHERE collection = ?1 AND clock >= ?2),"
+        " (SELECT coalesce(sum(documents), 0) FROM segment"
+        " WHERE collection = (SELECT name FROM collection WHERE id = ?1) AND clock_max >= ?2))",
+        (identifier, clock),
+    ).get
+    return number
 
 
 def has_appended(db: apsw.Connection, name: str) -> int | None:
