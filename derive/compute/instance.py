@@ -32,6 +32,10 @@ from derive.errors import FlowError, FrontierError, SqlError
 __all__ = ["Input", "Instance", "PreparedPeek"]
 
 
+MOST_PREPARED = 200
+"""So many queries are remembered, with the statements that they have become."""
+
+
 class Instance:
     """Dataflows over inputs, and what they have come to."""
 
@@ -46,6 +50,8 @@ class Instance:
         self._connection = open_database(self._folder)
         self._lock = threading.RLock()
         self._commands: deque[Callable[[], None]] = deque()
+        self._announced: dict[GlobalId, int] = {}
+        self._prepared: dict[tuple[Relation, Finishing], PreparedPeek] = {}
         self._dataflows = Dataflows(self._connection)
         self._readers: list[apsw.Connection] = []
 
@@ -73,23 +79,21 @@ class Instance:
             inputs: collections by identifier, from that time on. The instance closes them.
         """
         wish = Wish(relation, plan_of(relation), as_of, dict(inputs))
-        with self._lock:
-            self._commands.append(lambda: self._dataflows.wish(identifier, wish))
+        self._announced[identifier] = as_of
+        self._commands.append(lambda: self._dataflows.wish(identifier, wish))
 
     def index(self, identifier: GlobalId, columns: Sequence[int]) -> None:
         """Have rows looked up fast by some of their columns."""
-        with self._lock:
-            self._commands.append(lambda: self._dataflows.index(identifier, columns))
+        self._commands.append(lambda: self._dataflows.index(identifier, columns))
 
     def drop(self, identifier: GlobalId) -> None:
         """Maintain a relation no more; others that are over it stay at the time where they are."""
-        with self._lock:
-            self._commands.append(lambda: self._dataflows.drop(identifier))
+        self._announced.pop(identifier, None)
+        self._commands.append(lambda: self._dataflows.drop(identifier))
 
     def allow_compaction(self, identifier: GlobalId, since: int) -> None:
         """Nobody asks for times before one, from now on."""
-        with self._lock:
-            self._commands.append(lambda: self._dataflows.allow_compaction(identifier, since))
+        self._commands.append(lambda: self._dataflows.allow_compaction(identifier, since))
 
     # -- Work
 
@@ -112,7 +116,7 @@ class Instance:
 
     def ids(self) -> tuple[GlobalId, ...]:
         """What is maintained, or will be, also by an earlier instance in the same folder."""
-        return tuple(dict.fromkeys((*self._dataflows.maintained, *self._dataflows.wishes)))
+        return tuple(dict.fromkeys((*self._dataflows.maintained, *self._announced)))
 
     def frontiers(self, identifier: GlobalId) -> tuple[int, int]:
         """At which times a relation can be asked: from `since` on, and before `upper`.
@@ -123,11 +127,11 @@ class Instance:
         failure = self.failure(identifier)
         if failure is not None:
             raise failure
-        dataflow, wish = self._dataflows.maintained.get(identifier), self._dataflows.wishes.get(identifier)
+        dataflow, as_of = self._dataflows.maintained.get(identifier), self._announced.get(identifier)
         if dataflow is not None:
-            return dataflow.since, dataflow.cohort.upper
-        if wish is not None:
-            return wish.as_of, wish.as_of
+            return dataflow.since, dataflow.cohort.committed
+        if as_of is not None:
+            return as_of, as_of
         raise FrontierError(f"{identifier} is not maintained")
 
     def failure(self, identifier: GlobalId) -> FlowError | None:
@@ -184,7 +188,7 @@ class Instance:
             SqlError: there is an error where there should be rows; or 57014, 54000.
         """
         if not isinstance(query, PreparedPeek):
-            query = PreparedPeek(query, finishing or Finishing((), None, 0, tuple(range(len(query.types)))))
+            query = self._known(query, finishing or Finishing((), None, 0, tuple(range(len(query.types)))))
         for identifier in query.reads:
             self.frontiers(identifier)
         with self._reading() as reader, translated():
@@ -192,6 +196,16 @@ class Instance:
                 reader.set_progress_handler(cancelled, 20_000)
             cursor = query.rows(reader, self._dataflows.kept, as_of, arguments)
             yield from limited(fetched(cursor), most_bytes)
+
+    def _known(self, relation: Relation, finishing: Finishing) -> PreparedPeek:
+        """A query that was prepared before, or is now."""
+        key = (relation, finishing)
+        prepared = self._prepared.get(key)
+        if prepared is None:
+            while len(self._prepared) >= MOST_PREPARED:
+                self._prepared.pop(next(iter(self._prepared)), None)
+            prepared = self._prepared[key] = PreparedPeek(relation, finishing)
+        return prepared
 
     def updates(self, identifier: GlobalId, begin: int, end: int) -> list[Update]:
         """What has changed in a relation: times, rows and diffs, by time.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from pathlib import Path
 
@@ -108,6 +109,11 @@ def test_views_over_views(orders: Changing, customers: Changing) -> None:
     settled(instance)
     with pytest.raises(FrontierError):
         instance.frontiers(9)
+    orders.seal(30)
+    customers.seal(30)
+    settled(instance)
+    assert instance.frontiers(10) == (2, 30)
+    assert instance.frontiers(11) == (2, 9)
     instance.close()
 
 
@@ -169,4 +175,45 @@ def test_prepared_peeks(orders: Changing) -> None:
     assert list(instance.peek(peek, arguments=(2,))) == [[(2, "ben", 20, 0.2)]]
     assert list(instance.peek(peek, arguments=(3,))) == [[(3, "ann", 30, 0.3)]]
     assert list(instance.peek(peek, arguments=(5,))) == []
+    instance.close()
+
+
+def test_reading_beside_work() -> None:
+    """Whoever reads while a view changes sees it as it is at one time, and never waits for the work."""
+    accounts = Changing((Type.BIGINT, Type.BIGINT))
+    accounts.change(1, [((number_, 10), 1) for number_ in range(20)])
+    accounts.seal(2)
+    balances = Get(1, accounts.types)
+    total = Reduce(balances, (), (aggregate("sum", Column(1, Type.BIGINT)), aggregate("count")))
+    instance = Instance()
+    instance.maintain(1, balances, 1, {1: accounts.since(1)})
+    settled(instance)
+    seen: list[Counter[Row]] = []
+    failures: list[BaseException] = []
+    is_over = threading.Event()
+
+    def read() -> None:
+        try:
+            while not is_over.is_set():
+                seen.append(rows_of(instance, total))
+        except BaseException as exc:
+            failures.append(exc)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    held = [10] * 20
+    for time in range(2, 200):
+        giver, taker = time % 20, (time * 7 + 3) % 20
+        if giver != taker:
+            changes = [((giver, held[giver]), -1), ((taker, held[taker]), -1)]
+            held[giver] -= 1
+            held[taker] += 1
+            accounts.change(time, [*changes, ((giver, held[giver]), 1), ((taker, held[taker]), 1)])
+        accounts.seal(time + 1)
+        settled(instance)
+    is_over.set()
+    reader.join()
+    assert not failures
+    assert seen
+    assert all(rows == rows_of(instance, total) for rows in seen)
     instance.close()

@@ -63,6 +63,7 @@ class Cohort:
         id: identifies it in the database.
         sources: collections that everything in it follows from.
         upper: all times below are complete.
+        committed: the same, for those who read.
         operators: inputs before what reads them.
         roots: by dataflow, the operator that has its rows.
         feeds: inputs by identifier.
@@ -72,7 +73,7 @@ class Cohort:
         self._connection = connection
         self.id = identifier
         self.sources = sources
-        self.upper = upper
+        self.upper = self.committed = upper
         self.operators: list[Operator] = []
         self.roots: dict[GlobalId, Operator] = {}
         self.feeds: dict[GlobalId, _Feed] = {}
@@ -110,6 +111,15 @@ class Cohort:
     def feed(self, identifier: GlobalId, source: Input, frontier: int) -> None:
         """Take updates of an input from now on; those below a frontier are there already."""
         self.feeds[identifier] = _Feed(source, frontier)
+
+    def is_chained_to(self, upstream: GlobalId) -> bool:
+        """Whether it reads a dataflow of another cohort."""
+        return upstream in self.feeds and upstream not in self.sources
+
+    def starve(self, upstream: GlobalId) -> None:
+        """A dataflow of another cohort is no more: what reads it stays where it is."""
+        if self.is_chained_to(upstream):
+            del self.feeds[upstream]
 
     # -- New dataflows
 

@@ -99,6 +99,7 @@ class Dataflows:
             if cohort.complete() > upper:
                 with self._connection:
                     cohort.advance(MOST_UPDATES)
+                cohort.committed = cohort.upper
         except (FlowError, apsw.Error) as exc:
             self.broken[cohort.id] = _as_failure(exc)
             return True
@@ -199,10 +200,18 @@ class Dataflows:
         del self.wishes[identifier]
         try:
             with self._connection:
-                self._begin(identifier, wish, cohort, time, {**wish.inputs, **chained})
+                begun = self._begin(identifier, wish, cohort, time, {**wish.inputs, **chained})
         except (FlowError, apsw.Error) as exc:
             self.failures[identifier] = _as_failure(exc)
             _close(wish.inputs)
+            return True
+        # Others see it from here on, as it is committed.
+        self._cohorts[begun.id] = begun
+        self.maintained[identifier] = Dataflow(wish.relation, begun, time)
+        self._place()
+        with self._connection:
+            for columns in self._indexes.pop(identifier, ()):
+                self.index(identifier, columns)
         return True
 
     def _begin(
@@ -212,7 +221,7 @@ class Dataflows:
         cohort: Cohort | None,
         time: int,
         inputs: Mapping[GlobalId, Input],
-    ) -> None:
+    ) -> Cohort:
         execute = self._connection.execute
         if cohort is None:
             number = integer(execute("SELECT ifnull(max(id), 0) + 1 FROM cohorts").get)
@@ -224,11 +233,7 @@ class Dataflows:
             "INSERT INTO dataflows VALUES (?, ?, ?, ?, ?)",
             (identifier, cohort.id, cohort.roots[identifier].number, packed(wish.relation), time),
         )
-        self._cohorts[cohort.id] = cohort
-        self.maintained[identifier] = Dataflow(wish.relation, cohort, time)
-        self._place()
-        for columns in self._indexes.pop(identifier, ()):
-            self.index(identifier, columns)
+        return cohort
 
     def index(self, identifier: GlobalId, columns: Sequence[int]) -> None:
         """Have rows looked up fast by some of their columns."""
@@ -251,6 +256,8 @@ class Dataflows:
         if dataflow is None:
             return
         cohort = dataflow.cohort
+        for other in self._cohorts.values():
+            other.starve(identifier)
         cohort.remove(identifier)
         self._connection.execute("DELETE FROM dataflows WHERE id = ?", (identifier,))
         if not cohort.roots:
@@ -265,12 +272,7 @@ class Dataflows:
         dataflow = self.maintained.get(identifier)
         if dataflow is None:
             return
-        held = [
-            cohort.upper - 1
-            for cohort in self._cohorts.values()
-            for feed in cohort.feeds.values()
-            if isinstance(feed.input, ChainedInput) and feed.input.upstream == identifier
-        ]
+        held = [other.upper - 1 for other in self._cohorts.values() if other.is_chained_to(identifier)]
         since = min([since, dataflow.cohort.upper - 1, *held])
         if since <= dataflow.since:
             return
