@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 from postgres_server import PASSWORD
-from real_runs import Endpoint, Project, end, postgres, sales, sqlite, until
+from real_runs import Project, end, postgres, sales, sqlite, until
 
 from derive.document.clock import format_rfc3339
 
@@ -186,15 +185,12 @@ def test_times_bound_what_is_stored(project: Project) -> None:
     assert (total("before"), total("after"), total("sales")) == (150, 150, 300)
 
 
-@pytest.mark.parametrize("endpoint_of", [sqlite, lambda _: postgres()], ids=["sqlite", "postgres"])
 @pytest.mark.parametrize("before", [False, True])
-def test_delta_updates_are_not_turned_on_or_off_under_a_table(
-    tmp_path: Path, endpoint_of: Callable[[Path], Endpoint], *, before: bool
-) -> None:
+def test_delta_updates_are_not_turned_on_or_off_under_a_table(tmp_path: Path, *, before: bool) -> None:
     def bindings(*, delta: bool, table: str = "sales") -> list[dict[str, Any]]:
         return [{"source": "shop/sales", "resource": {"table": table, "delta_updates": delta}}]
 
-    project = Project(tmp_path / "project", endpoint_of(tmp_path), bindings=bindings(delta=before))
+    project = Project(tmp_path / "project", sqlite(tmp_path), bindings=bindings(delta=before))
     project.ingest(sales(0, 250))
     run(project)
     stored = project.endpoint.documents()
