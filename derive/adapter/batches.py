@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import closing
 from typing import cast
 
@@ -12,7 +12,7 @@ from derive.compute.algebra.types import Row
 _END = object()
 
 
-async def in_thread(batches: Iterator[list[Row]], stop: Callable[[], None]) -> AsyncIterator[Sequence[Row]]:
+async def in_thread(batches: Iterator[list[Row]], stop: Callable[[], None]) -> AsyncGenerator[Sequence[Row]]:
     """Batches of rows, each taken in a thread.
 
     Args:

@@ -42,6 +42,7 @@ class Coordinator:
         maintenance: views that are kept up to date.
         news: tells of commits.
         objects: what names stand for.
+        sessions: that are open.
     """
 
     def __init__(self, root: Path, catalog: CatalogSpec | None) -> None:
@@ -60,6 +61,7 @@ class Coordinator:
         self.commits = GroupCommit(self.timeline)
         self.holds = StorageHolds(self.store, self._stored_names)
         self.definitions = asyncio.Lock()
+        self.sessions: set[SqlSession] = set()
 
     def session(self, begun: Mapping[str, str] | None = None, most_bytes: int | None = None) -> SqlSession:
         """A new session.
@@ -73,7 +75,9 @@ class Coordinator:
         return SqlSession(self, begun, most_bytes)
 
     async def close(self) -> None:
-        """Give everything back."""
+        """Give everything back; sessions that are open end."""
+        for session in list(self.sessions):
+            await session.close()
         await self.news.close()
         self.maintenance.close()
         self._catalog.close()

@@ -7,6 +7,7 @@ materialized views back to Storage. Everybody else asks where views are, and rea
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, is_dataclass, replace
@@ -52,7 +53,7 @@ class Maintenance:
         self._is_owner = False
         self._version = -1
         self._wanted: dict[GlobalId, Relation] = {}
-        self._asked: dict[GlobalId, tuple[Relation, int]] = {}
+        self._followed: Counter[GlobalId] = Counter()
         self._begun: set[GlobalId] = set()
         self._indexed: set[tuple[GlobalId, tuple[int, ...]]] = set()
         self._arranged: dict[GlobalId, GlobalId] = {}
@@ -157,27 +158,16 @@ class Maintenance:
         """How a relation would be maintained."""
         return self._open().explain(relation, names)
 
-    # Dataflows of subscriptions
-
-    def ask(self, relation: Relation, as_of: int) -> GlobalId:
-        """Have a relation maintained from a time on, until it is given back.
-
-        Args:
-            relation: over what is stored.
-            as_of: the time.
-        """
-        identifier = self._store.tables.new_id()
+    def follow(self, ids: Collection[GlobalId]) -> None:
+        """Let time pass for what is stored, as somebody follows it."""
         with self._lock:
-            self._open()
-            self._asked[identifier] = (relation, as_of)
-        self._store.changes.nudge()
-        return identifier
+            self._followed.update(ids)
 
-    def give_back(self, identifier: GlobalId) -> None:
-        """Maintain a relation no more that was asked for."""
+    def unfollow(self, ids: Collection[GlobalId]) -> None:
+        """Somebody follows it no more."""
         with self._lock:
-            self._asked.pop(identifier, None)
-        self._store.changes.nudge()
+            self._followed.subtract(ids)
+            self._followed = +self._followed
 
     @property
     def instance(self) -> Instance:
@@ -195,41 +185,41 @@ class Maintenance:
         """Bring views up to date; whether there is more to do."""
         with self._lock:
             instance = self._instance
-            if instance is None:
-                return False
-            self._want(self._objects())
-            asked = dict(self._asked)
-            self._seal([*self._wanted.values(), *(relation for relation, _ in asked.values())])
-        wanted = {identifier: (relation, None) for identifier, relation in self._wanted.items()} | asked
+            if self._is_owner:
+                self._want(self._objects())
+            followed = frozenset(self._followed)
+        self._seal(followed)
+        if instance is None or not self._is_owner:
+            return False
+        wanted = self._wanted
         for identifier in self._begun - wanted.keys():
             instance.drop(identifier)
             self._begun.discard(identifier)
             self._indexed = {index for index in self._indexed if index[0] != identifier}
         for identifier in set(instance.ids()) - wanted.keys():
             instance.drop(identifier)
-        for identifier, (relation, as_of) in wanted.items():
+        for identifier, relation in wanted.items():
             if identifier not in self._begun:
-                self._begin(instance, identifier, relation, as_of)
+                self._begin(instance, identifier, relation)
         has_more = instance.step()
-        if self._is_owner:
-            self._write_back(instance)
+        self._write_back(instance)
         self._compact(instance)
         return has_more
 
-    def _seal(self, relations: Sequence[Relation]) -> None:
+    def _seal(self, followed: frozenset[GlobalId]) -> None:
         """Let time pass for what is written by hand, now and then, so that what follows from it gets on."""
         present = self._store.timeline.time()
-        if relations and present - self._sealed >= SEAL:
+        if (followed or self._wanted) and present - self._sealed >= SEAL:
             self._sealed = present
             objects = self._objects()
-            ids = self.sources(frozenset().union(*map(ids_of, relations)))
+            ids = followed | self.sources(frozenset().union(*map(ids_of, self._wanted.values())))
             names = [source.name for id_ in ids if (source := self._source(id_)) and objects.is_sealed_by_hand(id_)]
             if names:
                 self._store.seal_now(names)
 
     def _want(self, objects: Objects) -> None:
         """What is to be maintained, for what names stand for now."""
-        if not self._is_owner or objects.version == self._version:
+        if objects.version == self._version:
             return
         self._version = objects.version
         wanted: dict[GlobalId, Relation] = {}
@@ -273,7 +263,7 @@ class Maintenance:
                 self._indexed.add((place, columns))
                 self._instance.index(place, columns)
 
-    def _begin(self, instance: Instance, identifier: GlobalId, relation: Relation, as_of: int | None) -> None:
+    def _begin(self, instance: Instance, identifier: GlobalId, relation: Relation) -> None:
         inputs = {input_id for input_id in ids_of(relation) if input_id not in self._wanted}
         sources = {}
         for input_id in inputs:
@@ -281,7 +271,7 @@ class Maintenance:
             if source is None:
                 return
             sources[input_id] = source
-        time = self._time(identifier, relation) if as_of is None else as_of
+        time = self._time(identifier, relation)
         since, upper = self._frontiers(self.sources(ids_of(relation)))
         if upper <= max(time, since):
             return  # it is not known yet; the next time, perhaps
@@ -335,7 +325,7 @@ class Maintenance:
                 table = self._store.tables.table(identifier) if identifier in self._wanted else None
                 if table is not None:
                     least = min(least, table.upper - 1)
-                if least > since + RETENTION // 10 and identifier not in self._asked:
+                if least > since + RETENTION // 10:
                     instance.allow_compaction(identifier, least)
 
 

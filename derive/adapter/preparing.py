@@ -14,13 +14,10 @@ from derive.adapter.parser.statement import (
     Copy,
     Declare,
     Delete,
-    Execute,
     Explain,
-    Fetch,
     Insert,
     SelectStatement,
     Show,
-    ShowObjects,
     Statement,
     Subscribe,
     Update,
@@ -119,10 +116,6 @@ def plan_statement(begun: Plan, objects: Objects) -> Plan:  # noqa: PLR0911 (one
             return replace(begun, columns=tuple(map(text_column, listed)))
         case _:
             return begun
-
-
-SESSION_COLUMNS = (Execute, Fetch, ShowObjects)
-"""Statements whose columns the session knows."""
 
 
 def _with_query(begun: Plan, query: PlannedQuery) -> Plan:

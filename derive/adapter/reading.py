@@ -24,14 +24,13 @@ from derive.errors import FlowError, SqlError
 _PATIENCE_SECONDS = 0.25
 
 
-async def select(state: State, query: PlannedQuery, as_of: AsOf | None, arguments: Sequence[Datum]) -> Result:
+async def select(state: State, query: PlannedQuery, as_of: AsOf | None) -> Result:
     """The rows of a query.
 
     Args:
         state: of the session.
-        query: its parameters have `arguments`.
+        query: without parameters.
         as_of: what was said of the time.
-        arguments: a datum for each parameter.
     """
     rows = await read(state, query, as_of)
     return Result(lambda count: f"SELECT {count}", result_columns(query.columns), rows)

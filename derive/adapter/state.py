@@ -15,7 +15,8 @@ from derive.adapter.transactions import Isolation, Modes, Transaction
 from derive.errors import SqlError
 
 if TYPE_CHECKING:
-    from derive.adapter.parser.statement import Prepare
+    from derive.adapter.cursors import Cursor
+    from derive.adapter.preparing import Plan
 
 
 class State:
@@ -28,13 +29,15 @@ class State:
 
     Attributes:
         statements: of PREPARE, by name.
+        cursors: that are open, by name.
         is_explicit: whether BEGIN was said.
         is_failed: whether the transaction has failed.
     """
 
     def __init__(self, coordinator: Coordinator, settings: Settings, most_bytes: int | None) -> None:
         self.coordinator, self.settings, self.most_bytes = coordinator, settings, most_bytes
-        self.statements: dict[str, Prepare] = {}
+        self.statements: dict[str, Plan] = {}
+        self.cursors: dict[str, Cursor] = {}
         self.is_explicit = self.is_failed = False
         self._transaction: Transaction | None = None
         self._loop = asyncio.get_running_loop()
@@ -82,15 +85,24 @@ class State:
         Raises:
             SqlError: it cannot be committed; it is rolled back then.
         """
+        await self.close_cursors()
         transaction = self._leave()
         if transaction is not None:
             await transaction.commit()
 
     async def roll_back(self) -> None:
         """Forget what the transaction was to write, and be in none."""
+        await self.close_cursors()
         transaction = self._leave()
         if transaction is not None:
             await transaction.end()
+
+    async def close_cursors(self, *, all_of_them: bool = False) -> None:
+        """Close the cursors of the transaction, or all."""
+        for name, cursor in list(self.cursors.items()):
+            if all_of_them or not cursor.is_held:
+                await cursor.close()
+                del self.cursors[name]
 
     def _leave(self) -> Transaction | None:
         transaction, self._transaction = self._transaction, None

@@ -1,0 +1,193 @@
+"""SUBSCRIBE, COPY, cursors, prepared statements, EXPLAIN and SHOW."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from sql_world import Client, SqlWorld, ingest
+
+from derive.adapter.coordinator import Coordinator
+from derive.errors import SqlError
+
+Row = tuple[str | None, ...]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> SqlWorld:
+    return SqlWorld(tmp_path)
+
+
+class Follower:
+    """A cursor over a subscription, fetched until all is there that is expected."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.rows: list[Row] = []
+
+    async def begin(self, statement: str) -> None:
+        await self._client("BEGIN")
+        await self._client(f"DECLARE c CURSOR FOR {statement}")
+
+    async def contents(self, expected: Counter[Row]) -> None:
+        """Fetch until updates come to these rows."""
+        while self.current() != expected:
+            self.rows += await self._client("FETCH ALL c WITH (TIMEOUT = '200ms')")
+
+    def current(self) -> Counter[Row]:
+        counts: Counter[Row] = Counter()
+        for _, diff, *row in self.rows:
+            counts[tuple(row)] += int(diff or 0)
+        return +counts
+
+
+def test_subscriptions(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client, follower = Client(coordinator), Follower(Client(coordinator))
+        ingest(coordinator, [(1, "ann", 10.0)])
+        await client("CREATE TABLE names (customer text, name text)")
+        await client("INSERT INTO names VALUES ('ann', 'Ann')")
+        query = 'SELECT name, sum(amount) FROM "shop/orders" JOIN names USING (customer) GROUP BY name'
+        await follower.begin(f"SUBSCRIBE ({query})")
+        await follower.contents(Counter({("Ann", "10"): 1}))
+        ingest(coordinator, [(2, "ann", 1.0)])
+        await follower.contents(Counter({("Ann", "11"): 1}))
+        await client("INSERT INTO names VALUES ('ann', 'Anna')")
+        await follower.contents(Counter({("Ann", "11"): 1, ("Anna", "11"): 1}))
+        await client("DELETE FROM names")
+        await follower.contents(Counter())
+        times = [int(row[0] or 0) for row in follower.rows]
+        assert times == sorted(times)
+        assert await client.fails("SUBSCRIBE (SELECT now())") == "0A000"
+
+    world.within(work)
+
+
+def test_a_subscription_goes_on_where_another_has_ended(world: SqlWorld) -> None:
+    async def first(coordinator: Coordinator) -> int:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int)")
+        await client("INSERT INTO t VALUES (1), (2)")
+        until = coordinator.timeline.latest + 1
+        rows = await client(f"SUBSCRIBE t WITH (PROGRESS) UP TO {until}")
+        assert Counter(row[3] for row in rows if row[1] == "f") == Counter(["1", "2"])
+        assert rows[-1][:2] == (str(until), "t")
+        await client("INSERT INTO t VALUES (3)")
+        await client("DELETE FROM t WHERE a = 1")
+        return until - 1
+
+    time = world.within(first)
+
+    async def second(coordinator: Coordinator) -> list[Row]:
+        client = Client(coordinator)
+        await client("INSERT INTO t VALUES (4)")
+        until = coordinator.timeline.latest + 1
+        return await client(f"SUBSCRIBE t WITH (SNAPSHOT = false) AS OF {time} UP TO {until}")
+
+    assert [row[1:] for row in world.within(second)] == [("1", "3"), ("-1", "1"), ("1", "4")]
+
+
+def test_cancelling_a_subscription(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int)")
+        running = asyncio.create_task(client("SUBSCRIBE t"))
+        await asyncio.sleep(0.05)
+        client.session.cancel()
+        with pytest.raises(SqlError) as failure:
+            await running
+        assert failure.value.sqlstate == "57014"
+        assert await client("SELECT * FROM t") == []
+
+    world.within(work)
+
+
+def test_copy(world: SqlWorld) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        for piece in (b"1\tone\n2\t", b"\\N\n"):
+            yield piece
+
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int, b text, c int)")
+        prepared = await client.session.prepare("COPY t (a, b) FROM STDIN", ())
+        result = await client.session.execute(prepared, ())
+        assert result.copy_in
+        assert await result.copy_in(pieces()) == 2
+        await client.session.end_implicit()
+        assert await client("SELECT * FROM t ORDER BY a") == [("1", "one", None), ("2", None, None)]
+
+        prepared = await client.session.prepare("COPY (SELECT a, b FROM t ORDER BY a) TO STDOUT WITH CSV", ())
+        result = await client.session.execute(prepared, ())
+        assert result.copy_out
+        assert result.rows
+        lines = [line async for rows in result.rows for line in result.copy_out.lines(rows)]
+        assert lines == [b"1,one\n", b"2,\n"]
+
+    world.within(work)
+
+
+def test_cursors(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        assert await client.fails("DECLARE c CURSOR FOR SELECT 1") == "25P01"
+        await client("BEGIN")
+        await client("DECLARE c CURSOR FOR SELECT * FROM generate_series(1, 5)")
+        assert await client("FETCH 2 FROM c") == [("1",), ("2",)]
+        assert await client("FETCH c") == [("3",)]
+        assert await client("FETCH ALL FROM c") == [("4",), ("5",)]
+        assert await client("FETCH c") == []
+        assert await client.tag("CLOSE c") == "CLOSE CURSOR"
+        assert await client.fails("FETCH c") == "34000"
+
+    world.within(work)
+
+
+def test_prepared_statements(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int)")
+        await client("PREPARE adding (int) AS INSERT INTO t VALUES ($1), ($1 + 1)")
+        await client("PREPARE counting AS SELECT count(*) FROM t WHERE a > $1")
+        assert await client.tag("EXECUTE adding (4)") == "INSERT 0 2"
+        assert await client("EXECUTE counting (4)") == [("1",)]
+        assert await client.fails("EXECUTE counting") == "42601"
+        await client("DEALLOCATE counting")
+        assert await client.fails("EXECUTE counting (1)") == "26000"
+
+    world.within(work)
+
+
+def test_explain_and_show(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int NOT NULL)")
+        await client("CREATE VIEW v AS SELECT a FROM t")
+        await client("CREATE INDEX i ON t (a)")
+
+        assert any("t" in (line or "") for (line,) in await client("EXPLAIN SELECT a, count(*) FROM t GROUP BY a"))
+        assert (await client("EXPLAIN TIMESTAMP FOR SELECT * FROM t"))[0][0]
+        assert await client("SHOW TABLES") == [("t",)]
+        assert await client("SHOW VIEWS") == [("v",)]
+        assert await client("SHOW INDEXES") == [("i", "t", "a")]
+        assert await client("SHOW COLUMNS FROM t") == [("a", "f", "integer")]
+        assert ("shop/orders", "collection") in await client("SHOW OBJECTS")
+
+    world.within(work)
+
+
+def test_old_plans_notice(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int)")
+        prepared = await client.session.prepare("SELECT * FROM t", ())
+        await client("ALTER TABLE t RENAME TO u")
+        await client("CREATE TABLE t (a text)")
+        with pytest.raises(SqlError) as failure:
+            await client.session.execute(prepared, ())
+        assert failure.value.sqlstate == "0A000"
+
+    world.within(work)
