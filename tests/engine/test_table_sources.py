@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import orjson
 import pytest
-from conftest import World
+from conftest import World, write_catalog
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from derive.catalog import load
 from derive.compute.algebra.types import Row
 from derive.compute.relations.table_rows import TableRows
 from derive.errors import StorageError
@@ -114,3 +118,44 @@ def test_a_catalog_says_what_the_key_of_a_table_is(world: World) -> None:
 
     with pytest.raises(StorageError, match=r'was stored with key \["/amount"\]'):
         world.step()
+
+
+@settings(max_examples=int(os.environ.get("FLOW_LAW_EXAMPLES", "8")), deadline=None)
+@given(
+    commits=st.lists(
+        st.tuples(
+            st.lists(st.tuples(st.integers(0, 3), st.sampled_from([0.5, 1.0, 2.0]), st.sampled_from([1, 2, -1]))),
+            st.integers(1, 2_000_000),
+            st.sampled_from(["", "flush", "compact", "step"]),
+        ),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_l1_whatever_becomes_of_rows_the_same_is_derived(
+    commits: list[tuple[list[tuple[int, float, int]], int, str]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("worlds")
+    catalog = load(write_catalog(folder, CATALOG))
+    digests = []
+    for name, shards in (("plain", 1), ("busy", 3)):
+        world = World(folder / name, catalog, wall=1_000_000)
+        table = world.store.tables.create(ORDERS, COLUMNS)
+        clock = 1_000_000
+        for changes, pause, action in commits:
+            clock += pause
+            world.wall = clock + 1
+            rows = TableRows(table).changes(((number, value), diff) for number, value, diff in changes)
+            world.store.tables.append(clock, {table.id: rows})
+            if name == "busy" and action == "step":
+                world.step(shards=shards)
+            elif name == "busy" and action == "compact":
+                compact(world.store, table.spec, grace=0)
+            elif name == "busy" and action == "flush":
+                world.store.tables.flush()
+        world.wall = clock + 10_000_000
+        world.step(shards=shards)
+        digests.append(world.digest())
+        world.store.close()
+
+    assert digests[0] == digests[1]
