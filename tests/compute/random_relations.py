@@ -291,14 +291,17 @@ class RandomRelations:
         return Filter(source, predicate)
 
 
-def random_changes(random: Random, live: list[Row], types: Sequence[Type]) -> list[tuple[Row, int]]:
+def random_changes(
+    random: Random, live: list[Row], types: Sequence[Type], doubles: Sequence[Datum] = DOUBLES
+) -> list[tuple[Row, int]]:
     """Rows that come and go, of those that are there."""
+    values = VALUES | {Type.DOUBLE: doubles}
     changes = []
     for _ in range(random.randrange(1, 5)):
         if live and random.random() < 0.45:
             changes.append((live.pop(random.randrange(len(live))), -1))
             continue
-        row: Row = tuple(None if random.random() < 0.15 else random.choice(VALUES[kind]) for kind in types)
+        row: Row = tuple(None if random.random() < 0.15 else random.choice(values[kind]) for kind in types)
         if live and random.random() < 0.2:
             row = random.choice(live)
         live.append(row)
