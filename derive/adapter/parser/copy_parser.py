@@ -11,6 +11,8 @@ from derive.adapter.parser.token import TokenKind
 from derive.errors import SqlError
 
 _OPTIONS = frozenset({"format", "delimiter", "null", "header", "quote", "escape", "encoding"})
+_TRUE = frozenset({"true", "on", "1", "match"})
+_FALSE = frozenset({"false", "off", "0"})
 _FORMATS = frozenset({"text", "csv", "binary"})
 
 
@@ -76,7 +78,7 @@ def _option(reader: TokenReader) -> tuple[str, str, int]:
     if name not in _OPTIONS:
         raise SqlError("42601", f'option "{name}" not recognized', offset=offset)
     reader.accept_word("as")
-    if name == "header" and reader.token.kind is not TokenKind.WORD and reader.token.kind is not TokenKind.NUMBER:
+    if name == "header" and reader.token.value not in _TRUE | _FALSE:
         return name, "true", offset
     if reader.token.kind not in {TokenKind.STRING, TokenKind.WORD, TokenKind.NAME, TokenKind.NUMBER}:
         raise reader.error()
@@ -101,5 +103,5 @@ def _format(options: dict[str, tuple[str, int]]) -> CopyFormat:
         if len(value.encode()) != 1:
             raise SqlError("0A000", f"COPY {what} must be a single one-byte character", offset=options[what][1])
     null = option("null", "" if is_csv else "\\N")
-    has_header = option("header", "false") in {"true", "on", "1", "match"}
+    has_header = option("header", "false") in _TRUE
     return CopyFormat(name, delimiter, null, has_header, quote, option("escape", quote))

@@ -72,6 +72,7 @@ def _table(reader: TokenReader, queries: QueryParser) -> CreateTable:
     query = queries.parse()
     if reader.is_words("with", "no", "data"):
         raise SqlError("0A000", "WITH NO DATA is not supported", offset=reader.offset)
+    reader.accept_words("with", "data")
     return CreateTable(name, (), if_not_exists, query, names)
 
 

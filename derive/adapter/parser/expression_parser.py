@@ -17,6 +17,7 @@ from derive.adapter.parser.syntax import (
     Operation,
     QualifiedName,
     Quantified,
+    StringLiteral,
     Subscript,
     SyntaxNode,
     Test,
@@ -34,6 +35,8 @@ OR, AND, NOT, IS, COMPARISON, MEMBERSHIP, OTHER, SUM, PRODUCT, POWER, ZONE, COLL
 _COMPARISONS = frozenset({"<", ">", "=", "<=", ">=", "<>"})
 _PRECEDENCES = {"+": SUM, "-": SUM, "*": PRODUCT, "/": PRODUCT, "%": PRODUCT, "^": POWER}
 _PUNCTUATION = frozenset({"(", ")", "[", "]", ",", ";", ".", ":", "::", ":=", "..", "=>"})
+_LITERALS = frozenset({TokenKind.NUMBER, TokenKind.STRING})
+_ENDS = frozenset({",", ")"})
 _NO_PREFIXES = _PUNCTUATION | _COMPARISONS | {"*", "/", "%", "^"}
 _MATCHES = {"like": ("~~", "!~~"), "ilike": ("~~*", "!~~*"), "similar": ("~", "!~")}
 _TESTED = {"null", "true", "false", "unknown"}
@@ -49,6 +52,11 @@ class ExpressionParser:
 
     def parse(self, least: int = OR) -> SyntaxNode:
         """Read an expression whose operators bind at least as `least` does."""
+        token, behind = self._reader.token, self._reader.ahead()
+        if token.kind in _LITERALS and behind.kind is TokenKind.SYMBOL and behind.value in _ENDS:
+            self._reader.next()
+            make = NumberLiteral if token.kind is TokenKind.NUMBER else StringLiteral
+            return make(token.value, token.offset)
         left = self._prefix()
         refused = 0  # a comparison is no operand of another one without parentheses
         while True:
@@ -151,7 +159,8 @@ class ExpressionParser:
             return Test(left, "null", is_negated=True, offset=offset)
         reader.expect_word("is")
         is_negated = reader.accept_word("not") is not None
-        if reader.accept_words("distinct", "from"):
+        if reader.accept_word("distinct"):
+            reader.expect_word("from")
             return DistinctTest(left, self.parse(IS + 1), is_negated, offset)
         return Test(left, reader.expect_word(*_TESTED).value, is_negated, offset)
 

@@ -56,6 +56,9 @@ class QueryParser:
         """Read a query."""
         reader, offset = self._reader, self._reader.offset
         is_recursive, common_tables = self._with()
+        if common_tables and reader.is_word("insert", "update", "delete"):
+            hint = "Write WITH behind INSERT INTO …, or in a subquery of WHERE."
+            raise SqlError("0A000", "WITH before a statement that writes is not supported", offset=offset, hint=hint)
         body = self._body()
         order: tuple[SortItem, ...] = ()
         if reader.is_words("order", "by"):

@@ -11,7 +11,8 @@ from derive.errors import SqlError
 _SPACE = re.compile(r"(?:[ \t\r\n\f\v]+|--[^\r\n]*)+")
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
 _NAME = re.compile(r"[A-Za-z_\u0080-\U0010ffff][A-Za-z0-9_$\u0080-\U0010ffff]*")
-_NUMBER = re.compile(r"(?:\d+(?:\.(?!\.)\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
+_OTHER_BASES = re.compile(r"0(?:[xX](?:_?[0-9A-Fa-f])+|[oO](?:_?[0-7])+|[bB](?:_?[01])+)")
+_NUMBER = re.compile(r"(?:\d(?:_?\d)*(?:\.(?!\.)(?:\d(?:_?\d)*)?)?|\.\d(?:_?\d)*)(?:[eE][+-]?\d(?:_?\d)*)?")
 _PARAMETER = re.compile(r"\$(\d+)")
 _DOLLAR_QUOTE = re.compile(r"\$(?:[A-Za-z_\u0080-\U0010ffff][A-Za-z0-9_\u0080-\U0010ffff]*)?\$")
 _OPERATOR = re.compile(r"[-+*/<>=~!@#%^&|`?]+")
@@ -97,9 +98,13 @@ def _token_at(text: str, offset: int) -> Token:
         return _quoted_name(text, offset)
     if character == "$":
         return _dollar(text, offset)
+    if character in "uU" and text.startswith(("&'", '&"'), offset + 1):
+        raise SqlError(
+            "0A000", "U& strings are not supported", offset=offset, hint="Write E'\\u0041', or the character."
+        )
     if text.startswith("'", offset + 1) and character in "eEbBxXnN":
         return _prefixed_string(text, offset)
-    if number := _NUMBER.match(text, offset):
+    if number := _OTHER_BASES.match(text, offset) or _NUMBER.match(text, offset):
         return _number(text, number)
     name = _NAME.match(text, offset)
     return Token(TokenKind.WORD, _folded(name.group()), offset, name.end()) if name else _symbol(text, offset)
@@ -124,7 +129,9 @@ def _number(text: str, number: re.Match[str]) -> Token:
         near = number.group() + junk.group()
         message = f'trailing junk after numeric literal at or near "{near}"'
         raise SqlError("42601", message, offset=number.start())
-    return Token(TokenKind.NUMBER, number.group(), number.start(), number.end())
+    value = number.group().replace("_", "")
+    value = str(int(value, 0)) if value[1:2].isalpha() and value[0] == "0" and value[1] not in "eE" else value
+    return Token(TokenKind.NUMBER, value, number.start(), number.end())
 
 
 def _quoted_name(text: str, offset: int) -> Token:

@@ -92,12 +92,14 @@ class Coercion:
 
     def common(self, types: Sequence[Type], offsets: Sequence[int], construct: str) -> Type:
         """The one type that values are cast to; an error is where the first one stands that does not fit."""
-        for count in range(2, len(types) + 1):
+        # Which types there are decides, and which comes first; not how often.
+        firsts = list(dict.fromkeys(types))
+        for count in range(2, len(firsts) + 1):
             try:
-                common_type(types[:count], construct)
+                common_type(firsts[:count], construct)
             except SqlError as error:
-                raise located(error, offsets[count - 1]) from None
-        return common_type(types, construct)
+                raise located(error, offsets[types.index(firsts[count - 1])]) from None
+        return common_type(firsts, construct)
 
 
 def _literal(value: Literal, target: Type, offset: int) -> Expression:

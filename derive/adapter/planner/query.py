@@ -81,7 +81,7 @@ class QueryPlanner:
                 raise SqlError("42712", message, offset=table.offset)
             names.add(table.name)
             body = self.plan(table.query, parent)
-            columns = renamed(body.names, table.columns, table.name, table.offset)
+            columns = renamed(body.names, table.columns, f'WITH query "{table.name}"', table.offset)
             self.common = {**self.common, table.name: CommonRelation(body.settled(), columns, level)}
 
     def _ordered(self, query: Query, parent: Frame | None, keeps_unknown: bool) -> Body:
@@ -159,10 +159,10 @@ def sorted_by(expression: Expression, item: SortItem) -> Order:
     return Order(expression, item.is_descending, nulls_first)
 
 
-def renamed(names: tuple[str, ...], others: tuple[str, ...], table: str, offset: int) -> tuple[str, ...]:
+def renamed(names: tuple[str, ...], others: tuple[str, ...], what: str, offset: int) -> tuple[str, ...]:
     """Names of columns, of which the first have others."""
     if len(others) > len(names):
-        message = f'table "{table}" has {len(names)} columns available but {len(others)} columns specified'
+        message = f"{what} has {len(names)} columns available but {len(others)} columns specified"
         raise SqlError("42P10", message, offset=offset)
     return (*others, *names[len(others) :])
 

@@ -145,3 +145,23 @@ def test_values() -> None:
     assert statement.as_of is not None
 
     assert plan_value(statement.as_of.time, SampleNames(), Type.BIGINT) == (Literal(5, Type.BIGINT), ())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "select a from t where " + " or ".join(f"a = {number}" for number in range(2000)),
+        f"select a from t where a in ({', '.join(map(str, range(20_000)))})",
+        " union all ".join(["select 1"] * 300),
+    ],
+)
+def test_long_queries(text: str) -> None:
+    assert len(planned(text).columns) == 1
+
+
+@pytest.mark.parametrize("text", [f"select {'+'.join(['1'] * 3000)}", f"select {'(select ' * 300}1{')' * 300}"])
+def test_what_is_nested_too_deeply(text: str) -> None:
+    with pytest.raises(SqlError, match="stack depth limit exceeded") as caught:
+        planned(text)
+
+    assert caught.value.sqlstate == "54001"
