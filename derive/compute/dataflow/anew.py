@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 import apsw
 
-from derive.compute.algebra.relation import Get
+from derive.compute.algebra.expression import Column
+from derive.compute.algebra.relation import Get, TopK
 from derive.compute.algebra.types import Row
 from derive.compute.dataflow.arrangement import copies
 from derive.compute.dataflow.operator import Operator, Tick
@@ -78,7 +79,7 @@ class AnewOperator(Operator):
         source = self._sources[index]
         if self.is_new:
             return self.changed(source)
-        if not source.is_dirty:
+        if not source.is_dirty or source.is_applied:
             return before
         table, columns = f"temp.p{self.number}_{index}", source.columns
         self.connection.execute(f"DELETE FROM {table}")
@@ -216,12 +217,24 @@ class RecomputedOperator(AnewOperator):
     """All rows that there are now, less all that there were."""
 
     plan: Recomputed
+    read_last: frozenset[Operator] = frozenset()
+    """Inputs whose rows from before nobody needs any more, once it is this operator's turn."""
+
+    def index_inputs(self) -> None:
+        """By what the first rows are chosen by."""
+        relation = self.plan.relation
+        if isinstance(relation, TopK) and relation.order and isinstance(relation.order[0].expression, Column):
+            arrangement = self._sources[0].arrangement
+            assert arrangement is not None
+            arrangement.index([relation.order[0].expression])
 
     def update(self, tick: Tick) -> None:
         """Make changes; where the relation fails, there is nothing but an error."""
         tables = []
         for index, source in enumerate(self._sources):
             arranged = source.arrangement.table if source.arrangement is not None else ""
+            if source in self.read_last:
+                source.apply(tick.time)
             tables.append(self._after(index, arranged))
         retract(tick, self.number, self._recorded([""]))
         before = ""

@@ -101,7 +101,7 @@ class Cohort:
             if is_arranged:
                 operator.arrangement = Arrangement(self._connection, number, operator.plan)
             by_number[number] = operator
-            self.operators.append(operator)
+        self._order(list(by_number.values()))
         self.roots = {identifier: by_number[number] for identifier, number in dataflows}
 
     def wanted(self) -> set[GlobalId]:
@@ -111,6 +111,21 @@ class Cohort:
     def feed(self, identifier: GlobalId, source: Input, frontier: int) -> None:
         """Take updates of an input from now on; those below a frontier are there already."""
         self.feeds[identifier] = _Feed(source, frontier)
+
+    def _order(self, operators: Sequence[Operator]) -> None:
+        """Have operators work in an order: inputs before what reads them, and last what is worked out as a whole.
+
+        That needs no rows as they were before, so those may be brought up to date when nobody else does.
+        """
+        late: set[Operator] = set()
+        for operator in operators:
+            if isinstance(operator, RecomputedOperator) or late.intersection(operator.inputs):
+                late.add(operator)
+        self.operators = [one for one in operators if one not in late] + [one for one in operators if one in late]
+        for position, operator in enumerate(self.operators):
+            if isinstance(operator, RecomputedOperator):
+                needed = {one for reader in self.operators[position + 1 :] for one in reader.arranged_inputs()}
+                operator.read_last = frozenset(operator.inputs) - needed
 
     def is_chained_to(self, upstream: GlobalId) -> bool:
         """Whether it reads a dataflow of another cohort."""
@@ -160,7 +175,7 @@ class Cohort:
             root.arrangement.keep_history()
             root.keeps_history = True
             self._connection.execute("UPDATE operators SET keeps_history = 1 WHERE number = ?", (root.number,))
-        self.operators += new
+        self._order([*self.operators, *new])
         self.roots[identifier] = root
         self.feeds = feeds | self.feeds
         for unread in inputs.values():
@@ -222,7 +237,7 @@ class Cohort:
             self._connection.execute("DELETE FROM operators WHERE number = ?", (operator.number,))
             self._connection.execute("DELETE FROM errors WHERE operator = ?", (operator.number,))
             self._connection.execute("DELETE FROM errors_history WHERE operator = ?", (operator.number,))
-        self.operators = [operator for operator in self.operators if operator in kept]
+        self._order([operator for operator in self.operators if operator in kept])
         for unread in self.feeds.keys() - self.wanted():
             self.feeds.pop(unread).input.close()
 
@@ -283,6 +298,8 @@ class Cohort:
     def _tick(self, time: int, changes: Mapping[GlobalId, Mapping[Row, int]]) -> None:
         tick = Tick(self._connection, time)
         for operator in self.operators:
+            operator.is_applied = False
+        for operator in self.operators:
             if isinstance(operator, Fed):
                 plan = operator.plan
                 counts = changes.get(plan.id) if isinstance(plan, Source) else None
@@ -294,8 +311,7 @@ class Cohort:
             else:
                 operator.is_dirty = False
         for operator in self.operators:
-            if operator.is_dirty and operator.arrangement is not None:
-                operator.arrangement.apply(time, operator.count, keeps_history=operator.keeps_history)
+            operator.apply(time)
         if tick.errors:
             record_errors(self._connection, time, tick.errors.items())
 

@@ -48,6 +48,7 @@ class Operator:
         count: how many rows of its output changed.
         is_dirty: whether its output has changed.
         is_new: whether it has nothing yet.
+        is_applied: whether its arrangement has its changes already.
         arrangement: tables of its rows; None if nobody looks them up.
         keeps_history: whether its changes are kept.
     """
@@ -63,6 +64,7 @@ class Operator:
         self.count = 0
         self.is_dirty = False
         self.is_new = False
+        self.is_applied = False
         self.arrangement: Arrangement | None = None
         self.keeps_history = False
         self.consolidates = True
@@ -87,6 +89,12 @@ class Operator:
         self.connection.execute(f"DROP TABLE IF EXISTS {self.changes}")
         if self.arrangement is not None:
             self.arrangement.drop()
+
+    def apply(self, time: int) -> None:
+        """Have the arrangement, if there is one, take in the changes of a time, unless it has."""
+        if self.is_dirty and self.arrangement is not None and not self.is_applied:
+            self.arrangement.apply(time, self.count, keeps_history=self.keeps_history)
+            self.is_applied = True
 
     def settle(self, select: str, bindings: Mapping[str, int] | None = None) -> None:
         """Take the rows of a SELECT of columns and `w` as changes; those that add up to nothing are left out."""
