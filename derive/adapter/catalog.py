@@ -79,6 +79,12 @@ class Item:
         return frozenset(self.bindings.values()) | ({self.on} if self.on is not None else frozenset())
 
     @property
+    def position(self) -> GlobalId | None:
+        """The table that tells how far a source with rows of its own is."""
+        place = self.origin.get("position")
+        return place if isinstance(place, int) else None
+
+    @property
     def is_written(self) -> bool:
         """Whether the adapter writes its rows into a table of Storage, at times of the timeline."""
         return self.kind is ObjectKind.TABLE or (self.kind is ObjectKind.SOURCE and "collection" not in self.origin)
@@ -92,6 +98,11 @@ class Item:
 def stored_name(schema: str, name: str) -> str:
     """What an item's table is called in Storage, and in catalogs that read it."""
     return f"sql/{schema}/{name}"
+
+
+def position_name(schema: str, name: str) -> str:
+    """What the table that tells how far a source is, is called in Storage."""
+    return f"sql/{schema}/{name}/position"
 
 
 class Catalog:

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from derive.adapter.catalog import Catalog, Item
+from derive.adapter.catalog import Catalog, Item, position_name
+from derive.adapter.feeding import Feeding
 from derive.adapter.group_commit import GroupCommit
 from derive.adapter.ledger import StorageHolds, StorageLedger
 from derive.adapter.maintenance import Maintenance
@@ -40,6 +41,7 @@ class Coordinator:
         ledger: knows frontiers.
         ownership: the right to write.
         maintenance: views that are kept up to date.
+        feeding: of sources.
         news: tells of commits.
         objects: what names stand for.
         sessions: that are open.
@@ -60,6 +62,7 @@ class Coordinator:
         self.timeline = Timeline(self.ledger, self.store.timeline.present() - 1)
         self.commits = GroupCommit(self.timeline)
         self.holds = StorageHolds(self.store, self._stored_names)
+        self.feeding = Feeding(self.store, self.commits, lambda: self.objects)
         self.definitions = asyncio.Lock()
         self.sessions: set[SqlSession] = set()
 
@@ -78,6 +81,7 @@ class Coordinator:
         """Give everything back; sessions that are open end."""
         for session in list(self.sessions):
             await session.close()
+        await self.feeding.close()
         await self.news.close()
         self.maintenance.close()
         self._catalog.close()
@@ -95,6 +99,7 @@ class Coordinator:
             self.refresh()
             self._reconcile()
             self.maintenance.begin()
+            self.feeding.begin()
 
     def refresh(self) -> Objects:
         """What names stand for now, also if another process has changed it."""
@@ -146,7 +151,11 @@ class Coordinator:
 
     def _reconcile(self) -> None:
         """Bring Storage in line with the catalog: whoever changed both may have been killed in between."""
-        expected = {item.id: self.objects.stored(item) for item in self.objects.items.values() if item.is_stored}
+        items = [item for item in self.objects.items.values() if item.is_stored]
+        expected = {item.id: self.objects.stored(item) for item in items}
+        expected |= {
+            item.position: position_name(item.schema, item.name) for item in items if item.position is not None
+        }
         for table in self.store.tables.all():
             if table.id not in expected and table.name.startswith("sql/"):
                 self.store.tables.drop(table.id)

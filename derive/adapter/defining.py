@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from derive.adapter import sources
-from derive.adapter.catalog import Bindings, Item, stored_name
+from derive.adapter.catalog import Bindings, Item, position_name, stored_name
 from derive.adapter.coordinator import Coordinator
 from derive.adapter.objects import PUBLIC, Objects, RecordedNames
 from derive.adapter.outcome import Notice, Result
@@ -172,14 +172,25 @@ class _Definer:
         skipped = self._skipped(statement.name, is_welcome=statement.if_not_exists)
         if skipped:
             return Result(lambda _: "CREATE SOURCE", notices=skipped)
-        columns, origin, on = sources.described(statement, self._objects)
-        begun = Item(0, ObjectKind.SOURCE, PUBLIC, statement.name.name, columns, on=on, origin=origin)
-        if on is None:
-            await self._store(ObjectKind.SOURCE, statement.name.name, columns, begun)
+        source = sources.described(statement, self._objects, self._coordinator.store.timeline.time())
+        name = statement.name.name
+        begun = Item(0, ObjectKind.SOURCE, PUBLIC, name, source.columns, on=source.on, origin=source.origin)
+        if source.on is None:
+            place = await self._create_position(name, source)
+            begun = replace(begun, origin={**source.origin, "position": place})
+            await self._store(ObjectKind.SOURCE, name, source.columns, begun)
         else:
             identifier = await asyncio.to_thread(self._coordinator.store.tables.new_id)
             self._coordinator.change(self._text, added=(replace(begun, id=identifier),))
         return Result(lambda _: "CREATE SOURCE")
+
+    async def _create_position(self, name: str, source: sources.Described) -> int:
+        """The table that tells how far a source is."""
+        columns = tuple(TableColumn(column, kind.value) for column, kind in source.position)
+        tables = self._coordinator.store.tables
+        place = await asyncio.to_thread(tables.create, position_name(PUBLIC, name), columns)
+        await self._coordinator.commits.commit([(place.id, tuple(source.begin), 1)])
+        return place.id
 
     def _require_maintainable(self, relation: Relation, what: str) -> None:
         require_maintainable(relation, what)
@@ -260,6 +271,7 @@ class _Definer:
             return
         self._coordinator.change(self._text, removed=tuple(items))
         stored = [item.id for item in items.values() if item.is_stored]
+        stored += [item.position for item in items.values() if item.position is not None]
         if stored:
             await asyncio.to_thread(self._coordinator.store.tables.drop, *stored)
 
@@ -275,7 +287,10 @@ class _Definer:
         self._coordinator.change(self._text, renamed={item.id: statement.new_name})
         if item.is_stored:
             name = stored_name(PUBLIC, statement.new_name)
-            await asyncio.to_thread(self._coordinator.store.tables.rename, item.id, name)
+            tables = self._coordinator.store.tables
+            await asyncio.to_thread(tables.rename, item.id, name)
+            if item.position is not None:
+                await asyncio.to_thread(tables.rename, item.position, position_name(PUBLIC, statement.new_name))
         return Result(lambda _: tag)
 
     def _item(self, name: QualifiedName, kind: ObjectKind, *, is_missing_welcome: bool) -> Item | None:

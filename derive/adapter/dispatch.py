@@ -9,6 +9,7 @@ from derive.adapter import copies, defining, explaining, reading, showing, subsc
 from derive.adapter.batches import of_rows
 from derive.adapter.control import control
 from derive.adapter.cursors import Cursor
+from derive.adapter.intervals import micros_of
 from derive.adapter.oids import OID_OF
 from derive.adapter.outcome import Result
 from derive.adapter.parser.definition import CreateIndex, CreateSource, CreateTable, CreateView, Drop, Rename
@@ -37,7 +38,6 @@ from derive.adapter.preparing import Plan, plan, plan_statement, text_column
 from derive.adapter.state import State
 from derive.compute.algebra.types import Datum, Type
 from derive.compute.scalar.registry import evaluate
-from derive.compute.scalar.values import datum_of_text, text_of
 from derive.errors import SqlError
 
 
@@ -206,23 +206,12 @@ async def _declare(state: State, begun: Plan, statement: Declare, arguments: Seq
 
 async def _fetch(state: State, statement: Fetch) -> Result:
     cursor = _cursor(state, statement.name, statement.offset)
-    timeout = None if statement.timeout is None else _seconds(statement.timeout)
+    timeout = None if statement.timeout is None else micros_of(statement.timeout) / 1_000_000
     with state.interruptible():
         rows = await cursor.fetch(statement.count, timeout)
     if statement.is_move:
         return Result(lambda _: f"MOVE {len(rows)}")
     return Result(lambda count: f"FETCH {count}", cursor.columns, of_rows(rows))
-
-
-def _seconds(text: str) -> float:
-    """Seconds of an interval as a text, such as `1s` or `00:00:01`."""
-    total = 0.0
-    spelled = text_of(Type.INTERVAL, datum_of_text(Type.INTERVAL, text))
-    for part in spelled.split():
-        if ":" in part:
-            hours, minutes, seconds = part.split(":")
-            total += int(hours) * 3600 + int(minutes) * 60 + float(seconds)
-    return total
 
 
 def _cursor(state: State, name: str, offset: int) -> Cursor:

@@ -61,7 +61,8 @@ class StorageLedger:
             if table is None or table.upper >= END_OF_TIME:
                 raise SqlError("42P01", f"table {identifier} was dropped")
             changes[identifier] = TableRows(table).changes(rows)
-        idle = [item.id for item in self._objects().items.values() if item.is_written]
+        items = [item for item in self._objects().items.values() if item.is_written]
+        idle = [*(item.id for item in items), *(item.position for item in items if item.position is not None)]
         self._store.tables.append(time, changes, idle)
 
     async def seal(self, ids: Collection[GlobalId], time: int) -> None:
@@ -108,7 +109,8 @@ class StorageLedger:
         raise SqlError(
             "55000",
             f"what '{spec.name}' holds at the present is not known, as nothing derives it",
-            hint="start `flowctl run`, or read what is known: SET transaction_isolation = serializable",
+            hint="start `flowctl run`; or read the newest time at which all that is read is known, if there is one:"
+            " SET transaction_isolation = serializable",
         )
 
 

@@ -85,6 +85,7 @@ async def time_of(state: State, ids: Collection[GlobalId], as_of: AsOf | None) -
     if not ids:
         return 0
     coordinator = state.coordinator
+    coordinator.feeding.check(ids)
     if as_of is None:
         items = coordinator.objects.items
         at_present = any(identifier not in items or not items[identifier].is_written for identifier in ids)

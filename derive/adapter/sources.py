@@ -2,31 +2,114 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+from derive.adapter import followed_file, load_generator
+from derive.adapter.catalog import Item
+from derive.adapter.followed_file import FileForm, FilePosition, FollowedFile
+from derive.adapter.intervals import micros_of
+from derive.adapter.load_generator import Counter, CounterPosition
 from derive.adapter.objects import Objects
-from derive.adapter.parser.definition import CollectionSource, CreateSource
+from derive.adapter.parser.definition import CollectionSource, CounterSource, CreateSource, FileSource
+from derive.adapter.planner.definition import columns_of_definitions
 from derive.adapter.planner.names import NamedColumn, RelationKind
 from derive.compute.algebra.relation import GlobalId
+from derive.compute.algebra.types import Row, Type
 from derive.document.pointer import JSON
 from derive.errors import SqlError
 from derive.suggest import suggest
 
+_SECOND = 1_000_000
+_TRUE = {None, "true", "on", "1", "yes"}
 
-def described(
-    statement: CreateSource, objects: Objects
-) -> tuple[tuple[NamedColumn, ...], Mapping[str, JSON], GlobalId | None]:
-    """What a source is: its columns, where its rows come from, and the collection that it is, if it is one.
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """What a source is.
+
+    Attributes:
+        columns: of its rows.
+        origin: where they come from, as the catalog keeps it.
+        on: the collection that it is; None for one with rows of its own.
+        position: columns of the table that tells how far it is, if it has rows of its own.
+        begin: what that table holds at first.
+    """
+
+    columns: tuple[NamedColumn, ...]
+    origin: Mapping[str, JSON]
+    on: GlobalId | None = None
+    position: tuple[tuple[str, Type], ...] = ()
+    begin: Row = ()
+
+
+def described(statement: CreateSource, objects: Objects, now: int) -> Described:
+    """What a source is to be.
+
+    Args:
+        statement: as it was written.
+        objects: what there is.
+        now: clock, microseconds.
 
     Raises:
         SqlError: it cannot be.
     """
     match statement.origin:
         case CollectionSource(collection, offset):
-            named = objects.lookup(None, collection)
-            if named is None or named.kind is not RelationKind.COLLECTION:
-                nearest = suggest(collection, [spec.name for spec in objects.collections.values()])
-                hint = f'Did you mean "{nearest}"?' if nearest else None
-                raise SqlError("42P01", f'collection "{collection}" does not exist', offset=offset, hint=hint)
-            return named.columns, {"collection": collection}, named.id
-    raise SqlError("0A000", "this kind of source is not supported", offset=statement.origin.offset)
+            return _of_collection(collection, offset, objects)
+        case FileSource() as origin:
+            return _of_file(statement, origin)
+        case CounterSource(offset, interval, most):
+            micros = micros_of(interval, offset) if interval is not None else _SECOND
+            if micros <= 0 or (most is not None and most <= 0):
+                raise SqlError("22023", "a counter has an interval and a cardinality above 0", offset=offset)
+            counter = {"counter": micros, "most": most}
+            columns = _columns(load_generator.COUNTER_COLUMNS)
+            return Described(columns, counter, None, load_generator.POSITION_COLUMNS, CounterPosition(0, now))
+
+
+def _of_collection(collection: str, offset: int, objects: Objects) -> Described:
+    named = objects.lookup(None, collection)
+    if named is None or named.kind is not RelationKind.COLLECTION:
+        nearest = suggest(collection, [spec.name for spec in objects.collections.values()])
+        hint = f'Did you mean "{nearest}"?' if nearest else None
+        raise SqlError("42P01", f'collection "{collection}" does not exist', offset=offset, hint=hint)
+    return Described(named.columns, {"collection": collection}, named.id)
+
+
+def _of_file(statement: CreateSource, origin: FileSource) -> Described:
+    path = Path(origin.path).expanduser().absolute()
+    options = dict(origin.options)
+    unknown = [name for name in options if name.lower() != "header"]
+    if unknown:
+        hint = "There is HEADER, for CSV."
+        raise SqlError("42601", f'unrecognized option "{unknown[0]}"', offset=origin.offset, hint=hint)
+    is_csv = origin.format == "csv"
+    columns = columns_of_definitions(statement.columns)
+    has_header = is_csv and (("header" in options and options["header"] in _TRUE) or not columns)
+    if not columns:
+        columns = _columns(followed_file.header_of(path) if is_csv else followed_file.WHOLE)
+    file = {"file": str(path), "csv": is_csv, "header": has_header}
+    return Described(columns, file, None, followed_file.POSITION_COLUMNS, FilePosition())
+
+
+def _columns(columns: Sequence[tuple[str, Type]]) -> tuple[NamedColumn, ...]:
+    return tuple(NamedColumn(name, kind) for name, kind in columns)
+
+
+def polled(item: Item, position: Row, now: int) -> tuple[list[tuple[Row, int]], Row]:
+    """Changes of a source's rows since a position, and the position behind them.
+
+    Raises:
+        SqlError: where they come from cannot be read.
+    """
+    origin: Mapping[str, Any] = item.origin
+    numbers = [value for value in position if isinstance(value, int)]
+    if "counter" in origin:
+        return Counter(origin["counter"], origin["most"]).poll(CounterPosition(*numbers), now)
+    columns = tuple((column.name, column.type) for column in item.columns)
+    form = FileForm(Path(origin["file"]), origin["csv"], origin["header"], columns)
+    rows, reached = FollowedFile(form).poll(FilePosition(*numbers))
+    return [(row, 1) for row in rows], reached

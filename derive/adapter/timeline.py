@@ -116,11 +116,13 @@ class Timeline:
     async def complete(self, ids: Collection[GlobalId]) -> int:
         """The time of a serializable read: the newest at which all that is read is known, without a wait if it can be.
 
-        It may be before that of a write which is finished, and it moves nothing on.
+        It may be before that of a write which is finished. Time passes for what nobody derives.
 
         Raises:
             SqlError: there is no such time yet, and it would be waited for in vain.
         """
+        async with self._turn:
+            await self._ledger.seal(ids, await self._ledger.present() - 1)
         while True:
             since, upper = await self._ledger.frontiers(ids)
             if upper > since:
