@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
 from derive.compute.algebra.types import Type
-from derive.compute.scalar.function import Functions, registered_name, word_of
+from derive.compute.scalar.function import Functions, word_of
+from derive.compute.scalar.native import double_form, integer_form, sign_form
 from derive.compute.scalar.numeric import EXACT, quotient
 from derive.compute.scalar.values import BITS
 from derive.errors import SqlError
@@ -137,36 +138,17 @@ def _integer_function(kind: Type, operate: Callable[[int, int], int]) -> Callabl
     return lambda left, right: in_range(kind, operate(left, right))
 
 
-_LONGEST_REPEATED = 60
-"""Arguments of more SQL than this are not written twice."""
-
-
-def _integer_form(kind: Type, symbol: str) -> Callable[[Sequence[str], Sequence[Type]], str]:
-    """SQLite's operator, and the function in Python where it overflows or has no value."""
-    function = registered_name(f"{WORDS_OF_OPERATORS[symbol]}_{word_of(kind)}")
-
-    def form(arguments: Sequence[str], _: Sequence[Type]) -> str:
-        call = f"{function}({', '.join(arguments)})"
-        if any(len(argument) > _LONGEST_REPEATED for argument in arguments):
-            return call
-        result = f"({arguments[0]} {symbol} {arguments[1]})"
-        if kind is Type.BIGINT:
-            return f"iif(typeof{result} = 'integer', {result}, {call})"
-        bound = 1 << BITS[kind] - 1
-        return f"iif({result} BETWEEN {-bound} AND {bound - 1}, {result}, {call})"
-
-    return form
-
-
 def _add_binary() -> None:
     for kind in INTEGERS:
         for symbol, operate in _INTEGER_OPERATORS.items():
-            FUNCTIONS.define(
-                symbol, (kind, kind), kind, word=WORDS_OF_OPERATORS[symbol], sql=_integer_form(kind, symbol)
-            )(_integer_function(kind, operate))
+            word = WORDS_OF_OPERATORS[symbol]
+            form = integer_form(kind, symbol, f"{word}_{word_of(kind)}")
+            FUNCTIONS.define(symbol, (kind, kind), kind, word=word, sql=form)(_integer_function(kind, operate))
     for symbol, operate_doubles in _DOUBLE_OPERATORS.items():
         both = (Type.DOUBLE, Type.DOUBLE)
-        FUNCTIONS.define(symbol, both, Type.DOUBLE, word=WORDS_OF_OPERATORS[symbol])(operate_doubles)
+        word = WORDS_OF_OPERATORS[symbol]
+        form = double_form(symbol, f"{word}_double")
+        FUNCTIONS.define(symbol, both, Type.DOUBLE, word=word, sql=form)(operate_doubles)
     for symbol, operate_decimals in _NUMERIC_OPERATORS.items():
         both = (Type.NUMERIC, Type.NUMERIC)
         FUNCTIONS.define(symbol, both, Type.NUMERIC, word=WORDS_OF_OPERATORS[symbol])(operate_decimals)
@@ -181,7 +163,7 @@ def _add_mixed_integers() -> None:
                     if symbol == "%":
                         continue
                     word = WORDS_OF_OPERATORS[symbol]
-                    form = _integer_form(wide, symbol)
+                    form = integer_form(wide, symbol, "_".join((word, *map(word_of, kinds))))
                     FUNCTIONS.define(symbol, kinds, wide, word=word, sql=form)(_integer_function(wide, operate))
 
 
@@ -194,7 +176,9 @@ def _add_unary() -> None:
     }
     for symbol, (word, operate) in signs.items():
         for kind in INTEGERS:
-            FUNCTIONS.define(symbol, (kind,), kind, word=word)(_integer_sign(kind, operate))
+            operator = {"-": "-", "+": "+"}.get(symbol, "abs")
+            form = sign_form(kind, operator, f"{word}_{word_of(kind)}")
+            FUNCTIONS.define(symbol, (kind,), kind, word=word, sql=form)(_integer_sign(kind, operate))
         FUNCTIONS.define(symbol, (Type.DOUBLE,), Type.DOUBLE, word=word, can_fail=False)(operate)
         decimal_operate = {"negate": Decimal.copy_negate, "plus": operate}.get(word, Decimal.copy_abs)
         FUNCTIONS.define(symbol, (Type.NUMERIC,), Type.NUMERIC, word=word, can_fail=False)(decimal_operate)

@@ -11,8 +11,9 @@ from typing import Any, Literal, TypeAlias
 from derive.compute.algebra.types import Datum, Type
 from derive.compute.scalar.arithmetic import INTEGERS
 from derive.compute.scalar.calendar import DATE_INFINITY, DAY, END_OF_MOMENTS, INFINITY
-from derive.compute.scalar.function import Function, Functions, over_data, word_of
+from derive.compute.scalar.function import Function, Functions, SqlForm, over_data, word_of
 from derive.compute.scalar.jsonb import Json
+from derive.compute.scalar.native import narrowing_form
 from derive.compute.scalar.numeric import rounded
 from derive.compute.scalar.values import BITS, datum_of_text, text_function
 from derive.errors import SqlError
@@ -42,19 +43,31 @@ def _same(source: Type, target: Type, context: CastContext) -> None:
 
 
 def _cast(
-    source: Type, target: Type, context: CastContext, convert: Callable[[Any], Any], *, can_fail: bool = True
+    source: Type,
+    target: Type,
+    context: CastContext,
+    convert: Callable[[Any], Any],
+    *,
+    can_fail: bool = True,
+    sql: SqlForm | None = None,
 ) -> None:
     """A cast of values."""
-    _cast_data(source, target, context, over_data(convert, (source,), target), can_fail=can_fail)
+    _cast_data(source, target, context, over_data(convert, (source,), target), can_fail=can_fail, sql=sql)
 
 
 def _cast_data(
-    source: Type, target: Type, context: CastContext, convert: Callable[[Any], Datum], *, can_fail: bool
+    source: Type,
+    target: Type,
+    context: CastContext,
+    convert: Callable[[Any], Datum],
+    *,
+    can_fail: bool,
+    sql: SqlForm | None = None,
 ) -> None:
     """A cast of data; `convert` takes NULL, too."""
     name = f"{word_of(source)}_to_{word_of(target)}"
     _CASTS[source, target] = (context, name)
-    FUNCTIONS.add(Function(name, name, (source,), target, convert, can_fail=can_fail))
+    FUNCTIONS.add(Function(name, name, (source,), target, convert, sql, can_fail=can_fail))
 
 
 def _bounded(kind: Type, number: int) -> int:
@@ -103,9 +116,11 @@ def _add_numbers() -> None:
     for index, narrow in enumerate(INTEGERS):
         for wide in INTEGERS[index + 1 :]:
             _same(narrow, wide, "implicit")
-            _cast(wide, narrow, "assignment", _narrowing(narrow))
+            form = narrowing_form(narrow, f"{word_of(wide)}_to_{word_of(narrow)}")
+            _cast(wide, narrow, "assignment", _narrowing(narrow), sql=form)
         _cast(narrow, Type.NUMERIC, "implicit", Decimal, can_fail=False)
-        _cast(narrow, Type.DOUBLE, "implicit", float, can_fail=False)
+        as_real: SqlForm = lambda arguments, _: f"CAST({arguments[0]} AS REAL)"  # noqa: E731
+        _cast(narrow, Type.DOUBLE, "implicit", float, can_fail=False, sql=as_real)
         _cast(Type.DOUBLE, narrow, "assignment", _integer_of_double(narrow))
         _cast(Type.NUMERIC, narrow, "assignment", _integer_of_decimal(narrow))
         _same(narrow, Type.MZ_TIMESTAMP, "implicit")

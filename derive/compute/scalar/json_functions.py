@@ -11,6 +11,7 @@ from derive.compute.scalar.casts import json_kind
 from derive.compute.scalar.function import Function, Functions, SqlForm, registered_name, word_of
 from derive.compute.scalar.json_path import changed, inserted, path_of, removed, step_into
 from derive.compute.scalar.jsonb import Json, jsonb_datum, parsed_json
+from derive.compute.scalar.native import are_short
 from derive.compute.scalar.text import text_form
 from derive.compute.scalar.values import text_of
 from derive.errors import SqlError
@@ -266,17 +267,18 @@ def _constant(text: str) -> SqlForm:
 
 
 _NAME = re.compile(r"'[A-Za-z_][A-Za-z0-9_]*'")
-_LONGEST_REPEATED = 60
 
 
 def _get_text_form(arguments: Sequence[str], _: Sequence[Type]) -> str:
     """SQLite's own access, where what is there is a text; the function in Python where it is not."""
     document, key = arguments
     call = f"{registered_name('get_text_jsonb_text')}({document}, {key})"
-    if not _NAME.fullmatch(key) or len(document) > _LONGEST_REPEATED:
+    if not _NAME.fullmatch(key) or not are_short([document]):
         return call
     path = f"'$.{key[1:-1]}'"
-    return f"iif(json_type({document}, {path}) = 'text', json_extract({document}, {path}), {call})"
+    value = f"json_extract({document}, {path})"
+    number = f"iif(typeof({value}) = 'integer', CAST({value} AS TEXT), {call})"
+    return f"CASE json_type({document}, {path}) WHEN 'text' THEN {value} WHEN 'integer' THEN {number} ELSE {call} END"
 
 
 def _add_access() -> None:

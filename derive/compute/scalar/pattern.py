@@ -9,6 +9,7 @@ from itertools import islice
 
 from derive.compute.algebra.types import Type
 from derive.compute.scalar.function import Functions, SqlForm, registered_name
+from derive.compute.scalar.native import are_short
 from derive.errors import SqlError
 
 FUNCTIONS = Functions()
@@ -275,7 +276,6 @@ def _regexp_instr(text: str, expression: str, begin: int = 1, which: int = 1) ->
     return match.start() + 1 if match else 0
 
 
-_MOST_NATIVE = 60
 _PLAIN_PATTERN = re.compile(r"'(%?)((?:[^%_\\']|'')*)(%?)'")
 
 
@@ -286,7 +286,7 @@ def _like_form(*, is_negated: bool) -> SqlForm:
     def form(arguments: Sequence[str], _: Sequence[Type]) -> str:
         text, pattern = arguments
         plain = _PLAIN_PATTERN.fullmatch(pattern)
-        if plain is None or len(text) > _MOST_NATIVE:
+        if plain is None or not are_short([text]):
             return f"{name}({text}, {pattern})"
         before, inner, behind = plain.groups()
         length = len(inner.replace("''", "'"))

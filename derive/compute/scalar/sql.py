@@ -18,6 +18,7 @@ from derive.compute.algebra.expression import (
 )
 from derive.compute.algebra.types import Datum
 from derive.compute.scalar.library import function_named
+from derive.compute.scalar.native import chained
 
 ColumnForm: TypeAlias = Callable[[Column | OuterColumn], str]
 """SQL of a column."""
@@ -58,12 +59,8 @@ def sql_of(expression: Expression, column: ColumnForm, subquery: SubqueryForm = 
             return column(expression)
         case Literal(value):
             return sql_of_datum(value)
-        case Call(name, arguments):
-            function = function_named(name)
-            forms = [sql_of(argument, column, subquery) for argument in arguments]
-            if function.sql is None:
-                return function.call(forms)
-            return function.sql(forms, [argument.type for argument in arguments])
+        case Call():
+            return _call_sql(expression, lambda part: sql_of(part, column, subquery))
         case Case(branches, otherwise):
             whens = [
                 f"WHEN {sql_of(condition, column, subquery)} THEN {sql_of(result, column, subquery)}"
@@ -73,6 +70,17 @@ def sql_of(expression: Expression, column: ColumnForm, subquery: SubqueryForm = 
         case Subquery():
             return subquery(expression)
     raise ValueError(f"{expression} is a parameter that has not become a literal")
+
+
+def _call_sql(call: Call, form: Callable[[Expression], str]) -> str:
+    chain = chained(call, form)
+    if chain is not None:
+        return chain
+    function = function_named(call.function)
+    forms = [form(argument) for argument in call.arguments]
+    if function.sql is None:
+        return function.call(forms)
+    return function.sql(forms, [argument.type for argument in call.arguments])
 
 
 def can_fail(expression: Expression) -> bool:

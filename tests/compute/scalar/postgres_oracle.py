@@ -11,7 +11,7 @@ import psycopg
 from postgres_server import server
 
 from derive.compute.algebra.expression import Call, Expression, Literal
-from derive.compute.algebra.types import Datum, Type
+from derive.compute.algebra.types import Datum, Row, Type
 from derive.compute.scalar.function import Function
 from derive.compute.scalar.registry import evaluate
 from derive.compute.scalar.values import datum_of_text
@@ -62,10 +62,10 @@ def of_postgres(sql: str) -> Outcome:
         return Outcome(None, sqlstate=exc.sqlstate, message="beyond what we have")
 
 
-def of_ours(expression: Expression) -> Outcome:
-    """The outcome of an expression of the algebra."""
+def of_ours(expression: Expression, row: Row = ()) -> Outcome:
+    """The outcome of an expression of the algebra, of a row's columns."""
     try:
-        return Outcome(expression.type.value, evaluate(expression))
+        return Outcome(expression.type.value, evaluate(expression, row))
     except SqlError as exc:
         return Outcome(None, sqlstate=exc.sqlstate, message=str(exc))
 

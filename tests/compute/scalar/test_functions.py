@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from postgres_oracle import Outcome, call, call_sql, cast_target, literal, literal_sql, of_ours, of_postgres
 from sql_values import texts_of
 
+from derive.compute.algebra.expression import Column
 from derive.compute.algebra.types import Type
 from derive.compute.scalar.function import Function
 from derive.compute.scalar.library import functions_by_name
@@ -46,6 +47,9 @@ def check(function: Function, texts: list[tuple[str | None, Type]]) -> None:
     target = cast_target(function)
     sql = f"CAST({written[0]} AS {target.value})" if target else call_sql(function.symbol, written)
     ours, theirs = of_ours(call(function, arguments)), of_postgres(sql)
+    columns = [Column(index, kind) for index, (_, kind) in enumerate(texts)]
+    of_columns = of_ours(call(function, columns), tuple(argument.value for argument in arguments))
+    assert same(of_columns, ours), f"{function.name}: of columns {of_columns}, of literals {ours}"
     note(f"{function.name}: {sql}\nours: {ours}\nPostgreSQL: {theirs}")
     assert same(ours, theirs), f"{function.name}: {sql}\nours: {ours}\nPostgreSQL: {theirs}"
 
