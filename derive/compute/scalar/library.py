@@ -14,12 +14,27 @@ from derive.compute.scalar import (
     mathematics,
     moment,
     moment_field,
+    moment_template,
+    number_template,
     pattern,
     text,
 )
 from derive.compute.scalar.function import Function
 
-_MODULES = (logic, arithmetic, casts, mathematics, text, pattern, binary, moment, moment_field, json_functions)
+_MODULES = (
+    logic,
+    arithmetic,
+    casts,
+    mathematics,
+    text,
+    pattern,
+    binary,
+    moment,
+    moment_field,
+    moment_template,
+    number_template,
+    json_functions,
+)
 
 
 @cache

@@ -72,8 +72,8 @@ _DOUBLES = st.one_of(
             "123456789.125",
         ]
     ),
-    st.floats(-1e6, 1e6).map(text_of_double),
-    st.floats().map(text_of_double),
+    st.floats(-1e6, 1e6).map(lambda number: text_of_double(number + 0.0)),
+    st.floats().map(lambda number: text_of_double(number + 0.0)),
 )
 _NUMERICS = st.one_of(
     st.sampled_from(
@@ -206,6 +206,77 @@ _PATHS = st.one_of(
     ),
     st.sampled_from(["{}", "{NULL}", "a", '{"a"}', "{a, 0}", "{a"]),
 )
+_TEMPLATES = st.one_of(
+    st.sampled_from(
+        [
+            "YYYY-MM-DD HH24:MI:SS.US",
+            "Day, DDth Month YYYY",
+            "FMMonth FMDD",
+            "HH12:MI AM",
+            "IYYY-IW-ID",
+            'Q "quarter"',
+            "J DDD WW W CC RM",
+            "MS FF3 SSSS TZ OF",
+            "yyyy mon dy BC",
+        ]
+    ),
+    st.lists(
+        st.sampled_from(
+            [
+                "YYYY",
+                "YYY",
+                "YY",
+                "Y",
+                "IYYY",
+                "IDDD",
+                "MONTH",
+                "Mon",
+                "month",
+                "MM",
+                "MI",
+                "DAY",
+                "dy",
+                "DDD",
+                "DD",
+                "D",
+                "ID",
+                "J",
+                "Q",
+                "WW",
+                "W",
+                "IW",
+                "CC",
+                "RM",
+                "rm",
+                "HH24",
+                "HH12",
+                "HH",
+                "SSSS",
+                "SS",
+                "MS",
+                "US",
+                "FF1",
+                "FF6",
+                "AM",
+                "p.m.",
+                "A.D.",
+                "bc",
+                "TZ",
+                "OF",
+                "FMDD",
+                "FMMonth",
+                "FMHH24",
+                "DDth",
+                "MMTH",
+                "-",
+                "/",
+                ":",
+                "x",
+            ]
+        ),
+        max_size=4,
+    ).map(" ".join),
+)
 _ENCODINGS = st.sampled_from(["hex", "base64", "escape", "HEX", "other", "utf8"])
 _SPECIAL: dict[tuple[str, Type], st.SearchStrategy[str]] = {
     **{(symbol, Type.TEXT): st.one_of(_PATTERNS, _TEXTS) for symbol in ("~~", "!~~", "~~*", "!~~*")},
@@ -232,6 +303,11 @@ _SPECIAL: dict[tuple[str, Type], st.SearchStrategy[str]] = {
     },
     **{(symbol, Type.TEXT): _PATHS for symbol in ("#>", "#>>", "#-", "?|", "?&", "jsonb_set", "jsonb_insert")},
     **{(symbol, Type.INTEGER): _SMALL for symbol in ("->", "->>", "-")},
+    ("to_char", Type.TEXT): _TEMPLATES,
+    **{
+        (symbol, Type.TEXT): st.sampled_from(["2020-02-29", "20200105", "YYYY-MM-DD", "YYYYMMDD", "2021-02-30"])
+        for symbol in ("to_date", "to_timestamp")
+    },
     ("text_to_interval", Type.TEXT): st.sampled_from(["1 day", "a", "", "1:02:03.5", "-3 years 2 mons", "1e3 s"]),
     ("make_date", Type.INTEGER): st.integers(-3, 2030).map(str),
     ("make_timestamp", Type.INTEGER): st.integers(0, 30).map(str),

@@ -16,6 +16,8 @@ from derive.compute.scalar.values import datum_of_text, text_of
 from derive.compute.scalar.wire import binary_of, datum_of_binary
 from derive.errors import SqlError
 
+SAME = "FLOW_LAW_EXAMPLES" not in os.environ
+"""Whether all runs have the same examples."""
 EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "15")) * 10
 KINDS = [kind for kind in Type if kind not in {Type.UNKNOWN, Type.MZ_TIMESTAMP}]
 SORTED = [kind for kind in KINDS if kind not in {Type.JSONB, Type.INTERVAL}]
@@ -27,7 +29,7 @@ def typed_texts(draw: st.DrawFn, count: int = 1) -> tuple[Type, list[str]]:
     return kind, [draw(usual_texts(kind)) for _ in range(count)]
 
 
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=EXAMPLES, derandomize=SAME)
 @given(typed_texts())
 def test_text_and_binary_forms(typed: tuple[Type, list[str]]) -> None:
     kind, (text,) = typed
@@ -46,7 +48,7 @@ def test_text_and_binary_forms(typed: tuple[Type, list[str]]) -> None:
     assert datum_of_text(kind, text_of(kind, datum)) == datum
 
 
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=EXAMPLES, derandomize=SAME)
 @given(st.data())
 def test_data_sort_as_values(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(SORTED))
