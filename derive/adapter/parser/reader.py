@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -11,6 +12,7 @@ from derive.adapter.parser.token import Token, TokenKind, tokens_of
 from derive.errors import SqlError
 
 _Item = TypeVar("_Item")
+_PATH = re.compile(r"[\w./-]*")
 
 
 class TokenReader:
@@ -170,6 +172,11 @@ class TokenReader:
         if len(parts) > 3:
             message = f"improper qualified name (too many dotted names): {'.'.join(parts)}"
             raise SqlError("42601", message, offset=offset)
+        if self.is_symbol("/"):
+            error = self.error()
+            path = _PATH.match(self.text, offset)
+            error.hint = f'Names with a slash need quotes: "{path.group() if path else parts[0]}".'
+            raise error
         return QualifiedName(parts[-2] if len(parts) > 1 else None, parts[-1], offset)
 
     def list_of(self, item: Callable[[], _Item]) -> tuple[_Item, ...]:

@@ -113,6 +113,16 @@ def test_syntax_errors(text: str, near: str | None, offset: int) -> None:
 
 
 @pytest.mark.parametrize(
+    "text", ["select * from acmeBank/balances b", "subscribe acmeBank/balances", "copy acmeBank/balances to stdout"]
+)
+def test_names_of_collections_without_quotes(text: str) -> None:
+    with pytest.raises(SqlError, match='syntax error at or near "/"') as caught:
+        parse(text)
+
+    assert caught.value.hint == 'Names with a slash need quotes: "acmeBank/balances".'
+
+
+@pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("begin isolation level serializable, read only", Begin(TransactionModes("serializable", True))),
