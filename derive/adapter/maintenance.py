@@ -129,6 +129,27 @@ class Maintenance:
 
         return with_gets(relation, moved), with_gets(finishing, moved)
 
+    def since(self, relation: Relation) -> int:
+        """The time from which on all is maintained that a query reads; 0 if some of it is not, or not known yet."""
+        instance = self._instance
+        places = [self._arranged.get(identifier) for identifier in ids_of(relation)]
+        latest = 0
+        for place in places:
+            if instance is None or place is None:
+                return 0
+            try:
+                since, upper = instance.frontiers(place)
+            except FlowError:
+                return 0
+            if upper <= since:
+                return 0
+            latest = max(latest, since)
+        return latest
+
+    def indexed(self, identifier: GlobalId) -> list[tuple[int, ...]]:
+        """Columns of the indexes over what is maintained under an identifier."""
+        return [columns for place, columns in tuple(self._indexed) if place == identifier]
+
     def upper(self, relation: Relation) -> int:
         """The time before which everything is known of all that a query of maintained relations reads.
 

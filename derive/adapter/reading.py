@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import suppress
 
-from derive.adapter.batches import in_thread
+from derive.adapter.batches import at_once, in_thread
 from derive.adapter.outcome import Result
 from derive.adapter.parser.statement import AsOf
 from derive.adapter.planner.plan import plan_value
 from derive.adapter.planner.planned import PlannedQuery, bind_expression
 from derive.adapter.planner.reading import ids_of
+from derive.adapter.point_lookup import is_point_lookup
 from derive.adapter.preparing import result_columns
 from derive.adapter.state import State
 from derive.compute import oneshot
@@ -41,11 +42,12 @@ async def read(state: State, query: PlannedQuery, as_of: AsOf | None = None) -> 
     maintenance = state.coordinator.maintenance
     ids = maintenance.sources(ids_of(query.relation))
     with state.interruptible():
-        time = await time_of(state, ids, as_of)
+        time = await time_of(state, ids, as_of, maintenance.since(query.relation))
         arranged = maintenance.arranged(query.relation, query.finishing, time)
         if arranged is not None and await _is_known(state, arranged[0], time):
             rows = maintenance.peek(*arranged, time, most_bytes=state.most_bytes, cancelled=lambda: state.is_stopped)
-            return in_thread(rows, state.stop)
+            is_point = is_point_lookup(arranged[0], maintenance.indexed)
+            return at_once(rows) if is_point else in_thread(rows, state.stop)
     return in_thread(rows_at(state, query, time), state.stop)
 
 
@@ -74,13 +76,14 @@ def rows_at(state: State, query: PlannedQuery, time: int) -> Iterator[list[Row]]
     return oneshot.evaluate(relation, query.finishing, contents, state.most_bytes, lambda: state.is_stopped)
 
 
-async def time_of(state: State, ids: Collection[GlobalId], as_of: AsOf | None) -> int:
+async def time_of(state: State, ids: Collection[GlobalId], as_of: AsOf | None, least: int = 0) -> int:
     """The time at which something is read.
 
     Args:
         state: of the session.
         ids: what is read of Storage.
         as_of: what was said of the time.
+        least: a time that it is better not below, where nothing was said.
     """
     if not ids:
         return 0
@@ -89,7 +92,7 @@ async def time_of(state: State, ids: Collection[GlobalId], as_of: AsOf | None) -
     if as_of is None:
         items = coordinator.objects.items
         at_present = any(identifier not in items or not items[identifier].is_written for identifier in ids)
-        return await state.transaction.read(ids, at_present=at_present)
+        return await state.transaction.read(ids, at_present=at_present, least=least)
     time = clock_of(state, as_of)
     if as_of.is_at_least:
         since, upper = await coordinator.ledger.frontiers(ids)

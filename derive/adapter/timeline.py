@@ -70,18 +70,20 @@ class Timeline:
         """The latest time of a read or a finished write."""
         return self._latest
 
-    async def read(self, ids: Collection[GlobalId], *, at_present: bool) -> int:
+    async def read(self, ids: Collection[GlobalId], *, at_present: bool, least: int = 0) -> int:
         """The time of a strictly serializable read, once everything is known that happened up to it.
 
         Args:
             ids: what is read.
             at_present: whether others than we write what is read, so that only the present is sure to follow them.
+            least: a time that is not to be below, so that an index can be used which is known from then on.
 
         Raises:
             SqlError: it would be waited for in vain.
         """
         time = self._latest
         since, upper = await self._ledger.frontiers(ids)
+        since = max(since, least)
         if at_present or since > time or upper <= time:
             async with self._turn:
                 time = await self._time_of_read(since, at_present=at_present)

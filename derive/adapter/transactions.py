@@ -81,12 +81,13 @@ class Transaction:
         """Whether there is something to commit."""
         return bool(self._writes)
 
-    async def read(self, ids: Collection[GlobalId], *, at_present: bool) -> int:
+    async def read(self, ids: Collection[GlobalId], *, at_present: bool, least: int = 0) -> int:
         """The time at which to read; with the first one of an explicit transaction it is settled for all of it.
 
         Args:
             ids: what is read; something.
             at_present: whether others than the adapter write some of that.
+            least: a time that is better not below, for the first read.
 
         Raises:
             SqlError: the transaction has written, or what is read is not known at its time.
@@ -98,22 +99,22 @@ class Transaction:
                 hint="COMMIT first: what was written is there from then on, and not before",
             )
         if not self.modes.is_explicit:
-            time = await self._first_time(ids, at_present=at_present)
+            time = await self._first_time(ids, at_present=at_present, least=least)
             self._time = min(time, self._time or time)  # what is written follows from the oldest
             self._read.update(ids)
             return time
         if self._time is None:
-            self._time = await self._first_time(ids, at_present=at_present)
+            self._time = await self._first_time(ids, at_present=at_present, least=least)
             self._hold = await self._holds.hold(self._time)
         elif not self._read.issuperset(ids):
             await self._timeline.reach(ids, self._time)
         self._read.update(ids)
         return self._time
 
-    async def _first_time(self, ids: Collection[GlobalId], *, at_present: bool) -> int:
+    async def _first_time(self, ids: Collection[GlobalId], *, at_present: bool, least: int) -> int:
         if self.modes.isolation is Isolation.SERIALIZABLE:
             return await self._timeline.complete(ids)
-        return await self._timeline.read(ids, at_present=at_present or self.modes.is_explicit)
+        return await self._timeline.read(ids, at_present=at_present or self.modes.is_explicit, least=least)
 
     def check_writable(self) -> None:
         """Check that it may write.

@@ -35,7 +35,7 @@ class WritesAtReads(Timeline):
 class ForgetsReads(Timeline):
     """A read moves nothing."""
 
-    async def read(self, ids: Collection[int], *, at_present: bool) -> int:
+    async def read(self, ids: Collection[int], *, at_present: bool, least: int = 0) -> int:
         latest = self._latest
         time = await super().read(ids, at_present=at_present)
         self._latest = latest
@@ -45,7 +45,7 @@ class ForgetsReads(Timeline):
 class ReadsThePast(Timeline):
     """What others write is read as of our latest time."""
 
-    async def read(self, ids: Collection[int], *, at_present: bool) -> int:
+    async def read(self, ids: Collection[int], *, at_present: bool, least: int = 0) -> int:
         return await super().read(ids, at_present=False)
 
 
@@ -61,7 +61,7 @@ class TellsTooEarly(Timeline):
 class DoesNotSeal(Timeline):
     """A read does not wait for its inputs."""
 
-    async def read(self, ids: Collection[int], *, at_present: bool) -> int:
+    async def read(self, ids: Collection[int], *, at_present: bool, least: int = 0) -> int:
         return await self._time_of_read(1, at_present=at_present)
 
 

@@ -55,6 +55,24 @@ def test_indexes(world: SqlWorld) -> None:
     world.within(work)
 
 
+def test_an_index_is_read_though_nothing_is_written_behind_it(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int)")
+        await client("INSERT INTO t VALUES (1), (2)")
+        await client("CREATE INDEX ON t (a)")
+        named = coordinator.objects.lookup(None, "t")
+        assert named
+        relation = Get(named.id, tuple(column.type for column in named.columns))
+        while not coordinator.maintenance.since(relation):
+            await coordinator.news.next.wait()
+
+        assert await client("SELECT a FROM t WHERE a = 2") == [("2",)]
+        assert coordinator.maintenance.arranged(relation, Finishing((), None, 0, ()), coordinator.timeline.latest)
+
+    world.within(work)
+
+
 def test_materialized_views(world: SqlWorld) -> None:
     async def first(coordinator: Coordinator) -> int:
         client = Client(coordinator)

@@ -1,0 +1,157 @@
+"""The bench of SQL: clients that look rows up by an index, beside PostgreSQL, which has the same rows and clients.
+
+Both are processes of their own, reached by TCP, and asked in turns, so that whatever else the machine does slows both
+down. Then many clients ask ours at once, while others are idle. Exit code 1 if ours takes too much longer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import psycopg
+
+from bench.postgres import Postgres
+from bench.report import Column, Report, Value
+
+MOST = 3.0
+"""How many times as long as PostgreSQL's the median may be."""
+BUSY, IDLE = 50, 200
+"""Clients that ask at once, and that only are there."""
+
+SETTLE = 5.0
+"""Seconds until what was made is in order."""
+
+ROUND = 100
+_AT_ONCE = 2_000
+LOOKUP = "SELECT id, name, amount FROM looked_up WHERE id = %s"
+UPDATE = "INSERT INTO written VALUES (%s, 'one row')"
+
+Connection: TypeAlias = psycopg.Connection[Any]
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[int]:
+    """`flowctl sql serve` over a new data folder; its port."""
+    source = folder / "flow.yaml"
+    source.write_text("collections: {}\n")
+    program = [sys.executable, "-m", "derive.cli.main", "sql", "serve", "--listen", "127.0.0.1:0"]
+    with subprocess.Popen([*program, "--source", str(source)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        try:
+            yield int(process.stdout.readline().strip().rpartition(":")[2])
+        finally:
+            process.terminate()
+
+
+def fill(connection: Connection, rows: int) -> None:
+    """Make the tables and the index."""
+    connection.execute("CREATE TABLE written (id bigint, note text)")
+    connection.execute("CREATE TABLE looked_up (id bigint, name text, amount double precision)")
+    for begin in range(0, rows, _AT_ONCE):
+        numbers = range(begin, min(rows, begin + _AT_ONCE))
+        values = ", ".join(f"({number}, 'name of {number}', {number / 8})" for number in numbers)
+        connection.execute(f"INSERT INTO looked_up VALUES {values}")
+    connection.execute("CREATE INDEX by_id ON looked_up (id)")
+
+
+def ask(connection: Connection, text: str, numbers: range) -> list[float]:
+    """Seconds that each statement takes; rows are held against what was written."""
+    taken = []
+    for number in numbers:
+        begun = time.perf_counter()
+        cursor = connection.execute(text, (number,), prepare=True)
+        rows = cursor.fetchall() if cursor.description else None
+        taken.append(time.perf_counter() - begun)
+        if rows is not None and rows != [(number, f"name of {number}", number / 8)]:
+            raise SystemExit(f"{number} was looked up, and {rows} came")
+    return taken
+
+
+def compare(
+    report: Report, ours: Connection, theirs: Connection, text: str, what: str, count: int, most: float
+) -> None:
+    """Ask both in turns, and print the times."""
+    of_ours: list[float] = []
+    of_theirs: list[float] = []
+    for connection in (ours, theirs):
+        ask(connection, text, range(ROUND))
+    for begin in range(0, count, ROUND):
+        of_ours += ask(ours, text, range(begin, begin + ROUND))
+        of_theirs += ask(theirs, text, range(begin, begin + ROUND))
+    ratio = statistics.median(of_ours) / statistics.median(of_theirs)
+    values: dict[str, Value] = {
+        "p50 µs": statistics.median(of_ours) * 1e6,
+        "p99 µs": percentile(of_ours) * 1e6,
+        "its p50": statistics.median(of_theirs) * 1e6,
+        "its p99": percentile(of_theirs) * 1e6,
+        "ratio": ratio,
+    }
+    miss = f"{ratio:.1f} times as long as PostgreSQL, not {most:g}" if ratio > most else None
+    report.row(count, what, values, miss=miss)
+
+
+def crowd(report: Report, port: int, count: int) -> None:
+    """Look rows up from many clients at once, and print how long that takes."""
+    with ExitStack() as stack:
+        clients = [stack.enter_context(connect(port)) for _ in range(BUSY + IDLE)]
+        taken: list[list[float]] = [[] for _ in range(BUSY)]
+
+        def work(index: int) -> None:
+            taken[index] = ask(clients[index], LOOKUP, range(index, index + count // BUSY))
+
+        threads = [threading.Thread(target=work, args=(index,)) for index in range(BUSY)]
+        begun = time.perf_counter()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        seconds = time.perf_counter() - begun
+    times = [time for of_one in taken for time in of_one]
+    values: dict[str, Value] = {"p50 µs": statistics.median(times) * 1e6, "p99 µs": percentile(times) * 1e6}
+    report.row(len(times), f"{BUSY} at once, {len(times) / seconds:,.0f}/s", values)
+
+
+def connect(port: int) -> Connection:
+    """A connection without transactions."""
+    return psycopg.connect(f"host=127.0.0.1 port={port} user=flow dbname=flow", autocommit=True)
+
+
+def percentile(times: list[float]) -> float:
+    """What 99 of 100 do not exceed."""
+    return sorted(times)[len(times) * 99 // 100]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=100_000, help="rows of the table")
+    parser.add_argument("--lookups", type=int, default=3_000, help="how many are looked up")
+    parser.add_argument("--json", action="store_true", help="print JSON Lines")
+    arguments = parser.parse_args()
+    report = Report(as_json=arguments.json)
+    columns = [Column(name, ",.0f") for name in ("p50 µs", "p99 µs", "its p50", "its p99")] + [Column("ratio", width=7)]
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        port = stack.enter_context(serving(Path(folder)))
+        postgres = stack.enter_context(Postgres(Path(folder) / "postgres"))
+        ours, theirs = stack.enter_context(connect(port)), stack.enter_context(postgres.connect())
+        for connection in (ours, theirs):
+            fill(connection, arguments.rows)
+        time.sleep(SETTLE)
+        report.begin("sql", columns, about=f"Statements over a table of {arguments.rows:,} rows, beside PostgreSQL's")
+        compare(report, ours, theirs, LOOKUP, "look-ups by an index", arguments.lookups, MOST)
+        compare(report, ours, theirs, UPDATE, "inserts of one row", arguments.lookups // 10, float("inf"))
+        crowd(report, port, arguments.lookups)
+    return int(bool(report.missed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
