@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -35,6 +35,8 @@ _NUMBER = "id"
 _PACKETS = spark_columns(PACKETS)
 _MESSAGES = spark_columns(MESSAGES)
 _POLL_SECONDS = 0.2
+_RAISED = "Traceback (most recent call last)"
+"""Is in what Spark says where a worker raised an error, and was not lost."""
 
 _Run: TypeAlias = "Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]"
 """What Spark runs on a partition."""
@@ -110,7 +112,7 @@ class SparkExecutor:
             job: which one, for messages.
         """
         from py4j.protocol import Py4JJavaError
-        from pyspark.errors import PySparkException, PythonException
+        from pyspark.errors import PySparkException
 
         with self._alive():
             try:
@@ -124,7 +126,7 @@ class SparkExecutor:
                     ) from exc
                 if self._is_cancelled:
                     raise TaskError(f"the Spark job {job} was cancelled") from exc
-                is_defect = isinstance(exc, PythonException) and OutdatedError.__name__ not in text
+                is_defect = _RAISED in text and OutdatedError.__name__ not in text
                 kind = InternalError if is_defect else LostError
                 raise kind(f"the Spark job {job} failed: {_cause(text)}", hint=f"see {self.log_file}") from exc
 
@@ -138,6 +140,9 @@ class SparkExecutor:
     @staticmethod
     def _run(session: SparkSession, work: Stages) -> list[Message]:
         # A task's number is its partition's; only packets are shuffled.
+        if len(work.stages) == 1:  # nothing of it needs a query to be planned, which takes longer than an empty job
+            numbers = session.sparkContext.parallelize(range(work.tasks), max(work.tasks, 1))
+            return list(map(Message.from_json, numbers.mapPartitions(_alone(work.stages[0])).collect()))
         runs = [_first(work.stages[0]), *map(_later, work.stages[1:])]
         rows = _numbers(session, work.tasks)
         for run in runs[:-1]:
@@ -186,6 +191,17 @@ def _delivered(packets: DataFrame, owners: int) -> DataFrame:
     """Packets with their owners, in order of rank."""
     owned = packets.repartitionById(owners, OWNER)
     return owned.select(*DELIVERED).sortWithinPartitions(RANK)
+
+
+def _alone(stage: Stage) -> Callable[[Iterable[int]], Iterator[str]]:
+    """The only stage, from the numbers of a partition's tasks to their messages."""
+
+    def run(numbers: Iterable[int]) -> Iterator[str]:
+        for number in numbers:
+            for batch in stage(number, iter(()), _attempt()):
+                yield from batch.column(MESSAGE).to_pylist()
+
+    return run
 
 
 def _first(stage: Stage) -> _Run:
