@@ -26,6 +26,7 @@ from derive.compute.dataflow.operator import weighted
 from derive.compute.dataflow.peek import PreparedPeek, errors_as_of, history_of
 from derive.compute.lowering.connection import translated
 from derive.compute.lowering.planning import plan_of
+from derive.compute.lowering.pruning import pruned
 from derive.compute.oneshot import fetched, limited
 from derive.errors import FlowError, FrontierError, SqlError
 
@@ -78,7 +79,7 @@ class Instance:
             as_of: the time.
             inputs: collections by identifier, from that time on. The instance closes them.
         """
-        wish = Wish(relation, plan_of(relation), as_of, dict(inputs))
+        wish = Wish(relation, pruned(plan_of(relation), set(inputs)), as_of, dict(inputs))
         self._announced[identifier] = as_of
         self._commands.append(lambda: self._dataflows.wish(identifier, wish))
 

@@ -46,12 +46,13 @@ from derive.compute.algebra.types import Datum, Row, Type
 INTEGERS: Sequence[Datum] = (-1, 0, 1, 2, 3)
 TEXTS: Sequence[Datum] = ("a", "b", "A", "")
 DOUBLES: Sequence[Datum] = (0.1, 0.2, 0.3, 1e16, -1e16, 1e-300, 3.5, 0.0, 1e308, float("inf"), float("-inf"), "NaN")
-VALUES = {Type.BIGINT: INTEGERS, Type.TEXT: TEXTS, Type.DOUBLE: DOUBLES}
+TIMES: Sequence[Datum] = (0, 1_000_000, 86_400_000_000)
+VALUES = {Type.BIGINT: INTEGERS, Type.TEXT: TEXTS, Type.DOUBLE: DOUBLES, Type.TIMESTAMPTZ: TIMES}
 
 COLLECTIONS = {
     1: (Type.BIGINT, Type.BIGINT, Type.TEXT, Type.DOUBLE),
     2: (Type.BIGINT, Type.BIGINT, Type.TEXT),
-    3: (Type.BIGINT, Type.DOUBLE),
+    3: (Type.BIGINT, Type.DOUBLE, Type.TIMESTAMPTZ),
 }
 """Types of the columns of collections."""
 

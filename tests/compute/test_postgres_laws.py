@@ -36,6 +36,7 @@ def connection() -> psycopg.Connection[Any]:
         first.execute(f"CREATE DATABASE relations TEMPLATE template0 {locale}")
     connected = server().connect(dbname="relations")
     connected.autocommit = True
+    connected.execute("SET TimeZone = 'UTC'")
     return connected
 
 

@@ -184,7 +184,7 @@ class Cohort:
 
     def _built(self, plan: Plan, new: list[Operator], number: int) -> Operator:
         """The operator of a plan: one that is there and has its rows at hand, or a new one."""
-        if isinstance(plan, Source) and plan.id in self.roots:
+        if isinstance(plan, Source) and plan.id in self.roots and plan.columns is None:
             return self.roots[plan.id]
         for operator in (*new, *(operator for operator in self.operators if operator.arrangement is not None)):
             if operator.plan == plan:

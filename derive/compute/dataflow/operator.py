@@ -129,7 +129,19 @@ class Fed(Operator):
 
     def feed(self, counts: Mapping[Row, int]) -> None:
         """Take the changes of a tick, with their weights."""
-        self.take(counts if self.plan.types else {(None,): sum(counts.values())})
+        if isinstance(self.plan, Source) and self.plan.columns is None and self.plan.types:
+            self.take(counts)
+            return
+        kept: dict[Row, int] = {}
+        for row, weight in counts.items():
+            narrow = self._read(row)
+            kept[narrow] = kept.get(narrow, 0) + weight
+        self.take(kept)
+
+    def _read(self, row: Row) -> Row:
+        """What is kept of a row."""
+        columns = self.plan.columns if isinstance(self.plan, Source) else None
+        return (row if columns is None else tuple([row[index] for index in columns])) or (None,)
 
     def fill(self, batches: Iterable[Sequence[Row]], later: Iterable[tuple[Row, int]] = ()) -> None:
         """Take all rows that there are.
@@ -140,10 +152,9 @@ class Fed(Operator):
         """
         execute = self.connection.executemany
         marks = ", ".join("?" * self.width)
-        empty: Row = () if self.plan.types else (None,)
         for rows in batches:
-            execute(f"INSERT INTO {self.changes} VALUES ({marks}, 1)", ((*row, *empty) for row in rows))
-        execute(f"INSERT INTO {self.changes} VALUES ({marks}, ?)", ((*row, *empty, diff) for row, diff in later))
+            execute(f"INSERT INTO {self.changes} VALUES ({marks}, 1)", map(self._read, rows))
+        execute(f"INSERT INTO {self.changes} VALUES ({marks}, ?)", ((*self._read(row), diff) for row, diff in later))
 
     def update(self, tick: Tick) -> None:
         """What is fixed is there from the beginning."""

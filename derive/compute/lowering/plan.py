@@ -26,11 +26,13 @@ class Source:
 
     Attributes:
         id: under which it is known.
-        types: of its columns.
+        types: of the columns that are read.
+        columns: which those are; None for all.
     """
 
     id: GlobalId
     types: tuple[Type, ...]
+    columns: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

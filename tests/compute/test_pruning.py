@@ -1,0 +1,32 @@
+"""Plans leave out what nobody reads."""
+
+from __future__ import annotations
+
+from relations_sample import call
+
+from derive.compute.algebra.expression import Column
+from derive.compute.algebra.relation import Get, Join, Project
+from derive.compute.algebra.types import Type
+from derive.compute.lowering.plan import Linear, Source
+from derive.compute.lowering.planning import plan_of
+from derive.compute.lowering.pruning import pruned
+
+DOCUMENTS = Get(1, (Type.JSONB, Type.BIGINT, Type.TIMESTAMPTZ, Type.TEXT))
+JOINED = Join((DOCUMENTS, DOCUMENTS), (call("=", Column(1, Type.BIGINT), Column(5, Type.BIGINT)),))
+
+
+def test_large_columns_are_left_out() -> None:
+    """Those that nobody reads: the others stand where they belong."""
+    plan = pruned(plan_of(Project(JOINED, (Column(3, Type.TEXT), Column(6, Type.TIMESTAMPTZ)))), {1})
+    narrow = Source(1, (Type.BIGINT, Type.TIMESTAMPTZ, Type.TEXT), (1, 2, 3))
+    assert isinstance(plan, Linear)
+    assert plan.terms[0].leaves == (narrow, narrow)
+    assert plan.terms[0].outputs == (Column(2, Type.TEXT), Column(4, Type.TIMESTAMPTZ))
+    assert plan.terms[0].predicates == (call("=", Column(0, Type.BIGINT), Column(3, Type.BIGINT)),)
+
+
+def test_what_is_shown_stays() -> None:
+    """A source that is read as it is, or that is a view, has all columns."""
+    for relation, sources in ((DOCUMENTS, {1}), (JOINED, {1}), (Project(DOCUMENTS, (Column(1, Type.BIGINT),)), set())):
+        plan = plan_of(relation)
+        assert pruned(plan, sources) == plan
