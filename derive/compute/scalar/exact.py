@@ -6,6 +6,7 @@ So a sum depends neither on the order in which values come nor on values that we
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from fractions import Fraction
 
 SCALE = 1074
@@ -19,6 +20,21 @@ def units_of(number: float) -> int:
     fraction, exponent = math.frexp(number)
     mantissa, shift = int(fraction * _MANTISSA), exponent - 53 + SCALE
     return mantissa << shift if shift >= 0 else mantissa >> -shift
+
+
+def add_mantissa(mantissas: dict[int, int], number: float, weight: int) -> None:
+    """Add a finite number, so many times, to sums of mantissas by exponent, which are small integers."""
+    fraction, exponent = math.frexp(number)
+    mantissas[exponent] = mantissas.get(exponent, 0) + int(fraction * _MANTISSA) * weight
+
+
+def units_of_mantissas(mantissas: Mapping[int, int]) -> int:
+    """How many 2**-1074 sums of mantissas are together."""
+    units = 0
+    for exponent, mantissa in mantissas.items():
+        shift = exponent - 53 + SCALE
+        units += mantissa << shift if shift >= 0 else mantissa >> -shift
+    return units
 
 
 def packed(units: int) -> bytes:
