@@ -58,6 +58,8 @@ __all__ = [
 
 _ALIKE = {"coalesce": "COALESCE", "greatest": "GREATEST", "least": "LEAST"}
 """Functions whose arguments are all of one type, which is that of the result."""
+_INTEGERS = {Type.SMALLINT, Type.INTEGER, Type.BIGINT}
+"""Types whose data compare as they are."""
 _ALIASES = {"!=": "<>", "like": "~~", "not like": "!~~", "ilike": "~~*", "not ilike": "!~~*"}
 
 
@@ -76,6 +78,8 @@ def resolve_function(name: str, types: Sequence[Type], offset: int | None = None
         kind = common_type(types, _ALIKE[name])
         return Resolution(name, (kind,) * len(types), kind)
     if name == "nullif" and len(types) == 2:
+        if set(types) <= _INTEGERS:
+            return Resolution(name, tuple(types), types[0])
         equality = resolve_operator("=", types, offset)
         return Resolution(name, equality.argument_types, equality.argument_types[0])
     by_symbol = functions_by_symbol()

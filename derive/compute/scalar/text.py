@@ -147,6 +147,14 @@ def quoted_literal(text: str) -> str:
     return f"E{quoted}" if "\\" in text else quoted
 
 
+def _quoted(text: Datum) -> Datum:
+    return None if text is None else quoted_literal(str(text))
+
+
+def _quoted_or_null(text: Datum) -> Datum:
+    return "NULL" if text is None else quoted_literal(str(text))
+
+
 def _trimming(strip: Callable[[str, str], str]) -> tuple[Callable[[str], str], Callable[[str, str], str]]:
     return (lambda text: strip(text, " ")), (lambda text, letters: strip(text, letters) if letters else text)
 
@@ -180,12 +188,8 @@ def _add_of_one() -> None:
         ("reverse", lambda text: text[::-1]),
         ("md5", lambda text: hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()),
         ("quote_ident", quoted_name),
-        ("quote_literal", quoted_literal),
     ):
         define(symbol, (_T,), _T, can_fail=False)(function)
-    define("quote_nullable", (_T,), _T, can_fail=False, takes_null=True)(
-        lambda text: "NULL" if text is None else quoted_literal(text)
-    )
     for symbol in ("length", "char_length", "character_length"):
         define(symbol, (_T,), _I, can_fail=False)(len)
     define("octet_length", (_T,), _I, can_fail=False)(lambda text: len(text.encode()))
@@ -285,6 +289,8 @@ def _add_of_any_type() -> None:
             is_variadic=True,
         )
     )
+    for symbol, quote in (("quote_literal", _quoted), ("quote_nullable", _quoted_or_null)):
+        FUNCTIONS.add(Function(symbol, symbol, (None,), _T, quote, _quote_form(symbol), can_fail=False))
     FUNCTIONS.add(Function("format_text", "format", (_T,), _T, formatted, _format_form("format_text")))
     FUNCTIONS.add(Function("format", "format", (_T, None), _T, formatted, _format_form("format"), is_variadic=True))
 
@@ -293,12 +299,17 @@ def _format_form(name: str) -> Callable[[Sequence[str], Sequence[Type]], str]:
     return lambda arguments, kinds: f"{registered_name(name)}({', '.join(_texts(arguments, kinds))})"
 
 
+def _cast_form(argument: str, kind: Type) -> str:
+    """SQL of a value as text by a cast, which writes out booleans."""
+    return f"{registered_name('boolean_to_text')}({argument})" if kind is Type.BOOLEAN else text_form(argument, kind)
+
+
 def _concatenation(arguments: Sequence[str], kinds: Sequence[Type]) -> str:
-    texts = [
-        f"{registered_name('boolean_to_text')}({argument})" if kind is Type.BOOLEAN else text_form(argument, kind)
-        for argument, kind in zip(arguments, kinds, strict=True)
-    ]
-    return f"({texts[0]} || {texts[1]})"
+    return f"({_cast_form(arguments[0], kinds[0])} || {_cast_form(arguments[1], kinds[1])})"
+
+
+def _quote_form(name: str) -> Callable[[Sequence[str], Sequence[Type]], str]:
+    return lambda arguments, kinds: f"{registered_name(name)}({_cast_form(arguments[0], kinds[0])})"
 
 
 _DIRECTIVE = re.compile(r"%(?:(\d+)\$)?(-)?(?:(\d+)|\*(?:(\d+)\$)?)?(.)?", re.DOTALL)
