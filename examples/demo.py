@@ -1,4 +1,4 @@
-"""The demo: two examples, from raw data to derived collections and tables, with the commands a person would type."""
+"""The demo: two examples, from raw data to derived collections, tables and SQL, by commands as a person types them."""
 
 from __future__ import annotations
 
@@ -28,6 +28,13 @@ import:
 MATERIALIZED = "examples/acmebank/postgres.flow.yaml"
 PATIENCE = 120
 """Seconds to wait for what a run does to be seen in the database."""
+RICHEST = """\
+SELECT "user", balance, amount AS last_large_send
+FROM "acmeBank/balances" LEFT JOIN "acmeBank/last-large-send" ON sender = "user"
+ORDER BY balance DESC LIMIT 3"""
+TOTALS = """\
+CREATE MATERIALIZED VIEW totals AS
+SELECT outcome, count(*) AS transfers, sum(amount) AS amount FROM "acmeBank/transfer-outcomes" GROUP BY outcome"""
 COMMAND = "import sys; sys.argv[0] = 'flowctl'; from derive.cli.main import main; main()"
 
 
@@ -116,6 +123,7 @@ def main() -> None:
         lines=3,
     )
     materialize()
+    query()
     print("\nLook around with: FLOW_SOURCE=.demo/flow.yaml .venv/bin/flowctl collections list")
 
 
@@ -136,6 +144,47 @@ def materialize() -> None:
             run("flowctl", "ingest", "--collection", "acmeBank/transfers", ".demo/arriving.jsonl")
             until(database, f"SELECT amount = 123.45 FROM ({latest}) AS latest")
             ask(database, latest)
+
+
+def query() -> None:
+    """Ask collections in SQL, and follow a view in which a transfer shows that arrives meanwhile."""
+    print("\nSQL: collections for psql and every other client of PostgreSQL.")
+    with running("flowctl", "run"), serving() as address:
+        host, port = address.rsplit(":", 1)
+        with psycopg.connect(host=host, port=int(port), user="flow", autocommit=True) as flow:
+            ask(flow, RICHEST, "flow")
+            ask(flow, TOTALS, "flow")
+            until(flow, "SELECT sum(transfers) = 100001 FROM totals")
+            ask(flow, "SELECT * FROM totals ORDER BY outcome", "flow")
+            subscribe = "COPY (SUBSCRIBE totals WITH (SNAPSHOT = false)) TO STDOUT"
+            print(f"\nflow=> {subscribe};", flush=True)
+            with flow.cursor() as cursor, cursor.copy(subscribe.encode()) as updates:
+                transfer = '{"id": 100002, "sender": "account-000002", "recipient": "account-000003", "amount": 67.89}'
+                (DEMO / "arriving.jsonl").write_text(transfer + "\n")
+                run("flowctl", "ingest", "--collection", "acmeBank/transfers", ".demo/arriving.jsonl")
+                for line, _ in zip(_lines(updates), range(2), strict=False):
+                    print(line, flush=True)
+
+
+def _lines(updates: psycopg.Copy) -> Iterator[str]:
+    for piece in updates:
+        yield from bytes(piece).decode().splitlines()
+
+
+@contextmanager
+def serving() -> Iterator[str]:
+    """A server of SQL, and its address."""
+    arguments = ("flowctl", "sql", "serve", "--listen", "127.0.0.1:0")
+    _show((*arguments, "&"))
+    with subprocess.Popen(
+        _command(arguments), cwd=ROOT, env=_environment(), stdout=subprocess.PIPE, text=True
+    ) as server:
+        try:
+            assert server.stdout is not None
+            yield server.stdout.readline().strip()
+        finally:
+            server.send_signal(signal.SIGINT)
+            server.wait(PATIENCE)
 
 
 @contextmanager
@@ -169,11 +218,14 @@ def until(database: psycopg.Connection[Any], condition: str) -> None:
     sys.exit(f"this did not become true: {condition}")
 
 
-def ask(database: psycopg.Connection[Any], query: str) -> None:
+def ask(database: psycopg.Connection[Any], query: str, prompt: str = "postgres") -> None:
     """Show a query, and what the database answers."""
-    print(f"\npostgres=# {query};", flush=True)
+    print(f"\n{prompt}=> {query};", flush=True)
     cursor = database.execute(query.encode())
-    print(" | ".join(column.name for column in cursor.description or ()))
+    if cursor.description is None:
+        print(cursor.statusmessage)
+        return
+    print(" | ".join(column.name for column in cursor.description))
     for row in cursor:
         print(" | ".join(map(str, row)))
 

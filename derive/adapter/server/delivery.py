@@ -47,6 +47,8 @@ class Delivery:
                 self._wire.send(copy_data([result.copy_out.header]))
         elif is_described:
             self._wire.send(messages.row_description(result.columns, (0,) * len(result.columns)))
+        if result.is_prompt:
+            await self._let_read()  # the first row may be long in coming
         count = await self._send_rows(portal, result, most)
         if result.copy_out:
             self._wire.send(messages.COPY_DONE)

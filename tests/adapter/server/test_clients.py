@@ -145,6 +145,13 @@ def test_a_subscription_streams_and_is_cancelled(connection: Connection) -> None
     assert connection.execute("SELECT 1").fetchone() == (1,)
 
 
+def test_a_subscription_is_told_of_before_its_first_row(connection: Connection) -> None:
+    with connection.cursor().copy("COPY (SUBSCRIBE nothing) TO STDOUT") as copy:
+        connection.cancel_safe()
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            copy.read()
+
+
 def test_a_query_that_takes_long_is_cancelled(connection: Connection) -> None:
     threading.Timer(0.1, connection.cancel_safe).start()
     begin = time.monotonic()

@@ -116,7 +116,7 @@ class ToySession:
             return Result(
                 lambda n: f"SUBSCRIBE {n}",
                 TICKS,
-                self._ticks(),
+                self._ticks(is_quiet="nothing" in text),
                 copy_out=_copy(TICKS) if word == "COPY" else None,
                 is_prompt=True,
             )
@@ -187,7 +187,9 @@ class ToySession:
         await self._cancellable(asyncio.sleep(30))
         yield [("",)]
 
-    async def _ticks(self) -> AsyncIterator[Sequence[Row]]:
+    async def _ticks(self, *, is_quiet: bool) -> AsyncIterator[Sequence[Row]]:
+        while is_quiet:
+            await self._cancellable(asyncio.sleep(0.01))
         while True:
             clock = time.time_ns() // 1000
             yield [(clock, 1), (clock, 2)]
