@@ -15,6 +15,9 @@ Path: TypeAlias = tuple[str | None, ...]
 _ELEMENT = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|((?:[^,{}"\\\s]|\\.)(?:[^,{}"\\]|\\.)*))\s*([,}])', re.DOTALL)
 
 
+_INTEGER = re.compile(r"\s*[+-]?\d{1,18}", re.ASCII)
+
+
 @lru_cache(maxsize=256)
 def path_of(text: str) -> Path:
     """The texts of an array that is written as a text; None for NULL.
@@ -61,13 +64,13 @@ def step_into(container: Json, step: str) -> str | int | None:
     """The key or the index that a step of a path means in a value; None if it means none."""
     if isinstance(container, dict):
         return step
-    if isinstance(container, list) and re.fullmatch(r"\s*[+-]?\d+", step, re.ASCII):
+    if isinstance(container, list) and _INTEGER.fullmatch(step):
         return int(step)
     return None
 
 
 def _index(step: str, position: int) -> int:
-    if re.fullmatch(r"\s*[+-]?\d+", step, re.ASCII) is None or not -1 << 31 <= int(step) < 1 << 31:
+    if _INTEGER.fullmatch(step) is None or not -1 << 31 <= int(step) < 1 << 31:
         raise SqlError("22P02", f'path element at position {position} is not an integer: "{step}"')
     return int(step)
 

@@ -47,7 +47,12 @@ def checked_moment(moment: int) -> int:
     return moment
 
 
-def _checked_date(days: int) -> int:
+def checked_date(days: int) -> int:
+    """A date, if there is such a one.
+
+    Raises:
+        SqlError: 22008, there is not.
+    """
     if not FIRST_DAY <= days <= LAST_DAY:
         raise SqlError("22008", "date out of range")
     return days
@@ -93,7 +98,7 @@ def _difference(left: int, right: int) -> Interval:
 
 
 def _days_later(days: int, count: int) -> int:
-    return days if abs(days) == DATE_INFINITY else _checked_date(days + count)
+    return days if abs(days) == DATE_INFINITY else checked_date(days + count)
 
 
 def _days_between(left: int, right: int) -> int:
@@ -260,7 +265,7 @@ def _binned(stride: Interval, moment: int, origin: int) -> int:
 def _made_date(year: int, month: int, day: int) -> int:
     if not year or not 1 <= month <= 12 or not 1 <= day <= length_of_month(year + (year < 0), month):
         raise SqlError("22008", f"date field value out of range: {year}-{month:02}-{day:02}")
-    return _checked_date(days_of(year + (year < 0), month, day))
+    return checked_date(days_of(year + (year < 0), month, day))
 
 
 def _made_moment(year: int, month: int, day: int, hour: int, minute: int, second: float) -> int:

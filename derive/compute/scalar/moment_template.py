@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from derive.compute.algebra.types import Type
 from derive.compute.scalar.calendar import DAY, HOUR, INFINITY, MINUTE, SECOND, civil_of, days_of, length_of_month
 from derive.compute.scalar.function import Functions
-from derive.compute.scalar.moment import MOMENTS, checked_moment
+from derive.compute.scalar.moment import MOMENTS, checked_date, checked_moment
 from derive.compute.scalar.moment_field import century_of, iso_week
 from derive.errors import SqlError
 
@@ -191,6 +191,8 @@ def _shown(token: Token, numbers: dict[str, tuple[int, int]], names: dict[str, t
 
 _FIGURES = {"YYYY": 4, "YYY": 3, "YY": 2, "Y": 1, "MM": 2, "DD": 2, "DDD": 3, "HH24": 2, "HH12": 2, "HH": 2, "MI": 2}
 _FIGURES |= {"SS": 2, "MS": 3, "US": 6, "J": 7, "SSSS": 5, "SSSSS": 5}
+_MOST_FIGURES = 10
+"""Of any field, with its sign."""
 _IGNORED = {"DAY", "Day", "DY", "Dy"}
 
 
@@ -258,9 +260,12 @@ class _Reader:
             raise SqlError("22007", f'invalid value "{shown}" for "{token.written}"', detail=detail)
         self._at = match.end()
         digits = match[0]
-        number = int(digits)
         if token.word in {"MS", "US"}:
             number = int(digits[: _FIGURES[token.word]].ljust(_FIGURES[token.word], "0"))
+        elif len(digits) > _MOST_FIGURES:
+            raise SqlError("22008", f'value for "{token.written}" in source string is out of range')
+        else:
+            number = int(digits)
         self.values[token.word] = number
 
 
@@ -299,7 +304,7 @@ def _date_of(text: str, values: dict[str, int]) -> int:
 def _read_date(text: str, template: str) -> int:
     values = _Reader(text, template).values
     _time_of(text, values)
-    return _date_of(text, values)
+    return checked_date(_date_of(text, values))
 
 
 def _time_of(text: str, values: dict[str, int]) -> int:

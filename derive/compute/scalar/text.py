@@ -345,7 +345,8 @@ def formatted(template: Datum, *texts: Datum) -> Datum:
         if "*" in match[0]:
             given = argument(width_position)
             width = str(given) if given is not None else "0"
-        columns = int(width or 0)
+        columns = int(width or 0) if len(width or "") < 12 else LONGEST + 1
+        checked_length(abs(columns))
         shown = _directed(kind, argument(position))
         return shown.ljust(abs(columns)) if is_left or columns < 0 else shown.rjust(columns)
 

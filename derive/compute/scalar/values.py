@@ -19,6 +19,8 @@ from derive.errors import SqlError
 BITS: Mapping[Type, int] = {Type.SMALLINT: 16, Type.INTEGER: 32, Type.BIGINT: 64, Type.MZ_TIMESTAMP: 64}
 """How large integers are."""
 
+_MOST_DIGITS = 1000
+"""Of integers, beyond which Python reads none, and nothing is in range unless it begins with zeros."""
 _INTEGER = re.compile(r"[+-]?(?:\d+(?:_\d+)*|0[xX](?:_?[0-9a-fA-F])+|0[oO](?:_?[0-7])+|0[bB](?:_?[01])+)", re.ASCII)
 _NUMERIC = re.compile(r"[+-]?(?:\d+(?:_\d+)*\.?(?:\d+(?:_\d+)*)?|\.\d+(?:_\d+)*)(?:[eE][+-]?\d+)?", re.ASCII)
 _NUMERIC_WORDS = {"nan": "NaN", "infinity": "Infinity", "inf": "Infinity"}
@@ -35,6 +37,8 @@ def integer_of_text(kind: Type, text: str) -> int:
         raise SqlError("22P02", f'invalid input syntax for type {kind.value}: "{text}"')
     digits = word.lstrip("+-").lower()
     base = {"0x": 16, "0o": 8, "0b": 2}.get(digits[:2], 10)
+    if len(digits) > _MOST_DIGITS:
+        raise SqlError("22003", f'value "{text}" is out of range for type {kind.value}')
     number = int(digits if base == 10 else digits[2:].removeprefix("_"), base)
     number = -number if word.startswith("-") else number
     if not -1 << BITS[kind] - 1 <= number < 1 << BITS[kind] - 1:
@@ -55,7 +59,7 @@ def numeric_of_text(text: str) -> Decimal:
     if not _NUMERIC.fullmatch(word):
         raise SqlError("22P02", f'invalid input syntax for type numeric: "{text}"')
     exponent = word.lower().partition("e")[2]
-    if exponent and abs(int(exponent)) > 1_000_000:
+    if exponent and (len(exponent) > _MOST_DIGITS or abs(int(exponent)) > 1_000_000):
         raise SqlError("22003", "value overflows numeric format")
     return Decimal(word.replace("_", ""))
 
