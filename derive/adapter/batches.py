@@ -34,17 +34,6 @@ async def in_thread(batches: Iterator[list[Row]], stop: Callable[[], None]) -> A
             yield cast(Sequence[Row], batch)
 
 
-async def at_once(batches: Iterator[list[Row]]) -> AsyncGenerator[Sequence[Row]]:
-    """Batches of rows that take less time than it takes to have a thread work them out.
-
-    Args:
-        batches: a generator, closed in the end.
-    """
-    with closing(_Closing(batches)) as held:
-        for batch in held.batches:
-            yield batch
-
-
 class _Closing:
     def __init__(self, batches: Iterator[list[Row]]) -> None:
         self.batches = batches

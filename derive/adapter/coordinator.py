@@ -11,6 +11,7 @@ from derive.adapter.catalog import Catalog, Item, position_name
 from derive.adapter.feeding import Feeding
 from derive.adapter.group_commit import GroupCommit
 from derive.adapter.ledger import StorageHolds, StorageLedger
+from derive.adapter.lookups import Lookups
 from derive.adapter.maintenance import Maintenance
 from derive.adapter.news import News
 from derive.adapter.objects import Objects
@@ -42,6 +43,7 @@ class Coordinator:
         ownership: the right to write.
         maintenance: views that are kept up to date.
         feeding: of sources.
+        lookups: of what is maintained.
         news: tells of commits.
         objects: what names stand for.
         sessions: that are open.
@@ -56,6 +58,7 @@ class Coordinator:
             self.store.create(*(self.store.tables.as_stored(spec) for spec in catalog.collections.values()))
         self.objects = Objects(-1, (), {})
         self.maintenance = Maintenance(self.store, root, lambda: self.objects)
+        self.lookups = Lookups(self.maintenance)
         self.refresh()
         self.news = News(self.store.changes, self.maintenance.work)
         self.ledger = StorageLedger(self.store, catalog, self.news, lambda: self.objects)

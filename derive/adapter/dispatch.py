@@ -32,7 +32,6 @@ from derive.adapter.parser.statement import (
     Update,
 )
 from derive.adapter.planner.plan import plan_value
-from derive.adapter.planner.planned import bind
 from derive.adapter.planner.type_name import type_of
 from derive.adapter.preparing import Plan, plan, plan_statement, text_column
 from derive.adapter.state import State
@@ -64,7 +63,7 @@ async def carry_out(state: State, begun: Plan, arguments: Sequence[Datum]) -> Re
             return Result(lambda _: "")
         case SelectStatement(_, as_of):
             assert begun.query is not None
-            return await reading.select(state, bind(begun.query, arguments), as_of)
+            return await reading.select(state, begun.query, arguments, as_of)
         case Insert() | Update() | Delete():
             assert begun.write is not None
             return await writing.write(state, begun.write, arguments)

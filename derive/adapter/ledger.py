@@ -42,6 +42,7 @@ class StorageLedger:
         self._store, self._news = store, news
         self._derived = dict(catalog.derivations) if catalog else {}
         self._objects = objects
+        self._known: dict[GlobalId, tuple[int, int]] = {}
 
     async def present(self) -> int:
         """What time it is."""
@@ -64,15 +65,20 @@ class StorageLedger:
         items = [item for item in self._objects().items.values() if item.is_written]
         idle = [*(item.id for item in items), *(item.position for item in items if item.position is not None)]
         self._store.tables.append(time, changes, idle)
+        for identifier in (*idle, *changes):
+            self._note(identifier, time + 1)
 
     async def seal(self, ids: Collection[GlobalId], time: int) -> None:
         """Move `upper` of what nobody derives or maintains above a time."""
         objects = self._objects()
-        names = [spec.name for id_ in ids if (spec := objects.collections.get(id_)) and spec.name not in self._derived]
-        items = [item for id_ in ids if (item := objects.items.get(id_))]
-        names += [objects.stored(item) for item in items if item.is_written]
+        by_hand = [id_ for id_ in ids if objects.is_sealed_by_hand(id_)]
+        names = [spec.name for id_ in by_hand if (spec := objects.collections.get(id_))]
+        names += [objects.stored(item) for id_ in by_hand if (item := objects.items.get(id_))]
         if names:
-            await asyncio.to_thread(self._store.seal, names, time + 1)
+            uppers = await asyncio.to_thread(self._store.seal, names, time + 1)
+            for id_ in by_hand:
+                if (item := objects.items.get(id_)) is not None:
+                    self._note(id_, uppers[objects.stored(item)])
 
     async def frontiers(self, ids: Collection[GlobalId]) -> tuple[int, int]:
         """The greatest `since` and the least `upper`."""
@@ -89,8 +95,18 @@ class StorageLedger:
         if spec is not None:
             known = self._store.collection(spec.name)
             return (known.since, known.upper) if known else (BEGINNING, BEGINNING)
+        if identifier in self._known:
+            return self._known[identifier]
         table = self._store.tables.table(identifier)
         return (table.since, table.upper) if table else (BEGINNING, BEGINNING)
+
+    def _note(self, identifier: GlobalId, upper: int) -> None:
+        """Remember how far a table is that nobody else writes; somebody else may have let more time pass for it."""
+        known = self._known.get(identifier)
+        if known is None:
+            table = self._store.tables.table(identifier)
+            known = (table.since, table.upper) if table else (BEGINNING, BEGINNING)
+        self._known[identifier] = known[0], max(known[1], upper)
 
     async def changed(self, ids: Collection[GlobalId], time: int) -> None:
         """Wait for news, if there may be some."""

@@ -21,7 +21,7 @@ from derive.adapter.planner.reading import ids_of
 from derive.adapter.writeback import write_back
 from derive.compute.algebra.relation import Finishing, Get, GlobalId, Relation
 from derive.compute.algebra.types import Datum, Row
-from derive.compute.instance import Instance
+from derive.compute.instance import Instance, PreparedPeek
 from derive.compute.relations.columns import Source
 from derive.compute.relations.input import relation_input
 from derive.errors import FlowError
@@ -146,18 +146,14 @@ class Maintenance:
             latest = max(latest, since)
         return latest
 
-    def indexed(self, identifier: GlobalId) -> list[tuple[int, ...]]:
-        """Columns of the indexes over what is maintained under an identifier."""
-        return [columns for place, columns in tuple(self._indexed) if place == identifier]
-
-    def upper(self, relation: Relation) -> int:
-        """The time before which everything is known of all that a query of maintained relations reads.
+    def upper(self, places: Collection[GlobalId]) -> int:
+        """The time before which everything is known of what is maintained in some places of the instance.
 
         Raises:
             FlowError: something of it cannot be maintained.
         """
         assert self._instance is not None
-        return min(self._instance.frontiers(identifier)[1] for identifier in ids_of(relation))
+        return min(self._instance.frontiers(place)[1] for place in places)
 
     def peek(
         self,
@@ -174,6 +170,16 @@ class Maintenance:
         return self._instance.peek(
             relation, finishing, time, arguments=arguments, most_bytes=most_bytes, cancelled=cancelled
         )
+
+    def prepared(self, relation: Relation, finishing: Finishing) -> PreparedPeek | None:
+        """A query to ask the instance again and again; None if it reads something that is not maintained here."""
+        if self._instance is None or not (ids := ids_of(relation)) or not ids <= self._arranged.keys():
+            return None
+
+        def moved(get: Get) -> Relation:
+            return Get(self._arranged[get.id], get.types)
+
+        return self._instance.prepare(with_gets(relation, moved), with_gets(finishing, moved))
 
     def explain(self, relation: Relation, names: Mapping[GlobalId, str]) -> str:
         """How a relation would be maintained."""

@@ -6,17 +6,16 @@ import asyncio
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import suppress
 
-from derive.adapter.batches import at_once, in_thread
+from derive.adapter.batches import in_thread
 from derive.adapter.outcome import Result
 from derive.adapter.parser.statement import AsOf
 from derive.adapter.planner.plan import plan_value
-from derive.adapter.planner.planned import PlannedQuery, bind_expression
+from derive.adapter.planner.planned import PlannedQuery, bind, bind_expression
 from derive.adapter.planner.reading import ids_of
-from derive.adapter.point_lookup import is_point_lookup
 from derive.adapter.preparing import result_columns
 from derive.adapter.state import State
 from derive.compute import oneshot
-from derive.compute.algebra.relation import GlobalId, Relation
+from derive.compute.algebra.relation import GlobalId
 from derive.compute.algebra.types import Datum, Row, Type
 from derive.compute.scalar.registry import evaluate
 from derive.document.clock import parse_rfc3339
@@ -25,16 +24,38 @@ from derive.errors import FlowError, SqlError
 _PATIENCE_SECONDS = 0.25
 
 
-async def select(state: State, query: PlannedQuery, as_of: AsOf | None) -> Result:
+async def select(state: State, query: PlannedQuery, arguments: Sequence[Datum], as_of: AsOf | None) -> Result:
     """The rows of a query.
 
     Args:
         state: of the session.
-        query: without parameters.
+        query: as it was planned.
+        arguments: a datum for each of its parameters.
         as_of: what was said of the time.
     """
-    rows = await read(state, query, as_of)
+    rows = await _look_up(state, query, arguments) if as_of is None else None
+    if rows is None:
+        rows = await read(state, bind(query, arguments), as_of)
     return Result(lambda count: f"SELECT {count}", result_columns(query.columns), rows)
+
+
+async def _look_up(
+    state: State, query: PlannedQuery, arguments: Sequence[Datum]
+) -> AsyncIterator[Sequence[Row]] | None:
+    """The rows of a query of what is maintained; None if it is of something else, or not known at its time."""
+    coordinator = state.coordinator
+    lookup = coordinator.lookups.find(query, coordinator.objects)
+    since = coordinator.lookups.since(lookup) if lookup else None
+    if lookup is None or since is None:
+        return None
+    with state.interruptible():
+        time = await time_of(state, lookup.sources, None, since)
+        if since > time:
+            return None
+        if not coordinator.lookups.is_known(lookup, time) and not await _is_known(state, lookup.peek.reads, time):
+            return None
+    stopping = (lambda: state.is_stopped), state.stop
+    return coordinator.lookups.rows(lookup, time, arguments, state.most_bytes, stopping)
 
 
 async def read(state: State, query: PlannedQuery, as_of: AsOf | None = None) -> AsyncIterator[Sequence[Row]]:
@@ -44,20 +65,19 @@ async def read(state: State, query: PlannedQuery, as_of: AsOf | None = None) -> 
     with state.interruptible():
         time = await time_of(state, ids, as_of, maintenance.since(query.relation))
         arranged = maintenance.arranged(query.relation, query.finishing, time)
-        if arranged is not None and await _is_known(state, arranged[0], time):
+        if arranged is not None and await _is_known(state, ids_of(arranged[0]), time):
             rows = maintenance.peek(*arranged, time, most_bytes=state.most_bytes, cancelled=lambda: state.is_stopped)
-            is_point = is_point_lookup(arranged[0], maintenance.indexed)
-            return at_once(rows) if is_point else in_thread(rows, state.stop)
+            return in_thread(rows, state.stop)
     return in_thread(rows_at(state, query, time), state.stop)
 
 
-async def _is_known(state: State, relation: Relation, time: int) -> bool:
+async def _is_known(state: State, places: Collection[GlobalId], time: int) -> bool:
     """Wait until what is maintained is known at a time; False if it will not be."""
     coordinator = state.coordinator
     while True:
         news = coordinator.news.next
         try:
-            if coordinator.maintenance.upper(relation) > time:
+            if coordinator.maintenance.upper(places) > time:
                 return True
         except FlowError:
             return False

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import replace
 
 from derive.adapter.coordinator import Coordinator
 from derive.adapter.dispatch import carry_out, current, planned
@@ -12,7 +13,7 @@ from derive.adapter.parser.statement import Commit, Rollback
 from derive.adapter.preparing import Plan
 from derive.adapter.settings import Settings
 from derive.adapter.state import State
-from derive.compute.algebra.types import Datum
+from derive.compute.algebra.types import Datum, Row
 from derive.errors import SqlError
 
 
@@ -58,8 +59,32 @@ class SqlSession:
         assert isinstance(before, Plan)
         if self._state.is_failed and not isinstance(before.statement, Commit | Rollback):
             raise SqlError("25P02", "current transaction is aborted, commands ignored until end of transaction block")
-        with self._state.limited():
-            return await carry_out(self._state, current(self._state, before), arguments)
+        done = self._state.limit()
+        try:
+            result = await carry_out(self._state, current(self._state, before), arguments)
+        except BaseException:
+            done()
+            raise
+        if result.rows is None or result.is_prompt:
+            done()
+            return result
+        return replace(result, rows=self._until_sent(result.rows, done))
+
+    async def _until_sent(
+        self, rows: AsyncIterator[Sequence[Row]], done: Callable[[], None]
+    ) -> AsyncIterator[Sequence[Row]]:
+        """Rows, after which, or instead of the rest of which, something is done."""
+        try:
+            async for batch in rows:
+                yield batch
+        except SqlError as error:
+            if error.sqlstate == "57014":
+                self._state.check_stopped()  # it knows why
+            raise
+        finally:
+            done()
+            if isinstance(rows, AsyncGenerator):
+                await rows.aclose()
 
     async def begin_implicit(self) -> None:
         """What follows is one transaction unless one is open."""

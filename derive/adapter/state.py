@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -167,20 +167,21 @@ class State:
         finally:
             self._waiting = outer
 
-    @contextmanager
-    def limited(self) -> Iterator[None]:
-        """A statement that ends by itself if it takes longer than the session's settings allow."""
+    def limit(self) -> Callable[[], None]:
+        """Have the statement end by itself if it takes longer than the session's settings allow.
+
+        Returns:
+            What to call when it is done.
+        """
         seconds = self.settings.timeout
         if seconds is None:
-            yield
-            return
+            return _nothing
         reason = SqlError("57014", "canceling statement due to statement timeout")
-        timer = self._loop.call_later(seconds, self.stop, reason)
-        try:
-            yield
-        finally:
-            timer.cancel()
+        return self._loop.call_later(seconds, self.stop, reason).cancel
 
     def _wake(self) -> None:
         if self._waiting is not None and self._stopped.is_set():
             self._waiting.cancel()
+
+
+def _nothing() -> None: ...

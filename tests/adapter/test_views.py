@@ -121,3 +121,21 @@ def test_what_changes_by_itself_is_not_maintained(world: SqlWorld) -> None:
         assert await client.fails("CREATE INDEX ON v (a)") == "0A000"
 
     world.within(work)
+
+
+def test_what_takes_long_is_worked_out_in_a_thread(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int)")
+        await client("INSERT INTO t SELECT * FROM generate_series(1, 3000)")
+        await client("CREATE INDEX ON t (a)")
+        await until_maintained(coordinator, "t")
+
+        assert await client("SELECT count(*), max(length(a::text || 'x')) FROM t") == [("3000", "5")]
+        assert len(await client("SELECT * FROM t")) == 3000
+        assert await client("SELECT a FROM t WHERE a = $1", 7) == [("7",)]
+        assert await client.fails("SELECT 1 / (a - 7) FROM t WHERE a = $1", 7) == "22012"
+        await client("SET statement_timeout = '100ms'")
+        assert await client.fails("SELECT count(*) FROM t x, t y, t z WHERE x.a + y.a = z.a + 1") == "57014"
+
+    world.within(work)
