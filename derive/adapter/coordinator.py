@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +30,13 @@ if TYPE_CHECKING:
     from derive.adapter.session import SqlSession
 
 
+_HOUSEKEEPING_SECONDS = 10.0
+"""How often what was appended to tables becomes segments, and holds are renewed, which last for a minute."""
+
+_MANY_UPDATES = 5_000
+"""So many updates of a table become a segment."""
+
+
 class Coordinator:
     """SQL over one data folder.
 
@@ -51,6 +59,7 @@ class Coordinator:
 
     def __init__(self, root: Path, catalog: CatalogSpec | None) -> None:
         self.store = Store(root)
+        self._kept_house = time.monotonic()
         self.ownership = Ownership(root)
         self._flow = catalog
         self._catalog = Catalog(root)
@@ -60,11 +69,11 @@ class Coordinator:
         self.maintenance = Maintenance(self.store, root, lambda: self.objects)
         self.lookups = Lookups(self.maintenance)
         self.refresh()
-        self.news = News(self.store.changes, self.maintenance.work)
+        self.holds = StorageHolds(self.store, self._stored_names)
+        self.news = News(self.store.changes, self._work)
         self.ledger = StorageLedger(self.store, catalog, self.news, lambda: self.objects)
         self.timeline = Timeline(self.ledger, self.store.timeline.present() - 1)
         self.commits = GroupCommit(self.timeline)
-        self.holds = StorageHolds(self.store, self._stored_names)
         self.feeding = Feeding(self.store, self.commits, lambda: self.objects)
         self.definitions = asyncio.Lock()
         self.sessions: set[SqlSession] = set()
@@ -123,6 +132,16 @@ class Coordinator:
         """Change what names stand for; durable when it returns."""
         self._catalog.change(statement, added=added, removed=removed, renamed=renamed)
         self.refresh()
+
+    def _work(self) -> bool:
+        """What the thread of news does after each; whether there is more to do."""
+        now = time.monotonic()
+        if now - self._kept_house >= _HOUSEKEEPING_SECONDS:
+            self._kept_house = now
+            self.holds.renew()
+            if self.ownership.is_held:
+                self.store.tables.flush(fewest=_MANY_UPDATES)
+        return self.maintenance.work()
 
     def source(self, identifier: GlobalId) -> Source:
         """What Storage has under an identifier.

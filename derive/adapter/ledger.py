@@ -13,7 +13,7 @@ from derive.adapter.timeline import Write
 from derive.compute.algebra.relation import GlobalId
 from derive.compute.algebra.types import Row
 from derive.compute.relations.table_rows import TableRows
-from derive.errors import SqlError, UsageError
+from derive.errors import FlowError, SqlError, UsageError
 from derive.protocol.specs import CatalogSpec
 from derive.storage.metadata.capability import ReadCapability
 from derive.storage.store import Store
@@ -148,6 +148,14 @@ class StorageHolds:
         """Give a hold back."""
         for capability in self._holds.pop(hold, []):
             await asyncio.to_thread(self._store.leases.drop, capability)
+
+    def renew(self) -> None:
+        """Extend all holds, which else run out; from any thread."""
+        for hold, capabilities in list(self._holds.items()):
+            with suppress(FlowError):  # it ran out, or the collection was reset: who reads it is told
+                renewed = [self._store.leases.downgrade(held, held.frontier) for held in capabilities]
+                if hold in self._holds:
+                    self._holds[hold] = renewed
 
     def _lease(self, time: int) -> list[ReadCapability]:
         leased = []

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
+from derive.errors import FlowError
 from derive.storage.changes import Changes
 
 _SECONDS = 0.5
@@ -44,7 +45,10 @@ class News:
     def _listen(self) -> None:
         while not self._is_closed:
             mark = self._changes.mark()
-            has_more = self._work()
+            try:
+                has_more = self._work()
+            except FlowError:  # it is tried again with the next news
+                has_more = False
             with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._tell)
             if not has_more:
