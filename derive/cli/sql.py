@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +14,7 @@ import click
 from derive.cli.options import catalog_options, data_folder
 
 if TYPE_CHECKING:
-    from derive.adapter.outcome import Result, ResultColumn
+    from derive.adapter.outcome import CopyOut, Result, ResultColumn
     from derive.adapter.session import SqlSession
     from derive.compute.algebra.types import Row
 
@@ -119,7 +119,7 @@ async def _execute(session: SqlSession, text: str, output: str | None) -> None:
         result = await session.execute(prepared, ())
         for notice in result.notices:
             note(f"{notice.severity}: {notice.message}")
-        count = await _print(result, output)
+        count = await (result.copy_in(_standard_input()) if result.copy_in else _print(result, output))
     except BaseException:
         await session.fail()
         raise
@@ -132,6 +132,8 @@ async def _print(result: Result, output: str | None) -> int:
     """Print the rows of a result; returns how many they are."""
     if result.columns is None or result.rows is None:
         return 0
+    if result.copy_out is not None:
+        return await _copy(result.copy_out, result.rows)
     form = output or ("table" if sys.stdout.isatty() else "json")
     printed = _TablePrinter(result.columns) if form == "table" else _LinePrinter(result.columns, form)
     count = 0
@@ -142,6 +144,24 @@ async def _print(result: Result, output: str | None) -> int:
             sys.stdout.flush()
     printed.end()
     return count
+
+
+async def _copy(form: CopyOut, batches: AsyncIterator[Sequence[Row]]) -> int:
+    """Print the lines of COPY … TO STDOUT; returns how many rows they are."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(form.header or b"")
+    count = 0
+    async for batch in batches:
+        count += len(batch)
+        sys.stdout.buffer.write(b"".join(form.lines(batch)))
+        sys.stdout.buffer.flush()
+    return count
+
+
+async def _standard_input() -> AsyncIterator[bytes]:
+    """What COPY … FROM STDIN reads."""
+    while piece := sys.stdin.buffer.read(1 << 16):
+        yield piece
 
 
 class _LinePrinter:
@@ -192,14 +212,15 @@ class _TablePrinter:
         names = [column.name for column in self._columns]
         widths = [max(map(len, texts)) for texts in zip(names, *self._rows, strict=True)]
         rights = [column.type in _numeric_types() for column in self._columns]
-        lines = [" | ".join(name.center(width) for name, width in zip(names, widths, strict=True))]
-        lines.append("-+-".join("-" * width for width in widths))
+        lines = [" " + " | ".join(name.center(width) for name, width in zip(names, widths, strict=True))]
+        lines.append("+".join("-" * (width + 2) for width in widths))
         for texts in self._rows:
             cells = zip(texts, widths, rights, strict=True)
-            lines.append(" | ".join(text.rjust(width) if right else text.ljust(width) for text, width, right in cells))
+            padded = (text.rjust(width) if right else text.ljust(width) for text, width, right in cells)
+            lines.append(" " + " | ".join(padded))
         count = len(self._rows)
         lines.append(f"({count} row{'' if count == 1 else 's'})")
-        sys.stdout.write("".join(f" {line}".rstrip() + "\n" for line in lines[:-1]) + lines[-1] + "\n\n")
+        sys.stdout.write("".join(line.rstrip() + "\n" for line in lines) + "\n")
 
 
 def _numeric_types() -> frozenset[Any]:
