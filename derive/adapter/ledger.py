@@ -120,7 +120,10 @@ class StorageLedger:
 
     def _check_at_work(self, identifier: GlobalId) -> None:
         spec = self._objects().collections.get(identifier)
-        if spec is None or spec.name not in self._derived or self._store.rights.is_at_work(spec.name):
+        if spec is None or spec.name not in self._derived:
+            return
+        if self._store.rights.is_at_work(spec.name):
+            self._store.changes.call_others()  # a task that has nothing to do is seldom looked at
             return
         raise SqlError(
             "55000",
