@@ -108,17 +108,15 @@ class Coordinator:
         """
         if not self.ownership.is_held:
             self.ownership.require()
-            self.refresh()
+            self._look()
             self._reconcile()
             self.maintenance.begin()
             self.feeding.begin()
 
     def refresh(self) -> Objects:
-        """What names stand for now, also if another process has changed it."""
-        version = self._catalog.version()
-        if version != self.objects.version:
-            derived = self._flow.derivations if self._flow else ()
-            self.objects = Objects(version, self._catalog.items(), self._collections(), derived)
+        """What names stand for now, also if another process has changed it, which only the one that writes can do."""
+        if not self.ownership.is_held:
+            self._look()
         return self.objects
 
     def change(
@@ -131,7 +129,7 @@ class Coordinator:
     ) -> None:
         """Change what names stand for; durable when it returns."""
         self._catalog.change(statement, added=added, removed=removed, renamed=renamed)
-        self.refresh()
+        self._look()
 
     def _work(self) -> bool:
         """What the thread of news does after each; whether there is more to do."""
@@ -158,6 +156,13 @@ class Coordinator:
     def contents(self, identifier: GlobalId, time: int) -> Iterator[list[Row]]:
         """The rows of a collection or table at a time."""
         return contents_at(self.store, self.source(identifier), time)
+
+    def _look(self) -> None:
+        """Look what names stand for."""
+        version = self._catalog.version()
+        if version != self.objects.version:
+            derived = self._flow.derivations if self._flow else ()
+            self.objects = Objects(version, self._catalog.items(), self._collections(), derived)
 
     def _collections(self) -> dict[GlobalId, CollectionSpec]:
         collections: dict[GlobalId, CollectionSpec] = {}

@@ -11,7 +11,7 @@ from changing import Changing
 from relations_sample import CUSTOMERS, ORDERS, aggregate, call, column, number, shown
 
 from derive.compute.algebra.expression import Column, Parameter
-from derive.compute.algebra.relation import Filter, Get, Join, Project, Reduce, Relation
+from derive.compute.algebra.relation import Filter, Finishing, Get, Join, Project, Reduce, Relation
 from derive.compute.algebra.types import Row, Type
 from derive.compute.dataflow.peek import PreparedPeek
 from derive.compute.instance import Instance
@@ -216,4 +216,35 @@ def test_reading_beside_work() -> None:
     assert not failures
     assert seen
     assert all(rows == rows_of(instance, total) for rows in seen)
+    instance.close()
+
+
+def test_prepared_peek_sees_what_has_come_since(orders: Changing) -> None:
+    """A query that is asked again sees what was committed since, copies and errors as well, and the past as it was."""
+    inverse = Project(ORDERS, (call("/", number(60), column(ORDERS, 2)),))
+    instance = Instance()
+    instance.maintain(9, inverse, 2, {1: orders.since(2)})
+    settled(instance)
+    prepared = instance.prepare(Get(9, inverse.types), Finishing((), None, 0, (0,)))
+
+    def rows(as_of: int | None = None) -> list[Row]:
+        return sorted(row for batch in instance.peek(prepared, as_of=as_of) for row in batch)
+
+    assert rows() == rows(4) == [(2,), (3,)]
+    assert rows(2) == [(3,), (6,)]
+    orders.change(6, [((4, "ann", 30, 0.3), 1)])
+    orders.seal(8)
+    settled(instance)
+    assert rows() == [(2,), (2,), (3,)]
+    assert rows(5) == rows(4) == [(2,), (3,)]
+    orders.change(9, [((5, "ann", 0, 0.3), 1)])
+    orders.seal(10)
+    settled(instance)
+    with pytest.raises(SqlError, match="division by zero"):
+        rows()
+    assert rows(8) == [(2,), (2,), (3,)]
+    instance.drop(9)
+    settled(instance)
+    with pytest.raises(FrontierError):
+        rows()
     instance.close()

@@ -11,6 +11,7 @@ import socket
 import ssl
 import struct
 from collections.abc import Callable
+from contextvars import Context
 
 from derive.errors import SqlError
 
@@ -46,7 +47,7 @@ class Wire(asyncio.Protocol):
         self._unread = bytearray()
         self._read = 0  # how much of `_unread` was worked on
         self._needed = 0
-        self._arrival: asyncio.Future[None] | None = None
+        self._arrival: _Arrival | None = None
         self._room: asyncio.Future[None] | None = None
         self._is_full = False
         self._is_reading = True
@@ -69,7 +70,7 @@ class Wire(asyncio.Protocol):
         self._unread += data
         size = len(self._unread) - self._read
         if self._arrival and size >= self._needed:
-            _wake(self._arrival)
+            self._arrival.come()
         elif self._is_reading and size > max(MOST_UNREAD, self._needed) and self._transport:
             self._is_reading = False
             self._transport.pause_reading()
@@ -208,7 +209,7 @@ class Wire(asyncio.Protocol):
                 self._is_reading = True
                 self._transport.resume_reading()
             self._needed = size
-            self._arrival = asyncio.get_running_loop().create_future()
+            self._arrival = _Arrival(loop=asyncio.get_running_loop())
             try:
                 await self._arrival
             finally:
@@ -237,6 +238,30 @@ class Wire(asyncio.Protocol):
             self._is_reading = True
             self._transport.resume_reading()
         return taken
+
+
+class _Arrival(asyncio.Future[None]):
+    """What is waited for from a client. The task that waits goes on at once, and not in the next round of the loop."""
+
+    _waiting: tuple[Callable[[_Arrival], object], Context | None] | None = None
+
+    def add_done_callback(self, fn: Callable[[_Arrival], object], /, *, context: Context | None = None) -> None:
+        """Have something called: what a task that waits does."""
+        self._waiting = fn, context
+        super().add_done_callback(fn, context=context)
+
+    def come(self) -> None:
+        """Have the task go on; from a callback of the loop, and not from a task."""
+        if self._waiting is None or self.done():
+            _wake(self)
+            return
+        fn, context = self._waiting
+        self.remove_done_callback(fn)
+        self.set_result(None)
+        if context is None:
+            fn(self)
+        else:
+            context.run(fn, self)
 
 
 def _wake(waiting: asyncio.Future[None] | None) -> None:

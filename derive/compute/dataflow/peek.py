@@ -33,6 +33,25 @@ class Kept:
     operators: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a reader has seen of the dataflows that a query reads.
+
+    Attributes:
+        reader: which has seen it.
+        version: of the database, for that reader.
+        kept: where rows were.
+        known: of all dataflows `since`, `upper`, when rows changed last, and whether one is there not just once.
+        has_errors: whether any dataflow has errors.
+    """
+
+    reader: apsw.Connection
+    version: Any
+    kept: Mapping[GlobalId, Kept]
+    known: Mapping[GlobalId, tuple[int, int, int, bool]]
+    has_errors: bool
+
+
 class PreparedPeek:
     """A query of dataflows, which may be asked again and again, with other arguments."""
 
@@ -48,6 +67,7 @@ class PreparedPeek:
         self._finishing: Finishing = _with_arguments(finishing)
         self._arguments = [part.index for part in parameters_of((relation, finishing))]
         self._statements: dict[tuple[tuple[GlobalId, Kept, bool, bool], ...], str] = {}
+        self._seen: _Seen | None = None
 
     def rows(
         self, reader: apsw.Connection, kept: Mapping[GlobalId, Kept], as_of: int | None, arguments: Sequence[Datum]
@@ -64,40 +84,48 @@ class PreparedPeek:
             FrontierError: the time is not complete yet, or no longer known.
             SqlError: there is an error where there should be rows.
         """
-        time, uppers = self._time(reader, kept, as_of)
-        if reader.execute("SELECT EXISTS(SELECT 1 FROM errors) OR EXISTS(SELECT 1 FROM errors_history)").get:
+        seen = self._look(reader, kept)
+        time = min((upper for _, upper, _, _ in seen.known.values()), default=1) - 1 if as_of is None else as_of
+        for identifier, (since, upper, _, _) in seen.known.items():
+            if not since <= time < upper:
+                what = f"{identifier} is known from {since} up to {upper}, and not at {time}"
+                raise FrontierError(what, hint="Ask for another time.")
+        if seen.has_errors:
             self._check_errors(reader, kept, time)
         forms = []
-        for identifier in self.reads:
-            table = f"a{kept[identifier].operator}"
-            changed_later = f"SELECT EXISTS(SELECT 1 FROM h{kept[identifier].operator} WHERE t > ?)"
-            is_latest = uppers[identifier] == time + 1 or not reader.execute(changed_later, (time,)).get
-            has_copies = not is_latest or bool(reader.execute(f"SELECT EXISTS(SELECT 1 FROM {table} WHERE w <> 1)").get)
-            forms.append((identifier, kept[identifier], is_latest, has_copies))
+        for identifier, (_, _, changed, has_copies) in seen.known.items():
+            is_latest = changed <= time
+            forms.append((identifier, kept[identifier], is_latest, has_copies or not is_latest))
         statement = self._statement(tuple(forms))
         bindings: dict[str, Datum] = {f"p{index}": arguments[index] for index in self._arguments}
         if not all(form[2] for form in forms):
             bindings["as_of"] = time
         return reader.execute(statement, bindings)
 
-    def _time(
-        self, reader: apsw.Connection, kept: Mapping[GlobalId, Kept], as_of: int | None
-    ) -> tuple[int, dict[GlobalId, int]]:
-        known = {}
+    def _look(self, reader: apsw.Connection, kept: Mapping[GlobalId, Kept]) -> _Seen:
+        """What there is, as the reader's transaction sees it; what was seen last, if nothing was committed since."""
+        version = reader.execute("PRAGMA data_version").get
+        seen = self._seen
+        if seen is not None and seen.reader is reader and seen.version == version and seen.kept is kept:
+            return seen
+        frontiers: dict[GlobalId, Any] = {}
         for identifier in self.reads:
-            row: Any = reader.execute(
+            row = reader.execute(
                 "SELECT since, upper FROM dataflows JOIN cohorts ON cohorts.id = cohort WHERE dataflows.id = ?",
                 (identifier,),
             ).fetchone()
             if row is None:
                 raise FrontierError(f"{identifier} is not maintained", hint="Ask for it once more.")
-            known[identifier] = row
-        time = min((upper for _, upper in known.values()), default=1) - 1 if as_of is None else as_of
-        for identifier, (since, upper) in known.items():
-            if not since <= time < upper:
-                what = f"{identifier} is known from {since} up to {upper}, and not at {time}"
-                raise FrontierError(what, hint="Ask for another time.")
-        return time, {identifier: upper for identifier, (_, upper) in known.items()}
+            frontiers[identifier] = row
+        known: dict[GlobalId, tuple[int, int, int, bool]] = {}
+        for identifier, (since, upper) in frontiers.items():
+            operator = kept[identifier].operator
+            changed = reader.execute(f"SELECT max(t) FROM h{operator}").get
+            copied = reader.execute(f"SELECT EXISTS(SELECT 1 FROM a{operator} WHERE w <> 1)").get
+            known[identifier] = since, upper, since if changed is None else changed, bool(copied)
+        failed = "SELECT EXISTS(SELECT 1 FROM errors) OR EXISTS(SELECT 1 FROM errors_history)"
+        self._seen = _Seen(reader, version, kept, known, bool(reader.execute(failed).get))
+        return self._seen
 
     def _check_errors(self, reader: apsw.Connection, kept: Mapping[GlobalId, Kept], time: int) -> None:
         operators = {operator for identifier in self.reads for operator in kept[identifier].operators}
