@@ -25,6 +25,7 @@ from derive.compute.relations.contents import contents_at
 from derive.errors import SqlError
 from derive.protocol.specs import CatalogSpec, CollectionSpec
 from derive.storage.store import Store
+from derive.time.frontier import END_OF_TIME
 
 if TYPE_CHECKING:
     from derive.adapter.session import SqlSession
@@ -73,7 +74,7 @@ class Coordinator:
         self.news = News(self.store.changes, self._work)
         self.ledger = StorageLedger(self.store, catalog, self.news, lambda: self.objects)
         self.timeline = Timeline(self.ledger, self.store.timeline.present() - 1)
-        self.commits = GroupCommit(self.timeline)
+        self.commits = GroupCommit(self.timeline, self._is_there)
         self.feeding = Feeding(self.store, self.commits, lambda: self.objects)
         self.definitions = asyncio.Lock()
         self.sessions: set[SqlSession] = set()
@@ -140,6 +141,10 @@ class Coordinator:
             if self.ownership.is_held:
                 self.store.tables.flush(fewest=_MANY_UPDATES)
         return self.maintenance.work()
+
+    def _is_there(self, identifier: GlobalId) -> bool:
+        table = self.store.tables.table(identifier)
+        return table is not None and table.upper < END_OF_TIME
 
     def source(self, identifier: GlobalId) -> Source:
         """What Storage has under an identifier.

@@ -273,7 +273,8 @@ class _Definer:
         stored = [item.id for item in items.values() if item.is_stored]
         stored += [item.position for item in items.values() if item.position is not None]
         if stored:
-            await asyncio.to_thread(self._coordinator.store.tables.drop, *stored)
+            async with self._coordinator.commits.exclusive():  # what waits to be written is told
+                await asyncio.to_thread(self._coordinator.store.tables.drop, *stored)
 
     async def _rename(self, statement: Rename) -> Result:
         item = self._item(statement.name, statement.kind, is_missing_welcome=statement.if_exists)

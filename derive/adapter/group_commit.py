@@ -37,10 +37,11 @@ class GroupCommit:
 
     Args:
         timeline: gives them their times.
+        is_there: whether a table can be written still.
     """
 
-    def __init__(self, timeline: Timeline) -> None:
-        self._timeline = timeline
+    def __init__(self, timeline: Timeline, is_there: Callable[[GlobalId], bool] = lambda _: True) -> None:
+        self._timeline, self._is_there = timeline, is_there
         self._writers = asyncio.Lock()  # of whoever writes, from what it has read for that on
         self._waiting: list[_Waiting] = []
         self._task: asyncio.Task[None] | None = None
@@ -106,8 +107,9 @@ class GroupCommit:
             _give_up(group)
 
     def _accepted(self, group: Sequence[_Waiting]) -> list[_Waiting]:
-        """Those of a group whose basis holds where all are written one after the other."""
+        """Those of a group that can be written, and whose basis holds where all are written one after the other."""
         accepted: list[_Waiting] = []
+        known: dict[GlobalId, bool] = {}
         before: set[GlobalId] = set()
         for waiting in group:
             if waiting.basis and self._is_outdated(waiting.basis, before):
@@ -119,8 +121,13 @@ class GroupCommit:
                     )
                 )
                 continue
+            tables = {table for table, _, _ in waiting.writes}
+            known.update((table, self._is_there(table)) for table in tables - known.keys())
+            if not all(known[table] for table in tables):
+                waiting.done.set_exception(SqlError("42P01", "a table was dropped before this was committed"))
+                continue
             accepted.append(waiting)
-            before.update(table for table, _, _ in waiting.writes)
+            before.update(tables)
         return accepted
 
     def _is_outdated(self, basis: Basis, before: Collection[GlobalId]) -> bool:

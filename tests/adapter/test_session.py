@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 from sql_world import Client, SqlWorld, derive_all, ingest
 
 from derive.adapter.coordinator import Coordinator
+from derive.errors import SqlError
 
 
 @pytest.fixture
@@ -126,6 +128,24 @@ def test_transactions(world: SqlWorld) -> None:
         await one("ROLLBACK")
         await one("BEGIN")
         assert await one.fails("CREATE TABLE u (a int)") == "25001"
+
+    world.within(work)
+
+
+def test_a_dropped_table_fails_no_other_commit(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int)")
+        await client("CREATE TABLE u (a int)")
+        ids = [named.id for name in ("t", "u") if (named := coordinator.objects.lookup(None, name))]
+        await client("DROP TABLE t")
+        commits = [coordinator.commits.commit([(id_, (1,), 1)]) for id_ in ids]
+        dropped, written = await asyncio.gather(*commits, return_exceptions=True)
+
+        assert isinstance(dropped, SqlError)
+        assert dropped.sqlstate == "42P01"
+        assert isinstance(written, int)
+        assert await client("SELECT * FROM u") == [("1",)]
 
     world.within(work)
 
