@@ -18,6 +18,7 @@ from derive.adapter.catalog import Item
 from derive.adapter.objects import Objects
 from derive.adapter.parser.definition import ObjectKind
 from derive.adapter.planner.reading import ids_of
+from derive.adapter.view_holds import ViewHolds
 from derive.adapter.writeback import write_back
 from derive.compute.algebra.relation import Finishing, Get, GlobalId, Relation
 from derive.compute.algebra.types import Datum, Row
@@ -51,13 +52,14 @@ class Maintenance:
         self._store, self._root, self._objects = store, root, objects
         self._instance: Instance | None = None
         self._is_owner = False
-        self._version = -1
+        self._version = self._held = -1
         self._wanted: dict[GlobalId, Relation] = {}
         self._followed: Counter[GlobalId] = Counter()
         self._begun: set[GlobalId] = set()
         self._indexed: set[tuple[GlobalId, tuple[int, ...]]] = set()
         self._arranged: dict[GlobalId, GlobalId] = {}
         self._sealed = 0
+        self._holds = ViewHolds(store)
         self._lock = threading.Lock()
 
     def begin(self) -> None:
@@ -219,6 +221,7 @@ class Maintenance:
         if instance is None or not self._is_owner:
             return False
         wanted = self._wanted
+        self._hold()
         for identifier in self._begun - wanted.keys():
             instance.drop(identifier)
             self._begun.discard(identifier)
@@ -343,6 +346,18 @@ class Maintenance:
             if item is not None and item.kind is ObjectKind.MATERIALIZED_VIEW:
                 with suppress(FlowError):  # whoever reads it is told
                     write_back(self._store, instance, identifier)
+
+    def _hold(self) -> None:
+        """Have nothing forgotten that materialized views have yet to go through."""
+        objects = self._objects()
+        if self._version != self._held:
+            self._holds.keep([item.id for item in objects.items.values() if item.kind is ObjectKind.MATERIALIZED_VIEW])
+            self._held = self._version
+        for identifier, relation in self._wanted.items():
+            table = self._store.tables.table(identifier)
+            if table is not None and table.upper < END_OF_TIME:
+                sources = [self._source(input_id) for input_id in self.sources(ids_of(relation))]
+                self._holds.follow(identifier, [source.name for source in sources if source], table.upper)
 
     def _compact(self, instance: Instance) -> None:
         for identifier in self._begun:

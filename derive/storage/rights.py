@@ -6,7 +6,7 @@ not processed. The right moves up in the very commit that moves the task.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from derive.storage.metadata.capability import TaskCapability, drop_ended, is_at_work, require_run
 from derive.storage.metadata.collection import frontiers_of
@@ -15,9 +15,12 @@ from derive.storage.metadata.read_rights import hold, holders, take_holds
 from derive.time.frontier import BEGINNING, END_OF_TIME
 from derive.time.needs import Right
 
+_VIEW = "view:"
+"""Begins the name under which a materialized view holds rights; no task of a catalog has a colon in its name."""
+
 
 class Rights:
-    """Rights of tasks to read the collections of one data folder."""
+    """Rights of tasks and of materialized views to read the collections of one data folder."""
 
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
@@ -54,7 +57,20 @@ class Rights:
     def holders(self) -> set[str]:
         """Names of the tasks that hold a right to read anything."""
         with self._metadata.snapshot() as db:
-            return set(holders(db))
+            return {task for task in holders(db) if not task.startswith(_VIEW)}
+
+    def hold_for_view(self, identifier: int, names: Collection[str], frontier: int) -> None:
+        """Give a materialized view the right to read what it is made of, from a time on, until it is forgotten."""
+        self.hold(f"{_VIEW}{identifier}", {name: (name, frontier) for name in names})
+
+    def views(self) -> set[int]:
+        """Identifiers of the materialized views that hold a right to read anything."""
+        with self._metadata.snapshot() as db:
+            return {int(task.removeprefix(_VIEW)) for task in holders(db) if task.startswith(_VIEW)}
+
+    def forget_view(self, identifier: int) -> None:
+        """Take from a materialized view that is gone its right to read."""
+        self.forget(f"{_VIEW}{identifier}")
 
     def is_at_work(self, task: str) -> bool:
         """Whether a process holds the right to run a task."""

@@ -10,6 +10,7 @@ from sql_world import Client, SqlWorld, ingest
 from derive.adapter.coordinator import Coordinator
 from derive.adapter.planner.reading import ids_of
 from derive.compute.algebra.relation import Finishing, Get
+from derive.storage.compaction import compact
 
 
 @pytest.fixture
@@ -139,3 +140,36 @@ def test_what_takes_long_is_worked_out_in_a_thread(world: SqlWorld) -> None:
         assert await client.fails("SELECT count(*) FROM t x, t y, t z WHERE x.a + y.a = z.a + 1") == "57014"
 
     world.within(work)
+
+
+def test_what_a_view_is_made_of_is_kept_while_nobody_maintains_it(world: SqlWorld) -> None:
+    async def first(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        ingest(coordinator, [(1, "ann", 10.0)])
+        await client('CREATE MATERIALIZED VIEW spent AS SELECT sum(amount) AS sum FROM "shop/orders"')
+        await until_maintained(coordinator, "spent")
+        assert await client("SELECT * FROM spent") == [("10",)]
+
+    async def between(coordinator: Coordinator) -> tuple[int, int]:
+        ingest(coordinator, [(2, "ann", 1.0)])
+        time = coordinator.store.timeline.present()
+        ingest(coordinator, [(3, "ann", 2.0)])
+        spec = coordinator.store.tables.as_stored(world.catalog.collections["shop/orders"])
+        done = compact(coordinator.store, spec, since=coordinator.store.timeline.present())
+        assert done is not None
+        return time, done.since
+
+    async def second(coordinator: Coordinator) -> None:
+        coordinator.own()
+        client = Client(coordinator)
+        await until_maintained(coordinator, "spent")
+        assert await client(f"SELECT * FROM spent AS OF {time}") == [("11",)]
+        assert await client("SELECT * FROM spent") == [("13",)]
+        await client("DROP MATERIALIZED VIEW spent")
+        while coordinator.store.rights.views():
+            await coordinator.news.next.wait()
+
+    world.within(first)
+    time, since = world.within(between)
+    assert 0 < since < time
+    world.within(second)
