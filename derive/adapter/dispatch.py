@@ -62,8 +62,7 @@ async def carry_out(state: State, begun: Plan, arguments: Sequence[Datum]) -> Re
         case None:
             return Result(lambda _: "")
         case SelectStatement(_, as_of):
-            assert begun.query is not None
-            return await reading.select(state, begun.query, arguments, as_of)
+            return await reading.select(state, begun, arguments, as_of)
         case Insert() | Update() | Delete():
             assert begun.write is not None
             return await writing.write(state, begun.write, arguments)

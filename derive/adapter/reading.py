@@ -12,7 +12,7 @@ from derive.adapter.parser.statement import AsOf
 from derive.adapter.planner.plan import plan_value
 from derive.adapter.planner.planned import PlannedQuery, bind, bind_expression
 from derive.adapter.planner.reading import ids_of
-from derive.adapter.preparing import result_columns
+from derive.adapter.preparing import Plan
 from derive.adapter.state import State
 from derive.compute import oneshot
 from derive.compute.algebra.relation import GlobalId
@@ -24,19 +24,20 @@ from derive.errors import FlowError, SqlError
 _PATIENCE_SECONDS = 0.25
 
 
-async def select(state: State, query: PlannedQuery, arguments: Sequence[Datum], as_of: AsOf | None) -> Result:
+async def select(state: State, plan: Plan, arguments: Sequence[Datum], as_of: AsOf | None) -> Result:
     """The rows of a query.
 
     Args:
         state: of the session.
-        query: as it was planned.
+        plan: of the query.
         arguments: a datum for each of its parameters.
         as_of: what was said of the time.
     """
-    rows = await _look_up(state, query, arguments) if as_of is None else None
+    assert plan.query is not None
+    rows = await _look_up(state, plan.query, arguments) if as_of is None else None
     if rows is None:
-        rows = await read(state, bind(query, arguments), as_of)
-    return Result(lambda count: f"SELECT {count}", result_columns(query.columns), rows)
+        rows = await read(state, bind(plan.query, arguments), as_of)
+    return Result(lambda count: f"SELECT {count}", plan.columns, rows)
 
 
 async def _look_up(

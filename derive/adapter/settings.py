@@ -142,11 +142,14 @@ class Settings:
                 self._defaults[known] = checked(known, value)
         self._values: dict[str, str] = {}
         self._local: dict[str, str] = {}
+        self._told: dict[str, str] | None = None
 
     @property
     def told(self) -> dict[str, str]:
-        """What clients are told of."""
-        return {name: self.get(name) for name, setting in _SETTINGS.items() if setting.is_told}
+        """What clients are told of; to be read only."""
+        if self._told is None:
+            self._told = {name: self.get(name) for name, setting in _SETTINGS.items() if setting.is_told}
+        return self._told
 
     @property
     def isolation(self) -> Isolation:
@@ -179,6 +182,7 @@ class Settings:
         Raises:
             SqlError: there is no such setting, or no such value.
         """
+        self._told = None
         if name == "all":
             self._values.clear()
             return
@@ -191,4 +195,6 @@ class Settings:
 
     def end_transaction(self) -> None:
         """Forget what was set for the transaction."""
-        self._local.clear()
+        if self._local:
+            self._local.clear()
+            self._told = None
