@@ -72,7 +72,7 @@ class Coordinator:
         self.refresh()
         self.holds = StorageHolds(self.store, self._stored_names)
         self.news = News(self.store.changes, self._work)
-        self.ledger = StorageLedger(self.store, catalog, self.news, lambda: self.objects)
+        self.ledger = StorageLedger(self.store, catalog, self.news, lambda: self.objects, self.ownership)
         self.timeline = Timeline(self.ledger, self.store.timeline.present() - 1)
         self.commits = GroupCommit(self.timeline, self._is_there)
         self.feeding = Feeding(self.store, self.commits, lambda: self.objects)

@@ -9,6 +9,8 @@ from contextlib import suppress
 
 from derive.adapter.news import News
 from derive.adapter.objects import Objects
+from derive.adapter.ownership import Ownership
+from derive.adapter.parser.definition import ObjectKind
 from derive.adapter.timeline import Write
 from derive.compute.algebra.relation import GlobalId
 from derive.compute.algebra.types import Row
@@ -30,6 +32,7 @@ class StorageLedger:
         catalog: of `flow.yaml`, which says what is derived.
         news: tells of commits.
         objects: what there is now.
+        ownership: tells whether views are kept up to date.
     """
 
     def __init__(
@@ -38,10 +41,11 @@ class StorageLedger:
         catalog: CatalogSpec | None,
         news: News,
         objects: Callable[[], Objects],
+        ownership: Ownership,
     ) -> None:
         self._store, self._news = store, news
         self._derived = dict(catalog.derivations) if catalog else {}
-        self._objects = objects
+        self._objects, self._ownership = objects, ownership
         self._known: dict[GlobalId, tuple[int, int]] = {}
 
     async def present(self) -> int:
@@ -119,6 +123,14 @@ class StorageLedger:
                 await asyncio.wait_for(news.wait(), _PATIENCE_SECONDS)
 
     def _check_at_work(self, identifier: GlobalId) -> None:
+        item = self._objects().items.get(identifier)
+        if item is not None and item.kind is ObjectKind.MATERIALIZED_VIEW and not self._ownership.is_somebodys():
+            raise SqlError(
+                "55000",
+                f"what '{item.name}' holds at that time is not known, as nothing keeps it up to date",
+                hint="start `flowctl sql serve`; or read the newest time at which all that is read is known, if there"
+                " is one: SET transaction_isolation = serializable",
+            )
         spec = self._objects().collections.get(identifier)
         if spec is None or spec.name not in self._derived:
             return

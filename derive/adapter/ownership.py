@@ -27,6 +27,22 @@ class Ownership:
         """Whether this process has it."""
         return self._descriptor is not None
 
+    def is_somebodys(self) -> bool:
+        """Whether this process or another one has it."""
+        if self._descriptor is not None:
+            return True
+        try:
+            descriptor = os.open(self._path, os.O_RDONLY)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
     def acquire(self) -> bool:
         """Acquire it; False if another process has it."""
         if self._descriptor is None:

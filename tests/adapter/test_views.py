@@ -173,3 +173,21 @@ def test_what_a_view_is_made_of_is_kept_while_nobody_maintains_it(world: SqlWorl
     time, since = world.within(between)
     assert 0 < since < time
     world.within(second)
+
+
+def test_a_view_that_nobody_maintains_is_not_waited_for(world: SqlWorld) -> None:
+    async def first(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int)")
+        await client("CREATE MATERIALIZED VIEW v AS SELECT count(*) FROM t")
+        await until_maintained(coordinator, "v")
+
+    async def second(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        assert await client.fails("SELECT * FROM v") == "55000"
+        assert await client.fails(f"SELECT * FROM v AS OF {coordinator.store.timeline.present()}") == "55000"
+        coordinator.own()
+        assert await client("SELECT * FROM v") == [("0",)]
+
+    world.within(first)
+    world.within(second)
