@@ -19,6 +19,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import psycopg
@@ -73,13 +74,17 @@ class Server:
         """A connection; waits for the next server while there is none."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while True:
+            address = f"host=127.0.0.1 port={self.port} user=flow dbname=flow connect_timeout=5"
             try:
-                address = f"host=127.0.0.1 port={self.port} user=flow dbname=flow"
-                return psycopg.connect(address, autocommit=True, connect_timeout=5)
+                connection = psycopg.connect(address, autocommit=True)
             except psycopg.OperationalError:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.02)
+                continue
+            with suppress(psycopg.OperationalError):  # it is killed again: whatever comes next notices
+                connection.execute(f"SET statement_timeout = '{_PATIENCE_SECONDS}s'")
+            return connection
 
 
 class Tables:
@@ -146,15 +151,20 @@ class Client:
             outcome = Outcome.FAILED if transaction == self._undo else Outcome.OK
         except psycopg.errors.SerializationFailure:
             outcome = Outcome.FAILED
-        except psycopg.OperationalError:
+        except psycopg.OperationalError as error:
             outcome = Outcome.FAILED if transaction == self._undo else Outcome.UNKNOWN
-            self._reconnect()
+            self._reconnect(error)
         rows = frozenset(f"{table}:{name}" for table in tables)
         self.events.append(Write(self._name, begin, time.monotonic_ns(), rows, outcome))
 
-    def _reconnect(self) -> None:
-        """By then, what was asked of the server that was killed has happened, or never will."""
-        self._connection.close()
+    def _reconnect(self, error: psycopg.OperationalError) -> None:
+        """By then, what was asked of the server that was killed has happened, or never will.
+
+        Raises:
+            psycopg.OperationalError: the server is there, and says that a statement has failed.
+        """
+        if not self._connection.closed:
+            raise error
         self._connection = self._server.connect()
 
     def _execute(self, query: str, *arguments: object) -> psycopg.Cursor:
@@ -206,8 +216,8 @@ class Client:
             else:
                 with self._connection.transaction():
                     cells = [cell for query in queries for cell in self._execute(query).fetchall()]
-        except psycopg.OperationalError:
-            self._reconnect()
+        except psycopg.OperationalError as error:
+            self._reconnect(error)
             return
         self.events.append(_read_of(self._name, begin, time.monotonic_ns(), cells, with_view=with_view))
 
