@@ -46,7 +46,8 @@ class StorageLedger:
         self._store, self._news = store, news
         self._derived = dict(catalog.derivations) if catalog else {}
         self._objects, self._ownership = objects, ownership
-        self._known: dict[GlobalId, tuple[int, int]] = {}
+        self._known: dict[GlobalId, tuple[int, int]] = {}  # of tables, since the last news
+        self._heard = news.next
 
     async def present(self) -> int:
         """What time it is."""
@@ -99,10 +100,16 @@ class StorageLedger:
         if spec is not None:
             known = self._store.collection(spec.name)
             return (known.since, known.upper) if known else (BEGINNING, BEGINNING)
-        if identifier in self._known:
-            return self._known[identifier]
-        table = self._store.tables.table(identifier)
-        return (table.since, table.upper) if table else (BEGINNING, BEGINNING)
+        if self._heard is not self._news.next:  # somebody may have let time pass, or forgotten history
+            self._heard = self._news.next
+            self._known.clear()
+        frontiers = self._known.get(identifier)
+        if frontiers is None:
+            table = self._store.tables.table(identifier)
+            frontiers = (table.since, table.upper) if table else (BEGINNING, BEGINNING)
+            if table and objects.is_sealed_by_hand(identifier):
+                self._known[identifier] = frontiers
+        return frontiers
 
     def _note(self, identifier: GlobalId, upper: int) -> None:
         """Remember how far a table is that nobody else writes; somebody else may have let more time pass for it."""

@@ -10,6 +10,7 @@ from sql_world import Client, SqlWorld, derive_all, ingest
 
 from derive.adapter.coordinator import Coordinator
 from derive.errors import SqlError
+from derive.storage.compaction import compact
 
 
 @pytest.fixture
@@ -148,6 +149,26 @@ def test_a_dropped_table_fails_no_other_commit(world: SqlWorld) -> None:
         assert await client("SELECT * FROM u") == [("1",)]
 
     world.within(work)
+
+
+def test_a_table_is_read_after_its_history_was_forgotten(world: SqlWorld) -> None:
+    """Somebody else lets time pass for a table that was read, and forgets what was before."""
+
+    async def talk(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (id bigint)")
+        await client("INSERT INTO t VALUES (1)")
+        await client("INSERT INTO t VALUES (2)")
+        assert await client("SELECT id FROM t ORDER BY id") == [("1",), ("2",)]
+        news = coordinator.news.next
+        (table,) = coordinator.store.tables.all()
+        present = coordinator.store.timeline.present()
+        coordinator.store.seal([table.name], present + 1)
+        compact(coordinator.store, table.spec, since=present)
+        await news.wait()
+        assert await client("SELECT id FROM t ORDER BY id") == [("1",), ("2",)]
+
+    world.within(talk)
 
 
 def test_times(world: SqlWorld) -> None:
