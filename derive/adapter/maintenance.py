@@ -25,7 +25,7 @@ from derive.compute.algebra.types import Datum, Row
 from derive.compute.instance import Instance, PreparedPeek
 from derive.compute.relations.columns import Source
 from derive.compute.relations.input import relation_input
-from derive.errors import FlowError
+from derive.errors import FencedError, FlowError
 from derive.storage.store import Store
 from derive.time.frontier import BEGINNING, END_OF_TIME
 
@@ -220,6 +220,7 @@ class Maintenance:
         self._seal(followed)
         if instance is None or not self._is_owner:
             return False
+        self._begin_anew(instance)
         wanted = self._wanted
         self._hold()
         for identifier in self._begun - wanted.keys():
@@ -310,6 +311,15 @@ class Maintenance:
         }
         instance.maintain(identifier, relation, max(time, since), opened)
         self._begun.add(identifier)
+
+    def _begin_anew(self, instance: Instance) -> None:
+        """Begin everything anew once a collection was reset, or a lease ran out while this process slept."""
+        if any(isinstance(instance.failure(identifier), FencedError) for identifier in self._begun):
+            for identifier in self._begun:
+                instance.drop(identifier)
+            self._begun.clear()
+            self._indexed.clear()
+            self._index(self._objects())
 
     def _source(self, identifier: GlobalId) -> Source | None:
         return self._objects().collections.get(identifier) or self._store.tables.table(identifier)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from sql_world import Client, SqlWorld, ingest
+from sql_world import Client, SqlWorld, derive_all, ingest
 
 from derive.adapter.coordinator import Coordinator
 from derive.adapter.planner.reading import ids_of
 from derive.compute.algebra.relation import Finishing, Get
+from derive.compute.relations.table_input import table_at
+from derive.engine.reset import reset
 from derive.storage.compaction import compact
 
 
@@ -191,3 +193,35 @@ def test_a_view_that_nobody_maintains_is_not_waited_for(world: SqlWorld) -> None
 
     world.within(first)
     world.within(second)
+
+
+def test_views_go_on_after_a_reset(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator, transaction_isolation="serializable")
+        ingest(coordinator, [(1, "ann", 10.0)])
+        derive_all(world, coordinator)
+        await client('CREATE MATERIALIZED VIEW v AS SELECT sum(spent) AS sum FROM "shop/spending"')
+        table = coordinator.objects.find(None, "v")
+        assert table
+
+        async def until_written(rows: list[tuple[float]]) -> None:
+            while True:
+                news = coordinator.news.next
+                stored = coordinator.store.tables.table(table.id)
+                assert stored
+                if stored.upper > stored.since:
+                    batches = table_at(coordinator.store, stored, stored.upper - 1)
+                    if [row for batch in batches for row in batch] == rows:
+                        return
+                derive_all(world, coordinator)
+                await news.wait()
+
+        await until_written([(10.0,)])
+        reset(world.catalog, coordinator.store, ["shop/spending"])
+        await coordinator.news.next.wait()
+        ingest(coordinator, [(2, "ann", 1.0)])
+        derive_all(world, coordinator)
+        await until_written([(11.0,)])
+        assert await client("SELECT * FROM v") == [("11",)]
+
+    world.within(work)
