@@ -82,9 +82,7 @@ def _columns(store: pb.TransactionRequest.Store, arena: bytes, binding: Binding)
     """Keys and values: those of a row, one behind the other, are one tuple, which is unpacked at once."""
     width = len(binding.keys) + len(binding.values)
     keys, values = store.packed_keys, store.packed_values
-    if keys[0].end == values[0].begin and keys[-1].end == values[-1].begin:
-        # In an arena that has them like that, half of all offsets say nothing, if there are as many elements between
-        # the others as there must be.
+    if keys[0].end == values[0].begin and [key.end for key in keys] == [value.begin for value in values]:
         joined = [arena[key.begin : value.end] for key, value in zip(keys, values, strict=True)]
         columns = unpack_if_all(joined, width)
         if columns is not None:
@@ -102,10 +100,10 @@ def _columns(store: pb.TransactionRequest.Store, arena: bytes, binding: Binding)
 
 def _joined(slices: Sequence[flow_pb2.Slice], arena: bytes, width: int) -> list[list[Value]] | None:
     """The columns of tuples that fill a part of the arena in order, without cutting out each; None if they do not."""
-    begins = [one.begin for one in slices]
-    if begins != sorted(begins):
-        return None
-    return unpack_joined(arena[begins[0] : slices[-1].end], width, len(begins))
+    begins, ends = [one.begin for one in slices], [one.end for one in slices]
+    if begins[1:] != ends[:-1]:
+        return None  # what lies between may look like tuples as well
+    return unpack_joined(arena[begins[0] : ends[-1]], width, len(begins))
 
 
 def _unpack(packed: list[bytes], width: int, binding: Binding) -> list[list[Value]]:

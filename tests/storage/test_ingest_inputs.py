@@ -214,7 +214,7 @@ def test_an_input_that_pauses_does_not_lose_its_lease(spec: CollectionSpec, worl
 
     assert Ingestion(world.store, spec, renew_seconds=0.001).load("x", paused()) == 2
     other.close()
-    assert world.store.seal([spec.name], 9_000_000) == {spec.name: 9_000_000}
+    assert world.store.seal([spec.name], 9_500_000) == {spec.name: 9_500_000}
 
 
 def test_documents_that_are_too_deep_are_told(world: World, spec: CollectionSpec) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import apsw
 import pytest
 from conftest import World
 from hypothesis import given
@@ -175,7 +176,8 @@ def test_what_comes_after_a_time_slightly_beyond_the_present_is_later(world: Wor
 def test_a_collection_that_is_final_up_to_a_time_yet_to_come_says_so(world: World) -> None:
     """As one that was loaded by an older version."""
     world.store.create(world.catalog.collections["t/events"])
-    world.store.seal(["t/events"], 2_871_763_200_000_000)
+    with apsw.Connection(str(world.root / "metadata.db")) as database:
+        database.execute("UPDATE collection SET upper = 2871763200000000 WHERE name = 't/events'")
 
     with pytest.raises(FrontierError, match="'t/events' is final before 2061-01-01T00:00:00.000000Z, and it is 1970-"):
         world.ingest("t/events", [{"id": 2}], None)
