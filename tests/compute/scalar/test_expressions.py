@@ -58,6 +58,9 @@ def cast(written: Written, kind: Type) -> Written:
 
 
 def called(symbol: str, operands: list[Written], *, is_operator: bool) -> Written:
+    if symbol in {"||", "concat"} and {Type.NUMERIC, Type.DOUBLE} & {operand.expression.type for operand in operands}:
+        # Trailing zeros, and the sign of zero, are PostgreSQL's alone.
+        raise SqlError("42883", "their texts differ")
     resolve = resolve_operator if is_operator else resolve_function
     resolution = resolve(symbol, [operand.expression.type for operand in operands])
     casted = [cast(operand, kind) for operand, kind in zip(operands, resolution.argument_types, strict=True)]
