@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
+from decimal import Decimal
 from functools import cache
 
 import apsw
@@ -20,6 +21,7 @@ from derive.compute.algebra.relation import Aggregate
 from derive.compute.algebra.types import Datum, Row, Type
 from derive.compute.scalar.accumulator import AggregateFunction
 from derive.compute.scalar.aggregate_library import AGGREGATES
+from derive.compute.scalar.numeric import decimal_of
 from derive.compute.scalar.registry import accumulator_of, aggregate_sql, register, resolve_aggregate
 from derive.compute.scalar.values import datum_of_text
 from derive.errors import SqlError
@@ -27,6 +29,7 @@ from derive.errors import SqlError
 SAME = "FLOW_LAW_EXAMPLES" not in os.environ
 """Whether all runs have the same examples."""
 EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "15")) * 10
+NUMERIC_ROUNDED = Decimal("1e-14")
 ROUNDED = 1e-9
 """How far PostgreSQL's own sums of doubles may be from the exact ones, relatively to the greatest value."""
 OURS = {"any_value", "json_agg", "json_object_agg"}
@@ -80,7 +83,10 @@ def of_ours(aggregate: Aggregate, over: str = "") -> list[Datum] | str:
         return exc.sqlstate
 
 
-def same(ours: Datum, theirs: Datum, greatest: float) -> bool:
+def same(ours: Datum, theirs: Datum, greatest: float, symbol: str) -> bool:
+    if symbol.startswith(("var", "stddev")) and isinstance(ours, bytes) and isinstance(theirs, bytes):
+        exact, shown = decimal_of(ours), decimal_of(theirs)  # how many digits are shown of a root is nobody's promise
+        return ours == theirs or abs(exact - shown) <= abs(exact) * NUMERIC_ROUNDED
     if isinstance(ours, float) and isinstance(theirs, float):
         return math.isclose(ours, theirs, rel_tol=ROUNDED, abs_tol=ROUNDED * greatest)
     return ours == theirs
@@ -93,7 +99,7 @@ def test_aggregates(
 ) -> None:
     function, kinds, texts = call
     symbol = function.signature.symbol
-    is_distinct = is_distinct and bool(kinds)
+    is_distinct = is_distinct and bool(kinds) and Type.INTERVAL not in kinds  # a month is 30 days to PostgreSQL
     rows = data_of(texts, kinds)
     numbers = [abs(datum) for row in rows for datum in row if isinstance(datum, float)]
     # PostgreSQL's own arithmetic overflows where the exact value need not.
@@ -122,7 +128,7 @@ def test_aggregates(
     fill(rows if kinds else [(None,)] * len(rows))
     ours = of_ours(aggregate)
     note(f"{sql}\nours: {ours}\nPostgreSQL: {theirs!r}")
-    assert same(ours if isinstance(ours, str) else ours[0], theirs, max(numbers, default=0) ** 2)
+    assert same(ours if isinstance(ours, str) else ours[0], theirs, max(numbers, default=0) ** 2, symbol)
 
 
 @settings(max_examples=EXAMPLES, derandomize=SAME)
