@@ -11,7 +11,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -158,12 +158,16 @@ def query() -> None:
             ask(flow, "SELECT * FROM totals ORDER BY outcome", "flow")
             subscribe = "COPY (SUBSCRIBE totals WITH (SNAPSHOT = false)) TO STDOUT"
             print(f"\nflow=> {subscribe};", flush=True)
-            with flow.cursor() as cursor, cursor.copy(subscribe.encode()) as updates:
+            ended = suppress(psycopg.errors.QueryCanceled)
+            with ended, flow.cursor() as cursor, cursor.copy(subscribe.encode()) as updates:
                 transfer = '{"id": 100002, "sender": "account-000002", "recipient": "account-000003", "amount": 67.89}'
                 (DEMO / "arriving.jsonl").write_text(transfer + "\n")
                 run("flowctl", "ingest", "--collection", "acmeBank/transfers", ".demo/arriving.jsonl")
-                for line, _ in zip(_lines(updates), range(2), strict=False):
-                    print(line, flush=True)
+                lines = _lines(updates)
+                for _ in range(2):  # the row that goes, and the one that comes
+                    print(next(lines), flush=True)
+                flow.cancel_safe()
+                list(lines)
 
 
 def _lines(updates: psycopg.Copy) -> Iterator[str]:
