@@ -1,4 +1,4 @@
-"""The bench of SQL: clients that look rows up by an index, beside PostgreSQL, which has the same rows and clients.
+"""The bench of SQL: clients that look rows up and write some, beside PostgreSQL, which has the same rows and clients.
 
 Both are processes of their own, reached by TCP, and asked in turns, so that whatever else the machine does slows both
 down. Then many clients ask ours at once, while others are idle. Exit code 1 if ours takes too much longer.
@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -34,16 +34,22 @@ SETTLED, PATIENCE = 0.003, 120.0
 ROUND = 100
 _AT_ONCE = 2_000
 LOOKUP = "SELECT id, name, amount FROM looked_up WHERE id = %s"
-UPDATE = "INSERT INTO written VALUES (%s, 'one row')"
+INSERT = "INSERT INTO written VALUES (%s, 'one row')"
+UPDATE = "UPDATE written SET note = 'another row' WHERE id = %s"
+DELETE = "DELETE FROM written WHERE id = %s"
+
+PREPARED, UNPREPARED, SIMPLE = "prepared", "not prepared", "as texts with their numbers"
+"""How clients send statements: psycopg does the second at first, the first after a while, and psql the third."""
 
 Connection: TypeAlias = psycopg.Connection[Any]
 
 
 @contextmanager
 def serving(folder: Path) -> Iterator[int]:
-    """`flowctl sql serve` over a new data folder; its port."""
+    """`flowctl sql serve` over a data folder, whose catalog has no collections unless there is one; its port."""
     source = folder / "flow.yaml"
-    source.write_text("collections: {}\n")
+    if not source.exists():
+        source.write_text("collections: {}\n")
     program = [sys.executable, "-m", "derive.cli.main", "sql", "serve", "--listen", "127.0.0.1:0"]
     with subprocess.Popen([*program, "--source", str(source)], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
@@ -64,12 +70,13 @@ def fill(connection: Connection, rows: int) -> None:
     connection.execute("CREATE INDEX by_id ON looked_up (id)")
 
 
-def ask(connection: Connection, text: str, numbers: range) -> list[float]:
+def ask(connection: Connection, text: str, numbers: range, *, how: str = PREPARED) -> list[float]:
     """Seconds that each statement takes; rows are held against what was written."""
+    cursor = psycopg.ClientCursor(connection) if how == SIMPLE else connection.cursor()
     taken = []
     for number in numbers:
         begun = time.perf_counter()
-        cursor = connection.execute(text, (number,), prepare=True)
+        cursor.execute(text, (number,), prepare=how == PREPARED)
         rows = cursor.fetchall() if cursor.description else None
         taken.append(time.perf_counter() - begun)
         if rows is not None and rows != [(number, f"name of {number}", number / 8)]:
@@ -86,16 +93,23 @@ def settle(connection: Connection) -> None:
 
 
 def compare(
-    report: Report, ours: Connection, theirs: Connection, text: str, what: str, count: int, most: float
+    report: Report,
+    ours: Connection,
+    theirs: Connection,
+    text: str,
+    what: str,
+    count: int,
+    most: float,
+    how: str = PREPARED,
 ) -> None:
     """Ask both in turns, and print the times."""
     of_ours: list[float] = []
     of_theirs: list[float] = []
     for connection in (ours, theirs):
-        ask(connection, text, range(ROUND))
+        ask(connection, text, range(ROUND), how=how)
     for begin in range(0, count, ROUND):
-        of_ours += ask(ours, text, range(begin, begin + ROUND))
-        of_theirs += ask(theirs, text, range(begin, begin + ROUND))
+        of_ours += ask(ours, text, range(begin, begin + ROUND), how=how)
+        of_theirs += ask(theirs, text, range(begin, begin + ROUND), how=how)
     ratio = statistics.median(of_ours) / statistics.median(of_theirs)
     values: dict[str, Value] = {
         "p50 µs": statistics.median(of_ours) * 1e6,
@@ -108,14 +122,14 @@ def compare(
     report.row(count, what, values, miss=miss)
 
 
-def crowd(report: Report, port: int, count: int) -> None:
-    """Look rows up from many clients at once, and print how long that takes."""
+def crowd(report: Report, open_client: Callable[[], Connection], text: str, what: str, count: int, idle: int) -> None:
+    """Carry a statement out for many clients at once, while others are idle, and print how long that takes."""
     with ExitStack() as stack:
-        clients = [stack.enter_context(connect(port)) for _ in range(BUSY + IDLE)]
+        clients = [stack.enter_context(open_client()) for _ in range(BUSY + idle)]
         taken: list[list[float]] = [[] for _ in range(BUSY)]
 
         def work(index: int) -> None:
-            taken[index] = ask(clients[index], LOOKUP, range(index, index + count // BUSY))
+            taken[index] = ask(clients[index], text, range(index, index + count // BUSY))
 
         threads = [threading.Thread(target=work, args=(index,)) for index in range(BUSY)]
         begun = time.perf_counter()
@@ -126,7 +140,7 @@ def crowd(report: Report, port: int, count: int) -> None:
         seconds = time.perf_counter() - begun
     times = [time for of_one in taken for time in of_one]
     values: dict[str, Value] = {"p50 µs": statistics.median(times) * 1e6, "p99 µs": percentile(times) * 1e6}
-    report.row(len(times), f"{BUSY} at once, {len(times) / seconds:,.0f}/s", values)
+    report.row(len(times), f"{what}: {BUSY} at once, {len(times) / seconds:,.0f}/s", values)
 
 
 def connect(port: int) -> Connection:
@@ -156,8 +170,13 @@ def main() -> int:
         settle(ours)
         report.begin("sql", columns, about=f"Statements over a table of {arguments.rows:,} rows, beside PostgreSQL's")
         compare(report, ours, theirs, LOOKUP, "look-ups by an index", arguments.lookups, MOST)
-        compare(report, ours, theirs, UPDATE, "inserts of one row", arguments.lookups // 10, float("inf"))
-        crowd(report, port, arguments.lookups)
+        for how in (UNPREPARED, SIMPLE):
+            compare(report, ours, theirs, LOOKUP, f"{how}", arguments.lookups, float("inf"), how)
+        for text, what in ((INSERT, "inserts of one row"), (UPDATE, "updates of one"), (DELETE, "deletions of one")):
+            compare(report, ours, theirs, text, what, arguments.lookups // 10, float("inf"))
+        crowd(report, lambda: connect(port), LOOKUP, "look-ups", arguments.lookups, IDLE)
+        crowd(report, lambda: connect(port), INSERT, "inserts", arguments.lookups, 0)
+        crowd(report, postgres.connect, INSERT, "its inserts", arguments.lookups, 0)
     return int(bool(report.missed))
 
 

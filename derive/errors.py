@@ -26,6 +26,7 @@ that is raised is a defect of this project.
     │   └── DeniedError         it does not let us in, or do what must be done
     ├── ProtocolError       a client or a connector does not keep to the protocol
     ├── SqlError            a statement of SQL that cannot be carried out; has an SQLSTATE
+    │   └── ViewError           a materialized view has an error in the place of rows
     └── TaskError           a task cannot run as configured
         ├── LostError           workers were lost, and could not be replaced
         │   └── OutdatedError       a newer attempt at the same work has begun
@@ -77,8 +78,8 @@ class FlowError(Exception):
         """The error that `to_json` described; an unknown kind comes back as a plain `FlowError`."""
         kinds = {kind.__name__: kind for kind in _descendants(FlowError)}
         kind = kinds.get(value["kind"], FlowError)
-        if kind is SqlError:
-            return SqlError(
+        if issubclass(kind, SqlError):
+            return kind(
                 value["sqlstate"],
                 value["message"],
                 hint=value.get("hint"),
@@ -239,6 +240,20 @@ class SqlError(FlowError):
     def to_json(self) -> dict[str, Any]:
         """This error as JSON, with its SQLSTATE."""
         return {**super().to_json(), "sqlstate": self.sqlstate, "offset": self.offset, "detail": self.detail}
+
+
+class ViewError(SqlError):
+    """A materialized view has an error in the place of rows, until what it is made of is corrected."""
+
+    heals = True
+
+    def __str__(self) -> str:
+        return f"{self.message} (SQLSTATE {self.sqlstate}; {self.remedy})"
+
+    @property
+    def remedy(self) -> str:
+        """Since when it is there, and what to do about it."""
+        return "; ".join(filter(None, (self.detail, self.hint)))
 
 
 class TaskError(FlowError):

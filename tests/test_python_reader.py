@@ -81,6 +81,8 @@ def test_tables_need_no_catalog(world: World, tmp_path: Path) -> None:
     kinds = [kind for kind in Type if kind is not Type.UNKNOWN]
     texts = ["t", "1", "2", "3", "NaN", "1.50", "x", "\\x00", "[1]", "2020-01-01", "2020-01-01 00:00:00",
              "2020-01-01 00:00:00+00", "1 day", "5"]  # fmt: skip
+    texts += ["{t,NULL}", "{1}", "{2}", "{3}", "{0.5}", "{1.50}", '{x,"y z"}', '{"\\\\x00"}', '{"[1]"}', "{2020-01-01}",
+              '{"2020-01-01 00:00:00"}', '{"2020-01-01 00:00:00+00"}']  # fmt: skip
     columns = [TableColumn(kind.name.lower(), kind.value) for kind in kinds]
     table = world.store.tables.create("sql/public/t", columns)
     row = tuple(datum_of_text(kind, text) for kind, text in zip(kinds, texts, strict=True))
@@ -96,6 +98,11 @@ def test_tables_need_no_catalog(world: World, tmp_path: Path) -> None:
         "boolean": True, "smallint": 1, "integer": 2, "bigint": 3, "numeric": "1.5", "text": "x", "bytea": b"\0",
         "jsonb": "[1]", "date": date(2020, 1, 1), "timestamp": datetime(2020, 1, 1, tzinfo=UTC).replace(tzinfo=None),
         "timestamptz": datetime(2020, 1, 1, tzinfo=UTC), "interval": "1 day", "mz_timestamp": 5,
+        "boolean_array": [True, None], "smallint_array": [1], "integer_array": [2], "bigint_array": [3],
+        "double_array": [0.5], "numeric_array": ["1.5"], "text_array": ["x", "y z"], "bytea_array": [b"\0"],
+        "jsonb_array": ["[1]"], "date_array": [date(2020, 1, 1)],
+        "timestamp_array": [datetime(2020, 1, 1, tzinfo=UTC).replace(tzinfo=None)],
+        "timestamptz_array": [datetime(2020, 1, 1, tzinfo=UTC)],
     }  # fmt: skip
 
 

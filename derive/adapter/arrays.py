@@ -1,13 +1,10 @@
-"""Arrays, which only PostgreSQL's catalogs have: their data are texts such as `{1,2}`."""
+"""Arrays and vectors as texts, which are their data in PostgreSQL's catalogs where no type of ours is that of them."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from derive.errors import SqlError
-
-_PLAIN = re.compile(r"(?!(?i:null)$)[\w.+-]+")
+from derive.compute.scalar.array import literal_of_texts, texts_of_literal
 
 
 def elements_of(literal: str) -> list[str | None]:
@@ -17,37 +14,9 @@ def elements_of(literal: str) -> list[str | None]:
         SqlError: it is not written so.
     """
     text = literal.strip()
-    if not text or text[0].isdigit():
-        return list(text.split())
-    if not (text.startswith("{") and text.endswith("}")):
-        raise SqlError("22P02", f'malformed array literal: "{literal}"')
-    return list(_elements(text[1:-1], literal)) if text[1:-1].strip() else []
-
-
-def _elements(text: str, literal: str) -> Iterator[str | None]:
-    at = 0
-    while True:
-        is_quoted = text[at : at + 1] == '"'
-        at += is_quoted
-        chars: list[str] = []
-        while at < len(text) and (text[at] != '"' if is_quoted else text[at] != ","):
-            at += text[at] == "\\"
-            chars.append(text[at : at + 1])
-            at += 1
-        at += is_quoted
-        element = "".join(chars)
-        yield None if not is_quoted and element.strip().upper() == "NULL" else element
-        if at >= len(text):
-            return
-        if text[at] != ",":
-            raise SqlError("22P02", f'malformed array literal: "{literal}"')
-        at += 1
+    return list(text.split()) if not text or text[0].isdigit() else list(texts_of_literal(literal))
 
 
 def literal_of(elements: Sequence[str | None]) -> str:
     """An array, as `elements_of` reads it."""
-    return "{" + ",".join("NULL" if text is None else _written(text) for text in elements) + "}"
-
-
-def _written(text: str) -> str:
-    return text if _PLAIN.fullmatch(text) else '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return literal_of_texts(elements)

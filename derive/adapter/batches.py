@@ -27,11 +27,22 @@ async def in_thread(batches: Iterator[list[Row]], stop: Callable[[], None]) -> A
                 batch = await asyncio.shield(taking)
             except asyncio.CancelledError:
                 stop()
-                await asyncio.wait([taking])
+                await _ended(taking)
                 raise
             if batch is _END:
                 return
             yield cast(Sequence[Row], batch)
+
+
+async def _ended(taking: asyncio.Future[object]) -> None:
+    """Wait for the end of what cannot be interrupted, however often that is asked for."""
+    task = asyncio.current_task()
+    while not taking.done():
+        try:
+            await asyncio.wait([taking])
+        except asyncio.CancelledError:
+            if task is not None:
+                task.uncancel()
 
 
 class _Closing:
@@ -43,7 +54,23 @@ class _Closing:
             self.batches.close()
 
 
-async def of_rows(rows: Sequence[Row]) -> AsyncIterator[Sequence[Row]]:
+class ReadyRows(AsyncIterator[Sequence[Row]]):
+    """Rows that are there: one batch, which may be taken without waiting."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self._rows = rows
+
+    def take(self) -> Sequence[Row]:
+        """All that is left."""
+        rows, self._rows = self._rows, ()
+        return rows
+
+    async def __anext__(self) -> Sequence[Row]:
+        if rows := self.take():
+            return rows
+        raise StopAsyncIteration
+
+
+def of_rows(rows: Sequence[Row]) -> ReadyRows:
     """Rows that are there."""
-    if rows:
-        yield rows
+    return ReadyRows(rows)

@@ -7,9 +7,9 @@ name that is given to another thing later changes no view.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -18,14 +18,23 @@ import orjson
 
 from derive.adapter.parser.definition import ObjectKind
 from derive.adapter.planner.names import NamedColumn
+from derive.compute.algebra.form import Form, FormName
 from derive.compute.algebra.relation import GlobalId
 from derive.compute.algebra.types import Type
 from derive.document.pointer import JSON
 from derive.errors import StorageError
+from derive.failpoint import reach
 
 FILE = "sql.db"
-_FORMAT = 1
-_TABLES = """
+_FORMAT = 2
+_PREPARED = """
+CREATE TABLE prepared (
+    version INTEGER PRIMARY KEY,        -- of the catalog once it has happened
+    change TEXT NOT NULL                -- JSON
+);
+"""
+_TABLES = (
+    """
 CREATE TABLE format (version INTEGER NOT NULL);
 CREATE TABLE item (
     id INTEGER PRIMARY KEY,
@@ -40,6 +49,13 @@ CREATE TABLE change (
     statement TEXT NOT NULL
 );
 """
+    + _PREPARED
+)
+_UPGRADES = {1: _PREPARED}
+"""By format, what makes the next one of it."""
+
+PROVISIONAL: GlobalId = 1 << 30
+"""From here on, numbers identify what a transaction has begun to define, until it is committed."""
 
 Bindings: TypeAlias = Mapping[str, GlobalId]
 """By name as it is in a view's text, what it stood for when the view was created."""
@@ -57,6 +73,7 @@ class Item:
         columns: of a relation; of an index none.
         definition: the text of a view's query.
         bindings: of the names in that.
+        read: by such a name, the columns that a collection of `flow.yaml` had when the view was created.
         on: for an index, what it is on.
         indexed: for an index, names of its columns.
         origin: for a source, where its rows come from.
@@ -69,9 +86,23 @@ class Item:
     columns: tuple[NamedColumn, ...] = ()
     definition: str | None = None
     bindings: Bindings = field(default_factory=dict)
+    read: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     on: GlobalId | None = None
     indexed: tuple[str, ...] = ()
     origin: Mapping[str, JSON] = field(default_factory=dict)
+
+    def rebound(self, ids: Mapping[GlobalId, GlobalId]) -> Item:
+        """This item with other identifiers in the place of some."""
+        origin = self.origin
+        if self.position is not None:
+            origin = {**origin, "position": ids.get(self.position, self.position)}
+        return replace(
+            self,
+            id=ids.get(self.id, self.id),
+            bindings={name: ids.get(bound, bound) for name, bound in self.bindings.items()},
+            on=None if self.on is None else ids.get(self.on, self.on),
+            origin=origin,
+        )
 
     @property
     def uses(self) -> frozenset[GlobalId]:
@@ -93,6 +124,28 @@ class Item:
     def is_stored(self) -> bool:
         """Whether it is a table of Storage."""
         return self.is_written or self.kind is ObjectKind.MATERIALIZED_VIEW
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of what names stand for.
+
+    Attributes:
+        statement: what asked for it.
+        added: items whose names are free once others are removed and renamed.
+        removed: those that are no more.
+        renamed: new names.
+    """
+
+    statement: str
+    added: tuple[Item, ...] = ()
+    removed: tuple[GlobalId, ...] = ()
+    renamed: Mapping[GlobalId, str] = field(default_factory=dict)
+
+
+def is_provisional(identifier: GlobalId) -> bool:
+    """Whether a transaction that is not committed has begun to define it."""
+    return identifier >= PROVISIONAL
 
 
 def stored_name(schema: str, name: str) -> str:
@@ -124,7 +177,11 @@ class Catalog:
             if self._db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'format'").get is None:
                 self._db.execute(_TABLES)
                 self._db.execute("INSERT INTO format VALUES (?)", (_FORMAT,))
-        version = self._db.execute("SELECT version FROM format").get
+            version = self._db.execute("SELECT version FROM format").get
+            while version in _UPGRADES:
+                self._db.execute(_UPGRADES[version])
+                version += 1
+                self._db.execute("UPDATE format SET version = ?", (version,))
         if version != _FORMAT:
             raise StorageError(
                 f"the names of SQL are stored in format {version}, and this flowctl knows {_FORMAT}",
@@ -134,6 +191,13 @@ class Catalog:
     def close(self) -> None:
         """Release the database."""
         self._db.close()
+
+    def next_epoch(self) -> int:
+        """A number that is greater with each controller of compute instances; durable when it returns."""
+        with self._transaction():
+            epoch: int = self._db.pragma("user_version") + 1
+            self._db.pragma("user_version", epoch)
+        return epoch
 
     def version(self) -> int:
         """How many changes there were."""
@@ -145,31 +209,50 @@ class Catalog:
         rows = self._db.execute("SELECT id, kind, schema, name, description FROM item ORDER BY id")
         return [_item(*row) for row in rows]
 
-    def change(
-        self,
-        statement: str,
-        *,
-        added: Sequence[Item] = (),
-        removed: Sequence[GlobalId] = (),
-        renamed: Mapping[GlobalId, str] | None = None,
-    ) -> None:
-        """Change what names stand for, all or nothing; durable when it returns.
+    def change(self, change: Change) -> None:
+        """Change what names stand for, all or nothing; durable when it returns."""
+        with self._transaction():
+            self._carry_out(change)
+
+    def prepare(self, change: Change) -> int:
+        """Remember a change that is to happen if something else does; durable when it returns.
+
+        Returns:
+            The version that the catalog has once it has happened.
+        """
+        version = self.version() + 1
+        with self._transaction():
+            self._db.execute("INSERT INTO prepared VALUES (?, ?)", (version, _written(change)))
+        return version
+
+    def prepared(self) -> int | None:
+        """The version of which a change is prepared; None if none is."""
+        version: int | None = self._db.execute("SELECT version FROM prepared").get
+        return version
+
+    def settle(self, version: int, *, has_happened: bool) -> None:
+        """Carry out a change that was prepared, or forget it, unless somebody else has.
 
         Args:
-            statement: what asked for it.
-            added: items whose names are free once others are removed.
-            removed: those that are no more.
-            renamed: new names.
+            version: of the change.
+            has_happened: whether that has happened on which it depends.
         """
         with self._transaction():
-            for identifier in removed:
-                self._db.execute("DELETE FROM item WHERE id = ?", (identifier,))
-            for identifier, name in (renamed or {}).items():
-                self._db.execute("UPDATE item SET name = ? WHERE id = ?", (name, identifier))
-            for item in added:
-                row = (item.id, item.kind.value, item.schema, item.name, _description(item))
-                self._db.execute("INSERT INTO item VALUES (?, ?, ?, ?, ?)", row)
-            self._db.execute("INSERT INTO change (statement) VALUES (?)", (statement,))
+            written = self._db.execute("DELETE FROM prepared WHERE version = ? RETURNING change", (version,)).get
+            if written is not None and has_happened:
+                self._carry_out(_read(written))
+
+    def _carry_out(self, change: Change) -> None:
+        for identifier in change.removed:
+            self._db.execute("DELETE FROM item WHERE id = ?", (identifier,))
+        for identifier in change.renamed:  # two may change places
+            self._db.execute("UPDATE item SET name = '/' || id WHERE id = ?", (identifier,))
+        for identifier, name in change.renamed.items():
+            self._db.execute("UPDATE item SET name = ? WHERE id = ?", (name, identifier))
+        for item in change.added:
+            row = (item.id, item.kind.value, item.schema, item.name, _description(item))
+            self._db.execute("INSERT INTO item VALUES (?, ?, ?, ?, ?)", row)
+        self._db.execute("INSERT INTO change (statement) VALUES (?)", (change.statement,))
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -179,14 +262,30 @@ class Catalog:
         except BaseException:
             self._db.execute("ROLLBACK")
             raise
+        reach("names.committing")
         self._db.execute("COMMIT")
+        reach("names.committed")
+
+
+def _written(change: Change) -> str:
+    added = [[item.id, item.kind.value, item.schema, item.name, _description(item)] for item in change.added]
+    written = {"statement": change.statement, "added": added, "removed": change.removed}
+    return orjson.dumps(written | {"renamed": list(change.renamed.items())}).decode()
+
+
+def _read(written: str) -> Change:
+    read = orjson.loads(written)
+    added = tuple(_item(*row) for row in read["added"])
+    return Change(read["statement"], added, tuple(read["removed"]), dict(read["renamed"]))
 
 
 def _description(item: Item) -> str:
     described: dict[str, Any] = {
-        "columns": [[column.name, column.type.value, column.is_nullable] for column in item.columns],
+        "columns": [_column_description(column) for column in item.columns],
+        "defaults": {column.name: column.default for column in item.columns if column.default is not None},
         "definition": item.definition,
         "bindings": dict(item.bindings),
+        "read": dict(item.read),
         "on": item.on,
         "indexed": item.indexed,
         "origin": dict(item.origin),
@@ -194,16 +293,27 @@ def _description(item: Item) -> str:
     return orjson.dumps(described).decode()
 
 
+def _column_description(column: NamedColumn) -> list[Any]:
+    described = [column.name, column.type.value, column.is_nullable]
+    return [*described, column.form.name.name, column.form.size, column.form.scale] if column.form else described
+
+
+def _column(name: str, kind: str, is_nullable: bool, *form: Any, default: str | None) -> NamedColumn:
+    return NamedColumn(name, Type(kind), is_nullable, Form(FormName[form[0]], *form[1:]) if form else None, default)
+
+
 def _item(identifier: GlobalId, kind: str, schema: str, name: str, description: str) -> Item:
     described = orjson.loads(description)
+    defaults = described.get("defaults", {})
     return Item(
         identifier,
         ObjectKind(kind),
         schema,
         name,
-        tuple(NamedColumn(name, Type(type_), nullable) for name, type_, nullable in described["columns"]),
+        tuple(_column(*column, default=defaults.get(column[0])) for column in described["columns"]),
         described["definition"],
         described["bindings"],
+        {name: tuple(columns) for name, columns in described.get("read", {}).items()},
         described["on"],
         tuple(described["indexed"]),
         described["origin"],

@@ -3,39 +3,45 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Iterator, Mapping
+import traceback
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from derive.adapter.catalog import Catalog, Item, position_name
+from derive.adapter.advisory_locks import AdvisoryLocks
+from derive.adapter.catalog import Catalog, Change, position_name
+from derive.adapter.catalog_mark import CatalogMark
+from derive.adapter.computing import FOLDER, HERE, Computing, Instances
 from derive.adapter.feeding import Feeding
 from derive.adapter.group_commit import GroupCommit
-from derive.adapter.ledger import StorageHolds, StorageLedger
+from derive.adapter.holds import StorageHolds
+from derive.adapter.ledger import StorageLedger, dropped_name
 from derive.adapter.lookups import Lookups
+from derive.adapter.maintained import Maintained
 from derive.adapter.maintenance import Maintenance
 from derive.adapter.news import News
 from derive.adapter.objects import Objects
 from derive.adapter.ownership import Ownership
-from derive.adapter.timeline import Timeline
+from derive.adapter.plans import Plans
+from derive.adapter.timeline import Timeline, Write
+from derive.adapter.upkeep import Upkeep
+from derive.compute.algebra.equality import Equalities
 from derive.compute.algebra.relation import GlobalId
 from derive.compute.algebra.types import Row
 from derive.compute.relations.columns import Source
 from derive.compute.relations.contents import contents_at
-from derive.errors import SqlError
+from derive.errors import FlowError, SqlError
 from derive.protocol.specs import CatalogSpec, CollectionSpec
 from derive.storage.store import Store
+from derive.storage.task_log import TaskLog
 from derive.time.frontier import END_OF_TIME
 
 if TYPE_CHECKING:
     from derive.adapter.session import SqlSession
 
 
-_HOUSEKEEPING_SECONDS = 10.0
-"""How often what was appended to tables becomes segments, and holds are renewed, which last for a minute."""
-
-_MANY_UPDATES = 5_000
-"""So many updates of a table become a segment."""
+RETENTION = 60_000_000
+"""Microseconds for which it is known what was there."""
 
 
 class Coordinator:
@@ -50,34 +56,47 @@ class Coordinator:
         holds: keep what transactions read.
         ledger: knows frontiers.
         ownership: the right to write.
-        maintenance: views that are kept up to date.
+        computing: has the instances that keep views up to date.
+        maintained: views that are kept up to date, for those who read them.
+        maintenance: keeps them up to date.
         feeding: of sources.
         lookups: of what is maintained.
+        plans: of statements.
         news: tells of commits.
         objects: what names stand for.
         sessions: that are open.
     """
 
-    def __init__(self, root: Path, catalog: CatalogSpec | None) -> None:
+    def __init__(
+        self, root: Path, catalog: CatalogSpec | None, retention: int = RETENTION, instances: Instances = HERE
+    ) -> None:
         self.store = Store(root)
-        self._kept_house = time.monotonic()
         self.ownership = Ownership(root)
         self._flow = catalog
         self._catalog = Catalog(root)
+        self._mark = CatalogMark(self.store)
         if catalog:
             self.store.create(*(self.store.tables.as_stored(spec) for spec in catalog.collections.values()))
         self.objects = Objects(-1, (), {})
-        self.maintenance = Maintenance(self.store, root, lambda: self.objects)
-        self.lookups = Lookups(self.maintenance)
+        self.computing = Computing(self.store, root, instances, self._tell_progress, self._report)
+        self.maintained = Maintained(self.store, lambda: self.objects, self.computing)
+        self.maintenance = Maintenance(self.store, lambda: self.objects, self.maintained, self.computing)
+        self.lookups = Lookups(self.maintained)
+        self.plans = Plans()
         self.refresh()
-        self.holds = StorageHolds(self.store, self._stored_names)
-        self.news = News(self.store.changes, self._work)
+        self.holds = StorageHolds(self.store, self._readable, lambda: retention if self.ownership.is_held else None)
+        self.news = News(self.store.changes, self._work, self._report)
         self.ledger = StorageLedger(self.store, catalog, self.news, lambda: self.objects, self.ownership)
         self.timeline = Timeline(self.ledger, self.store.timeline.present() - 1)
-        self.commits = GroupCommit(self.timeline, self._is_there)
-        self.feeding = Feeding(self.store, self.commits, lambda: self.objects)
+        self.commits = GroupCommit(self.timeline, self._dropped, self.ledger)
+        self.feeding = Feeding(self.store, self.commits)
+        self.upkeep = Upkeep(self.store, self.holds)
+        self.advisory_locks = AdvisoryLocks()
         self.definitions = asyncio.Lock()
         self.sessions: set[SqlSession] = set()
+
+    def _tell_progress(self) -> None:
+        self.news.tell()
 
     def session(self, begun: Mapping[str, str] | None = None, most_bytes: int | None = None) -> SqlSession:
         """A new session.
@@ -96,7 +115,8 @@ class Coordinator:
             await session.close()
         await self.feeding.close()
         await self.news.close()
-        self.maintenance.close()
+        await asyncio.to_thread(self.upkeep.close)
+        await asyncio.to_thread(self.computing.close)
         self._catalog.close()
         self.store.close()
         self.ownership.release()
@@ -109,42 +129,74 @@ class Coordinator:
         """
         if not self.ownership.is_held:
             self.ownership.require()
+            self.settle()
+            self.ownership.begun = self.store.timeline.read()
             self._look()
-            self._reconcile()
-            self.maintenance.begin()
-            self.feeding.begin()
+            self.reconcile()
+            self.maintenance.begin(self._catalog.next_epoch())
+            self.feeding.begin(self.objects.items)
 
     def refresh(self) -> Objects:
         """What names stand for now, also if another process has changed it, which only the one that writes can do."""
         if not self.ownership.is_held:
+            self.settle()
             self._look()
         return self.objects
 
-    def change(
-        self,
-        statement: str,
-        *,
-        added: tuple[Item, ...] = (),
-        removed: tuple[GlobalId, ...] = (),
-        renamed: Mapping[GlobalId, str] | None = None,
-    ) -> None:
+    # Definitions
+
+    def change(self, change: Change) -> None:
         """Change what names stand for; durable when it returns."""
-        self._catalog.change(statement, added=added, removed=removed, renamed=renamed)
+        self._catalog.change(change)
         self._look()
 
+    def prepare(self, change: Change) -> list[Write]:
+        """Have what names stand for change together with what is written to Storage.
+
+        Returns:
+            What is to be written as well, so that it happens.
+        """
+        return self._mark.writes(self._catalog.prepare(change))
+
+    def carry_out_prepared(self) -> None:
+        """Carry out the change that was prepared, since what was to be written is written."""
+        version = self._catalog.prepared()
+        if version is not None:
+            self._catalog.settle(version, has_happened=True)
+        self._look()
+
+    def settle(self) -> None:
+        """Carry out or forget a change that was prepared by somebody who was killed, or has failed.
+
+        It may be at work still if this is not the process that writes.
+        """
+        version = self._catalog.prepared()
+        if version is None:
+            return
+        has_happened = self._mark.version() >= version
+        if has_happened or self.ownership.is_held:
+            self._catalog.settle(version, has_happened=has_happened)
+            self._look()
+
+    def _dropped(self, identifier: GlobalId) -> str | None:
+        """What a table was called that was dropped; None if it was not."""
+        table = self.store.tables.table(identifier)
+        if table is None or table.upper >= END_OF_TIME:
+            return dropped_name(self.store, identifier)
+        return None
+
     def _work(self) -> bool:
-        """What the thread of news does after each; whether there is more to do."""
-        now = time.monotonic()
-        if now - self._kept_house >= _HOUSEKEEPING_SECONDS:
-            self._kept_house = now
-            self.holds.renew()
-            if self.ownership.is_held:
-                self.store.tables.flush(fewest=_MANY_UPDATES)
         return self.maintenance.work()
 
-    def _is_there(self, identifier: GlobalId) -> bool:
-        table = self.store.tables.table(identifier)
-        return table is not None and table.upper < END_OF_TIME
+    def _report(self, failure: Exception | None) -> None:
+        """Say in the log why views are not kept up to date, or that they are again."""
+        self.maintenance.failure = failure
+        log = TaskLog(self.store.root, FOLDER)
+        if failure is None:
+            log.write("info", "views are kept up to date again")
+        else:
+            reason = failure if isinstance(failure, FlowError) else "".join(traceback.format_exception(failure))
+            log.write("error", f"views are not kept up to date, which is tried again: {reason}")
 
     def source(self, identifier: GlobalId) -> Source:
         """What Storage has under an identifier.
@@ -158,9 +210,11 @@ class Coordinator:
             raise SqlError("42P01", "what is read was dropped")
         return source
 
-    def contents(self, identifier: GlobalId, time: int) -> Iterator[list[Row]]:
-        """The rows of a collection or table at a time."""
-        return contents_at(self.store, self.source(identifier), time)
+    def contents(
+        self, identifier: GlobalId, time: int, wanted: Collection[int], equalities: Equalities | None = None
+    ) -> Iterator[list[Row]]:
+        """The rows of a collection or table at a time; of which some columns are wanted, and some rows."""
+        return contents_at(self.store, self.source(identifier), time, wanted, equalities)
 
     def _look(self) -> None:
         """Look what names stand for."""
@@ -168,6 +222,8 @@ class Coordinator:
         if version != self.objects.version:
             derived = self._flow.derivations if self._flow else ()
             self.objects = Objects(version, self._catalog.items(), self._collections(), derived)
+            if self.ownership.is_held:
+                self.feeding.reconcile(self.objects.items)
 
     def _collections(self) -> dict[GlobalId, CollectionSpec]:
         collections: dict[GlobalId, CollectionSpec] = {}
@@ -177,20 +233,27 @@ class Coordinator:
                 collections[identifier] = spec
         return collections
 
-    def _stored_names(self) -> list[str]:
-        items = [item for item in self.objects.items.values() if item.is_stored]
-        return [*(spec.name for spec in self.objects.collections.values()), *map(self.objects.stored, items)]
+    def _readable(self) -> list[GlobalId]:
+        """Identifiers of what Storage has that can be read."""
+        objects = self.objects
+        return [*objects.collections, *(item.id for item in objects.items.values() if item.is_stored)]
 
-    def _reconcile(self) -> None:
-        """Bring Storage in line with the catalog: whoever changed both may have been killed in between."""
+    def reconcile(self) -> None:
+        """Bring Storage in line with the catalog: it follows a moment later, or as another process begins."""
         items = [item for item in self.objects.items.values() if item.is_stored]
         expected = {item.id: self.objects.stored(item) for item in items}
         expected |= {
             item.position: position_name(item.schema, item.name) for item in items if item.position is not None
         }
-        for table in self.store.tables.all():
-            if table.id not in expected and table.name.startswith("sql/"):
-                self.store.tables.drop(table.id)
-        for identifier, name in expected.items():
-            if self.store.tables.name_of(identifier) not in {name, None}:
-                self.store.tables.rename(identifier, name)
+        tables = self.store.tables
+        named = {table.id: table.name for table in tables.all()}
+        dropped = [id_ for id_, name in named.items() if id_ not in expected and name.startswith("sql/")]
+        if dropped:
+            tables.drop(*dropped)
+        moved = [id_ for id_ in named.keys() & expected.keys() if named[id_] != expected[id_]]
+        leaving = {named[id_] for id_ in moved}
+        for identifier in moved:
+            if expected[identifier] in leaving:
+                tables.rename(identifier, f"{expected[identifier]}@new")  # they change places
+        for identifier in moved:
+            tables.rename(identifier, expected[identifier])

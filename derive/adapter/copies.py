@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from derive.adapter import reading, subscribing
+from derive.adapter.binary_copying import BinaryCopyIn
 from derive.adapter.copying import CopyIn, copy_out
-from derive.adapter.oids import OID_OF
+from derive.adapter.oids import oid_of
 from derive.adapter.outcome import Result, ResultColumn
 from derive.adapter.parser.statement import Copy, SelectStatement, Subscribe
 from derive.adapter.parser.syntax import QualifiedName
+from derive.adapter.planner.default import default_of
 from derive.adapter.planner.definition import copied_table, indexes_of
-from derive.adapter.planner.names import NamedRelation
-from derive.adapter.planner.planned import bind
+from derive.adapter.planner.names import NamedRelation, Names
+from derive.adapter.planner.planned import at_moment, bind
 from derive.adapter.planner.write import check_rows
 from derive.adapter.preparing import Plan
 from derive.adapter.state import State
+from derive.compute.algebra.expression import Literal
 from derive.compute.algebra.types import Datum, Row
+from derive.compute.scalar.registry import evaluate
 
 
 async def copy_to(state: State, plan: Plan, statement: Copy, arguments: Sequence[Datum]) -> Result:
     """`COPY … TO STDOUT`."""
     columns = plan.columns or ()
-    form = copy_out(statement.format, [column.name for column in columns], [column.type for column in columns])
+    form = copy_out(statement.format, columns)
     if isinstance(statement.source, Subscribe):
         assert plan.view is not None
         rows = await subscribing.updates(state, plan.view, statement.source)
@@ -39,29 +43,49 @@ def copy_from(state: State, statement: Copy) -> Result:
     assert isinstance(statement.source, QualifiedName)
     state.transaction.check_writable()
     state.coordinator.own()
-    table = copied_table(statement.source, state.coordinator.objects)
+    table = copied_table(statement.source, state.objects)
     indexes = indexes_of(table, statement.columns)
     copied = [table.columns[index] for index in indexes]
-    columns = tuple(ResultColumn(column.name, column.type, OID_OF[column.type]) for column in copied)
-    reader = CopyIn(statement.format, table.name, [(column.name, column.type) for column in copied])
+    columns = tuple(
+        ResultColumn(column.name, column.type, oid_of(column.type, column.form), column.form) for column in copied
+    )
+    is_binary = statement.format.name == "binary"
+    reader: CopyIn | BinaryCopyIn
+    if is_binary:
+        reader = BinaryCopyIn(table.name, columns)
+    else:
+        forms = [column.form for column in copied]
+        reader = CopyIn(statement.format, table.name, [(column.name, column.type) for column in copied], forms=forms)
+    complete = _completion(table, indexes, state.objects)
 
     async def take(pieces: AsyncIterator[bytes]) -> int:
         rows: list[Row] = []
         async for piece in pieces:
-            rows += _completed(table, indexes, reader.feed(piece))
-        rows += _completed(table, indexes, reader.finish())
+            rows += complete(reader.feed(piece))
+        rows += complete(reader.finish())
         state.transaction.write([(table.id, row, 1) for row in rows])
         return len(rows)
 
-    return Result(lambda count: f"COPY {count}", columns, copy_in=take)
+    return Result(lambda count: f"COPY {count}", columns, copy_in=take, is_binary=is_binary)
 
 
-def _completed(table: NamedRelation, indexes: Sequence[int], rows: Sequence[Row]) -> list[Row]:
-    """Rows with NULL in the columns that are not copied."""
+def _completion(table: NamedRelation, indexes: Sequence[int], names: Names) -> Callable[[Sequence[Row]], list[Row]]:
+    """What makes rows of the table of rows that are copied: columns that are not copied have their defaults."""
     width = len(table.columns)
-    if tuple(indexes) != tuple(range(width)):
-        positions = {index: position for position, index in enumerate(indexes)}
-        order = [positions.get(index) for index in range(width)]
-        rows = [tuple(None if position is None else row[position] for position in order) for row in rows]
-    check_rows(table, rows)
-    return list(rows)
+    positions = {index: position for position, index in enumerate(indexes)}
+    missing = [column for index, column in enumerate(table.columns) if index not in positions]
+    defaults = [at_moment(default_of(column, names)) for column in missing]
+    behind = iter(range(len(indexes), width))
+    order = [positions[index] if index in positions else next(behind) for index in range(width)]
+
+    def completed(row: Row) -> Row:
+        values = (*row, *(value.value if isinstance(value, Literal) else evaluate(value) for value in defaults))
+        return tuple(values[position] for position in order)
+
+    def complete(rows: Sequence[Row]) -> list[Row]:
+        if order != list(range(len(indexes))):
+            rows = list(map(completed, rows))
+        check_rows(table, rows)
+        return list(rows)
+
+    return complete

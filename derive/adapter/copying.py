@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from derive.adapter.outcome import CopyOut
+from derive.adapter.binary_copying import BinaryCopyOut
+from derive.adapter.outcome import CopyOut, ResultColumn
 from derive.adapter.parser.statement import CopyFormat
+from derive.compute.algebra.form import Form
 from derive.compute.algebra.types import Datum, Row, Type
+from derive.compute.scalar.fitting import fitted
 from derive.compute.scalar.values import datum_of_text, text_function
 from derive.errors import SqlError
 
@@ -23,19 +26,20 @@ _SHOWN_CHARACTERS = 100
 # Out
 
 
-def copy_out(form: CopyFormat, names: Sequence[str], types: Sequence[Type]) -> CopyOut:
+def copy_out(form: CopyFormat, columns: Sequence[ResultColumn]) -> CopyOut:
     """How rows of these columns are written."""
     if form.name == "binary":
-        raise SqlError("0A000", "COPY in binary format is not supported", hint="Use the text or the CSV format.")
+        written = BinaryCopyOut(columns)
+        return CopyOut(written.lines, end=written.end, is_binary=True)
     delimiter, null, end = form.delimiter.encode(), form.null.encode(), b"\n"
-    write = _csv_value(form, len(types)) if form.name == "csv" else _text_value(form)
-    texts = [text_function(kind) for kind in types]
+    write = _csv_value(form, len(columns)) if form.name == "csv" else _text_value(form)
+    texts = [text_function(column.type, column.form) for column in columns]
 
     def line(row: Row) -> bytes:
         values = zip(row, texts, strict=True)
         return delimiter.join(null if datum is None else write(text(datum).encode()) for datum, text in values) + end
 
-    header = delimiter.join(write(name.encode()) for name in names) + end if form.has_header else None
+    header = delimiter.join(write(column.name.encode()) for column in columns) + end if form.has_header else None
     return CopyOut(lambda rows: [line(row) for row in rows], header)
 
 
@@ -74,6 +78,7 @@ class CopyIn:
         relation: the name of what is filled, for messages.
         columns: name and type of each value of a line.
         lines: so many were read before.
+        forms: what is declared of columns beyond their types; empty for nothing.
 
     Attributes:
         lines: how many were read.
@@ -82,12 +87,18 @@ class CopyIn:
     text is not UTF-8.
     """
 
-    def __init__(self, form: CopyFormat, relation: str, columns: Sequence[tuple[str, Type]], lines: int = 0) -> None:
-        if form.name == "binary":
-            raise SqlError("0A000", "COPY in binary format is not supported", hint="Use the text or the CSV format.")
+    def __init__(
+        self,
+        form: CopyFormat,
+        relation: str,
+        columns: Sequence[tuple[str, Type]],
+        lines: int = 0,
+        forms: Sequence[Form | None] = (),
+    ) -> None:
         self._form = form
         self._relation = relation
         self._columns = columns
+        self._forms = forms or (None,) * len(columns)
         self._rest = b""
         self.lines = lines
         self._end: bytes | None = None
@@ -162,18 +173,19 @@ class CopyIn:
     def _row(self, values: Sequence[bytes | None]) -> Row:
         if len(values) > len(self._columns):
             raise self._error("22P04", "extra data after last expected column")
-        row = tuple(map(self._datum, values, self._columns))
+        row = tuple(map(self._datum, values, self._columns, self._forms))
         if len(row) < len(self._columns):
             raise self._error("22P04", f'missing data for column "{self._columns[len(row)][0]}"')
         return row
 
-    def _datum(self, value: bytes | None, column: tuple[str, Type]) -> Datum:
+    def _datum(self, value: bytes | None, column: tuple[str, Type], form: Form | None) -> Datum:
         if value is None:
             return None
         name, kind = column
         text = self._text(value, name)
         try:
-            return datum_of_text(kind, text)
+            datum = datum_of_text(kind, text)
+            return fitted(form, datum) if form else datum
         except SqlError as exc:
             raise self._error(exc.sqlstate, exc.message, f'{name}: "{text[:_SHOWN_CHARACTERS]}"') from exc
 

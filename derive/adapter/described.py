@@ -32,7 +32,10 @@ def _relation(objects: Objects, named: NamedRelation, indexes: list[Item]) -> Ob
         item.schema if item else "public",
         named.name,
         _KINDS.get(named.kind, ObjectKind.TABLE),
-        tuple(ObjectColumn(column.name, column.type, column.is_nullable) for column in named.columns),
+        tuple(
+            ObjectColumn(column.name, column.type, column.is_nullable, column.form, column.default)
+            for column in named.columns
+        ),
         item.definition if item else None,
         tuple(_index(named, index) for index in indexes),
         _COMMENTS.get(named.kind),

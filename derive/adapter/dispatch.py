@@ -11,8 +11,18 @@ from derive.adapter.control import control
 from derive.adapter.cursors import Cursor
 from derive.adapter.intervals import micros_of
 from derive.adapter.oids import OID_OF
-from derive.adapter.outcome import Result
-from derive.adapter.parser.definition import CreateIndex, CreateSource, CreateTable, CreateView, Drop, Rename
+from derive.adapter.outcome import Result, ResultColumn
+from derive.adapter.parser.definition import (
+    AlterTable,
+    CreateIndex,
+    CreateSchema,
+    CreateSource,
+    CreateTable,
+    CreateView,
+    Drop,
+    Rename,
+)
+from derive.adapter.parser.remembering import MOST_CHARACTERS
 from derive.adapter.parser.statement import (
     Close,
     Copy,
@@ -29,20 +39,22 @@ from derive.adapter.parser.statement import (
     SelectStatement,
     ShowObjects,
     Subscribe,
+    Truncate,
     Update,
 )
 from derive.adapter.planner.plan import plan_value
 from derive.adapter.planner.type_name import type_of
+from derive.adapter.planner.write_planner import plan_write
 from derive.adapter.preparing import Plan, plan, plan_statement, text_column
 from derive.adapter.state import State
-from derive.compute.algebra.types import Datum, Type
+from derive.compute.algebra.types import Datum, Row, Type
 from derive.compute.scalar.registry import evaluate
 from derive.errors import SqlError
 
 
 def planned(state: State, text: str, oids: Sequence[int]) -> Plan:
     """Plan a statement, also one about what the session has prepared or opened before."""
-    return _completed(state, plan(text, oids, state.coordinator.refresh()))
+    return _completed(state, state.coordinator.plans.plan(text, oids, state.objects))
 
 
 def _completed(state: State, begun: Plan) -> Plan:
@@ -52,11 +64,11 @@ def _completed(state: State, begun: Plan) -> Plan:
         case Fetch(name, _, offset, is_move=False):
             return replace(begun, columns=_cursor(state, name, offset).columns)
         case ShowObjects() as statement:
-            return replace(begun, columns=showing.shown(statement, state.coordinator.objects)[0])
+            return replace(begun, columns=_shown(state, statement)[0])
     return begun
 
 
-async def carry_out(state: State, begun: Plan, arguments: Sequence[Datum]) -> Result:  # noqa: PLR0911 (one for each)
+async def carry_out(state: State, begun: Plan, arguments: Sequence[Datum]) -> Result:  # noqa: PLR0911, PLR0912
     """Begin to carry out a statement."""
     match begun.statement:
         case None:
@@ -65,19 +77,30 @@ async def carry_out(state: State, begun: Plan, arguments: Sequence[Datum]) -> Re
             return await reading.select(state, begun, arguments, as_of)
         case Insert() | Update() | Delete():
             assert begun.write is not None
-            return await writing.write(state, begun.write, arguments)
+            return await writing.write(state, begun.write, arguments, is_short=len(begun.text) <= MOST_CHARACTERS)
+        case Truncate(relations):
+            return await writing.truncate(state, [plan_write(Delete(name, None), state.objects) for name in relations])
         case Subscribe() as statement:
             return await subscribing.subscribe(state, begun, statement)
         case Copy(is_from=True) as statement:
             return copies.copy_from(state, statement)
         case Copy() as statement:
             return await copies.copy_to(state, begun, statement, arguments)
-        case CreateTable() | CreateView() | CreateIndex() | CreateSource() | Drop() | Rename() as statement:
+        case (
+            CreateTable()
+            | CreateView()
+            | CreateIndex()
+            | CreateSource()
+            | CreateSchema()
+            | Drop()
+            | Rename()
+            | AlterTable() as statement
+        ):
             return await defining.define(state, statement, begun.text)
         case Explain() as statement:
             return await _explain(state, begun, statement)
         case ShowObjects() as statement:
-            columns, rows = showing.shown(statement, state.coordinator.objects)
+            columns, rows = _shown(state, statement)
             return Result(lambda _: "SHOW", columns, of_rows(rows))
         case Prepare() | Execute() | Deallocate() | Discard() as statement:
             return await _of_prepared(state, statement)
@@ -87,8 +110,13 @@ async def carry_out(state: State, begun: Plan, arguments: Sequence[Datum]) -> Re
             return await control(state, statement)
 
 
+def _shown(state: State, statement: ShowObjects) -> tuple[tuple[ResultColumn, ...], Sequence[Row]]:
+    coordinator = state.coordinator
+    return showing.shown(statement, state.objects, coordinator.maintenance, coordinator.feeding)
+
+
 async def _explain(state: State, begun: Plan, statement: Explain) -> Result:
-    inner = plan_statement(replace(begun, statement=statement.statement), state.coordinator.objects)
+    inner = plan_statement(replace(begun, statement=statement.statement), state.objects)
     if statement.explanation is Explanation.TIMESTAMP:
         with state.interruptible():
             rows = await explaining.timed(state, inner)
@@ -106,7 +134,7 @@ async def _of_prepared(state: State, statement: Prepare | Execute | Deallocate |
             if name in state.statements:
                 raise SqlError("42P05", f'prepared statement "{name}" already exists', offset=offset)
             oids = [OID_OF[type_of(kind)] for kind in types]
-            state.statements[name] = plan(text, oids, state.coordinator.objects)
+            state.statements[name] = plan(text, oids, state.objects)
             return Result(lambda _: "PREPARE")
         case Execute(name, _, offset):
             prepared = current(state, _prepared(state, name, offset))
@@ -125,7 +153,8 @@ async def _of_prepared(state: State, statement: Prepare | Execute | Deallocate |
                 state.statements.clear()
                 await state.close_cursors(all_of_them=True)
                 state.settings.set("all", None)
-            return Result(lambda _: f"DISCARD {what.upper()}")
+                state.coordinator.advisory_locks.release(state, is_of_transaction=False)
+            return Result(lambda _: "UNLISTEN" if what == "listeners" else f"DISCARD {what.upper()}")
 
 
 def current(state: State, before: Plan) -> Plan:
@@ -134,7 +163,7 @@ def current(state: State, before: Plan) -> Plan:
     Raises:
         SqlError: 0A000, its result has another form now.
     """
-    objects = state.coordinator.refresh()
+    objects = state.objects
     if before.version == objects.version:
         return before
     again = planned(state, before.text, before.given)
@@ -156,7 +185,7 @@ def _arguments(state: State, prepared: Plan, statement: Execute) -> list[Datum]:
         message = f'wrong number of parameters for prepared statement "{statement.name}"'
         detail = f"Expected {len(types)} parameters but got {len(statement.arguments)}."
         raise SqlError("42601", message, offset=statement.offset, detail=detail)
-    objects = state.coordinator.objects
+    objects = state.objects
     pairs = zip(statement.arguments, types, strict=True)
     return [evaluate(plan_value(node, objects, kind)[0]) for node, kind in pairs]
 
@@ -192,7 +221,7 @@ async def _declare(state: State, begun: Plan, statement: Declare, arguments: Seq
         raise SqlError("25P01", "DECLARE CURSOR can only be used in transaction blocks", offset=statement.offset)
     if statement.name in state.cursors:
         raise SqlError("42P03", f'cursor "{statement.name}" already exists', offset=statement.offset)
-    inner = plan_statement(replace(begun, statement=statement.statement), state.coordinator.objects)
+    inner = plan_statement(replace(begun, statement=statement.statement), state.objects)
     result = await carry_out(state, inner, arguments)
     assert result.columns is not None
     assert result.rows is not None

@@ -9,35 +9,35 @@ from derive.adapter.planner.reading import ids_of
 from derive.adapter.preparing import Plan
 from derive.adapter.reading import time_of
 from derive.adapter.state import State
+from derive.adapter.timeline import told
 from derive.compute.algebra.relation import GlobalId, Relation
 from derive.compute.algebra.types import Row
-from derive.document.clock import format_rfc3339
+from derive.compute.instance import explanation_of
 from derive.errors import SqlError
 
 
 def explained(state: State, plan: Plan) -> Sequence[Row]:
     """Lines about each operator of a query."""
     relation = _relation(plan)
-    coordinator = state.coordinator
     names = {identifier: _name(state, identifier) for identifier in ids_of(relation)}
-    text = coordinator.maintenance.explain(relation, names)
+    text = explanation_of(relation, names)
     return [(line,) for line in text.splitlines()]
 
 
 async def timed(state: State, plan: Plan) -> Sequence[Row]:
     """Lines about the time at which a query would be read, and what it reads."""
     coordinator = state.coordinator
-    ids = coordinator.maintenance.sources(ids_of(_relation(plan)))
+    ids = coordinator.maintained.sources(ids_of(_relation(plan)))
     as_of = plan.statement.as_of if isinstance(plan.statement, SelectStatement) else None
     time = await time_of(state, ids, as_of)
     lines = [
-        f"query time: {_told(time)}",
+        f"query time: {told(time)}",
         f"isolation: {state.transaction.modes.isolation.value}",
-        f"latest time of the timeline: {_told(coordinator.timeline.latest)}",
+        f"latest time of the timeline: {told(coordinator.timeline.latest)}",
     ]
     for identifier in sorted(ids):
         since, upper = coordinator.ledger.frontiers_of(identifier)
-        lines.append(f"{_name(state, identifier)}: since {_told(since)}, upper {_told(upper)}")
+        lines.append(f"{_name(state, identifier)}: since {told(since)}, upper {told(upper)}")
     return [(line,) for line in lines]
 
 
@@ -52,9 +52,5 @@ def _relation(plan: Plan) -> Relation:
 
 
 def _name(state: State, identifier: GlobalId) -> str:
-    named = state.coordinator.objects.relation(identifier)
+    named = state.objects.described(identifier)
     return named.name if named else str(identifier)
-
-
-def _told(clock: int) -> str:
-    return f"{clock} ({format_rfc3339(clock)})" if 0 < clock < 1 << 62 else str(clock)

@@ -1,52 +1,68 @@
-"""Sources with rows of their own are fed: what is new in them is committed, with how far they are."""
+"""Sources with rows of their own are fed: which ones, and how, is brought in line with what the catalog says.
+
+What is to be fed is a log, which is reconciled by the same rules as that of a compute instance: with each change of the
+catalog, and with each start, all sources are named. One that is the same goes on where it is, and one that was dropped
+ends. How far a source is, is stored with its rows, in the same commits, so another process goes on there as well. An
+identifier means one thing for all time: a source that is dropped and created again is another one, and begins anew.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
-from contextlib import suppress
+import time
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 
 from derive.adapter.catalog import Item
+from derive.adapter.feeder import Feeder
 from derive.adapter.group_commit import GroupCommit
-from derive.adapter.objects import Objects
-from derive.adapter.sources import polled
+from derive.adapter.sources import FedSource
+from derive.adapter.timeline import Write
 from derive.compute.algebra.relation import GlobalId
-from derive.compute.algebra.types import Row
-from derive.compute.relations.table_input import table_at
-from derive.errors import FlowError, SqlError
+from derive.errors import SqlError
+from derive.reconcile.reconciliation import Reconciliation
 from derive.storage.store import Store
 
-_LOOK_SECONDS, _BREATH_SECONDS = 0.1, 0.01
-"""How often files and counters are looked at, and how often while there is more."""
+_CLOSE_SECONDS = 2.0
+"""How long it is waited for sources that are being read when they are to be fed no more."""
 
 
 class Feeding:
-    """A task that feeds sources, in the process that writes.
+    """Feeds sources, in the process that writes.
 
     Args:
         store: of the data folder.
         commits: writes.
-        objects: what there is now.
     """
 
-    def __init__(self, store: Store, commits: GroupCommit, objects: Callable[[], Objects]) -> None:
-        self._store, self._commits, self._objects = store, commits, objects
-        self._positions: dict[GlobalId, Row] = {}
-        self._failures: dict[GlobalId, SqlError] = {}
-        self._is_closed = False
-        self._task: asyncio.Task[None] | None = None
+    def __init__(self, store: Store, commits: GroupCommit) -> None:
+        self._store, self._commits = store, commits
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._sources: Reconciliation[GlobalId, FedSource] = Reconciliation(_difference, self._build, self._drop)
+        self._feeders: dict[GlobalId, Feeder] = {}
+        self._ending: list[Feeder] = []
 
-    def begin(self) -> None:
-        """Feed from now on."""
-        self._task = asyncio.create_task(self._feed())
+    def begin(self, items: Mapping[GlobalId, Item]) -> None:
+        """Feed from now on, in this event loop, the sources that there are."""
+        self._loop = asyncio.get_running_loop()
+        self.reconcile(items)
+
+    def reconcile(self, items: Mapping[GlobalId, Item]) -> None:
+        """Feed the sources that there are now, and no others; nothing if it was not begun."""
+        if self._loop is None:
+            return
+        self._sources.begin()
+        for item in items.values():
+            if (source := FedSource.of(item)) is not None:
+                self._sources.name(item.id, source)
+        self._sources.complete()
+        self._ending = [feeder for feeder in self._ending if feeder.is_at_work]
 
     async def close(self) -> None:
         """Feed no more."""
-        self._is_closed = True
-        if self._task is not None:
-            self._task.cancel()  # in the middle of a commit it goes on to the end of that
-            with suppress(asyncio.CancelledError):
-                await self._task
+        self.reconcile({})
+        self._loop = None
+        await asyncio.to_thread(self._join)
 
     def check(self, ids: Collection[GlobalId]) -> None:
         """Check that nothing keeps sources from being fed.
@@ -55,43 +71,40 @@ class Feeding:
             SqlError: something does.
         """
         for identifier in ids:
-            if identifier in self._failures:
-                raise self._failures[identifier]
+            feeder = self._feeders.get(identifier)
+            if feeder is not None and isinstance(failure := feeder.failure, SqlError):
+                raise failure
 
-    async def _feed(self) -> None:
-        while not self._is_closed:
-            objects = self._objects()
-            is_idle = True
-            for item in list(objects.items.values()):
-                if item.position is not None:
-                    is_idle &= not await self._feed_one(item)
-            await asyncio.sleep(_LOOK_SECONDS if is_idle else _BREATH_SECONDS)
+    def states(self) -> list[tuple[GlobalId, int | None, Exception | None]]:
+        """What is fed, before which time its rows are known, and why there are no further ones."""
+        states: list[tuple[GlobalId, int | None, Exception | None]] = []
+        for identifier, feeder in sorted(self._feeders.items()):
+            table = self._store.tables.table(identifier)
+            states.append((identifier, table.upper if table else None, feeder.failure))
+        return states
 
-    async def _feed_one(self, item: Item) -> bool:
-        """Feed one source; whether there was something new."""
-        try:
-            position = self._positions.get(item.id)
-            if position is None:
-                position = await asyncio.to_thread(self._position, item)
-            now = self._store.timeline.time()
-            changes, reached = await asyncio.to_thread(polled, item, position, now)
-            if tuple(reached) != tuple(position):
-                place = item.position
-                assert place is not None
-                writes = [(item.id, row, diff) for row, diff in changes]
-                await self._commits.commit([*writes, (place, tuple(position), -1), (place, tuple(reached), 1)])
-            self._positions[item.id] = reached
-            self._failures.pop(item.id, None)
-        except FlowError as error:
-            self._positions.pop(item.id, None)
-            if isinstance(error, SqlError):
-                self._failures[item.id] = error
-            return False
-        return bool(changes)
+    def _build(self, identifier: GlobalId, source: FedSource) -> None:
+        predecessor = next((feeder for feeder in reversed(self._ending) if feeder.source_id == identifier), None)
+        assert self._loop is not None
+        self._feeders[identifier] = Feeder(self._store, source, partial(self._commit, self._loop), predecessor)
 
-    def _position(self, item: Item) -> Row:
-        table = self._store.tables.table(item.position) if item.position is not None else None
-        if table is None:
-            raise SqlError("42P01", f'source "{item.name}" was dropped')
-        rows = [row for rows in table_at(self._store, table, table.upper - 1) for row in rows]
-        return rows[0]
+    def _drop(self, identifier: GlobalId, _: FedSource) -> None:
+        feeder = self._feeders.pop(identifier)
+        feeder.end()
+        self._ending.append(feeder)
+
+    def _commit(self, loop: asyncio.AbstractEventLoop, writes: Sequence[Write]) -> None:
+        """Commit, in the thread of a source."""
+        asyncio.run_coroutine_threadsafe(self._written(writes), loop).result()
+
+    async def _written(self, writes: Sequence[Write]) -> None:
+        await self._commits.commit(writes)
+
+    def _join(self) -> None:
+        end = time.monotonic() + _CLOSE_SECONDS
+        for feeder in self._ending:
+            feeder.join(max(0.0, end - time.monotonic()))
+
+
+def _difference(_: GlobalId, present: FedSource, wanted: FedSource) -> str | None:
+    return None if present == wanted else "is defined differently"

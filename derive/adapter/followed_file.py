@@ -7,6 +7,8 @@ becomes a row once, whatever is killed when.
 from __future__ import annotations
 
 import csv
+import os
+import stat
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,6 +28,9 @@ PIECE_BYTES = 1 << 20
 
 _MARK_BYTES = 4096
 
+_MOST_LINE_BYTES = 128 << 20
+"""So long may a line be, as a value may."""
+
 
 class FilePosition(NamedTuple):
     """How far a file was followed; the columns of the relation beside a source.
@@ -33,7 +38,7 @@ class FilePosition(NamedTuple):
     Attributes:
         offset: bytes up to where a line begins that was not read.
         lines: how many are before it.
-        checksum: of the first bytes of the file, up to there, which do not change while it grows.
+        checksum: of the first and the last bytes of the file, up to there, which do not change while it grows.
     """
 
     offset: int = 0
@@ -104,21 +109,30 @@ class FollowedFile:
 
         Raises:
             SqlError: 58P01, the file is not there; 55000, it is not the one that was followed, or has become shorter;
-                22P02 and others, a line is no row.
+                54000, a line does not end; 22P02 and others, a line is no row.
         """
         with _opened(self._form.path) as file:
-            self._check(file, position)
-            file.seek(position.offset)
-            data = file.read(PIECE_BYTES)
-            while data and (end := self._end(data)) == 0 and (more := file.read(len(data))):
-                data += more  # a line that is longer than that
-            if not data or not end:
-                return [], position
-            rows, lines = self._rows(data[:end], position.lines)
-            offset = position.offset + end
-            file.seek(0)
-            checksum = zlib.crc32(file.read(min(offset, _MARK_BYTES)))
+            try:
+                head, tail = self._checked(file, position)
+                data, end = self._read(file)
+            except OSError as exc:
+                raise SqlError("58030", f"cannot read '{self._form.path}': {exc.strerror}") from exc
+        if not end:
+            return [], position
+        complete = data[:end]
+        rows, lines = self._rows(complete, position.lines)
+        offset = position.offset + end
+        checksum = _checksum(offset, (head + complete)[:_MARK_BYTES], (tail + complete)[-_MARK_BYTES:])
         return rows, FilePosition(offset, lines, checksum)
+
+    def _read(self, file: BinaryIO) -> tuple[bytes, int]:
+        """What is behind the position, and how many bytes of that are complete lines."""
+        data = file.read(PIECE_BYTES)
+        while data and (end := self._end(data)) == 0 and (more := file.read(len(data))):
+            data += more  # a line that is longer than that
+            if len(data) > _MOST_LINE_BYTES:
+                raise SqlError("54000", f"'{self._form.path}' has a line of more than {_MOST_LINE_BYTES} bytes")
+        return data, end if data else 0
 
     def _end(self, data: bytes) -> int:
         """How many bytes are complete lines."""
@@ -127,15 +141,24 @@ class FollowedFile:
         copy = CopyIn(CopyFormat("csv", ",", ""), "", ())
         return len(data) - copy.skip(data)
 
-    def _check(self, file: BinaryIO, position: FilePosition) -> None:
+    def _checked(self, file: BinaryIO, position: FilePosition) -> tuple[bytes, bytes]:
+        """The first bytes of the file and the last ones up to a position, which are those that were read before.
+
+        The file is at the position behind that.
+        """
         hint = "DROP the source and CREATE it again to read the file from its beginning."
         size = file.seek(0, 2)
         if size < position.offset:
             message = f"'{self._form.path}' has {size} bytes, and {position.offset} of it were read"
             raise SqlError("55000", message, hint=hint)
         file.seek(0)
-        if zlib.crc32(file.read(min(position.offset, _MARK_BYTES))) != position.checksum:
-            raise SqlError("55000", f"'{self._form.path}' does not begin any more as when it was read", hint=hint)
+        head = file.read(min(position.offset, _MARK_BYTES))
+        file.seek(max(0, position.offset - _MARK_BYTES))
+        tail = file.read(min(position.offset, _MARK_BYTES))
+        # One that an earlier version has stored is of the first bytes alone.
+        if position.checksum not in {_checksum(position.offset, head, tail), zlib.crc32(head)}:
+            raise SqlError("55000", f"'{self._form.path}' is not the file any more that was read", hint=hint)
+        return head, tail
 
     def _rows(self, data: bytes, lines: int) -> tuple[list[Row], int]:
         if self._form.is_csv:
@@ -178,8 +201,17 @@ def _datum(kind: Type, value: JSON) -> Datum:
     return datum_of_text(kind, value if isinstance(value, str) else jsonb_datum(value))
 
 
+def _checksum(offset: int, head: bytes, tail: bytes) -> int:
+    """Of the first and the last bytes up to an offset, `_MARK_BYTES` of each if there are so many."""
+    return zlib.crc32(tail, zlib.crc32(head)) if offset > _MARK_BYTES else zlib.crc32(head)
+
+
 def _opened(path: Path) -> BinaryIO:
     try:
-        return path.open("rb")
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # who reads a pipe would wait
     except OSError as exc:
         raise SqlError("58P01", f"cannot read '{path}': {exc.strerror}") from exc
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise SqlError("58P01", f"cannot read '{path}': it is not a regular file")
+    return os.fdopen(descriptor, "rb")

@@ -6,10 +6,18 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
-from derive.adapter.timeline import Timeline, Write
+from derive.adapter.timeline import Check, Timeline, Write, told
 from derive.compute.algebra.relation import GlobalId
 from derive.errors import SqlError
+
+_MOST_TRIES = 5
+"""So often a time is chosen for a commit that follows from what others write."""
+
+
+def nothing() -> None:
+    """What is done behind most commits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,16 +27,57 @@ class Basis:
     Attributes:
         ids: what was read.
         time: at which time.
+        is_strict: what others than the adapter have written since counts as well.
     """
 
     ids: frozenset[GlobalId]
     time: int
+    is_strict: bool = True
+
+
+class Commit(Protocol):
+    """Commits writes, and returns their time."""
+
+    def __call__(
+        self, writes: Sequence[Write], basis: Basis | None = None, then: Callable[[], None] = nothing
+    ) -> Awaitable[int]:
+        """Commit writes, and do something once they have happened."""
+
+
+class Others(Protocol):
+    """What is not written by group commit."""
+
+    def written_by_others(self, basis: Basis) -> frozenset[GlobalId]:
+        """Of what writes follow from, what others may have written."""
+
+    async def is_unchanged(
+        self, ids: Collection[GlobalId], after: int, before: int, writing: Collection[GlobalId]
+    ) -> bool:
+        """Whether nothing happens to some collections after one time and before another, at which tables are written.
+
+        False if that cannot be told.
+        """
+
+
+class Nobody:
+    """There are no others."""
+
+    def written_by_others(self, basis: Basis) -> frozenset[GlobalId]:
+        """Nothing."""
+        return frozenset()
+
+    async def is_unchanged(
+        self, ids: Collection[GlobalId], after: int, before: int, writing: Collection[GlobalId]
+    ) -> bool:
+        """It is."""
+        return True
 
 
 @dataclass(slots=True)
 class _Waiting:
     writes: Sequence[Write]
     basis: Basis | None
+    then: Callable[[], None]
     done: asyncio.Future[int]
 
 
@@ -37,28 +86,37 @@ class GroupCommit:
 
     Args:
         timeline: gives them their times.
-        is_there: whether a table can be written still.
+        dropped: what a table was called that was dropped; None if it can be written.
+        others: who writes as well.
     """
 
-    def __init__(self, timeline: Timeline, is_there: Callable[[GlobalId], bool] = lambda _: True) -> None:
-        self._timeline, self._is_there = timeline, is_there
+    def __init__(
+        self,
+        timeline: Timeline,
+        dropped: Callable[[GlobalId], str | None] = lambda _: None,
+        others: Others | None = None,
+    ) -> None:
+        self._timeline, self._dropped, self._others = timeline, dropped, others or Nobody()
         self._writers = asyncio.Lock()  # of whoever writes, from what it has read for that on
         self._waiting: list[_Waiting] = []
         self._task: asyncio.Task[None] | None = None
         self._written: dict[GlobalId, int] = {}
 
-    async def commit(self, writes: Sequence[Write], basis: Basis | None = None) -> int:
+    async def commit(
+        self, writes: Sequence[Write], basis: Basis | None = None, then: Callable[[], None] = nothing
+    ) -> int:
         """Commit writes, and return their time. Whoever is cancelled meanwhile has committed, or nothing is written.
 
         Args:
             writes: all or none of them happen.
             basis: what they follow from, which must not have been written since; None if they follow from nothing.
+            then: what is done once they have happened, before anybody can know of it.
 
         Raises:
             SqlError: what they follow from was written.
             StorageError: storage cannot write; nothing was written.
         """
-        waiting = _Waiting(writes, basis, asyncio.get_running_loop().create_future())
+        waiting = _Waiting(writes, basis, then, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._drain())
@@ -80,13 +138,15 @@ class GroupCommit:
         return waiting.done.result()
 
     @asynccontextmanager
-    async def exclusive(self) -> AsyncIterator[Callable[[Sequence[Write]], Awaitable[int]]]:
-        """Nobody else writes in this block. What it gives commits the block's writes, and returns their time."""
+    async def exclusive(self) -> AsyncIterator[Commit]:
+        """Nobody else writes tables in this block. What it gives commits the block's writes, and returns their time."""
         async with self._writers:
 
-            async def write(writes: Sequence[Write]) -> int:
-                waiting = _Waiting(writes, None, asyncio.get_running_loop().create_future())
-                writing = asyncio.create_task(self._write([waiting]))
+            async def write(
+                writes: Sequence[Write], basis: Basis | None = None, then: Callable[[], None] = nothing
+            ) -> int:
+                waiting = _Waiting(writes, basis, then, asyncio.get_running_loop().create_future())
+                writing = asyncio.create_task(self._write(self._accepted([waiting])))
                 writing.add_done_callback(lambda _: _give_up([waiting]))
                 try:
                     return await self._settled(waiting)
@@ -99,7 +159,17 @@ class GroupCommit:
         while self._waiting:
             async with self._writers:
                 group, self._waiting = self._waiting, []
-                await self._write(self._accepted(group))
+                alone = [[waiting] for waiting in group if self._to_check(waiting)]
+                together = [waiting for waiting in group if [waiting] not in alone]
+                try:
+                    for part in (together, *alone):
+                        await self._write(self._accepted(part))
+                except BaseException:
+                    _give_up(group)
+                    raise
+
+    def _to_check(self, waiting: _Waiting) -> frozenset[GlobalId]:
+        return self._others.written_by_others(waiting.basis) if waiting.basis else frozenset()
 
     def _give_up(self, drained: asyncio.Task[None]) -> None:
         if drained.cancelled():
@@ -109,22 +179,19 @@ class GroupCommit:
     def _accepted(self, group: Sequence[_Waiting]) -> list[_Waiting]:
         """Those of a group that can be written, and whose basis holds where all are written one after the other."""
         accepted: list[_Waiting] = []
-        known: dict[GlobalId, bool] = {}
+        known: dict[GlobalId, str | None] = {}
         before: set[GlobalId] = set()
         for waiting in group:
             if waiting.basis and self._is_outdated(waiting.basis, before):
                 waiting.done.set_exception(
-                    SqlError(
-                        "40001",
-                        "could not serialize access: another transaction has written what this one has read",
-                        hint="run the transaction again",
-                    )
+                    _outdated("another transaction has written what this one has read", waiting.basis)
                 )
                 continue
             tables = {table for table, _, _ in waiting.writes}
-            known.update((table, self._is_there(table)) for table in tables - known.keys())
-            if not all(known[table] for table in tables):
-                waiting.done.set_exception(SqlError("42P01", "a table was dropped before this was committed"))
+            known.update((table, self._dropped(table)) for table in tables - known.keys())
+            if dropped := sorted(name for table in tables if (name := known[table])):
+                message = f"table {', '.join(dropped)} was dropped before this was committed"
+                waiting.done.set_exception(SqlError("42P01", message))
                 continue
             accepted.append(waiting)
             before.update(tables)
@@ -133,13 +200,30 @@ class GroupCommit:
     def _is_outdated(self, basis: Basis, before: Collection[GlobalId]) -> bool:
         return any(id_ in before or self._written.get(id_, 0) > basis.time for id_ in basis.ids)
 
+    def _check_of(self, basis: Basis, ids: Collection[GlobalId], writing: Collection[GlobalId]) -> Check:
+        tries = 0
+
+        async def check(time: int) -> None:
+            nonlocal tries
+            tries += 1
+            if tries > _MOST_TRIES or not await self._others.is_unchanged(ids, basis.time, time, writing):
+                raise _outdated("others have written what this transaction has read, or are about to", basis)
+
+        return check
+
     async def _write(self, group: Sequence[_Waiting]) -> None:
         """Write a group at one time, and tell those who wait."""
         if not group:
             return
         writes = [write for waiting in group for write in waiting.writes]
+        first = group[0]
+        to_check, basis = self._to_check(first), first.basis  # such a one is alone in its group
         try:
-            time = await self._timeline.write(writes)
+            if to_check and basis:
+                check = self._check_of(basis, to_check, {table for table, _, _ in writes})
+                time = await self._timeline.write(writes, after=basis.time, check=check)
+            else:
+                time = await self._timeline.write(writes)
         except Exception as error:
             for waiting in group:
                 waiting.done.set_exception(error)
@@ -149,7 +233,19 @@ class GroupCommit:
             raise
         self._written.update(dict.fromkeys((table for table, _, _ in writes), time))
         for waiting in group:
-            waiting.done.set_result(time)
+            try:
+                waiting.then()
+            except Exception as error:
+                waiting.done.set_exception(error)
+            else:
+                waiting.done.set_result(time)
+
+
+def _outdated(reason: str, basis: Basis) -> SqlError:
+    hint = "run the transaction again"
+    if not basis.is_strict:
+        hint += f" when what it reads is known beyond {told(basis.time)}, all of it"
+    return SqlError("40001", f"could not serialize access: {reason}", hint=hint)
 
 
 def _give_up(group: Sequence[_Waiting]) -> None:

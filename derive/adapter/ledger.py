@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 
+from derive.adapter.group_commit import Basis
 from derive.adapter.news import News
 from derive.adapter.objects import Objects
 from derive.adapter.ownership import Ownership
@@ -15,13 +16,16 @@ from derive.adapter.timeline import Write
 from derive.compute.algebra.relation import GlobalId
 from derive.compute.algebra.types import Row
 from derive.compute.relations.table_rows import TableRows
-from derive.errors import FlowError, SqlError, UsageError
+from derive.errors import SqlError
 from derive.protocol.specs import CatalogSpec
-from derive.storage.metadata.capability import ReadCapability
+from derive.storage.metadata.held import Capability
 from derive.storage.store import Store
 from derive.time.frontier import BEGINNING, END_OF_TIME
 
 _PATIENCE_SECONDS = 0.25
+
+_TICK = 1_000_000
+"""Microseconds of a tick of what is not derived."""
 
 
 class StorageLedger:
@@ -53,6 +57,13 @@ class StorageLedger:
         """What time it is."""
         return self._store.timeline.present()
 
+    async def horizon(self, ids: Collection[GlobalId]) -> int:
+        """The latest time that is worth waiting for: a tick or two of what is read after the present."""
+        collections = self._objects().collections
+        names = [spec.name for identifier in ids if (spec := collections.get(identifier))]
+        ticks = [self._derived[name].tick for name in names if name in self._derived]
+        return self._store.timeline.present() + 2 * max([_TICK, *ticks])
+
     async def append(self, time: int, writes: Sequence[Write]) -> None:
         """Write into tables."""
         changed: dict[GlobalId, list[tuple[Row, int]]] = defaultdict(list)
@@ -65,7 +76,7 @@ class StorageLedger:
         for identifier, rows in changed.items():
             table = self._store.tables.table(identifier)
             if table is None or table.upper >= END_OF_TIME:
-                raise SqlError("42P01", f"table {identifier} was dropped")
+                raise SqlError("42P01", f"table {dropped_name(self._store, identifier)} was dropped")
             changes[identifier] = TableRows(table).changes(rows)
         items = [item for item in self._objects().items.values() if item.is_written]
         idle = [*(item.id for item in items), *(item.position for item in items if item.position is not None)]
@@ -74,16 +85,22 @@ class StorageLedger:
             self._note(identifier, time + 1)
 
     async def seal(self, ids: Collection[GlobalId], time: int) -> None:
-        """Move `upper` of what nobody derives or maintains above a time."""
+        """Move `upper` of what nobody derives or maintains above a time, where it is not yet."""
         objects = self._objects()
-        by_hand = [id_ for id_ in ids if objects.is_sealed_by_hand(id_)]
+        by_hand = [id_ for id_ in ids if objects.is_sealed_by_hand(id_) and self.frontiers_of(id_)[1] <= time]
         names = [spec.name for id_ in by_hand if (spec := objects.collections.get(id_))]
-        names += [objects.stored(item) for id_ in by_hand if (item := objects.items.get(id_))]
-        if names:
-            uppers = await asyncio.to_thread(self._store.seal, names, time + 1)
-            for id_ in by_hand:
-                if (item := objects.items.get(id_)) is not None:
-                    self._note(id_, uppers[objects.stored(item)])
+        tables = [id_ for id_ in by_hand if id_ in objects.items]
+        if names or tables:
+            uppers, bound = await asyncio.to_thread(self._seal, names, tables, time + 1)
+            for id_, name in bound.items():
+                self._note(id_, uppers[name])
+
+    def _seal(
+        self, names: Sequence[str], tables: Sequence[GlobalId], upper: int
+    ) -> tuple[Mapping[str, int], Mapping[GlobalId, str]]:
+        # What they are called in Storage follows what they are called in SQL a moment later.
+        bound = {id_: name for id_ in tables if (name := self._store.tables.name_of(id_))}
+        return self._store.seal([*names, *bound.values()], upper), bound
 
     async def frontiers(self, ids: Collection[GlobalId]) -> tuple[int, int]:
         """The greatest `since` and the least `upper`."""
@@ -122,12 +139,73 @@ class StorageLedger:
     async def changed(self, ids: Collection[GlobalId], time: int) -> None:
         """Wait for news, if there may be some."""
         news = self._news.next
-        behind = [identifier for identifier in ids if self.frontiers_of(identifier)[1] <= time]
+        behind = self._behind(ids, time + 1)
         for identifier in behind:
             await asyncio.to_thread(self._check_at_work, identifier)
         if behind:
             with suppress(TimeoutError):
                 await asyncio.wait_for(news.wait(), _PATIENCE_SECONDS)
+
+    def written_by_others(self, basis: Basis) -> frozenset[GlobalId]:
+        """Of what writes follow from, what others may have written: collections, and tables before this one did."""
+        items, is_ours = self._objects().items, basis.time >= self._ownership.begun
+        return frozenset(
+            id_
+            for id_ in basis.ids
+            if (basis.is_strict if id_ not in items or not items[id_].is_written else not is_ours)
+        )
+
+    async def is_unchanged(
+        self, ids: Collection[GlobalId], after: int, before: int, writing: Collection[GlobalId]
+    ) -> bool:
+        """Whether nothing happens to some collections after one time and before another.
+
+        It is waited for, for a tick or two; but not for those who ingest, as these are about to change something.
+
+        Args:
+            ids: of the collections.
+            after: the first time.
+            before: the second time.
+            writing: tables that are to be written then: nobody seals them meanwhile.
+        """
+        await self.seal(ids, before - 1)
+        if self._behind(ids, before):
+            held = await asyncio.to_thread(self._held, writing)
+            try:
+                if not await self._become_known(ids, before):
+                    return False
+            finally:
+                await asyncio.to_thread(self._store.capabilities.drop, *held)
+        return not await asyncio.to_thread(self._has_changed, ids, after, before)
+
+    def _behind(self, ids: Collection[GlobalId], frontier: int) -> list[GlobalId]:
+        return [identifier for identifier in ids if self.frontiers_of(identifier)[1] < frontier]
+
+    def _held(self, tables: Collection[GlobalId]) -> list[Capability]:
+        acquire = self._store.capabilities.acquire_write
+        return [acquire(table, purpose="a transaction of SQL") for table in tables]
+
+    async def _become_known(self, ids: Collection[GlobalId], frontier: int) -> bool:
+        """Wait until collections are known up to a frontier; False if somebody ingests, or if it takes too long."""
+        horizon, is_sealed_by_hand = await self.horizon(ids), self._objects().is_sealed_by_hand
+        while behind := self._behind(ids, frontier):
+            if any(map(is_sealed_by_hand, behind)) or await self.present() > horizon:
+                return False
+            await self.changed(behind, frontier - 1)
+        return True
+
+    def _has_changed(self, ids: Collection[GlobalId], after: int, before: int) -> bool:
+        """Whether something happened in between; maybe, where a file holds what is older and what is younger."""
+        for identifier in ids:
+            spec = self._objects().collections.get(identifier)
+            if spec is not None:
+                if any(segment.clock_min < before for segment in self._store.segments(spec, begin=after + 1)):
+                    return True
+                continue
+            read = self._store.tables.read(identifier, after + 1, before)
+            if read.appended or read.segments:
+                return True
+        return False
 
     def _check_at_work(self, identifier: GlobalId) -> None:
         item = self._objects().items.get(identifier)
@@ -152,38 +230,7 @@ class StorageLedger:
         )
 
 
-class StorageHolds:
-    """Holds on everything that can be read in a data folder, for transactions."""
-
-    def __init__(self, store: Store, names: Callable[[], Sequence[str]]) -> None:
-        self._store, self._names = store, names
-        self._holds: dict[int, list[ReadCapability]] = {}
-        self._count = 0
-
-    async def hold(self, time: int) -> int:
-        """Hold everything that can be read at a time."""
-        self._count += 1
-        self._holds[self._count] = await asyncio.to_thread(self._lease, time)
-        return self._count
-
-    async def release(self, hold: int) -> None:
-        """Give a hold back."""
-        for capability in self._holds.pop(hold, []):
-            await asyncio.to_thread(self._store.leases.drop, capability)
-
-    def renew(self) -> None:
-        """Extend all holds, which else run out; from any thread."""
-        for hold, capabilities in list(self._holds.items()):
-            with suppress(FlowError):  # it ran out, or the collection was reset: who reads it is told
-                renewed = [self._store.leases.downgrade(held, held.frontier) for held in capabilities]
-                if hold in self._holds:
-                    self._holds[hold] = renewed
-
-    def _lease(self, time: int) -> list[ReadCapability]:
-        leased = []
-        for name in self._names():
-            with suppress(UsageError):
-                known = self._store.collection(name)
-                if known and known.since <= time:
-                    leased.append(self._store.leases.lease(name, time))
-        return leased
+def dropped_name(store: Store, identifier: GlobalId) -> str:
+    """What a table was called when it was dropped, as far as that is known."""
+    name = store.tables.name_of(identifier)
+    return f'"{name.partition("@")[0].rpartition("/")[2]}"' if name else str(identifier)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from derive.errors import FlowError
 from derive.storage.changes import Changes
 
 _SECONDS = 0.5
 """How long nothing is looked at where nothing is committed."""
+
+_LAST_SECONDS = 30.0
+"""How long at most work that has failed is not tried again; the first time it is so long as nothing is looked at."""
 
 
 class News:
@@ -19,15 +22,23 @@ class News:
 
     Args:
         changes: of the data folder.
-        work: done by the thread after each; it returns whether there is more to do.
+        work: done by the thread after each; it returns whether there is more to do. Where it fails it is tried again,
+            each time after a pause twice as long as the one before.
+        report: is told each time that it fails, and with None when it goes on.
     """
 
-    def __init__(self, changes: Changes, work: Callable[[], bool] = lambda: False) -> None:
-        self._changes = changes
-        self._work = work
+    def __init__(
+        self,
+        changes: Changes,
+        work: Callable[[], bool] = lambda: False,
+        report: Callable[[Exception | None], None] = lambda _: None,
+    ) -> None:
+        self._changes, self._work, self._report = changes, work, report
+        self._pause = self._due = 0.0
+        self._has_failed = False
         self._loop = asyncio.get_running_loop()
         self._told = asyncio.Event()
-        self._is_closed = False
+        self._closing = threading.Event()
         self._thread = threading.Thread(target=self._listen, name="flowctl-sql-news", daemon=True)
         self._thread.start()
 
@@ -36,23 +47,49 @@ class News:
         """Set with the next news. Whoever waits asks for it first, and then looks whether there is need to wait."""
         return self._told
 
+    def tell(self) -> None:
+        """There is news; from any thread."""
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._tell)
+
     async def close(self) -> None:
         """End the thread."""
-        self._is_closed = True
+        self._closing.set()
         self._changes.nudge()
         await asyncio.to_thread(self._thread.join)
 
     def _listen(self) -> None:
-        while not self._is_closed:
-            mark = self._changes.mark()
+        while not self._closing.is_set():
             try:
-                has_more = self._work()
-            except FlowError:  # it is tried again with the next news
-                has_more = False
-            with suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._tell)
-            if not has_more:
-                self._changes.wait(mark, _SECONDS)
+                mark = self._changes.mark()
+                has_more = self._attempt()
+                self.tell()
+                if not has_more:
+                    self._changes.wait(mark, _SECONDS)
+            except Exception as error:
+                self._fail(error)
+                self._closing.wait(_SECONDS)
+
+    def _attempt(self) -> bool:
+        """Do the work, unless it has just failed; whether there is more to do."""
+        if time.monotonic() < self._due:
+            return False
+        try:
+            has_more = self._work()
+        except Exception as error:
+            self._fail(error)
+            return False
+        if self._has_failed:
+            self._has_failed = False
+            self._pause = 0.0
+            self._report(None)
+        return has_more
+
+    def _fail(self, error: Exception) -> None:
+        self._pause = min(max(2 * self._pause, _SECONDS), _LAST_SECONDS)
+        self._due = time.monotonic() + self._pause
+        self._has_failed = True
+        self._report(error)
 
     def _tell(self) -> None:
         self._told.set()

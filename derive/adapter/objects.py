@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
-from derive.adapter.catalog import Item, stored_name
+from derive.adapter.agreement import as_recorded, disagreement, relation_of_source, require_agreement
+from derive.adapter.catalog import Item, is_provisional, stored_name
 from derive.adapter.parser.definition import ObjectKind
 from derive.adapter.parser.parse import parse
 from derive.adapter.parser.statement import SelectStatement
 from derive.adapter.planner.names import NamedColumn, NamedRelation, Names, RelationKind
 from derive.adapter.planner.plan import plan_view
-from derive.compute.algebra.relation import Get, GlobalId, Relation
+from derive.compute.algebra.relation import GlobalId, Relation
 from derive.compute.relations.columns import columns_of
+from derive.errors import SqlError
 from derive.protocol.specs import CollectionSpec
 
 PUBLIC = "public"
+
+_VERSIONS = itertools.count(-2, -1)
 
 _KINDS = {
     ObjectKind.TABLE: RelationKind.TABLE,
@@ -52,16 +58,26 @@ class Objects:
         self.collections = collections
         self._derived = frozenset(derived)
         self.maintained = frozenset(
-            item.on for item in self.items.values() if item.kind is ObjectKind.INDEX and item.on
+            item.on
+            for item in self.items.values()
+            if item.kind is ObjectKind.INDEX and item.on and not is_provisional(item.id)
         )
         self._ids = {(PUBLIC, spec.name): id_ for id_, spec in collections.items()}
         self._ids.update({(item.schema, item.name): item.id for item in self.items.values()})
         self._views: dict[GlobalId, Relation] = {}
 
+    def with_items(self, items: Iterable[Item]) -> Objects:
+        """The same with other items, as a transaction sees it that has not committed them; of a version of its own."""
+        return Objects(next(_VERSIONS), items, self.collections, self._derived)
+
     def lookup(self, schema: str | None, name: str) -> NamedRelation | None:
         """What a name stands for; None if no relation has it."""
         identifier = self._ids.get((schema or PUBLIC, name))
         return None if identifier is None else self.relation(identifier)
+
+    def is_written_by_others(self, ids: Collection[GlobalId]) -> bool:
+        """Whether others than the adapter write some of what is stored."""
+        return any(identifier not in self.items or not self.items[identifier].is_written for identifier in ids)
 
     def candidates(self) -> Iterable[str]:
         """Names of all relations."""
@@ -83,9 +99,17 @@ class Objects:
             columns = tuple(NamedColumn(column.name, column.type, column.nullable) for column in columns_of(spec))
             return NamedRelation(identifier, spec.name, columns, RelationKind.COLLECTION)
         item = self.items.get(identifier)
+        named = self.described(identifier)
+        return replace(named, definition=self._definition(item)) if named and item else named
+
+    def described(self, identifier: GlobalId) -> NamedRelation | None:
+        """The relation of an identifier, without what it is defined as, which may fit nothing any more."""
+        if identifier in self.collections:
+            return self.relation(identifier)
+        item = self.items.get(identifier)
         if item is None or item.kind is ObjectKind.INDEX:
             return None
-        return NamedRelation(identifier, item.name, item.columns, _KINDS[item.kind], self._definition(item))
+        return NamedRelation(identifier, item.name, item.columns, _KINDS[item.kind])
 
     def is_sealed_by_hand(self, identifier: GlobalId) -> bool:
         """Whether the adapter lets time pass for something that is stored, since no task does."""
@@ -115,7 +139,12 @@ class Objects:
             statement = parse(item.definition)
             assert isinstance(statement, SelectStatement)
             names = tuple(column.name for column in item.columns)
-            self._views[item.id] = plan_view(statement.query, BoundNames(self, item.bindings), names).relation
+            try:
+                view = plan_view(statement.query, BoundNames(self, item), names)
+            except SqlError as error:
+                raise disagreement(item, error.sqlstate, error.message, tuple(item.bindings)) from error
+            require_agreement(item, view)
+            self._views[item.id] = view.relation
         return self._views[item.id]
 
     def stored(self, item: Item) -> str:
@@ -123,10 +152,11 @@ class Objects:
         return stored_name(item.schema, item.name)
 
     def _definition(self, item: Item) -> Relation | None:
-        if item.kind is ObjectKind.VIEW and item.id not in self.maintained:
+        is_maintained = item.kind is ObjectKind.MATERIALIZED_VIEW and not is_provisional(item.id)
+        if item.definition is not None and not is_maintained and item.id not in self.maintained:
             return self.meaning(item)
         if item.kind is ObjectKind.SOURCE and not item.is_written:
-            return Get(min(item.uses), tuple(column.type for column in item.columns))
+            return relation_of_source(item, self.relation(min(item.uses)))
         return None
 
     def _kind(self, identifier: GlobalId) -> ObjectKind | None:
@@ -139,17 +169,19 @@ class BoundNames:
 
     Args:
         objects: what there is now.
-        bindings: identifiers by name.
+        view: which binds them.
     """
 
-    def __init__(self, objects: Objects, bindings: Mapping[str, GlobalId]) -> None:
+    def __init__(self, objects: Objects, view: Item) -> None:
         self._objects = objects
-        self._bindings = bindings
+        self._bindings, self._read = view.bindings, view.read
 
     def lookup(self, schema: str | None, name: str) -> NamedRelation | None:
         """What a name stood for."""
-        identifier = self._bindings.get(bound_name(schema, name))
-        return None if identifier is None else self._objects.relation(identifier)
+        bound = bound_name(schema, name)
+        identifier = self._bindings.get(bound)
+        named = None if identifier is None else self._objects.relation(identifier)
+        return as_recorded(named, self._read[bound]) if named and bound in self._read else named
 
     def candidates(self) -> Iterable[str]:
         """Names that were known."""
@@ -164,17 +196,21 @@ class RecordedNames:
 
     Attributes:
         bindings: what was asked for, and what it stood for.
+        read: the columns of what of that is a collection of `flow.yaml`.
     """
 
     def __init__(self, names: Names) -> None:
         self._names = names
         self.bindings: dict[str, GlobalId] = {}
+        self.read: dict[str, tuple[str, ...]] = {}
 
     def lookup(self, schema: str | None, name: str) -> NamedRelation | None:
         """What a name stands for."""
         named = self._names.lookup(schema, name)
         if named is not None:
             self.bindings[bound_name(schema, name)] = named.id
+            if named.kind is RelationKind.COLLECTION:
+                self.read[bound_name(schema, name)] = tuple(column.name for column in named.columns)
         return named
 
     def candidates(self) -> Iterable[str]:
@@ -190,4 +226,4 @@ def bound_name(schema: str | None, name: str) -> str:
 def listing(objects: Objects) -> Sequence[NamedRelation]:
     """All relations, by name."""
     ids = [*objects.collections, *(item.id for item in objects.items.values() if item.kind is not ObjectKind.INDEX)]
-    return sorted((named for id_ in ids if (named := objects.relation(id_))), key=lambda named: named.name)
+    return sorted((named for id_ in ids if (named := objects.described(id_))), key=lambda named: named.name)

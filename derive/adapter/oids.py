@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from derive.compute.algebra.types import Type
+from derive.compute.algebra.form import Form, FormName
+from derive.compute.algebra.types import ARRAYS, Type
+from derive.compute.scalar.wire import OIDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +57,19 @@ _SCALARS = (
     PgType(3802, "jsonb", Type.JSONB, -1, "U", 3807),
 )
 
+
+def _array_type(scalar: PgType) -> Type:
+    """In whose form arrays of a type are: in that of our own arrays, or as texts such as `{1,2}`."""
+    is_own = OIDS.get(scalar.type) == scalar.oid or scalar.name in {"varchar", "bpchar", "name"}
+    return scalar.type.array if is_own and scalar.type.array else Type.TEXT
+
+
 PG_TYPES = {
     pg_type.oid: pg_type
     for pg_type in (
         *_SCALARS,
         *(
-            PgType(scalar.array, f"_{scalar.name}", Type.TEXT, -1, "A", element=scalar.oid)
+            PgType(scalar.array, f"_{scalar.name}", _array_type(scalar), -1, "A", element=scalar.oid)
             for scalar in _SCALARS
             if scalar.array
         ),
@@ -68,26 +77,23 @@ PG_TYPES = {
         PgType(30, "oidvector", Type.TEXT, -1, "A", 1013, element=26),
     )
 }
-"""All of them by oid. Data of arrays are texts such as `{1,2}`, those of vectors such as `1 2`."""
+"""All of them by oid. Data of arrays whose type we do not have are texts such as `{1,2}`, of vectors such as `1 2`."""
 
 OID_OF = {
-    Type.BOOLEAN: 16,
-    Type.SMALLINT: 21,
-    Type.INTEGER: 23,
-    Type.BIGINT: 20,
-    Type.DOUBLE: 701,
-    Type.NUMERIC: 1700,
-    Type.TEXT: 25,
-    Type.BYTEA: 17,
-    Type.JSONB: 3802,
-    Type.DATE: 1082,
-    Type.TIMESTAMP: 1114,
-    Type.TIMESTAMPTZ: 1184,
-    Type.INTERVAL: 1186,
+    **OIDS,
     Type.MZ_TIMESTAMP: 20,
     Type.UNKNOWN: 25,
+    **{kind: PG_TYPES[OIDS[kind.element]].array for kind in ARRAYS if kind.element},
 }
 """What clients are told of our types. A clock is a bigint to them."""
+
+
+_FORM_OIDS = {FormName.NUMERIC: 1700, FormName.BPCHAR: 1042, FormName.VARCHAR: 1043}
+
+
+def oid_of(kind: Type, form: Form | None = None) -> int:
+    """What clients are told of a type, and of what is known beyond it."""
+    return _FORM_OIDS[form.name] if form else OID_OF[kind]
 
 
 def type_of_oid(oid: int) -> Type | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from derive.compute.algebra.form import Form
 from derive.compute.algebra.types import Datum, Row, Type
 
 
@@ -18,13 +19,18 @@ class ResultColumn:
         name: as clients see it.
         type: in whose form the data are.
         oid: of the type that clients are told, which may be narrower (such as `name` for text).
-        modifier: of the type, as PostgreSQL has it; -1 for none.
+        form: what is known of it beyond its type.
     """
 
     name: str
     type: Type
     oid: int
-    modifier: int = -1
+    form: Form | None = None
+
+    @property
+    def modifier(self) -> int:
+        """Of the type, as PostgreSQL has it; -1 for none."""
+        return self.form.modifier if self.form else -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +74,14 @@ class CopyOut:
     Attributes:
         lines: makes a line of each row, with its end.
         header: a line before all; None if there is none.
+        end: gives what is behind all rows; None if nothing is.
+        is_binary: whether values are in binary form.
     """
 
     lines: Callable[[Sequence[Row]], Sequence[bytes]]
     header: bytes | None = None
+    end: Callable[[], bytes] | None = None
+    is_binary: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +95,7 @@ class Result:
         copy_out: for `COPY … TO STDOUT`, how rows are written; None for other statements.
         copy_in: for `COPY … FROM STDIN`, takes what the client sends, in pieces of any size, and returns how many rows
             they were; None for other statements.
+        is_binary: whether that is to be in binary form.
         is_prompt: whether each batch is sent at once, as those of a subscription.
         notices: what clients are told before its rows.
     """
@@ -94,6 +105,7 @@ class Result:
     rows: AsyncIterator[Sequence[Row]] | None = None
     copy_out: CopyOut | None = None
     copy_in: Callable[[AsyncIterator[bytes]], Awaitable[int]] | None = None
+    is_binary: bool = False
     is_prompt: bool = False
     notices: Sequence[Notice] = ()
 

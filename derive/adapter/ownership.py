@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from derive.errors import SqlError
+from derive.time.frontier import END_OF_TIME
 
 FILE = "sql.lock"
 
@@ -16,11 +17,15 @@ class Ownership:
 
     Args:
         root: the data folder.
+
+    Attributes:
+        begun: clock since when this process has it; later than all if it has not.
     """
 
     def __init__(self, root: Path) -> None:
         self._path = root / FILE
         self._descriptor: int | None = None
+        self.begun = END_OF_TIME
 
     @property
     def is_held(self) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from derive.adapter.known_settings import known_name
 from derive.adapter.objects import Objects
-from derive.adapter.oids import OID_OF, type_of_oid
+from derive.adapter.oids import OID_OF, oid_of, type_of_oid
 from derive.adapter.outcome import Prepared, ResultColumn
 from derive.adapter.parser.parse import parse
 from derive.adapter.parser.query_syntax import Query
@@ -65,12 +66,21 @@ class Plan:
 
 def result_columns(columns: Sequence[PlannedColumn]) -> tuple[ResultColumn, ...]:
     """Columns as clients are told of them."""
-    return tuple(ResultColumn(column.name, column.type, OID_OF[column.type]) for column in columns)
+    return tuple(
+        ResultColumn(column.name, column.type, oid_of(column.type, column.form), column.form) for column in columns
+    )
 
 
 def text_column(name: str) -> ResultColumn:
     """A column of texts."""
     return ResultColumn(name, Type.TEXT, OID_OF[Type.TEXT])
+
+
+def shown_columns(name: str) -> tuple[ResultColumn, ...]:
+    """Columns of `SHOW name`."""
+    if name == "all":
+        return tuple(map(text_column, ("name", "setting", "description")))
+    return (text_column(known_name(name) or name.removesuffix(" level").replace(" ", "_")),)
 
 
 def plan(text: str, oids: Sequence[int], objects: Objects) -> Plan:
@@ -112,8 +122,7 @@ def plan_statement(begun: Plan, objects: Objects) -> Plan:  # noqa: PLR0911 (one
         case Explain():
             return replace(begun, columns=(text_column("Explanation"),))
         case Show(name=name):
-            listed = ("name", "setting") if name == "all" else (name,)
-            return replace(begun, columns=tuple(map(text_column, listed)))
+            return replace(begun, columns=shown_columns(name))
         case _:
             return begun
 

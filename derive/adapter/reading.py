@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 
+from derive.adapter.asking import ask
 from derive.adapter.batches import in_thread
+from derive.adapter.catalog import is_provisional
 from derive.adapter.outcome import Result
+from derive.adapter.parser.remembering import MOST_CHARACTERS
 from derive.adapter.parser.statement import AsOf
 from derive.adapter.planner.plan import plan_value
 from derive.adapter.planner.planned import PlannedQuery, bind, bind_expression
 from derive.adapter.planner.reading import ids_of
 from derive.adapter.preparing import Plan
 from derive.adapter.state import State
+from derive.adapter.timeline import told
 from derive.compute import oneshot
+from derive.compute.algebra.equality import equalities_of
 from derive.compute.algebra.relation import GlobalId
 from derive.compute.algebra.types import Datum, Row, Type
 from derive.compute.scalar.registry import evaluate
@@ -34,7 +39,8 @@ async def select(state: State, plan: Plan, arguments: Sequence[Datum], as_of: As
         as_of: what was said of the time.
     """
     assert plan.query is not None
-    rows = await _look_up(state, plan.query, arguments) if as_of is None else None
+    is_short = len(plan.text) <= MOST_CHARACTERS
+    rows = await _look_up(state, plan.query, arguments) if as_of is None and is_short else None
     if rows is None:
         rows = await read(state, bind(plan.query, arguments), as_of)
     return Result(lambda count: f"SELECT {count}", plan.columns, rows)
@@ -45,59 +51,76 @@ async def _look_up(
 ) -> AsyncIterator[Sequence[Row]] | None:
     """The rows of a query of what is maintained; None if it is of something else, or not known at its time."""
     coordinator = state.coordinator
-    lookup = coordinator.lookups.find(query, coordinator.objects)
-    since = coordinator.lookups.since(lookup) if lookup else None
-    if lookup is None or since is None:
+    lookup = coordinator.lookups.find(query, state.objects)
+    frontiers = coordinator.lookups.frontiers(lookup) if lookup else None
+    if lookup is None or frontiers is None:
         return None
+    since, upper = frontiers
     with state.interruptible():
-        time = await time_of(state, lookup.sources, None, since)
+        coordinator.feeding.check(lookup.sources)
+        time = await state.transaction.read(lookup.sources, at_present=lookup.at_present, least=since, upper=upper)
         if since > time:
             return None
-        if not coordinator.lookups.is_known(lookup, time) and not await _is_known(state, lookup.peek.reads, time):
+        if upper <= time and not await is_known(state, lookup.asked.reads, time):
             return None
-    stopping = (lambda: state.is_stopped), state.stop
-    return coordinator.lookups.rows(lookup, time, arguments, state.most_bytes, stopping)
+    return await ask(state, lookup.asked, time, arguments)
 
 
 async def read(state: State, query: PlannedQuery, as_of: AsOf | None = None) -> AsyncIterator[Sequence[Row]]:
     """The rows of a query without parameters, in batches, at the time at which it is to be read."""
-    maintenance = state.coordinator.maintenance
-    ids = maintenance.sources(ids_of(query.relation))
+    maintained = state.coordinator.maintained
+    ids = maintained.sources(ids_of(query.relation))
+    asked = maintained.query(query.relation, query.finishing)
+    frontiers = maintained.frontiers_of(asked.reads) if asked is not None else None
     with state.interruptible():
-        time = await time_of(state, ids, as_of, maintenance.since(query.relation))
-        arranged = maintenance.arranged(query.relation, query.finishing, time)
-        if arranged is not None and await _is_known(state, ids_of(arranged[0]), time):
-            rows = maintenance.peek(*arranged, time, most_bytes=state.most_bytes, cancelled=lambda: state.is_stopped)
-            return in_thread(rows, state.stop)
+        least, upper = maintained.since(query.relation) or 0, frontiers[1] if frontiers else None
+        time = await time_of(state, ids, as_of, least, upper)
+        since = maintained.since(query.relation)
+        asked = maintained.query(query.relation, query.finishing)
+        is_there = asked is not None and since is not None and since <= time
+        is_answered = asked is not None and is_there and await is_known(state, asked.reads, time)
+    rows = await ask(state, asked, time) if asked is not None and is_answered else None
+    if rows is not None:
+        return rows
     return in_thread(rows_at(state, query, time), state.stop)
 
 
-async def _is_known(state: State, places: Collection[GlobalId], time: int) -> bool:
-    """Wait until what is maintained is known at a time; False if it will not be."""
+async def is_known(state: State, places: Collection[GlobalId], time: int) -> bool:
+    """Wait until what is maintained is known at a time; False if it will not be, or not soon."""
     coordinator = state.coordinator
-    while True:
+    while coordinator.maintenance.failure is None:
         news = coordinator.news.next
         try:
-            if coordinator.maintenance.upper(places) > time:
+            if coordinator.maintained.upper_of(places) > time:
                 return True
         except FlowError:
             return False
         with suppress(TimeoutError):
             await asyncio.wait_for(news.wait(), _PATIENCE_SECONDS)
+    return False
 
 
-def rows_at(state: State, query: PlannedQuery, time: int) -> Iterator[list[Row]]:
+def rows_at(
+    state: State, query: PlannedQuery, time: int, cancelled: Callable[[], bool] | None = None
+) -> Iterator[list[Row]]:
     """The rows of a query at a time, worked out from what is stored."""
     coordinator = state.coordinator
+    begun = {id_: state.transaction.rows(id_) for id_ in ids_of(query.relation) if is_provisional(id_)}
+    relation = coordinator.maintained.expanded(query.relation)
+    equalities = equalities_of((relation, query.finishing))
 
-    def contents(identifier: GlobalId) -> Iterator[list[Row]]:
-        return coordinator.contents(identifier, time)
+    def contents(identifier: GlobalId, wanted: Collection[int]) -> Iterator[list[Row]]:
+        if identifier in begun:
+            return iter((begun[identifier],))
+        return coordinator.contents(identifier, time, wanted, equalities.get(identifier))
 
-    relation = coordinator.maintenance.expanded(query.relation)
-    return oneshot.evaluate(relation, query.finishing, contents, state.most_bytes, lambda: state.is_stopped)
+    is_over = cancelled or (lambda: state.is_stopped)
+    return oneshot.evaluate(relation, query.finishing, contents, state.most_bytes, is_over)
 
 
-async def time_of(state: State, ids: Collection[GlobalId], as_of: AsOf | None, least: int = 0) -> int:
+async def time_of(
+    state: State, ids: Collection[GlobalId], as_of: AsOf | None, least: int = 0, upper: int | None = None
+) -> int:
     """The time at which something is read.
 
     Args:
@@ -105,19 +128,31 @@ async def time_of(state: State, ids: Collection[GlobalId], as_of: AsOf | None, l
         ids: what is read of Storage.
         as_of: what was said of the time.
         least: a time that it is better not below, where nothing was said.
+        upper: before it everything is known where this is maintained; None if it is read from where it is stored.
+
+    Raises:
+        SqlError: 22023, the time is forgotten, or so much in the future that it is not waited for; or others.
     """
+    ids = frozenset(identifier for identifier in ids if not is_provisional(identifier))
     if not ids:
         return 0
     coordinator = state.coordinator
     coordinator.feeding.check(ids)
     if as_of is None:
-        items = coordinator.objects.items
-        at_present = any(identifier not in items or not items[identifier].is_written for identifier in ids)
-        return await state.transaction.read(ids, at_present=at_present, least=least)
+        at_present = coordinator.objects.is_written_by_others(ids)
+        return await state.transaction.read(ids, at_present=at_present, least=least, upper=upper)
     time = clock_of(state, as_of)
+    since, upper = await coordinator.ledger.frontiers(ids)
     if as_of.is_at_least:
-        since, upper = await coordinator.ledger.frontiers(ids)
         time = max(time, since, upper - 1)
+    if time >= upper and time > await coordinator.ledger.horizon(ids):
+        newest = f"known is what is read up to {told(upper - 1)}, and " if upper > since else ""
+        raise SqlError(
+            "22023",
+            f"{told(time)} is yet to come",
+            offset=as_of.offset,
+            hint=f"{newest}AS OF AT LEAST an earlier time reads at the newest one that is known",
+        )
     await coordinator.timeline.reach(ids, time)
     return time
 
@@ -128,7 +163,7 @@ def clock_of(state: State, as_of: AsOf, arguments: Sequence[Datum] = ()) -> int:
     Raises:
         SqlError: 22023, it is no time.
     """
-    expression, _ = plan_value(as_of.time, state.coordinator.objects)
+    expression, _ = plan_value(as_of.time, state.objects)
     datum = evaluate(bind_expression(expression, arguments))
     kind = expression.type
     if isinstance(datum, int) and kind in {

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 
+from derive.adapter.backends import Alone, Backends
+from derive.adapter.batches import ReadyRows
 from derive.adapter.coordinator import Coordinator
 from derive.adapter.dispatch import carry_out, current, planned
+from derive.adapter.objects import Objects
 from derive.adapter.outcome import Prepared, Result, TransactionStatus
 from derive.adapter.parser.parse import split
-from derive.adapter.parser.statement import Commit, Rollback
+from derive.adapter.parser.remembering import MOST_CHARACTERS
+from derive.adapter.parser.statement import Commit, Rollback, RollbackTo
 from derive.adapter.preparing import Plan
+from derive.adapter.session_functions import SessionFunctions
 from derive.adapter.settings import Settings
 from derive.adapter.state import State
 from derive.compute.algebra.types import Datum, Row
+from derive.compute.scalar.running import running
 from derive.errors import SqlError
 
 
@@ -24,12 +31,21 @@ class SqlSession:
         coordinator: what it shares with others.
         begun: settings with which it begins.
         most_bytes: so much may be in a result; None for any amount.
+        backends: all sessions of the server.
+
+    Attributes:
+        functions: what functions of SQL do to the session.
     """
 
     def __init__(
-        self, coordinator: Coordinator, begun: Mapping[str, str] | None = None, most_bytes: int | None = None
+        self,
+        coordinator: Coordinator,
+        begun: Mapping[str, str] | None = None,
+        most_bytes: int | None = None,
+        backends: Backends | None = None,
     ) -> None:
         self._state = State(coordinator, Settings(begun or {}), most_bytes)
+        self.functions = SessionFunctions(self._state, backends or Alone())
         self._sessions = coordinator.sessions
         self._sessions.add(self)
 
@@ -43,21 +59,52 @@ class SqlSession:
         """What clients are told of settings."""
         return self._state.settings.told
 
+    @property
+    def settings(self) -> dict[str, str]:
+        """All settings and their values."""
+        return self._state.settings.all()
+
+    @property
+    def objects(self) -> Objects:
+        """What names stand for, also those that the transaction has defined."""
+        return self._state.objects
+
     def split(self, text: str) -> Sequence[str]:
         """The statements of a text."""
         return split(text)
 
     async def prepare(self, text: str, oids: Sequence[int]) -> Prepared:
         """Understand one statement."""
-        self._state.go_on()
-        return planned(self._state, text, oids).prepared()
+        state = self._state
+        state.go_on()
+        if len(text) <= MOST_CHARACTERS:
+            return planned(state, text, oids).prepared()
+        return await self._prepare_long(text, oids)
+
+    async def _prepare_long(self, text: str, oids: Sequence[int]) -> Prepared:
+        """Understand a long statement in a thread, while others go on."""
+        state = self._state
+        done = state.limit()
+
+        def prepared() -> Prepared:
+            with running(lambda: state.is_stopped):
+                return planned(state, text, oids).prepared()
+
+        try:
+            return await asyncio.to_thread(prepared)
+        except SqlError as error:
+            if error.sqlstate == "57014":
+                state.check_stopped()  # it knows why
+            raise
+        finally:
+            done()
 
     async def execute(self, prepared: Prepared, arguments: Sequence[Datum]) -> Result:
         """Begin to carry out a statement."""
         self._state.go_on()
         before = prepared.plan
         assert isinstance(before, Plan)
-        if self._state.is_failed and not isinstance(before.statement, Commit | Rollback):
+        if self._state.is_failed and not isinstance(before.statement, Commit | Rollback | RollbackTo):
             raise SqlError("25P02", "current transaction is aborted, commands ignored until end of transaction block")
         done = self._state.limit()
         try:
@@ -65,7 +112,7 @@ class SqlSession:
         except BaseException:
             done()
             raise
-        if result.rows is None or result.is_prompt:
+        if result.rows is None or result.is_prompt or isinstance(result.rows, ReadyRows):
             done()
             return result
         return replace(result, rows=self._until_sent(result.rows, done))
@@ -110,6 +157,7 @@ class SqlSession:
     async def close(self) -> None:
         """The client is gone."""
         self._sessions.discard(self)
+        self._state.coordinator.advisory_locks.release(self._state, is_of_transaction=False)
         self._state.stop()
         await self._state.close_cursors(all_of_them=True)
         await self._state.roll_back()

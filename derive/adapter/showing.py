@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from derive.adapter.controller.state import ReplicaState
+from derive.adapter.feeding import Feeding
+from derive.adapter.maintenance import Maintenance
 from derive.adapter.objects import Objects, listing
 from derive.adapter.outcome import ResultColumn
 from derive.adapter.parser.definition import ObjectKind
@@ -11,19 +14,26 @@ from derive.adapter.parser.statement import ShowObjects
 from derive.adapter.planner.definition import relation_named
 from derive.adapter.planner.names import RelationKind
 from derive.adapter.preparing import text_column
+from derive.compute.algebra.relation import GlobalId
 from derive.compute.algebra.types import Row
 from derive.errors import SqlError
 
 _KINDS = {
     "tables": {RelationKind.TABLE},
     "views": {RelationKind.VIEW, RelationKind.MATERIALIZED_VIEW},
+    "materialized views": {RelationKind.MATERIALIZED_VIEW},
     "sources": {RelationKind.SOURCE, RelationKind.COLLECTION},
 }
 _ONE = {"schemas": "public", "databases": "flow", "clusters": "default", "roles": "flow"}
 
+_REPLICAS = (
+    *("name", "address", "process", "state", "reason", "dataflows"),
+    *("kept", "rebuilt", "dropped", "lag_ms", "memory_mib"),
+)
+
 
 def shown(  # noqa: PLR0911 (one for each kind)
-    statement: ShowObjects, objects: Objects
+    statement: ShowObjects, objects: Objects, maintenance: Maintenance, feeding: Feeding
 ) -> tuple[tuple[ResultColumn, ...], Sequence[Row]]:
     """Columns and rows of a SHOW.
 
@@ -44,6 +54,12 @@ def shown(  # noqa: PLR0911 (one for each kind)
         ]
     if what == "indexes":
         return _indexes(statement, objects)
+    if what == "maintenance":
+        return _maintenance(objects, [*maintenance.states(), *feeding.states()])
+    if what == "hydrations":
+        return _hydrations(objects, maintenance)
+    if what == "replicas":
+        return tuple(map(text_column, _REPLICAS)), list(map(_replica, maintenance.replicas()))
     if statement.relation is None:
         raise SqlError("0A000", f"SHOW {what.upper()} is not supported", offset=statement.offset)
     named = relation_named(statement.relation, objects)
@@ -63,7 +79,41 @@ def _indexes(statement: ShowObjects, objects: Objects) -> tuple[tuple[ResultColu
     on = relation_named(statement.relation, objects).id if statement.relation else None
     rows: list[Row] = []
     for item in objects.items.values():
-        subject = objects.relation(item.on) if item.kind is ObjectKind.INDEX and item.on is not None else None
+        subject = objects.described(item.on) if item.kind is ObjectKind.INDEX and item.on is not None else None
         if subject is not None and on in {None, subject.id}:
             rows.append((item.name, subject.name, ", ".join(item.indexed)))
     return tuple(map(text_column, ("name", "on", "columns"))), sorted(rows, key=str)
+
+
+def _maintenance(
+    objects: Objects, states: Sequence[tuple[GlobalId, int | None, Exception | None]]
+) -> tuple[tuple[ResultColumn, ...], Sequence[Row]]:
+    """What is kept up to date, or fed, before which time it is known, and what keeps it from going on."""
+    rows: list[Row] = [
+        (named.name, None if upper is None else str(upper), f"{type(failure).__name__}: {failure}" if failure else None)
+        for identifier, upper, failure in states
+        if (named := objects.relation(identifier)) is not None
+    ]
+    return tuple(map(text_column, ("name", "upper", "error"))), rows
+
+
+def _hydrations(objects: Objects, maintenance: Maintenance) -> tuple[tuple[ResultColumn, ...], Sequence[Row]]:
+    items = objects.items
+    rows: list[Row] = [
+        (items[one.identifier].name, one.stage, str(one.rows))
+        for one in maintenance.hydrations()
+        if one.identifier in items
+    ]
+    return tuple(map(text_column, ("name", "stage", "rows"))), rows
+
+
+def _replica(state: ReplicaState) -> Row:
+    """How an instance is, and what it kept, rebuilt and dropped as it was connected."""
+    welcome, report = state.welcome, state.report
+    if welcome is None:
+        return (state.name, state.address, None, "connecting", state.trouble, *[None] * 6)
+    counts = [len(welcome.kept), len(welcome.rebuilt), len(welcome.dropped), state.lag // 1000]
+    memory = report.memory_bytes >> 20 if report is not None else None
+    numbers = [state.dataflows, *counts, memory]
+    texts = [None if number is None else str(number) for number in numbers]
+    return (state.name, state.address, welcome.process, "connected", None, *texts)

@@ -34,14 +34,12 @@ class Described:
         columns: of its rows.
         origin: where they come from, as the catalog keeps it.
         on: the collection that it is; None for one with rows of its own.
-        position: columns of the table that tells how far it is, if it has rows of its own.
-        begin: what that table holds at first.
+        begin: what the table holds at first that tells how far it is, if it has rows of its own.
     """
 
     columns: tuple[NamedColumn, ...]
     origin: Mapping[str, JSON]
     on: GlobalId | None = None
-    position: tuple[tuple[str, Type], ...] = ()
     begin: Row = ()
 
 
@@ -60,14 +58,14 @@ def described(statement: CreateSource, objects: Objects, now: int) -> Described:
         case CollectionSource(collection, offset):
             return _of_collection(collection, offset, objects)
         case FileSource() as origin:
-            return _of_file(statement, origin)
+            return _of_file(statement, origin, objects)
         case CounterSource(offset, interval, most):
             micros = micros_of(interval, offset) if interval is not None else _SECOND
             if micros <= 0 or (most is not None and most <= 0):
                 raise SqlError("22023", "a counter has an interval and a cardinality above 0", offset=offset)
             counter = {"counter": micros, "most": most}
             columns = _columns(load_generator.COUNTER_COLUMNS)
-            return Described(columns, counter, None, load_generator.POSITION_COLUMNS, CounterPosition(0, now))
+            return Described(columns, counter, None, CounterPosition(0, now))
 
 
 def _of_collection(collection: str, offset: int, objects: Objects) -> Described:
@@ -79,7 +77,7 @@ def _of_collection(collection: str, offset: int, objects: Objects) -> Described:
     return Described(named.columns, {"collection": collection}, named.id)
 
 
-def _of_file(statement: CreateSource, origin: FileSource) -> Described:
+def _of_file(statement: CreateSource, origin: FileSource, objects: Objects) -> Described:
     path = Path(origin.path).expanduser().absolute()
     options = dict(origin.options)
     unknown = [name for name in options if name.lower() != "header"]
@@ -87,29 +85,61 @@ def _of_file(statement: CreateSource, origin: FileSource) -> Described:
         hint = "There is HEADER, for CSV."
         raise SqlError("42601", f'unrecognized option "{unknown[0]}"', offset=origin.offset, hint=hint)
     is_csv = origin.format == "csv"
-    columns = columns_of_definitions(statement.columns)
+    columns = columns_of_definitions(statement.columns, objects)
+    if any(column.form for column in columns):
+        hint = "Cast to the type in a view over the source."
+        raise SqlError("0A000", "type modifiers of sources are not supported", offset=origin.offset, hint=hint)
     has_header = is_csv and (("header" in options and options["header"] in _TRUE) or not columns)
     if not columns:
         columns = _columns(followed_file.header_of(path) if is_csv else followed_file.WHOLE)
     file = {"file": str(path), "csv": is_csv, "header": has_header}
-    return Described(columns, file, None, followed_file.POSITION_COLUMNS, FilePosition())
+    return Described(columns, file, None, FilePosition())
 
 
 def _columns(columns: Sequence[tuple[str, Type]]) -> tuple[NamedColumn, ...]:
     return tuple(NamedColumn(name, kind) for name, kind in columns)
 
 
-def polled(item: Item, position: Row, now: int) -> tuple[list[tuple[Row, int]], Row]:
+def position_columns(item: Item) -> Sequence[tuple[str, Type]]:
+    """Columns of the table that tells how far a source with rows of its own is."""
+    return load_generator.POSITION_COLUMNS if "counter" in item.origin else followed_file.POSITION_COLUMNS
+
+
+@dataclass(frozen=True, slots=True)
+class FedSource:
+    """A source with rows of its own, as far as it matters to who feeds it; what it is called does not.
+
+    Attributes:
+        id: of the source.
+        position: the table that tells how far it is.
+        columns: names and types.
+        origin: where its rows come from.
+    """
+
+    id: GlobalId
+    position: GlobalId
+    columns: tuple[tuple[str, Type], ...]
+    origin: Mapping[str, JSON]
+
+    @classmethod
+    def of(cls, item: Item) -> FedSource | None:
+        """An item as such; None if it is none."""
+        if item.position is None:
+            return None
+        columns = tuple((column.name, column.type) for column in item.columns)
+        return cls(item.id, item.position, columns, item.origin)
+
+
+def polled(source: FedSource, position: Row, now: int) -> tuple[list[tuple[Row, int]], Row]:
     """Changes of a source's rows since a position, and the position behind them.
 
     Raises:
         SqlError: where they come from cannot be read.
     """
-    origin: Mapping[str, Any] = item.origin
+    origin: Mapping[str, Any] = source.origin
     numbers = [value for value in position if isinstance(value, int)]
     if "counter" in origin:
         return Counter(origin["counter"], origin["most"]).poll(CounterPosition(*numbers), now)
-    columns = tuple((column.name, column.type) for column in item.columns)
-    form = FileForm(Path(origin["file"]), origin["csv"], origin["header"], columns)
+    form = FileForm(Path(origin["file"]), origin["csv"], origin["header"], source.columns)
     rows, reached = FollowedFile(form).poll(FilePosition(*numbers))
     return [(row, 1) for row in rows], reached

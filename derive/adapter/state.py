@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 from derive.adapter.coordinator import Coordinator
+from derive.adapter.deployment import deploy
+from derive.adapter.draft import Draft
+from derive.adapter.group_commit import Commit
+from derive.adapter.objects import Objects
 from derive.adapter.outcome import TransactionStatus
+from derive.adapter.savepoints import Savepoint, latest
 from derive.adapter.settings import Settings
 from derive.adapter.transactions import Isolation, Modes, Transaction
 from derive.errors import SqlError
@@ -32,6 +39,8 @@ class State:
         cursors: that are open, by name.
         is_explicit: whether BEGIN was said.
         is_failed: whether the transaction has failed.
+        waiting: the task that waits for something; None if none does, or it is not to be interrupted.
+        draft: what the transaction has defined; None if nothing.
     """
 
     def __init__(self, coordinator: Coordinator, settings: Settings, most_bytes: int | None) -> None:
@@ -39,11 +48,19 @@ class State:
         self.statements: dict[str, Plan] = {}
         self.cursors: dict[str, Cursor] = {}
         self.is_explicit = self.is_failed = False
+        self.draft: Draft | None = None
+        self._savepoints: list[Savepoint] = []
         self._transaction: Transaction | None = None
         self._loop = asyncio.get_running_loop()
+        self._implicit: tuple[object, Modes] | None = None
         self._stopped = threading.Event()
         self._reason: SqlError | None = None
-        self._waiting: asyncio.Task[object] | None = None
+        self.waiting: asyncio.Task[object] | None = None
+
+    @property
+    def objects(self) -> Objects:
+        """What names stand for, also those that the transaction has defined."""
+        return self.draft.objects if self.draft else self.coordinator.refresh()
 
     # Transactions
 
@@ -58,7 +75,7 @@ class State:
     def transaction(self) -> Transaction:
         """The transaction of the statement at hand."""
         if self._transaction is None:
-            self._transaction = self._new(self._modes(None, None, is_explicit=False))
+            self._transaction = self._new(self._implicit_modes())
         return self._transaction
 
     def begin(self, isolation: Isolation | None, is_read_only: bool | None) -> None:
@@ -85,17 +102,69 @@ class State:
         Raises:
             SqlError: it cannot be committed; it is rolled back then.
         """
+        draft = self.draft
+        if draft is None:
+            await self.close_cursors()
+            transaction = self._leave(is_committed=True)
+            if transaction is not None:
+                await transaction.commit()
+            return
+        async with self.coordinator.definitions:
+            await self.deploy(partial(self.coordinator.commits.commit, basis=self.transaction.basis))
+
+    async def deploy(self, commit: Commit, *, is_alone: bool = False) -> None:
+        """Commit a transaction that has defined something, while nobody else does.
+
+        Args:
+            commit: commits what it writes.
+            is_alone: whether nobody else writes meanwhile.
+
+        Raises:
+            SqlError: it cannot be committed; it is rolled back then.
+        """
         await self.close_cursors()
-        transaction = self._leave()
-        if transaction is not None:
-            await transaction.commit()
+        draft, transaction = self.draft, self._leave(is_committed=True)
+        if draft is not None and transaction is not None:
+            try:
+                await deploy(self.coordinator, draft, transaction.writes, commit, is_alone=is_alone)
+            finally:
+                await transaction.end()
 
     async def roll_back(self) -> None:
         """Forget what the transaction was to write, and be in none."""
         await self.close_cursors()
-        transaction = self._leave()
+        transaction = self._leave(is_committed=False)
         if transaction is not None:
             await transaction.end()
+
+    def set_savepoint(self, name: str) -> None:
+        """Remember how far the transaction is."""
+        writes = len(self.transaction.writes)
+        self._savepoints.append(Savepoint(name, writes, self.draft, frozenset(self.cursors), self.settings.values()))
+
+    def release_savepoint(self, name: str, offset: int) -> None:
+        """Forget a savepoint, and those behind it.
+
+        Raises:
+            SqlError: 3B001, there is none of this name.
+        """
+        del self._savepoints[latest(self._savepoints, name, offset) :]
+
+    async def roll_back_to(self, name: str, offset: int) -> None:
+        """Forget what came behind a savepoint.
+
+        Raises:
+            SqlError: 3B001, there is none of this name.
+        """
+        index = latest(self._savepoints, name, offset)
+        savepoint = self._savepoints[index]
+        del self._savepoints[index + 1 :]
+        self.transaction.take_back(savepoint.writes)
+        self.draft = savepoint.draft
+        self.settings.go_back(savepoint.settings)
+        for cursor in self.cursors.keys() - savepoint.cursors:
+            await self.cursors.pop(cursor).close()
+        self.is_failed = False
 
     async def close_cursors(self, *, all_of_them: bool = False) -> None:
         """Close the cursors of the transaction, or all."""
@@ -104,20 +173,30 @@ class State:
                 await cursor.close()
                 del self.cursors[name]
 
-    def _leave(self) -> Transaction | None:
+    def _leave(self, *, is_committed: bool) -> Transaction | None:
         transaction, self._transaction = self._transaction, None
         self.is_explicit = self.is_failed = False
-        self.settings.end_transaction()
+        self.draft = None
+        self._savepoints.clear()
+        self.settings.end_transaction(is_committed=is_committed)
+        self.coordinator.advisory_locks.release(self, is_of_transaction=True)
         return transaction
 
     def _new(self, modes: Modes) -> Transaction:
         coordinator = self.coordinator
         return Transaction(coordinator.timeline, coordinator.commits, coordinator.holds, modes)
 
+    def _implicit_modes(self) -> Modes:
+        """Those of a statement alone, worked out once for the settings as they are."""
+        if self._implicit is None or self._implicit[0] is not self.settings.told:
+            self._implicit = self.settings.told, self._modes(None, None, is_explicit=False)
+        return self._implicit[1]
+
     def _modes(self, isolation: Isolation | None, is_read_only: bool | None, *, is_explicit: bool) -> Modes:
         default = self.settings.get("default_transaction_read_only") == "on"
         read_only = default if is_read_only is None else is_read_only
-        return Modes(isolation or self.settings.isolation, read_only, is_explicit)
+        strict = Isolation.STRICT_SERIALIZABLE in {isolation, self.settings.isolation}
+        return Modes(Isolation.STRICT_SERIALIZABLE if strict else Isolation.SERIALIZABLE, read_only, is_explicit)
 
     # Cancelling
 
@@ -127,14 +206,17 @@ class State:
         return self._stopped.is_set()
 
     def stop(self, reason: SqlError | None = None) -> None:
-        """Have the statement at hand end; from any thread."""
+        """Have the statement at hand end, for the first reason that there is; from any thread."""
+        if self._stopped.is_set():
+            return
         self._reason = reason
         self._stopped.set()
         self._loop.call_soon_threadsafe(self._wake)
 
     def go_on(self) -> None:
         """A statement begins."""
-        self._stopped.clear()
+        if self._stopped.is_set():  # to clear it takes a lock
+            self._stopped.clear()
         self._reason = None
 
     def check_stopped(self) -> None:
@@ -146,26 +228,13 @@ class State:
         if self._stopped.is_set():
             raise self._reason or SqlError("57014", "canceling statement due to user request")
 
-    @contextmanager
-    def interruptible(self) -> Iterator[None]:
+    def interruptible(self) -> AbstractContextManager[None]:
         """Wait in this block for as long as the statement is not cancelled.
 
         Raises:
             SqlError: 57014, it is.
         """
-        self.check_stopped()
-        task = asyncio.current_task()
-        assert task is not None
-        outer, self._waiting = self._waiting, task
-        try:
-            yield
-        except asyncio.CancelledError:
-            if self._stopped.is_set():
-                task.uncancel()
-                self.check_stopped()
-            raise
-        finally:
-            self._waiting = outer
+        return _Interruptible(self, self._loop)
 
     def limit(self) -> Callable[[], None]:
         """Have the statement end by itself if it takes longer than the session's settings allow.
@@ -180,8 +249,29 @@ class State:
         return self._loop.call_later(seconds, self.stop, reason).cancel
 
     def _wake(self) -> None:
-        if self._waiting is not None and self._stopped.is_set():
-            self._waiting.cancel()
+        if self.waiting is not None and self._stopped.is_set():
+            self.waiting.cancel()
+
+
+class _Interruptible:
+    """See `State.interruptible`."""
+
+    def __init__(self, state: State, loop: asyncio.AbstractEventLoop) -> None:
+        self._state, self._loop = state, loop
+
+    def __enter__(self) -> None:
+        state = self._state
+        state.check_stopped()
+        self._outer, state.waiting = state.waiting, asyncio.current_task(self._loop)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        state = self._state
+        task, state.waiting = state.waiting, self._outer
+        if isinstance(error, asyncio.CancelledError) and state.is_stopped and task is not None:
+            task.uncancel()
+            state.check_stopped()
 
 
 def _nothing() -> None: ...

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import AsyncIterator, Sequence
 
-from derive.adapter.batches import in_thread
+from derive.adapter.catalog import is_provisional
+from derive.adapter.controller.handover import Handover
 from derive.adapter.outcome import Result
 from derive.adapter.parser.statement import AsOf, Subscribe
 from derive.adapter.planner.plan import PlannedView
@@ -15,16 +15,14 @@ from derive.adapter.preparing import Plan, rows_of_view
 from derive.adapter.reading import clock_of, time_of
 from derive.adapter.state import State
 from derive.adapter.subscription import Subscription
-from derive.compute.algebra.relation import Finishing, Get, GlobalId
-from derive.compute.algebra.types import Row, Type
-from derive.compute.instance import Instance
-from derive.compute.relations.input import relation_input
-from derive.errors import FlowError, SqlError
-
-_OWN: GlobalId = 0
-"""What a subscriber's own relation is called in its own instance."""
+from derive.adapter.timeline import told
+from derive.compute.algebra.relation import Get, GlobalId, Relation
+from derive.compute.algebra.types import Row
+from derive.compute.protocol.messages import Dataflow, Import, Tail, TailResponse
+from derive.errors import FencedError, FlowError, FrontierError, SqlError
 
 _LOOK_SECONDS = 0.25
+"""How often it is looked whether the statement is cancelled. A cursor may take rows when its statement is over."""
 
 
 async def subscribe(state: State, plan: Plan, statement: Subscribe) -> Result:
@@ -41,153 +39,123 @@ async def updates(state: State, view: PlannedView, statement: Subscribe) -> Asyn
         SqlError: that time is forgotten, or the relation cannot be kept up to date.
     """
     coordinator = state.coordinator
-    relation = coordinator.maintenance.expanded(view.relation)
+    relation = coordinator.maintained.expanded(view.relation)
     require_maintainable(relation, "subscription")
     ids = ids_of(relation)
-    with state.interruptible():
-        time = await time_of(state, ids, statement.as_of) if ids else 0
-        source = await _opened(state, view, time)
+    if any(map(is_provisional, ids)):
+        what = "what this transaction has begun to define cannot be subscribed to"
+        raise SqlError("0A000", what, hint="COMMIT first: it is there from then on, and not before")
     up_to = None
     if statement.up_to is not None:
         up_to = clock_of(state, AsOf(statement.up_to, is_at_least=False, offset=0))
-    subscription = Subscription(
-        source, time, has_snapshot=statement.has_snapshot, has_progress=statement.has_progress, up_to=up_to
-    )
-    return _stream(state, source, subscription, ids)
+    with state.interruptible():
+        time = await time_of(state, ids, statement.as_of) if ids else 0
+        if up_to is not None and up_to < time:
+            raise SqlError(
+                "22023",
+                f"the subscription is to begin at {told(time)}, after its end at {told(up_to)}",
+                hint="UP TO takes a time that is not before that of AS OF, or the present without it",
+            )
+        subscription = Subscription(len(relation.types), time, has_progress=statement.has_progress, up_to=up_to)
+        tail = Tail(statement.has_snapshot, await asyncio.to_thread(_place, state, view), up_to)
+        return await _Stream.open(state, relation, tail, time, subscription)
 
 
-async def _stream(
-    state: State, source: _Shared | _Own, subscription: Subscription, ids: frozenset[GlobalId]
-) -> AsyncGenerator[Sequence[Row]]:
-    coordinator = state.coordinator
-    coordinator.maintenance.follow(ids)
-    batches = subscription.begin()
-    try:
-        while True:
-            news = coordinator.news.next
-            is_quiet = True
-            async with aclosing(in_thread(batches, _nothing)) as sent:
-                async for batch in sent:
-                    is_quiet = False
-                    yield batch
-                    state.check_stopped()
-            if subscription.is_ended or not ids:
-                return
-            state.check_stopped()
-            if is_quiet:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(news.wait(), _LOOK_SECONDS)
-                state.check_stopped()
-            batches = subscription.poll()
-    finally:
-        coordinator.maintenance.unfollow(ids)
-        source.close()
-
-
-def _nothing() -> None: ...
-
-
-async def _opened(state: State, view: PlannedView, time: int) -> _Shared | _Own:
-    opening = asyncio.ensure_future(asyncio.to_thread(_followed, state, view, time))
-    try:
-        return await asyncio.shield(opening)
-    except asyncio.CancelledError:
-        await asyncio.wait([opening])
-        if not opening.exception():
-            opening.result().close()
-        raise
-
-
-def _followed(state: State, view: PlannedView, time: int) -> _Shared | _Own:
-    maintenance = state.coordinator.maintenance
+def _place(state: State, view: PlannedView) -> GlobalId | None:
+    """The dataflow that has the rows of a view, if there is one."""
     query = rows_of_view(view)
-    arranged = maintenance.arranged(query.relation, query.finishing, time)
-    if arranged is not None and isinstance(arranged[0], Get):
-        return _Shared(maintenance.instance, arranged[0], time)
-    return _Own(state, view, time)
+    asked = state.coordinator.maintained.query(query.relation, query.finishing)
+    is_whole = asked is not None and isinstance(asked.relation, Get)
+    return min(asked.reads) if asked is not None and is_whole else None
 
 
-class _Shared:
-    """A relation that an instance maintains.
-
-    Args:
-        instance: which.
-        get: the relation there.
-        as_of: from when on it is followed.
-    """
-
-    def __init__(self, instance: Instance, get: Get, as_of: int) -> None:
-        self._instance, self._get = instance, get
-        self._frontier = as_of + 1
-
-    @property
-    def types(self) -> tuple[Type, ...]:
-        """Types of the columns."""
-        return self._get.types
-
-    def snapshot(self, as_of: int) -> Iterator[list[Row]]:
-        """The rows at a time."""
-        everything = Finishing((), None, 0, tuple(range(len(self._get.types))))
-        return self._instance.peek(self._get, everything, as_of)
-
-    def poll(self) -> tuple[int, list[tuple[int, Row, int]]]:
-        """What is new."""
-        _, upper = self._instance.frontiers(self._get.id)
-        if upper <= self._frontier:
-            return self._frontier, []
-        begin, self._frontier = self._frontier, upper
-        return upper, self._instance.updates(self._get.id, begin, upper)
-
-    def close(self) -> None:
-        """Follow no more."""
-
-
-class _Own:
-    """A relation that is maintained for one subscriber.
+class _Stream:
+    """Rows of updates as they come.
 
     Args:
-        state: of its session.
-        view: the relation.
-        as_of: from when on it is followed.
+        state: of the session.
+        subscription: says what is sent.
+        ids: what is read of Storage.
     """
 
-    def __init__(self, state: State, view: PlannedView, as_of: int) -> None:
-        coordinator = state.coordinator
-        relation = coordinator.maintenance.expanded(view.relation)
-        sources = {identifier: coordinator.source(identifier) for identifier in ids_of(relation)}
-        inputs = {
-            identifier: relation_input(coordinator.store, source, as_of) for identifier, source in sources.items()
-        }
-        self._instance = Instance()
-        self._instance.maintain(_OWN, relation, as_of, inputs)
-        self._shared = _Shared(self._instance, Get(_OWN, relation.types), as_of)
-        self._work()
+    def __init__(self, state: State, subscription: Subscription, ids: frozenset[GlobalId]) -> None:
+        self._state, self._subscription, self._ids = state, subscription, ids
+        self._computing = state.coordinator.computing
+        self._computing.begin_for_subscriptions()
+        self._controller = self._computing.controller
+        self._handover: Handover[TailResponse] = Handover(is_patient=self._controller.is_local)
+        self._first: list[Row] = subscription.begin()
+        self._is_closed = False
+        self._identifier = self._controller.new_id()
 
-    @property
-    def types(self) -> tuple[Type, ...]:
-        """Types of the columns."""
-        return self._shared.types
+    @staticmethod
+    async def open(state: State, relation: Relation, tail: Tail, time: int, subscription: Subscription) -> _Stream:
+        """Begin to follow a relation.
 
-    def snapshot(self, as_of: int) -> Iterator[list[Row]]:
-        """The rows at a time."""
-        return self._shared.snapshot(as_of)
+        Raises:
+            SqlError: what it is made of is forgotten.
+        """
+        ids = ids_of(relation)
+        stream = _Stream(state, subscription, ids)
+        state.coordinator.maintenance.follow(ids)
+        imports = tuple(Import.of(identifier, state.coordinator.source(identifier)) for identifier in sorted(ids))
+        dataflow = Dataflow(stream._identifier, relation, imports, tail, time)
+        try:
+            await asyncio.to_thread(stream._controller.subscribe, dataflow, stream._handover.put)
+        except FlowError as error:
+            await stream.aclose()
+            raise _as_sql(error) from error
+        except BaseException:
+            await stream.aclose()
+            raise
+        return stream
 
-    def poll(self) -> tuple[int, list[tuple[int, Row, int]]]:
-        """What is new."""
-        self._work()
-        frontier, news = self._shared.poll()
-        self._instance.allow_compaction(_OWN, frontier - 1)
-        return frontier, news
+    def __aiter__(self) -> _Stream:
+        return self
 
-    def close(self) -> None:
+    async def __anext__(self) -> Sequence[Row]:
+        first, self._first = self._first, []
+        if first:
+            return first
+        try:
+            while not self._is_closed:
+                if self._subscription.is_ended:
+                    break
+                response = await self._handover.get(_LOOK_SECONDS)
+                self._state.check_stopped()
+                if response is None:
+                    continue
+                if response.failure is not None:
+                    raise _as_sql(response.failure)
+                if response.updates:
+                    self._state.coordinator.timeline.tell(response.updates[-1][0])
+                rows = self._subscription.rows(response)
+                if not self._ids and response.upper > response.lower:
+                    await self.aclose()  # it stays as it is
+                if rows:
+                    return rows
+        except BaseException:
+            await self.aclose()
+            raise
+        await self.aclose()
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
         """Follow no more."""
-        self._instance.close()
+        if not self._is_closed:
+            self._is_closed = True
+            self._handover.close()
+            self._state.coordinator.maintenance.unfollow(self._ids)
+            await asyncio.to_thread(self._controller.drop, self._identifier)
 
-    def _work(self) -> None:
-        while self._instance.step():
-            pass
-        failure = self._instance.failure(_OWN)
-        if isinstance(failure, SqlError):
-            raise failure
-        if isinstance(failure, FlowError):
-            raise SqlError("XX000", failure.message, hint=failure.hint) from failure
+
+def _as_sql(failure: FlowError) -> SqlError:
+    """What the subscriber is told."""
+    if isinstance(failure, FencedError | FrontierError):
+        return SqlError(
+            "55000",
+            "the subscription cannot go on: what it follows was reset, or dropped, or it is too far behind that",
+            detail=failure.message,
+            hint="SUBSCRIBE again: it begins with what is there then",
+        )
+    return failure if isinstance(failure, SqlError) else SqlError("XX000", failure.message, hint=failure.hint)

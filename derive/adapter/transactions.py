@@ -3,19 +3,26 @@
 A transaction reads at one time, and writes at one. What reads only has one time. What writes only is one commit. What
 writes after it has read is written at a later time than it has read, and fails if somebody has written in between what
 it has read; its statements wait for nobody, so neither does anyone wait for a session that has gone to lunch. To read
-after having written is refused: nothing is written before COMMIT, so there would be nothing to read.
+after having written is refused: nothing is written before COMMIT, so there would be nothing to read. What the
+transaction itself has begun to define may be read: nobody else writes it.
+
+Collections of the catalog may be written in between, too, by whoever ingests or derives. Where transactions are only
+serializable that is not looked at: these may have read what was known of a collection long ago.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from derive.adapter.catalog import is_provisional
 from derive.adapter.group_commit import Basis, GroupCommit
 from derive.adapter.timeline import Timeline, Write
 from derive.compute.algebra.relation import GlobalId
+from derive.compute.algebra.types import Row
 from derive.errors import SqlError
 
 
@@ -68,6 +75,7 @@ class Transaction:
         self._timeline, self._commits, self._holds = timeline, commits, holds
         self._time: int | None = None
         self._hold: int | None = None
+        self._latest: int | None = None
         self._read: set[GlobalId] = set()
         self._writes: list[Write] = []
 
@@ -76,44 +84,75 @@ class Transaction:
         """At which it reads; None before its first read."""
         return self._time
 
+    def latest_basis(self, ids: Collection[GlobalId]) -> Basis | None:
+        """What follows from what it has read last, which is some of these; None if it was nothing."""
+        return self._based(ids, self._latest) if ids else None
+
+    def _based(self, ids: Collection[GlobalId], time: int | None) -> Basis | None:
+        is_strict = self.modes.isolation is Isolation.STRICT_SERIALIZABLE
+        return None if time is None else Basis(frozenset(ids), time, is_strict=is_strict)
+
+    @property
+    def writes(self) -> Sequence[Write]:
+        """What is to be written."""
+        return self._writes
+
+    def rows(self, table: GlobalId) -> list[Row]:
+        """The rows of a table that it has begun to define."""
+        counts: Counter[Row] = Counter()
+        for written, row, diff in self._writes:
+            if written == table:
+                counts[row] += diff
+        return list(counts.elements())
+
+    @property
+    def basis(self) -> Basis | None:
+        """What that follows from; None if it follows from nothing."""
+        return self._based(self._read, self._time)
+
     @property
     def has_written(self) -> bool:
         """Whether there is something to commit."""
         return bool(self._writes)
 
-    async def read(self, ids: Collection[GlobalId], *, at_present: bool, least: int = 0) -> int:
+    async def read(
+        self, ids: Collection[GlobalId], *, at_present: bool, least: int = 0, upper: int | None = None
+    ) -> int:
         """The time at which to read; with the first one of an explicit transaction it is settled for all of it.
 
         Args:
             ids: what is read; something.
             at_present: whether others than the adapter write some of that.
             least: a time that is better not below, for the first read.
+            upper: before it everything is known where this is maintained; None if it is read from where it is stored.
 
         Raises:
             SqlError: the transaction has written, or what is read is not known at its time.
         """
-        if self._writes:
+        if any(not is_provisional(table) for table, _, _ in self._writes):
             raise SqlError(
                 "25001",
                 "a transaction that has written cannot read",
                 hint="COMMIT first: what was written is there from then on, and not before",
             )
         if not self.modes.is_explicit:
-            time = await self._first_time(ids, at_present=at_present, least=least)
+            time = await self._first_time(ids, at_present=at_present, least=least, upper=upper)
             self._time = min(time, self._time or time)  # what is written follows from the oldest
+            self._latest = time
             self._read.update(ids)
             return time
         if self._time is None:
-            self._time = await self._first_time(ids, at_present=at_present, least=least)
+            self._time = await self._first_time(ids, at_present=at_present, least=least, upper=upper)
             self._hold = await self._holds.hold(self._time)
         elif not self._read.issuperset(ids):
             await self._timeline.reach(ids, self._time)
         self._read.update(ids)
+        self._latest = self._time
         return self._time
 
-    async def _first_time(self, ids: Collection[GlobalId], *, at_present: bool, least: int) -> int:
+    async def _first_time(self, ids: Collection[GlobalId], *, at_present: bool, least: int, upper: int | None) -> int:
         if self.modes.isolation is Isolation.SERIALIZABLE:
-            return await self._timeline.complete(ids)
+            return await self._timeline.complete(ids, least=least, upper=upper)
         return await self._timeline.read(ids, at_present=at_present or self.modes.is_explicit, least=least)
 
     def check_writable(self) -> None:
@@ -134,6 +173,10 @@ class Transaction:
         self.check_writable()
         self._writes += writes
 
+    def take_back(self, count: int) -> None:
+        """Forget all writes but the first ones."""
+        del self._writes[count:]
+
     async def commit(self) -> int | None:
         """Commit; returns the time of what it wrote, if it wrote something.
 
@@ -143,8 +186,7 @@ class Transaction:
         try:
             if not self._writes:
                 return None
-            basis = Basis(frozenset(self._read), self._time) if self._time is not None else None
-            return await self._commits.commit(self._writes, basis)
+            return await self._commits.commit(self._writes, self.basis)
         finally:
             await self.end()
 

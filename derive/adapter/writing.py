@@ -1,12 +1,14 @@
-"""INSERT, UPDATE and DELETE."""
+"""INSERT, UPDATE, DELETE and TRUNCATE."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from contextlib import nullcontext
+from typing import TypeAlias
 
 from derive.adapter import reading
-from derive.adapter.batches import of_rows
+from derive.adapter.batches import in_thread, of_rows
 from derive.adapter.outcome import Result
 from derive.adapter.planner.planned import PlannedQuery, bind
 from derive.adapter.planner.reading import ids_of
@@ -14,38 +16,92 @@ from derive.adapter.planner.write import PlannedWrite, WriteKind, check_rows
 from derive.adapter.preparing import result_columns
 from derive.adapter.state import State
 from derive.adapter.timeline import Write
+from derive.compute.algebra.relation import GlobalId
 from derive.compute.algebra.types import Datum, Row
+from derive.errors import SqlError
+
+_MOST_TRIES = 3
+"""So often a statement reads and writes before it gives up. The last time others wait for it."""
+
+WorkedOut: TypeAlias = Callable[[], Awaitable[tuple[list[list[Row]], list[Write]]]]
+"""Works out the rows of each query, and what is written."""
 
 
-async def write(state: State, planned: PlannedWrite, arguments: Sequence[Datum]) -> Result:
-    """Carry out a statement that writes a table."""
+async def write(state: State, planned: PlannedWrite, arguments: Sequence[Datum], *, is_short: bool) -> Result:
+    """Carry out a statement that writes a table; one that is short may be gone in a moment."""
+    rows = await _written(state, [(planned, bind(planned.query, arguments))], is_short=is_short)
+    return _result(planned, rows[0])
+
+
+async def truncate(state: State, planned: Sequence[PlannedWrite]) -> Result:
+    """Carry out a statement that takes all rows from some tables."""
+    tables = {table.table.id: table for table in planned}
+    await _written(state, [(table, table.query) for table in tables.values()], is_short=True)
+    return Result(lambda _: "TRUNCATE TABLE")
+
+
+async def _written(
+    state: State, planned: Sequence[tuple[PlannedWrite, PlannedQuery]], *, is_short: bool
+) -> list[list[Row]]:
+    """Write tables by queries; returns the rows of each."""
     coordinator = state.coordinator
     state.transaction.check_writable()
     coordinator.own()
-    query = bind(planned.query, arguments)
-    ids = coordinator.maintenance.sources(ids_of(query.relation))
+    ids = coordinator.maintained.sources(frozenset().union(*(ids_of(query.relation) for _, query in planned)))
+
+    async def worked_out() -> tuple[list[list[Row]], list[Write]]:
+        rows = [await _rows(state, query, is_short=is_short) for _, query in planned]
+        parts = zip(planned, rows, strict=True)
+        return rows, [write for (kind, _), some in parts for write in _writes(kind, some)]
+
     if ids and not state.is_explicit and not state.transaction.has_written:
-        # It reads, and nobody else writes before it does: it is a transaction by itself.
         with state.interruptible():
-            async with coordinator.commits.exclusive() as commit:
-                rows = await _rows(state, query)
-                writes = _writes(planned, rows)
-                if writes:
-                    await commit(writes)
+            rows = await _by_itself(state, worked_out, ids)
     else:
-        rows = await _rows(state, query)
-        state.transaction.write(_writes(planned, rows))
-    return _result(planned, rows)
+        rows, writes = await worked_out()
+        state.transaction.write(writes)
+    return rows
 
 
-async def _rows(state: State, query: PlannedQuery) -> list[Row]:
+async def _by_itself(state: State, worked_out: WorkedOut, ids: Collection[GlobalId]) -> list[list[Row]]:
+    """Read and write as a transaction: no other one writes in between, and if others change what is read, once more."""
+    tries = 0
+    while True:
+        tries += 1
+        try:
+            is_last = tries == _MOST_TRIES
+            alone = state.coordinator.timeline.alone() if is_last else nullcontext()
+            async with state.coordinator.commits.exclusive() as commit, alone:
+                rows, writes = await worked_out()
+                if writes:
+                    await commit(writes, state.transaction.latest_basis(ids))
+            return rows
+        except SqlError as error:
+            if error.sqlstate != "40001" or is_last:
+                raise
+
+
+async def _rows(state: State, query: PlannedQuery, *, is_short: bool) -> list[Row]:
     """The rows that go and come."""
-    if not ids_of(query.relation):
-        return [row for batch in reading.rows_at(state, query, 0) for row in batch]
     rows: list[Row] = []
-    async for batch in await reading.read(state, query):
-        rows += batch
-        await asyncio.sleep(0)
+    if ids_of(query.relation):
+        batches = await reading.read(state, query)
+    else:
+        if is_short:
+            try:  # What takes thousands of steps is left to a thread; the first ones are gone here, as that costs more.
+                return [row for batch in reading.rows_at(state, query, 0, lambda: True) for row in batch]
+            except SqlError as error:
+                if error.sqlstate != "57014":
+                    raise
+        batches = in_thread(reading.rows_at(state, query, 0), state.stop)
+    try:
+        async for batch in batches:
+            rows += batch
+            await asyncio.sleep(0)
+    except SqlError as error:
+        if error.sqlstate == "57014":
+            state.check_stopped()  # it knows why
+        raise
     return rows
 
 

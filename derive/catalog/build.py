@@ -54,16 +54,17 @@ class Build:
     missing: frozenset[str] = frozenset()
 
 
-def load(source: str | Path) -> CatalogSpec:
+def load(source: str | Path, resources: Resources | None = None) -> CatalogSpec:
     """Load and validate a catalog.
 
     Args:
         source: path of its root file.
+        resources: loads the files, and knows afterwards which they were.
 
     Raises:
         CatalogError: with everything that is wrong.
     """
-    built = build(source)
+    built = build(source, resources)
     if built.issues:
         raise CatalogError(built.issues)
     return built.spec

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from derive.errors import CatalogError, FlowError, Issue
+from derive.errors import CatalogError, FlowError, Issue, ViewError
 from derive.position import Position
 from derive.protocol.secrets import hide_in_line
 
@@ -19,13 +19,17 @@ def render_error(error: FlowError) -> str:
         count = len(error.issues)
         issues = [_render(f"error[{issue.code}]", issue.message, issue.position, issue.hint) for issue in error.issues]
         return "\n\n".join([*issues, f"{count} error{'' if count == 1 else 's'}"])
+    if isinstance(error, ViewError):
+        return _render(f"error[{error.sqlstate}]", error.message, None, error.remedy)
     return _render("error", error.message, error.position, error.hint)
 
 
 def describe_error(error: FlowError) -> list[dict[str, Any]]:
-    """An error as JSON objects, one for each issue of a catalog, with `code`; what is not known is null."""
+    """An error as JSON objects, one for each issue of a catalog; some have a `code`; what is not known is null."""
     if isinstance(error, CatalogError):
         return [{"code": issue.code, **_describe(issue.message, issue.position, issue.hint)} for issue in error.issues]
+    if isinstance(error, ViewError):
+        return [{"code": error.sqlstate, **_describe(error.message, None, error.remedy)}]
     return [_describe(error.message, error.position, error.hint)]
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from derive.catalog.loading.resources import Resources
     from derive.protocol.limits import LambdaLimits
     from derive.protocol.specs import CatalogSpec
     from derive.storage.store import Store
@@ -92,7 +93,7 @@ def limit_options(command: Callable[..., None]) -> Callable[..., None]:
     return limited
 
 
-def limited_catalog(source: Path, lambda_limits: LambdaLimits) -> CatalogSpec:
+def limited_catalog(source: Path, lambda_limits: LambdaLimits, resources: Resources | None = None) -> CatalogSpec:
     """Load a catalog whose lambdas are limited.
 
     Raises:
@@ -102,7 +103,7 @@ def limited_catalog(source: Path, lambda_limits: LambdaLimits) -> CatalogSpec:
     from derive.errors import CatalogError
     from derive.protocol.installed import find_runtime
 
-    limited = load(source).within(lambda_limits)
+    limited = load(source, resources).within(lambda_limits)
     enabled = [derivation for derivation in limited.derivations.values() if not derivation.disabled]
     issues = [refusal for spec in enabled if (refusal := find_runtime(spec.connector).refusal(spec))]
     if issues:

@@ -17,6 +17,8 @@ from derive.cli.options import catalog_options, data_folder, limit_options, limi
 from derive.cli.preparing import prepare_after
 
 if TYPE_CHECKING:
+    from derive.catalog.loading.resources import Resources
+    from derive.cli.applying import Applying
     from derive.cli.console import Progress
     from derive.engine.executor import Executor
     from derive.engine.run import Run
@@ -25,9 +27,11 @@ if TYPE_CHECKING:
     from derive.engine.waiting import Waiting
     from derive.errors import FlowError
     from derive.protocol.limits import LambdaLimits
+    from derive.protocol.specs import CatalogSpec
     from derive.spark.executor import SparkExecutor
 
 _LOOK_SECONDS = 1.0
+_APPLY_SECONDS = 0.02
 _HEAL_SECONDS = 10.0
 _CLUSTER_CORES = 1024
 
@@ -35,6 +39,7 @@ _CLUSTER_CORES = 1024
 @click.command()
 @catalog_options
 @click.option("--until-idle", is_flag=True, help="Stop once everything ingested so far is processed.")
+@click.option("--watch", is_flag=True, help="Apply edits of the catalog while the run is at work.")
 @click.option("--task", "tasks", multiple=True, metavar="NAME", help="Run only this task (repeatable).")
 @click.option("--shards", type=click.IntRange(1, 1024), help="Shards of tasks that run for the first time.")
 @click.option(
@@ -57,6 +62,7 @@ def command(
     *,
     local_documents: int | None,
     until_idle: bool,
+    watch: bool,
     lambda_limits: LambdaLimits,
 ) -> None:
     """Run the catalog's derivations and materializations, until stopped with Ctrl-C.
@@ -66,20 +72,27 @@ def command(
     One that fails stops alone, `flowctl status` and `flowctl logs` say why, and it goes on where it stopped once the
     cause is gone.
 
+    With --watch, edits of the files of the catalog are applied while it is at work: tasks that are defined otherwise
+    begin anew after their transaction, others go on. While the catalog is wrong, what runs goes on unchanged.
+
     \b
     Examples:
       flowctl run --until-idle
+      flowctl run --watch
       flowctl run --task acmeBank/balances --shards 4 --master spark://host:7077
     """
-    from derive.catalog.check import require_sound
+    from derive.catalog.loading.resources import Resources
+    from derive.cli.applying import applying_edits, tell_new
     from derive.cli.console import Progress
-    from derive.engine.opening import open_run
+    from derive.engine.opening import open_changing_run
     from derive.shard.collector import spare_documents
     from derive.time.limits import Limits
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a supervisor's Ctrl-C
-    catalog = limited_catalog(source, lambda_limits)
-    require_sound(catalog, tasks or None)
+    _refuse_both(watch=watch, until_idle=until_idle)
+    load = partial(_load, source, lambda_limits, tasks or None)
+    resources = Resources()
+    catalog = load(resources)
     folder = data_folder(source, data)
     with Progress() as progress, ExitStack() as stack:
         observer = _Reporter(progress, goes_on=not until_idle)
@@ -87,7 +100,7 @@ def command(
         spark, executor = _executors(master, folder / "logs" / "spark.log", conf, local_documents)
         stack.callback(prepare_after, spark)
         stack.enter_context(closing(executor))
-        run = open_run(
+        run, reconciler = open_changing_run(
             catalog,
             store,
             executor,
@@ -98,11 +111,31 @@ def command(
             observer=observer,
         )
         stack.enter_context(closing(run))
-        _tell_new(run)
+        tell_new(run.tasks.values())
         spare_documents()
-        _carry_on(run, threads, until_idle=until_idle)
+        watching = applying_edits(run, reconciler, load, resources, store.changes.nudge)
+        applying = stack.enter_context(watching) if watch else None
+        _carry_on(run, threads, applying, until_idle=until_idle)
     if observer.failures:
         raise click.exceptions.Exit(1)
+
+
+def _refuse_both(*, watch: bool, until_idle: bool) -> None:
+    from derive.errors import UsageError
+
+    if watch and until_idle:
+        raise UsageError("--watch goes on until it is stopped, and --until-idle ends", hint="leave one of them out")
+
+
+def _load(
+    source: Path, lambda_limits: LambdaLimits, tasks: tuple[str, ...] | None, resources: Resources
+) -> CatalogSpec:
+    """Load a catalog, and check the code of what runs."""
+    from derive.catalog.check import require_sound
+
+    catalog = limited_catalog(source, lambda_limits, resources)
+    require_sound(catalog, tasks)
+    return catalog
 
 
 def _executors(
@@ -124,7 +157,7 @@ def _executors(
     return spark, TakeoverExecutor(spark, worth, note, partial(remember_start, master))
 
 
-def _carry_on(run: Run, threads: int, *, until_idle: bool) -> None:
+def _carry_on(run: Run, threads: int, applying: Applying | None, *, until_idle: bool) -> None:
     """Run tasks until there is nothing left to do, or until Ctrl-C."""
     from derive.cli.console import note
     from derive.engine.scheduler import Scheduler
@@ -134,7 +167,7 @@ def _carry_on(run: Run, threads: int, *, until_idle: bool) -> None:
             if until_idle:
                 _tell_waiting(run.until_idle(scheduler.step))
             else:
-                _forever(run, scheduler)
+                _forever(run, scheduler, applying)
     except KeyboardInterrupt:
         note("stopped; what was not committed will be done again")
         raise click.exceptions.Exit(0 if not until_idle else 130) from None
@@ -149,7 +182,7 @@ def _settings(conf: tuple[str, ...]) -> dict[str, str]:
     return dict(setting.split("=", 1) for setting in conf)
 
 
-def _forever(run: Run, scheduler: Scheduler) -> None:
+def _forever(run: Run, scheduler: Scheduler, applying: Applying | None) -> None:
     from derive.cli.console import note, print_error
     from derive.engine.tidying import Tidying
     from derive.errors import FlowError
@@ -160,30 +193,14 @@ def _forever(run: Run, scheduler: Scheduler) -> None:
         while True:
             try:
                 scheduler.watch()
+                is_applying = applying is not None and applying.advance(scheduler)
                 tidying.check()
-                run.wait(_LOOK_SECONDS)
+                run.wait(_APPLY_SECONDS if is_applying else _LOOK_SECONDS)
             except FlowError as error:
                 if not error.heals:
                     raise
                 print_error(error)
                 time.sleep(_HEAL_SECONDS)
-
-
-def _tell_new(run: Run) -> None:
-    from derive.cli.console import note
-    from derive.document.clock import format_rfc3339
-
-    for task in run.tasks.values():
-        for transform, since in task.beginning.compacted:
-            note(
-                f"{task.spec.name}: '{transform.name}' reads '{transform.source}', of which the history before"
-                f" {format_rfc3339(since)} is compacted to one document per key"
-            )
-        for transform in task.beginning.again:
-            again = f", again because of 'backfill: {transform.backfill}'" if transform.backfill else ", as it is new"
-            note(f"{task.spec.name}: '{transform.name}' reads '{transform.source}' from its start{again}")
-        for edit in task.beginning.edits:
-            note(f"{task.spec.name}: {edit.message} ({edit.hint})", level="warn", task=task.spec.name)
 
 
 def _tell_waiting(waiting: list[Waiting]) -> None:

@@ -155,6 +155,8 @@ async def _copy(form: CopyOut, batches: AsyncIterator[Sequence[Row]]) -> int:
         count += len(batch)
         sys.stdout.buffer.write(b"".join(form.lines(batch)))
         sys.stdout.buffer.flush()
+    sys.stdout.buffer.write(form.end() if form.end else b"")
+    sys.stdout.buffer.flush()
     return count
 
 
@@ -179,12 +181,13 @@ class _LinePrinter:
         """Print rows."""
         import orjson
 
-        from derive.compute.scalar.values import text_of
+        from derive.compute.scalar.values import text_function
 
+        texts = [text_function(column.type, column.form) for column in self._columns]
         for row in rows:
             if self._csv:
-                pairs = zip(self._columns, row, strict=True)
-                self._csv.writerow([None if datum is None else text_of(column.type, datum) for column, datum in pairs])
+                pairs = zip(texts, row, strict=True)
+                self._csv.writerow([None if datum is None else text(datum) for text, datum in pairs])
             else:
                 sys.stdout.write(orjson.dumps(_json_of(self._columns, row)).decode() + "\n")
 
@@ -201,11 +204,12 @@ class _TablePrinter:
 
     def add(self, rows: Sequence[Row]) -> None:
         """Take rows."""
-        from derive.compute.scalar.values import text_of
+        from derive.compute.scalar.values import text_function
 
+        texts = [text_function(column.type, column.form) for column in self._columns]
         for row in rows:
-            pairs = zip(self._columns, row, strict=True)
-            self._rows.append(["" if datum is None else text_of(column.type, datum) for column, datum in pairs])
+            pairs = zip(texts, row, strict=True)
+            self._rows.append(["" if datum is None else text(datum) for text, datum in pairs])
 
     def end(self) -> None:
         """Print all."""
@@ -235,6 +239,7 @@ def _json_of(columns: Sequence[ResultColumn], row: Row) -> Mapping[str, Any]:
     import orjson
 
     from derive.compute.algebra.types import Type
+    from derive.compute.scalar.json_functions import json_datum_of
     from derive.compute.scalar.values import text_of
 
     values: dict[str, Any] = {}
@@ -243,8 +248,8 @@ def _json_of(columns: Sequence[ResultColumn], row: Row) -> Mapping[str, Any]:
             values[column.name] = None
         elif column.type is Type.BOOLEAN:
             values[column.name] = bool(datum)
-        elif column.type is Type.JSONB and isinstance(datum, str):
-            values[column.name] = orjson.Fragment(datum)
+        elif column.type is Type.JSONB or column.type.element:
+            values[column.name] = orjson.Fragment(json_datum_of(column.type, datum))
         elif (isinstance(datum, int) and column.type in _numeric_types()) or (
             isinstance(datum, float) and math.isfinite(datum)
         ):

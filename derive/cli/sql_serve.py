@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,12 +13,17 @@ from derive.cli.options import catalog_options, data_folder
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from derive.adapter.backends import Backends
+    from derive.adapter.computing import Instances
     from derive.adapter.coordinator import Coordinator
     from derive.adapter.outcome import Session
+    from derive.adapter.server.connection import OpenSession
     from derive.adapter.server.server import Server
 
 _THREADS = 64
 """Queries that are worked out at once."""
+
+_MOST_REPLICAS = 16
 
 
 @click.command(name="serve")
@@ -45,6 +50,35 @@ _THREADS = 64
     metavar="N",
     help="Fail where a result has more bytes than that.  [default: any number]",
 )
+@click.option(
+    "--retention",
+    default="60s",
+    show_default=True,
+    metavar="DURATION",
+    help="For how long AS OF finds what was there, whoever compacts.",
+)
+@click.option(
+    "--replicas",
+    type=click.IntRange(min=0, max=_MOST_REPLICAS),
+    default=0,
+    metavar="N",
+    help="Start N compute instances, as processes that keep the same views.  [default: one, in this process]",
+)
+@click.option(
+    "--instance",
+    "addresses",
+    multiple=True,
+    metavar="HOST:PORT",
+    help="Use a compute instance that `flowctl compute` serves there; may be repeated.",
+)
+@click.option(
+    "--compute-token-file",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="The secret of those instances, in a file.",
+)
+@click.option("--compute-tls-certificate", metavar="PEM", help="Certificate of this end, for mutual TLS with them.")
+@click.option("--compute-tls-key", metavar="PEM", help="Its private key.  [default: in the same file]")
+@click.option("--compute-tls-authority", metavar="PEM", help="Certificate that signs those of instances.")
 @catalog_options
 def command(
     listen: str,
@@ -55,6 +89,11 @@ def command(
     max_result_bytes: int | None,
     source: Path,
     data: Path | None,
+    *,
+    retention: str,
+    replicas: int,
+    addresses: tuple[str, ...],
+    **security: Any,
 ) -> None:
     """Serve collections to PostgreSQL's clients.
 
@@ -64,9 +103,12 @@ def command(
     Examples:
       flowctl sql serve
       psql -h 127.0.0.1 -p 6875 -c 'SELECT * FROM "acmeBank/balances"'
+      flowctl sql serve --replicas 2
+      flowctl sql serve --instance 10.0.0.7:6876 --compute-token-file secret
     """
     import asyncio
 
+    from derive.adapter.server.event_loop import new_event_loop
     from derive.adapter.server.passwords import Passwords
     from derive.adapter.server.server import Server, tls_context
     from derive.catalog import load
@@ -77,14 +119,18 @@ def command(
         raise UsageError("--tls-key is the key of a certificate", hint="give it with --tls-certificate")
     passwords = Passwords.of_file(password_file) if password_file else None
     tls = tls_context(tls_certificate, tls_key) if tls_certificate else None
+    kept = _duration(retention)
+    folder = data_folder(source, data)
+    instances = _instances(folder, replicas, addresses, **security)
     catalog = load(source) if source.exists() or data is None else None
 
     async def serve() -> None:
         from derive.adapter.coordinator import Coordinator
 
-        coordinator = Coordinator(data_folder(source, data), catalog)
+        coordinator = Coordinator(folder, catalog, kept, instances)
         try:
             coordinator.own()
+            await asyncio.to_thread(coordinator.upkeep.tend)
             server = Server(
                 _sessions(coordinator, max_result_bytes),
                 passwords=passwords,
@@ -96,19 +142,65 @@ def command(
         finally:
             await coordinator.close()
 
-    asyncio.run(serve())
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(serve())
 
 
-def _sessions(coordinator: Coordinator, most_bytes: int | None) -> Callable[[Mapping[str, str]], Session]:
+def _instances(
+    data: Path,
+    replicas: int,
+    addresses: tuple[str, ...],
+    compute_token_file: Path | None,
+    compute_tls_certificate: str | None,
+    compute_tls_key: str | None,
+    compute_tls_authority: str | None,
+) -> Instances:
+    """The compute instances that options name.
+
+    Raises:
+        UsageError: they make no sense.
+    """
+    from functools import partial
+
+    from derive.adapter.computing import Instances
+    from derive.cli.compute import place_of, security_of
+    from derive.errors import UsageError
+
+    security = security_of(compute_token_file, compute_tls_certificate, compute_tls_key, compute_tls_authority)
+    for address in addresses:
+        place_of(address, "--instance", security)
+    if len(set(addresses)) < len(addresses):
+        raise UsageError("--instance names an instance twice", hint="name each once")
+    log_format = click.get_current_context().find_root().params.get("log_format", "text")
+    return Instances(replicas, partial(_replica_command, log_format, data), _tell_line, addresses, security)
+
+
+def _replica_command(log_format: str, data: Path, folder: Path, token_file: Path) -> list[str]:
+    """What runs a compute instance that ends with this process."""
+    command = [sys.executable, "-P", "-m", "derive.cli.main", f"--log-format={log_format}", "compute"]
+    where = [f"--data={data.resolve()}", f"--folder={folder.resolve()}", f"--token-file={token_file.resolve()}"]
+    return [*command, "--listen=127.0.0.1:0", *where, "--end-with-input"]
+
+
+def _tell_line(line: str) -> None:
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()
+
+
+def _sessions(coordinator: Coordinator, most_bytes: int | None) -> OpenSession:
     from derive.adapter.described import described
+    from derive.adapter.pg_catalog.objects import SessionFacts
     from derive.adapter.pg_catalog.session import DescribingSession
-    from derive.adapter.savepoints import SavepointSession
     from derive.adapter.session import SqlSession
 
-    def open_session(begun: Mapping[str, str]) -> Session:
-        session = SqlSession(coordinator, begun, most_bytes)
-        describing = DescribingSession(session, lambda: described(coordinator.refresh()), lambda: session.parameters)
-        return SavepointSession(describing)
+    def open_session(begun: Mapping[str, str], backends: Backends) -> Session:
+        session = SqlSession(coordinator, begun, most_bytes, backends)
+        return DescribingSession(
+            session,
+            lambda: described(session.objects),
+            lambda: SessionFacts(session.settings, backends.process, backends.all()),
+            session.functions,
+        )
 
     return open_session
 
@@ -144,6 +236,21 @@ def _tell_defect(error: BaseException) -> None:
     from derive.cli.console import note
 
     note("internal error: " + "".join(traceback.format_exception(error)), level="warn")
+
+
+def _duration(retention: str) -> int:
+    """Microseconds for which history is kept.
+
+    Raises:
+        UsageError: the text is no duration.
+    """
+    from derive.document.clock import parse_duration
+    from derive.errors import UsageError
+
+    try:
+        return parse_duration(retention)
+    except ValueError as exc:
+        raise UsageError(f"--retention: {exc}") from exc
 
 
 def _address(listen: str) -> tuple[str, int]:

@@ -8,43 +8,78 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Any
 
 import apsw
 
 from derive.compute.algebra.relation import Finishing, GlobalId, Relation
 from derive.compute.algebra.types import Datum, Row
 from derive.compute.dataflow.cohort import Update
-from derive.compute.dataflow.database import open_database, open_reader
-from derive.compute.dataflow.dataflows import Dataflows, Wish, integer
+from derive.compute.dataflow.database import open_database, open_reader, packed, unpacked
+from derive.compute.dataflow.dataflows import Dataflows, integer
 from derive.compute.dataflow.explanation import explained
+from derive.compute.dataflow.hydration import Progress
+from derive.compute.dataflow.hydrations import MOST_HERE
 from derive.compute.dataflow.input import Input
 from derive.compute.dataflow.operator import weighted
-from derive.compute.dataflow.peek import PreparedPeek, errors_as_of, history_of
+from derive.compute.dataflow.peek import ErrorUpdate, PreparedPeek, errors_between, history_of
+from derive.compute.dataflow.staging import Stage, Staging
+from derive.compute.dataflow.wish import Wish
 from derive.compute.lowering.connection import translated
 from derive.compute.lowering.planning import plan_of
 from derive.compute.lowering.pruning import pruned
-from derive.compute.oneshot import fetched, limited
-from derive.errors import FlowError, FrontierError, SqlError
+from derive.compute.oneshot import fetched, interrupted, limited
+from derive.errors import FlowError, FrontierError
 
-__all__ = ["Input", "Instance", "PreparedPeek"]
+__all__ = ["Input", "Instance", "PreparedPeek", "Progress", "Updates"]
 
 
 MOST_PREPARED = 200
 """So many queries are remembered, with the statements that they have become."""
 
 
+@dataclass(frozen=True, slots=True)
+class Updates:
+    """What has changed in a relation from one time on and before another.
+
+    Attributes:
+        rows: times, rows and diffs, by time. Rows mean nothing at times at which there are errors.
+        errors: times, SQLSTATEs, messages and diffs, by time; 1 where an error comes to be in the place of rows, and -1
+            where it goes. All that are there at the first time come then.
+        since: the first time that is known of the relation. Its rows then are no changes: they are asked for by `peek`.
+    """
+
+    rows: Sequence[Update]
+    errors: Sequence[ErrorUpdate]
+    since: int
+
+
+def explanation_of(relation: Relation, names: Mapping[GlobalId, str]) -> str:
+    """How a relation would be maintained, as text: each operator with its tier.
+
+    Args:
+        relation: to explain.
+        names: of what it reads.
+    """
+    return explained(plan_of(relation), names)
+
+
 class Instance:
     """Dataflows over inputs, and what they have come to."""
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path | None = None, *, most_here: int = MOST_HERE, stage: Stage = Staging) -> None:
         """Open an instance.
 
         Args:
             folder: where it keeps what it has; None for one that is gone when it is closed.
+            most_here: dataflows of more rows than that are hydrated beside the others, one at a time.
+            stage: begins to work such rows out, in another process.
         """
         self._stack = ExitStack()
         self._folder = folder or Path(self._stack.enter_context(TemporaryDirectory(prefix="flow-compute-")))
@@ -52,8 +87,10 @@ class Instance:
         self._lock = threading.RLock()
         self._commands: deque[Callable[[], None]] = deque()
         self._announced: dict[GlobalId, int] = {}
+        defined: Any = self._connection.execute("SELECT id, definition FROM definitions").fetchall()
+        self._definitions: dict[GlobalId, Any] = {identifier: unpacked(blob) for identifier, blob in defined}
         self._prepared: dict[tuple[Relation, Finishing], PreparedPeek] = {}
-        self._dataflows = Dataflows(self._connection)
+        self._dataflows = Dataflows(self._connection, most_here, stage)
         self._readers: list[apsw.Connection] = []
 
     def close(self) -> None:
@@ -67,7 +104,14 @@ class Instance:
 
     # -- Commands
 
-    def maintain(self, identifier: GlobalId, relation: Relation, as_of: int, inputs: Mapping[GlobalId, Input]) -> None:
+    def maintain(
+        self,
+        identifier: GlobalId,
+        relation: Relation,
+        as_of: int,
+        inputs: Mapping[GlobalId, Input],
+        definition: object = None,
+    ) -> None:
         """Keep a relation up to date from a time on.
 
         What is kept already stays, if it is of the same relation, and known at that time. Else its first time may be a
@@ -78,10 +122,18 @@ class Instance:
             relation: over inputs, and other relations that are maintained.
             as_of: the time.
             inputs: collections by identifier, from that time on. The instance closes them.
+            definition: is remembered, and given back by `definitions`; another one is another relation.
         """
         wish = Wish(relation, pruned(plan_of(relation), set(inputs)), as_of, dict(inputs))
         self._announced[identifier] = as_of
-        self._commands.append(lambda: self._dataflows.wish(identifier, wish))
+
+        def begin() -> None:
+            if self._definitions.get(identifier) != definition:
+                self._dataflows.drop(identifier)
+                self._define(identifier, definition)
+            self._dataflows.wish(identifier, wish)
+
+        self._commands.append(begin)
 
     def index(self, identifier: GlobalId, columns: Sequence[int]) -> None:
         """Have rows looked up fast by some of their columns."""
@@ -90,11 +142,23 @@ class Instance:
     def drop(self, identifier: GlobalId) -> None:
         """Maintain a relation no more; others that are over it stay at the time where they are."""
         self._announced.pop(identifier, None)
-        self._commands.append(lambda: self._dataflows.drop(identifier))
+
+        def end() -> None:
+            self._dataflows.drop(identifier)
+            self._define(identifier, None)
+
+        self._commands.append(end)
 
     def allow_compaction(self, identifier: GlobalId, since: int) -> None:
         """Nobody asks for times before one, from now on."""
         self._commands.append(lambda: self._dataflows.allow_compaction(identifier, since))
+
+    def _define(self, identifier: GlobalId, definition: object) -> None:
+        self._connection.execute("DELETE FROM definitions WHERE id = ?", (identifier,))
+        self._definitions.pop(identifier, None)
+        if definition is not None:
+            self._connection.execute("INSERT INTO definitions VALUES (?, ?)", (identifier, packed(definition)))
+            self._definitions[identifier] = definition
 
     # -- Work
 
@@ -119,18 +183,28 @@ class Instance:
         """What is maintained, or will be, also by an earlier instance in the same folder."""
         return tuple(dict.fromkeys((*self._dataflows.maintained, *self._announced)))
 
+    def definitions(self) -> dict[GlobalId, Any]:
+        """What is maintained, also by an earlier instance in the same folder, as it was defined."""
+        return {key: value for key, value in self._definitions.items() if key in self._dataflows.maintained}
+
+    def is_known_from(self, identifier: GlobalId, time: int) -> bool:
+        """Whether a relation is maintained, and at a time and later it is known, or will be."""
+        dataflow = self._dataflows.maintained.get(identifier)
+        return dataflow is not None and dataflow.since <= time and self.failure(identifier) is None
+
     def frontiers(self, identifier: GlobalId) -> tuple[int, int]:
         """At which times a relation can be asked: from `since` on, and before `upper`.
 
         Raises:
             FlowError: it cannot be maintained any more, or is not.
         """
-        failure = self.failure(identifier)
-        if failure is not None:
+        dataflows = self._dataflows
+        if (dataflows.failures or dataflows.broken) and (failure := self.failure(identifier)) is not None:
             raise failure
-        dataflow, as_of = self._dataflows.maintained.get(identifier), self._announced.get(identifier)
+        dataflow = dataflows.maintained.get(identifier)
         if dataflow is not None:
             return dataflow.since, dataflow.cohort.committed
+        as_of = self._announced.get(identifier)
         if as_of is not None:
             return as_of, as_of
         raise FrontierError(f"{identifier} is not maintained")
@@ -141,14 +215,9 @@ class Instance:
         broken = self._dataflows.broken.get(dataflow.cohort.id) if dataflow is not None else None
         return self._dataflows.failures.get(identifier) or broken
 
-    def explain(self, relation: Relation, names: Mapping[GlobalId, str] | None = None) -> str:
-        """How a relation would be maintained, as text: each operator with its tier.
-
-        Args:
-            relation: to explain.
-            names: of what it reads.
-        """
-        return explained(plan_of(relation), dict(names or {}))
+    def hydrations(self) -> tuple[Progress, ...]:
+        """How far relations of many rows are that are not maintained yet, but will be."""
+        return tuple(self._dataflows.progress())
 
     # -- Reading
 
@@ -170,7 +239,7 @@ class Instance:
         arguments: Sequence[Datum] = (),
         most_bytes: int | None = None,
         cancelled: Callable[[], bool] | None = None,
-    ) -> Iterator[list[Row]]:
+    ) -> Generator[list[Row]]:
         """The rows of a query of relations that are maintained.
 
         Args:
@@ -196,7 +265,7 @@ class Instance:
             if cancelled is not None:
                 reader.set_progress_handler(cancelled, 20_000)
             cursor = query.rows(reader, self._dataflows.kept, as_of, arguments)
-            yield from limited(fetched(cursor), most_bytes)
+            yield from limited(interrupted(fetched(cursor), cancelled), most_bytes)
 
     def _known(self, relation: Relation, finishing: Finishing) -> PreparedPeek:
         """A query that was prepared before, or is now."""
@@ -208,41 +277,62 @@ class Instance:
             prepared = self._prepared[key] = PreparedPeek(relation, finishing)
         return prepared
 
-    def updates(self, identifier: GlobalId, begin: int, end: int) -> list[Update]:
-        """What has changed in a relation: times, rows and diffs, by time.
+    def updates(self, identifier: GlobalId, begin: int, end: int) -> Updates:
+        """What has changed in a relation.
 
         Args:
             identifier: of the relation.
-            begin: the first time, which is after its `since`.
+            begin: the first time, not before its `since`.
             end: the first time that is not asked for, which is at most its `upper`.
 
         Raises:
             FrontierError: not all of that is known.
-            SqlError: at the end of that time, there is an error where there should be rows.
         """
-        since, upper = self.frontiers(identifier)
-        if begin <= since or end > upper:
-            raise FrontierError(f"changes of {identifier} are known after {since} and before {upper}")
+        self.frontiers(identifier)
         with self._reading() as reader, translated():
-            kept = self._dataflows.kept[identifier]
-            row = reader.execute(errors_as_of(set(kept.operators)), {"as_of": end - 1}).fetchone()
-            if row is not None:
-                raise SqlError(str(row[0]), str(row[1]))
-            width = len(self._dataflows.maintained[identifier].relation.types)
-            rows = reader.execute(history_of(kept.operator, width or 1), {"begin": begin, "end": end}).fetchall()
-            return [(integer(row[0]), row[1 : 1 + width], diff) for row, diff in weighted(rows)]
+            # It may be dropped and made anew meanwhile: all of this is as it is at one moment.
+            known: Any = reader.execute(
+                "SELECT since, upper, operator FROM dataflows JOIN cohorts ON cohorts.id = cohort"
+                " WHERE dataflows.id = ?",
+                (identifier,),
+            ).fetchone()
+            kept, dataflow = self._dataflows.kept.get(identifier), self._dataflows.maintained.get(identifier)
+            if known is None or kept is None or dataflow is None or kept.operator != known[2]:
+                raise FrontierError(f"{identifier} is being made anew", hint="Ask for it once more.")
+            since, upper, _ = known
+            if begin < since or end > upper:
+                raise FrontierError(f"changes of {identifier} are known from {since} on and before {upper}")
+            width = len(dataflow.relation.types)
+            times = {"begin": max(begin, since + 1), "end": end}
+            rows = reader.execute(history_of(kept.operator, width or 1), times).fetchall()
+            return Updates(
+                [(integer(row[0]), row[1 : 1 + width], diff) for row, diff in weighted(rows)],
+                list(errors_between(reader, kept.operators, begin, end)),
+                since,
+            )
 
-    @contextmanager
-    def _reading(self) -> Iterator[apsw.Connection]:
+    def _reading(self) -> _Reading:
         """A connection that sees everything as it is at one moment."""
         try:
             reader = self._readers.pop()
         except IndexError:
             reader = open_reader(self._folder)
-        reader.execute("BEGIN")
-        try:
-            yield reader
-        finally:
-            reader.set_progress_handler(None)
-            reader.execute("ROLLBACK")
-            self._readers.append(reader)
+        return _Reading(reader, self._readers)
+
+
+class _Reading:
+    """A read transaction of a connection that rests among others when it is not used."""
+
+    def __init__(self, reader: apsw.Connection, resting: list[apsw.Connection]) -> None:
+        self._reader, self._resting = reader, resting
+
+    def __enter__(self) -> apsw.Connection:
+        self._reader.execute("BEGIN")
+        return self._reader
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._reader.set_progress_handler(None)
+        self._reader.execute("ROLLBACK")
+        self._resting.append(self._reader)

@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
 from operator import itemgetter
 from typing import TypeAlias
 
 import apsw
 
-from derive.compute.algebra.relation import Filter, Finishing, Get, GlobalId, Project, Relation
+from derive.compute.algebra.expression import Literal
+from derive.compute.algebra.relation import Constant, Filter, Finishing, Get, GlobalId, Project, Relation
 from derive.compute.algebra.types import Datum, Row
 from derive.compute.lowering.block import names
-from derive.compute.lowering.connection import cancellation, connect, translated
+from derive.compute.lowering.connection import connect, translated
 from derive.compute.lowering.expressions import has_subquery
 from derive.compute.lowering.query import finished_select
+from derive.compute.recursion import loop_of, table_of, unrolled
+from derive.compute.scalar.running import cancellation, running
 from derive.errors import SqlError
 
-Contents: TypeAlias = Callable[[GlobalId], Iterator[list[Row]]]
-"""Rows of what is known under an identifier, in batches."""
+Contents: TypeAlias = Callable[[GlobalId, Collection[int]], Iterator[list[Row]]]
+"""Rows of what is known under an identifier, in batches; of columns other than those asked for, anything will do."""
 
 BATCH_ROWS = 1000
 """So many rows a batch of a result has at most."""
+
+_RESTING: list[apsw.Connection] = []
+"""Connections without any tables, which nobody uses now."""
+_MOST_RESTING, _MOST_PAGES = 4, 1000
+"""How many they are, and how large what was in one of them may have been, since its memory is not given back."""
 
 _ROW_BYTES = 24
 _DATUM_BYTES = 8
@@ -53,14 +63,65 @@ def evaluate(
     Raises:
         SqlError: 57014, it was cancelled; 54000, the result is too large; or what evaluating its expressions raises.
     """
+    written = _written(relation, finishing)
+    if written is not None:
+        yield from limited(
+            (written[begin : begin + BATCH_ROWS] for begin in range(0, len(written), BATCH_ROWS)), most_bytes
+        )
+        return
     source = None if finishing.order else _only_source(relation)
-    with connect("") as connection, translated():
+    with _evaluating() as connection, translated():
         connection.set_progress_handler(cancelled, 20_000)
         if source is None:
-            batches = _evaluate_kept(connection, relation, finishing, contents, cancelled)
+            batches = _evaluate_kept(connection, relation, finishing, contents, most_bytes, cancelled)
         else:
             batches = _evaluate_passing(connection, relation, finishing, source, contents, cancelled)
-        yield from limited(batches, most_bytes)
+        yield from limited(interrupted(batches, cancelled), most_bytes)
+
+
+def interrupted(batches: Iterator[list[Row]], cancelled: Callable[[], bool] | None) -> Iterator[list[Row]]:
+    """The same batches; functions that work for long on one value ask now and then whether to end."""
+    while True:
+        with running(cancelled):
+            batch = next(batches, None)
+        if batch is None:
+            return
+        yield batch
+
+
+def _written(relation: Relation, finishing: Finishing) -> list[Row] | None:
+    """The rows of a query that says them all, as that of an INSERT mostly does; None if there is more to do."""
+    if finishing.order or finishing.limit is not None or finishing.offset:
+        return None
+    rows: Sequence[Row]
+    match relation:
+        case Constant(rows=rows):
+            pass
+        case Project(input=Constant(rows=before), expressions=expressions):
+            values = tuple(part.value for part in expressions if isinstance(part, Literal))
+            if len(values) < len(expressions):
+                return None
+            rows = (values,) * len(before)
+        case _:
+            return None
+    return [tuple([row[index] for index in finishing.columns]) for row in rows]
+
+
+@contextmanager
+def _evaluating() -> Iterator[apsw.Connection]:
+    """A connection to evaluate a query with; one that was used before, if there is one, as to make one costs much."""
+    try:
+        connection = _RESTING.pop()
+    except IndexError:
+        connection = connect("")
+    yield connection
+    # Whoever ends early may have statements under way: such a connection is not used again.
+    connection.set_progress_handler(None)
+    for (name,) in connection.execute("SELECT name FROM temp.sqlite_schema WHERE type = 'table'").fetchall():
+        connection.execute(f"DROP TABLE temp.{name}")
+    pages: int = connection.execute("PRAGMA temp.page_count").get
+    if pages <= _MOST_PAGES and len(_RESTING) < _MOST_RESTING:
+        _RESTING.append(connection)
 
 
 def limited(batches: Iterator[list[Row]], most_bytes: int | None) -> Iterator[list[Row]]:
@@ -69,13 +130,16 @@ def limited(batches: Iterator[list[Row]], most_bytes: int | None) -> Iterator[li
     Raises:
         SqlError: 54000, they are.
     """
+    return batches if most_bytes is None else _limited(batches, most_bytes)
+
+
+def _limited(batches: Iterator[list[Row]], most_bytes: int) -> Iterator[list[Row]]:
     size = 0
     for batch in batches:
-        if most_bytes is not None:
-            size += sum(map(_size, batch))
-            if size > most_bytes:
-                hint = "Ask for fewer rows or columns, or raise the limit with --max-result-bytes."
-                raise SqlError("54000", f"the result has more than {most_bytes} bytes", hint=hint)
+        size += sum(map(_size, batch))
+        if size > most_bytes:
+            hint = "Ask for fewer rows or columns, or raise the limit with --max-result-bytes."
+            raise SqlError("54000", f"the result has more than {most_bytes} bytes", hint=hint)
         yield batch
 
 
@@ -106,22 +170,30 @@ class _Tables:
 
     def name(self, get: Get) -> str:
         """The table for something."""
+        if get.id < 0:
+            return table_of(get)
         self._gets[get.id] = get
         return f"temp.g{get.id}"
 
-    def create(self, sql: str) -> Iterator[tuple[GlobalId, Callable[[list[Row]], None]]]:
-        """Make the tables that a statement reads.
+    def create(
+        self, statements: Sequence[str]
+    ) -> Iterator[tuple[GlobalId, Sequence[int], Callable[[list[Row]], None]]]:
+        """Make the tables that statements read.
 
         Yields:
-            For each, its identifier and what inserts rows.
+            For each, its identifier, the columns that are read, and what inserts rows.
         """
-        mentioned = {(int(get), f"t{alias}") for get, alias in re.findall(r"\btemp\.g(\d+) AS t(\d+)\b", sql)}
+        columns: dict[GlobalId, set[int]] = {identifier: set() for identifier in self._gets}
+        for sql in statements:
+            ids = {alias: int(get) for get, alias in re.findall(r"\btemp\.g(\d+) AS (t\d+)\b", sql)}
+            for alias, column in re.findall(r"\b(t\d+)\.c(\d+)\b", sql):
+                if alias in ids:
+                    columns[ids[alias]].add(int(column))
         for identifier, get in self._gets.items():
-            aliases = {alias for other, alias in mentioned if other == identifier}
-            read = sorted({int(column) for alias, column in re.findall(r"\b(t\d+)\.c(\d+)\b", sql) if alias in aliases})
+            read = sorted(columns[identifier])
             table = self.name(get)
             self._connection.execute(f"CREATE TABLE {table}({names(len(get.types))})")
-            yield identifier, self._inserter(table, read)
+            yield identifier, read, self._inserter(table, read)
 
     def _inserter(self, table: str, read: Sequence[int]) -> Callable[[list[Row]], None]:
         columns = ", ".join(f"c{index}" for index in read) or "c0"
@@ -146,27 +218,56 @@ def _evaluate_kept(
     relation: Relation,
     finishing: Finishing,
     contents: Contents,
+    most_bytes: int | None,
     cancelled: Callable[[], bool],
 ) -> Iterator[list[Row]]:
     tables = _Tables(connection)
+    (relation, finishing), loops = unrolled((relation, finishing))
+    statements = [loop.statements(tables.name) for loop in loops]
+    source = None if finishing.order else _only_source(relation)
+    last = source and loop_of(loops, source)
     sql = finished_select(relation, finishing, tables.name)
-    for identifier, insert in tables.create(sql):
-        for batch in contents(identifier):
+    if last:
+        every = Finishing((), None, 0, finishing.columns)
+        sql = finished_select(relation, every, lambda _: last.latest)
+    for identifier, read, insert in tables.create([sql, *(text for pair in statements for text in pair)]):
+        for batch in contents(identifier, read):
             _check(cancelled)
             insert(batch)
+    for loop, pair in zip(loops, statements, strict=True):
+        steps = loop.fill(connection, pair, most_bytes, lambda: _check(cancelled))
+        if loop is last:
+            batches = (rows for mark in steps for rows in fetched(connection.execute(sql, {"mark": mark})))
+            yield from _within(batches, finishing)
+            return
+        for _ in steps:
+            pass
     yield from fetched(connection.execute(sql))
 
 
 def fetched(cursor: apsw.Cursor) -> Iterator[list[Row]]:
     """The rows of a cursor in batches."""
-    batch: list[Row] = []
-    for row in cursor:
-        batch.append(row)
-        if len(batch) >= BATCH_ROWS:
-            yield batch
-            batch = []
-    if batch:
+    while batch := list(islice(cursor, BATCH_ROWS)):
         yield batch
+        if len(batch) < BATCH_ROWS:
+            return
+
+
+def _within(batches: Iterator[list[Row]], finishing: Finishing) -> Iterator[list[Row]]:
+    """Those rows that a limit is for; others are not waited for."""
+    skipped, wanted = finishing.offset, finishing.limit
+    if wanted == 0:
+        return
+    for rows in batches:
+        kept = rows[skipped:]
+        skipped = max(0, skipped - len(rows))
+        if wanted is not None:
+            kept = kept[:wanted]
+            wanted -= len(kept)
+        if kept:
+            yield kept
+        if wanted == 0:
+            return
 
 
 def _evaluate_passing(
@@ -180,24 +281,16 @@ def _evaluate_passing(
     tables = _Tables(connection)
     every = Finishing((), None, 0, finishing.columns)
     sql = finished_select(relation, every, tables.name)
-    ((identifier, insert),) = tables.create(sql)
-    skipped, wanted = finishing.offset, finishing.limit
-    if wanted == 0:
-        return
-    for batch in contents(identifier):
-        _check(cancelled)
-        insert(batch)
-        for rows in fetched(connection.execute(sql)):
-            kept = rows[skipped:]
-            skipped = max(0, skipped - len(rows))
-            if wanted is not None:
-                kept = kept[:wanted]
-                wanted -= len(kept)
-            if kept:
-                yield kept
-            if wanted == 0:
-                return
-        connection.execute(f"DELETE FROM {tables.name(source)}")
+    ((identifier, read, insert),) = tables.create([sql])
+
+    def batches() -> Iterator[list[Row]]:
+        for batch in contents(identifier, read):
+            _check(cancelled)
+            insert(batch)
+            yield from fetched(connection.execute(sql))
+            connection.execute(f"DELETE FROM {tables.name(source)}")
+
+    yield from _within(batches(), finishing)
 
 
 def _check(cancelled: Callable[[], bool]) -> None:

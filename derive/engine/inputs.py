@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from derive.engine.transactor import TaskSpec
+from derive.errors import ViewError
 from derive.protocol.specs import InputSpec
 from derive.storage.roles import View
 from derive.storage.segments.clocks import count_documents, first_clock
@@ -25,12 +26,15 @@ class Inputs:
         tick: length of the task's ticks, microseconds.
         uppers: of its sources, by name.
         segments: for each input (by index), those with documents that it has yet to read.
+        failures: of materialized views that have an error in the place of rows, by name, the error. To the task they
+            are final up to where that has come, as it may be corrected.
     """
 
     root: Path
     tick: int
     uppers: Mapping[str, int]
     segments: Mapping[int, tuple[Segment, ...]]
+    failures: Mapping[str, ViewError] = field(default_factory=dict)
 
     def read(self, spec: InputSpec, begin: int, end: int) -> SourceRead:
         """What an input reads for adjusted clocks in `[begin, end)`."""
@@ -64,11 +68,15 @@ def look(store: View, task: TaskSpec, positions: Mapping[str, int]) -> Inputs:
         positions: by `state_key`, the adjusted clock below which an input has processed everything.
     """
     uppers: dict[str, int] = {}
+    failures: dict[str, ViewError] = {}
     segments: dict[int, tuple[Segment, ...]] = {}
     for spec in task.inputs:
         source = task.sources[spec.source]
         if source.name not in uppers:
-            uppers[source.name] = store.upper(source.name)
+            known = store.collection(source.name)
+            uppers[source.name] = known.sound if known else BEGINNING
+            if known is not None and known.failure is not None:
+                failures[source.name] = known.failure[1]
         begin = positions.get(spec.state_key, BEGINNING) - offset_of(spec, task.tick)
         segments[spec.index] = tuple(store.segments(source, spec.selector, begin))
-    return Inputs(store.root, task.tick, uppers, segments)
+    return Inputs(store.root, task.tick, uppers, segments, failures)

@@ -65,6 +65,13 @@ class News:
         self._call: Call | None = None
         self._heard = self._all_at = 0
 
+    def change(self, cycles: Sequence[Cycle]) -> None:
+        """The run has these cycles from here on, and all look."""
+        with self._turn:
+            self._cycles = cycles
+            self._at = {cycle: at for cycle, at in self._at.items() if cycle in cycles}
+            self._all_at = 0
+
     def look(self, cycles: Collection[Cycle]) -> None:
         """Begin to look at cycles; what others commit from here on is news."""
         if len(cycles) == len(self._cycles):

@@ -1,27 +1,16 @@
-"""Opening: a run takes its tasks over from whoever ran them before, and sees with what each of them begins."""
+"""Opening: a run takes its tasks over from whoever ran them before."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from derive.engine.checkpoint import Checkpoint
-from derive.engine.derivation import Derivation
 from derive.engine.executor import Executor
-from derive.engine.joint import Joint
-from derive.engine.materialization import Materialization
 from derive.engine.observer import Observer
-from derive.engine.rights import hold
 from derive.engine.run import Run
-from derive.engine.shape import default_shards, has_feedback
-from derive.engine.task import Beginning, Task
-from derive.engine.transactor import Transactor
+from derive.engine.task_reconciler import TaskReconciler
 from derive.protocol.specs import CatalogSpec
-from derive.storage.metadata.descriptions import Edited
-from derive.storage.roles import Operable, Runnable
+from derive.storage.roles import Operable
 from derive.time.limits import Limits
-from derive.time.needs import compacted, lost
-from derive.time.pace import Pace
-from derive.time.positions import current_positions
 
 
 def open_run(
@@ -35,7 +24,25 @@ def open_run(
     limits: Limits | None = None,
     observer: Observer | None = None,
 ) -> Run:
-    """Take over the tasks of a catalog.
+    """Take over the tasks of a catalog; see `open_changing_run`."""
+    run, _ = open_changing_run(
+        catalog, store, executor, tasks=tasks, shards=shards, cores=cores, limits=limits, observer=observer
+    )
+    return run
+
+
+def open_changing_run(
+    catalog: CatalogSpec,
+    store: Operable,
+    executor: Executor,
+    *,
+    tasks: Sequence[str] | None = None,
+    shards: int | None = None,
+    cores: int = 1,
+    limits: Limits | None = None,
+    observer: Observer | None = None,
+) -> tuple[Run, TaskReconciler]:
+    """Take over the tasks of a catalog, and have what brings them in line with later ones.
 
     Args:
         catalog: what is defined.
@@ -50,51 +57,10 @@ def open_run(
     Raises:
         UsageError: the catalog has no task of such a name.
     """
-    store.create(*catalog.collections.values())
     for name in tasks or ():
         catalog.find_task(name)
-    limits = limits or Limits()
-    derivations = {
-        name: Derivation(store, executor, spec, shards or default_shards(spec, cores))
-        for name, spec in catalog.derivations.items()
-        if (tasks is None or name in tasks) and not spec.disabled
-    }
-    opened = {name: open_task(store, derivation, limits) for name, derivation in derivations.items()}
-    for name, spec in catalog.materializations.items():
-        if (tasks is None or name in tasks) and not spec.disabled:
-            opened[name] = open_task(store, Materialization(store, executor, spec, shards or 1), limits)
-    joint = {
-        cycle: Joint(store, executor, [derivations[name] for name in cycle], limits)
-        for cycle in catalog.cycles
-        if all(name in derivations for name in cycle) and has_feedback(catalog.derivations[cycle[0]])
-    }
-    return Run(catalog, store, opened, observer, joint=joint)
-
-
-def open_task(store: Runnable, transactor: Transactor, limits: Limits) -> Task:
-    """Take a task over: whoever ran it before can commit nothing more.
-
-    Args:
-        store: the data folder.
-        transactor: what is done with the documents that the task reads.
-        limits: how its work is cut.
-
-    Raises:
-        FencedError: yet another run has taken it over meanwhile.
-    """
-    task = transactor.spec
-    opened = transactor.open()
-    state = opened.state
-    positions = current_positions(task.inputs, task.tick, state.positions, state.places)
-    rights = hold(store, task, positions, opened.capability)
-    if (opened.fingerprints, opened.edits) != (state.fingerprints, state.edits):
-        store.note_task(opened.capability, Edited(opened.fingerprints, opened.edits))
-    beginning = Beginning(
-        again=tuple(spec for spec in task.inputs if state.positions and spec.state_key not in positions),
-        compacted=tuple(compacted(task.inputs, positions, rights)),
-        edits=tuple(edit for edit in opened.edits if edit not in state.edits),
-        error=opened.error or lost(task.name, task.inputs, task.tick, positions, rights),
-        is_apart=opened.is_apart,
-    )
-    checkpoint = Checkpoint(positions, {**state.places, **opened.places}, state.shards, state.tokens)
-    return Task(store, transactor, opened.capability, checkpoint, beginning, Pace(limits))
+    store.create(*catalog.collections.values())
+    reconciler = TaskReconciler(store, executor, tasks=tasks, shards=shards, cores=cores, limits=limits or Limits())
+    run = Run(catalog, store, {}, observer)
+    reconciler.apply(run, catalog)
+    return run, reconciler

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from derive.engine.inputs import Inputs
 from derive.engine.joint import Joint
+from derive.engine.lineup import Lineup
 from derive.engine.news import Cycle, Due, News
 from derive.engine.observer import Observer, Silent
 from derive.engine.retries import Retries
@@ -55,8 +56,7 @@ class Run:
         joint: for cycles whose tasks may go on together, by their names, what does that.
 
     Attributes:
-        tasks: those that run, by name.
-        cycles: names of those that read one another, sources before readers.
+        lineup: its tasks, and who reads whom.
     """
 
     def __init__(
@@ -68,29 +68,35 @@ class Run:
         retries: Retries | None = None,
         joint: Mapping[Cycle, Joint] | None = None,
     ) -> None:
-        self._catalog = catalog
         self._store = store
         self._observer = observer or Silent()
-        self.tasks = tasks
-        self.cycles: list[Cycle] = []
-        self._absent: dict[Cycle, tuple[str, ...]] = {}  # who is on a cycle and does not run
+        self.lineup = Lineup(catalog, tasks, joint or {})
         self._stopped = False
         self._retries = retries or Retries()
-        self._joint = joint or {}
-        self._sealable = [name for name in catalog.collections if name not in catalog.derivations]
-        others = [(name,) for name in tasks if name not in catalog.derivations]
-        for members in (*catalog.cycles, *others):
-            cycle = tuple(name for name in members if name in tasks)
-            if cycle:
-                self.cycles.append(cycle)
-                self._absent[cycle] = tuple(name for name in members if name not in tasks)
-        self._upstream = _upstream(self.cycles, tasks)
         self._news = News(store, self.cycles, self._find_due)
+
+    @property
+    def tasks(self) -> Mapping[str, Task]:
+        """Those that run, by name."""
+        return self.lineup.tasks
+
+    @property
+    def cycles(self) -> list[Cycle]:
+        """Names of those that read one another, sources before readers."""
+        return list(self.lineup.absent)
+
+    def change(self, lineup: Lineup) -> None:
+        """Go on with other tasks; no thread is at a cycle that is not the same in both."""
+        for name in self.tasks:
+            if lineup.tasks.get(name) is not self.tasks[name]:
+                self._retries.succeed(name)
+        self.lineup = lineup
+        self._news.change(self.cycles)
 
     def seal(self, cycles: Collection[Cycle] | None = None) -> int:
         """Seal the sources to the present, to look at some cycles, or at all; returns it."""
         self._news.look(self.cycles if cycles is None else cycles)
-        return self._store.seal_now(self._sealable)
+        return self._store.seal_now(self.lineup.sealable)
 
     def find_news(self) -> list[Cycle] | None:
         """The cycles that may have something to do since they looked last, and those whose documents they wait for.
@@ -102,7 +108,7 @@ class Run:
         if due is None and not retried:
             return None
         waking = {*(due or ()), *retried}
-        return [cycle for cycle in self.cycles if any(cycle in self._upstream[reader] for reader in waking)]
+        return [cycle for cycle in self.cycles if any(cycle in self.lineup.upstream[reader] for reader in waking)]
 
     def wait(self, seconds: float) -> None:
         """Wait until there may be news, but not longer than so many seconds."""
@@ -163,7 +169,7 @@ class Run:
         if not all(self._may_run(task) for task in tasks):
             return False
         # Before looking: what the others publish meanwhile is not below what they had reached.
-        absent = [self._store.upper(name) for name in self._absent[cycle]]
+        absent = [self._store.upper(name) for name in self.lineup.absent[cycle]]
         looks: dict[str, Inputs] = {}
         for task in tasks:
             with self._stopping(task):
@@ -171,7 +177,7 @@ class Run:
         if len(looks) < len(tasks):
             return False
         steps = self._next_steps(cycle, looks, absent, now)
-        joint = self._joint.get(cycle)
+        joint = self.lineup.joint.get(cycle)
         if joint and len(steps) == len(tasks):
             if self._go_jointly(joint, tasks, looks, steps, now):
                 return True
@@ -334,8 +340,8 @@ class Run:
 
     def _tell_behind(self, waiting: list[Waiting]) -> list[Waiting]:
         """Say of documents which task they wait for, where that is one that does not go on by itself."""
-        stopped = [name for name in self._catalog.derivations if name not in self.tasks or self.tasks[name].error]
-        for name in self._sealable:  # a run of another catalog may derive it, and have failed at that
+        stopped = [name for name in self.lineup.catalog.derivations if name not in self.tasks or self.tasks[name].error]
+        for name in self.lineup.sealable:  # a run of another catalog may derive it, and have failed at that
             state = self._store.task(name)
             if state is not None and state.error:
                 stopped.append(name)
@@ -355,13 +361,15 @@ class Run:
         if documents.due < start or documents.delay:
             return documents.due < start
         inputs = self.tasks[documents.task].spec.inputs
-        return any(spec.name == documents.transform and spec.source in self._catalog.derivations for spec in inputs)
+        return any(
+            spec.name == documents.transform and spec.source in self.lineup.catalog.derivations for spec in inputs
+        )
 
     def tidy(self) -> None:
         """Merge the small segments that many small transactions leave behind."""
         from derive.storage.compaction import compact
 
-        for spec in self._catalog.collections.values():
+        for spec in self.lineup.catalog.collections.values():
             # There is nothing to lose, and whoever needs what it failed at is told.
             with suppress(DiskFullError, BusyError, SegmentError):
                 compact(self._store, spec, fewest=_WORTH_COMPACTING, wait=False)
@@ -376,19 +384,3 @@ class Run:
         """Give up the right to write."""
         for task in self.tasks.values():
             task.release()
-
-
-def _upstream(cycles: Sequence[Cycle], tasks: Mapping[str, Task]) -> dict[Cycle, set[Cycle]]:
-    """For each cycle, it and those from which it has its documents, by whatever way.
-
-    Args:
-        cycles: sources before readers.
-        tasks: those of the cycles, by name.
-    """
-    cycle_of = {name: cycle for cycle in cycles for name in cycle}
-    upstream: dict[Cycle, set[Cycle]] = {}
-    for cycle in cycles:
-        sources = {source for name in cycle for source in tasks[name].spec.sources}
-        read = {cycle_of[source] for source in sources if source in cycle_of} - {cycle}
-        upstream[cycle] = {cycle}.union(*(upstream[source] for source in read))
-    return upstream

@@ -30,22 +30,41 @@ class Scheduler:
         self._run = run
         self._turns = threading.Semaphore(threads)
         self._changed = threading.Condition()
-        self._due: set[int] = set()
-        self._busy: set[int] = set()
+        self._due: set[Cycle] = set()
+        self._busy: set[Cycle] = set()
+        self._held: set[Cycle] = set()
         self._now = 0
         self._error: BaseException | None = None
         self._stopping = False
         self._moved = False
-        self._readers = _readers(run)
-        self._threads = [
-            threading.Thread(target=self._work, args=(index,), name=cycle[0], daemon=True)
-            for index, cycle in enumerate(run.cycles)
-        ]
+        self._threads: dict[Cycle, threading.Thread] = {}
 
     def __enter__(self) -> Scheduler:
-        for thread in self._threads:
-            thread.start()
+        self.adopt()
         return self
+
+    def hold(self, cycles: Sequence[Cycle]) -> bool:
+        """Let cycles begin no more transactions until `adopt`; returns whether none is in the middle of one."""
+        with self._changed:
+            self._held = set(cycles)
+            return self._busy.isdisjoint(cycles)
+
+    def adopt(self) -> None:
+        """Go on with the cycles that the run has now: each has a thread, and those that are gone have none."""
+        with self._changed:
+            self._held = set()
+            cycles = self._run.cycles
+            self._due &= set(cycles)
+            self._threads = {cycle: thread for cycle, thread in self._threads.items() if cycle in cycles}
+            new = [
+                threading.Thread(target=self._work, args=(cycle,), name=cycle[0], daemon=True)
+                for cycle in cycles
+                if cycle not in self._threads
+            ]
+            self._threads |= dict(zip([cycle for cycle in cycles if cycle not in self._threads], new, strict=True))
+            self._changed.notify_all()
+        for thread in new:
+            thread.start()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -56,7 +75,7 @@ class Scheduler:
             at_work = bool(self._busy)
         if at_work:
             self._run.stop()
-        for thread in self._threads:
+        for thread in list(self._threads.values()):
             thread.join(_PATIENCE)
 
     def look(self, cycles: Sequence[Cycle] | None = None) -> None:
@@ -73,9 +92,7 @@ class Scheduler:
             if self._error:
                 raise self._error
             self._now = now
-            self._due.update(
-                self._run.cycles.index(cycle) for cycle in (self._run.cycles if cycles is None else cycles)
-            )
+            self._due.update(self._run.cycles if cycles is None else cycles)
             self._changed.notify_all()
 
     def watch(self) -> None:
@@ -111,42 +128,34 @@ class Scheduler:
                 raise self._error
             return bool(at_rest)
 
-    def _work(self, index: int) -> None:
-        while self._begin(index):
+    def _work(self, cycle: Cycle) -> None:
+        while self._begin(cycle):
             try:
                 with self._turns:
-                    moved = self._run.advance(self._run.cycles[index], self._now)
+                    moved = self._run.advance(cycle, self._now)
             except BaseException as error:  # whatever it is, it is raised where the run was started
-                self._end(index, moved=False, error=error)
+                self._end(cycle, moved=False, error=error)
                 return
-            self._end(index, moved=moved)
+            self._end(cycle, moved=moved)
 
-    def _begin(self, index: int) -> bool:
+    def _begin(self, cycle: Cycle) -> bool:
         """Wait until there may be work; False if there will be none any more."""
         with self._changed:
-            self._changed.wait_for(lambda: self._stopping or index in self._due)
-            if self._stopping:
+            self._changed.wait_for(lambda: self._is_over(cycle) or (cycle in self._due and cycle not in self._held))
+            if self._is_over(cycle):
                 return False
-            self._due.discard(index)
-            self._busy.add(index)
+            self._due.discard(cycle)
+            self._busy.add(cycle)
             return True
 
-    def _end(self, index: int, *, moved: bool, error: BaseException | None = None) -> None:
+    def _is_over(self, cycle: Cycle) -> bool:
+        return self._stopping or self._threads.get(cycle) is not threading.current_thread()
+
+    def _end(self, cycle: Cycle, *, moved: bool, error: BaseException | None = None) -> None:
         with self._changed:
-            self._busy.discard(index)
+            self._busy.discard(cycle)
             self._error = self._error or error
             if moved:
                 self._moved = True
-                self._due.update((index, *self._readers[index]))
+                self._due.update((cycle, *self._run.lineup.readers[cycle]))
             self._changed.notify_all()
-
-
-def _readers(run: Run) -> list[list[int]]:
-    """For each cycle, the indexes of those that read it."""
-    cycle_of = {name: index for index, cycle in enumerate(run.cycles) for name in cycle}
-    readers: list[set[int]] = [set() for _ in run.cycles]
-    for name, index in cycle_of.items():
-        for source in run.tasks[name].spec.sources:
-            if source in cycle_of and cycle_of[source] != index:
-                readers[cycle_of[source]].add(index)
-    return [sorted(indexes) for indexes in readers]

@@ -92,6 +92,10 @@ class Task:
         self.beginning = beginning
         self.error: FlowError | None = None
 
+    def move(self, transactor: Transactor) -> None:
+        """Its definition is the same and is written elsewhere, as errors are to say from here on."""
+        self._transactor, self.spec = transactor, transactor.spec
+
     @property
     def shards(self) -> int:
         """How many shards keep its state."""
@@ -129,13 +133,17 @@ class Task:
 
         Raises:
             FlowError: no transaction of it can be run, or a source cannot be read.
+            ViewError: all before the time is done at which a materialized view that it reads has come to have an error.
         """
         if self.beginning.error:
             raise self.beginning.error
         horizon = Horizon(inputs.uppers, earliest, now)
         first = partial(self._earliest, inputs)
         choose = next_step_apart if self.beginning.is_apart else next_step
-        return choose(by_priority(self.spec.inputs, self.spec.tick), self._checkpoint.position, first, horizon)
+        step = choose(by_priority(self.spec.inputs, self.spec.tick), self._checkpoint.position, first, horizon)
+        if step is None and inputs.failures:
+            raise min(inputs.failures.items())[1]
+        return step
 
     def take(self, inputs: Inputs, step: Step, progress: Callable[[int], None]) -> Committed:
         """Run one transaction: a step, or as much of it as limits allow.

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -34,6 +34,7 @@ class ConnectorProcess:
         folder: where it runs.
         env: its environment.
         seconds: how long it may take to be ready.
+        tell: is told each line that it writes on standard error.
 
     Attributes:
         address: `host:port`, where it serves.
@@ -50,8 +51,9 @@ class ConnectorProcess:
         env: Mapping[str, str],
         *,
         seconds: float = _START_SECONDS,
+        tell: Callable[[str], None] = lambda line: None,
     ) -> None:
-        self._name = name
+        self._name, self._tell = name, tell
         self._said: deque[str] = deque(maxlen=_LINES)
         try:
             self._process = subprocess.Popen(
@@ -138,7 +140,9 @@ class ConnectorProcess:
         addresses.put(None)
 
     def _read_errors(self, stream: IO[bytes]) -> None:
-        self._said.extend(_lines(stream))
+        for line in _lines(stream):
+            self._said.append(line)
+            self._tell(line)
 
 
 def _lines(stream: IO[bytes]) -> Iterator[str]:

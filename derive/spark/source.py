@@ -197,7 +197,10 @@ class FlowStreamReader(DataSourceStreamReader):
         """Up to where all is final; where it is if nothing is new."""
         collection = self._collection()
         self._hold(collection, start["clock"])
-        upper = collection.upper
+        known = collection.store.collection(collection.source.name)
+        upper = known.sound if known else start["clock"]
+        if known is not None and known.failure is not None and upper <= start["clock"]:
+            raise known.failure[1]
         is_new = upper > start["clock"] and shares_between(collection.store, collection.source, start["clock"], upper)
         return {"clock": upper} if is_new else start
 

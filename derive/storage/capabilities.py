@@ -6,12 +6,12 @@ every use, and known by an identifier that may be told to another process. Actio
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import apsw
 
 from derive.errors import FencedError, FrontierError, UsageError
-from derive.storage.metadata.capability import drop, drop_ended
+from derive.storage.metadata.capability import drop, drop_ended, is_live
 from derive.storage.metadata.collection import advance_upper, frontiers_of
 from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.held import (
@@ -91,6 +91,43 @@ class Capabilities:
                 raise FrontierError(f"'{name}' is exact from {since} on, and not at {at}")
             frontier = since if at is None else at
             return add_capability(db, "read", (collection, name), frontier, purpose=purpose, lasts=lasts)
+
+    def retain(
+        self, held: Sequence[Capability], collections: Collection[GlobalId], frontier: int, *, purpose: str
+    ) -> list[Capability]:
+        """Lease the rights to read just these collections from a time on, or from the last time that is known; at once.
+
+        It is durable once any later commit is: a loss of power ends leases anyway.
+
+        Args:
+            held: such rights as they were before: they move up, are renewed, or are given back.
+            collections: identify them; those that are no more are left out.
+            frontier: the time. What is forgotten of it already stays so.
+            purpose: what they are for, for people.
+        """
+        wanted = set(collections)
+        with self._metadata.transaction(synced=False) as db:
+            drop_ended(db)
+            kept = {}
+            for capability in held:
+                if capability.collection not in wanted or not is_live(db, capability.id):
+                    drop(db, capability.id)
+                else:
+                    kept[capability.collection] = capability
+            for collection in wanted:
+                name = name_of(db, collection)
+                frontiers = None if name is None else frontiers_of(db, name)
+                if name is None or frontiers is None:
+                    continue
+                since, upper = frontiers
+                bound = max(since, min(frontier, upper - 1))
+                before = kept.get(collection)
+                if before is None:
+                    lease = add_capability(db, "read", (collection, name), bound, purpose=purpose, lasts=False)
+                else:
+                    lease = move_capability(db, before, max(bound, before.frontier))
+                kept[collection] = lease
+        return list(kept.values())
 
     def acquire_write(self, collection: GlobalId, *, purpose: str | None = None, lasts: bool = False) -> Capability:
         """The right to write a table from its `upper` on, beside others who may have it.

@@ -65,6 +65,7 @@ def reading(store: Readable, spec: CollectionSpec, options: ReadOptions) -> Iter
         UsageError: nothing is stored under the collection's name.
         FrontierError: the contents at that time are no longer, or not yet, known.
         FencedError: the collection was reset meanwhile.
+        ViewError: it is a materialized view, and has an error in the place of rows at that time.
         SegmentError: a file of it cannot be read.
     """
     times = [clock for clock in (options.since, options.as_of) if clock is not None]
@@ -90,6 +91,7 @@ def _source_read(store: Readable, spec: CollectionSpec, options: ReadOptions) ->
                 hint="run the task that fills it, or ask for an earlier time",
             )
         end = options.as_of + 1
+    store.tables.check_at(spec.name, end - 1)
     begin = max(BEGINNING, options.since or BEGINNING)
     return read_between(store, spec, options.selector, begin, end)
 

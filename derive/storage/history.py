@@ -13,6 +13,7 @@ from derive.storage.metadata.capability import drop_ended
 from derive.storage.metadata.collection import advance_since, frontiers_of
 from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.descriptions import Frontiers
+from derive.storage.metadata.failures import forget_errors
 from derive.storage.metadata.read_rights import read_holds, write_holds
 from derive.storage.metadata.segment import are_there, count_below, replace_segments
 from derive.time.segment import Segment
@@ -64,6 +65,7 @@ class History:
                 return False
             replace_segments(db, name, old, new)
             advance_since(db, name, since)
+            forget_errors(db, name, since)
         return True
 
 

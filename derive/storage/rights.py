@@ -7,16 +7,28 @@ not processed. The right moves up in the very commit that moves the task.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import TypeAlias
 
 from derive.storage.metadata.capability import TaskCapability, drop_ended, is_at_work, require_run
 from derive.storage.metadata.collection import frontiers_of
 from derive.storage.metadata.database import Metadata
-from derive.storage.metadata.read_rights import hold, holders, take_holds
+from derive.storage.metadata.read_rights import (
+    frontiers_of_holders,
+    hold,
+    hold_only,
+    holder_of_index,
+    holder_of_view,
+    holders,
+    index_of_holder,
+    take_holds,
+    view_of_holder,
+)
+from derive.storage.metadata.tables import read_table
 from derive.time.frontier import BEGINNING, END_OF_TIME
 from derive.time.needs import Right
 
-_VIEW = "view:"
-"""Begins the name under which a materialized view holds rights; no task of a catalog has a colon in its name."""
+MadeOf: TypeAlias = tuple[Collection[str], int]
+"""Collections, and the time from which on they are read."""
 
 
 class Rights:
@@ -57,20 +69,39 @@ class Rights:
     def holders(self) -> set[str]:
         """Names of the tasks that hold a right to read anything."""
         with self._metadata.snapshot() as db:
-            return {task for task in holders(db) if not task.startswith(_VIEW)}
+            return {task for task in holders(db) if view_of_holder(task) is None and index_of_holder(task) is None}
 
-    def hold_for_view(self, identifier: int, names: Collection[str], frontier: int) -> None:
-        """Give a materialized view the right to read what it is made of, from a time on, until it is forgotten."""
-        self.hold(f"{_VIEW}{identifier}", {name: (name, frontier) for name in names})
+    def hold_for_dataflows(self, views: Mapping[int, MadeOf], indexes: Mapping[int, MadeOf]) -> None:
+        """Give materialized views and indexes the right to read what they are made of, in one transaction.
+
+        A view has it until it is dropped, an index until it is taken away. What they held before is given back.
+
+        Args:
+            views: by identifier.
+            indexes: by identifier.
+        """
+        with self._metadata.transaction() as db:
+            for identifier, (names, frontier) in views.items():
+                view = read_table(db, identifier)
+                if view is not None and view.upper < END_OF_TIME:
+                    hold_only(db, holder_of_view(identifier), names, frontier)
+            for identifier, (names, frontier) in indexes.items():
+                hold_only(db, holder_of_index(identifier), names, frontier)
 
     def views(self) -> set[int]:
         """Identifiers of the materialized views that hold a right to read anything."""
         with self._metadata.snapshot() as db:
-            return {int(task.removeprefix(_VIEW)) for task in holders(db) if task.startswith(_VIEW)}
+            return {view for task in holders(db) if (view := view_of_holder(task)) is not None}
 
-    def forget_view(self, identifier: int) -> None:
-        """Take from a materialized view that is gone its right to read."""
-        self.forget(f"{_VIEW}{identifier}")
+    def indexes(self) -> dict[int, int]:
+        """Identifiers of the indexes that hold a right to read anything, and from which time on they may read all."""
+        with self._metadata.snapshot() as db:
+            held = frontiers_of_holders(db)
+        return {index: time for task, time in held.items() if (index := index_of_holder(task)) is not None}
+
+    def forget_index(self, identifier: int) -> None:
+        """Take from an index that is gone its right to read."""
+        self.forget(holder_of_index(identifier))
 
     def is_at_work(self, task: str) -> bool:
         """Whether a process holds the right to run a task."""

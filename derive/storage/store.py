@@ -39,7 +39,13 @@ from derive.storage.metadata.capability import (
     require_run,
     require_write,
 )
-from derive.storage.metadata.collection import advance_upper, empty_collection, read_collection, upper_of
+from derive.storage.metadata.collection import (
+    advance_upper,
+    empty_collection,
+    is_maintained,
+    read_collection,
+    upper_of,
+)
 from derive.storage.metadata.descriptions import (
     Collection,
     CollectionUpdate,
@@ -200,7 +206,9 @@ class Store:
     def _seal(db: apsw.Connection, names: Sequence[str], frontier: int) -> dict[str, int]:
         renew_runs(db)
         drop_ended(db)
-        return {name: advance_upper(db, name, frontier) for name in names}
+        return {
+            name: upper_of(db, name) if is_maintained(db, name) else advance_upper(db, name, frontier) for name in names
+        }
 
     def held(self, name: str) -> int | None:
         """The clock that the `upper` of a collection does not pass, as somebody writes it; None if nobody does."""

@@ -36,6 +36,7 @@ def subscribe_at(
         subscription that begins there goes on where this one was.
 
     Raises:
+        ViewError: it is a materialized view with an error in the place of rows; what was before that is handed on.
         FrontierError: what the collection held at `options.since` was compacted.
         FencedError: the collection was reset.
     """
@@ -53,8 +54,12 @@ def subscribe_at(
                 capability = store.leases.downgrade(capability, frontier)
                 renewed = time.monotonic()
             mark = store.changes.mark()
-            upper = store.leases.upper(capability)
+            store.leases.upper(capability)
+            known = store.collection(spec.name)
+            upper = known.sound if known else frontier
             if upper <= frontier:
+                if known is not None and known.failure is not None:
+                    raise known.failure[1]
                 _wait(store, mark, is_idle)
                 continue
             store.changes.settle()

@@ -27,7 +27,14 @@ _SCHEMAS: Mapping[str, JSON] = {
     "double precision": {"type": "number"},  # NaN and infinities are texts, which a column of numbers looks up
     "jsonb": {},
 }
-"""By type, the schema of its values as JSON; those of all other types are texts."""
+"""By type, the schema of its values as JSON; those of all other types are texts, and arrays are arrays of these."""
+
+
+def _schema_of(kind: str) -> JSON:
+    if kind.endswith("[]"):
+        element = _SCHEMAS.get(kind.removesuffix("[]"), {"type": "string"})
+        return {"type": "array", "items": {"anyOf": [element, {"type": "null"}]} if element else {}}
+    return _SCHEMAS.get(kind, {"type": "string"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +85,7 @@ class Table:
 
 def table_spec(name: str, columns: tuple[TableColumn, ...], key: tuple[str, ...]) -> CollectionSpec:
     """A table as a collection of documents, each of which is a row."""
-    properties = {column.name: _SCHEMAS.get(column.type, {"type": "string"}) for column in columns}
+    properties = {column.name: _schema_of(column.type) for column in columns}
     required = [column.name for column in columns if not column.nullable]
     schema: dict[str, Any] = {"type": "object", "properties": properties, "required": required}
     return CollectionSpec(
@@ -111,6 +118,23 @@ class RowUpdate:
 
 
 @dataclass(frozen=True, slots=True)
+class ErrorUpdate:
+    """An error that comes to be in the place of a materialized view's rows, or is there no more.
+
+    Attributes:
+        clock: when.
+        sqlstate: what kind of error it is.
+        message: what it says.
+        diff: 1 where it comes, -1 where it goes.
+    """
+
+    clock: int
+    sqlstate: str
+    message: str
+    diff: int
+
+
+@dataclass(frozen=True, slots=True)
 class TableUpdate:
     """What one commit does to a table.
 
@@ -119,9 +143,13 @@ class TableUpdate:
         begin: the `upper` that it must have; None for any.
         end: the `upper` that it has after that, as far as whoever has a right to write it allows.
         updates: with clocks at or above the table's `upper` and below `end`.
+        errors: with clocks there as well, in their order.
+        since: at or above the table's `upper`; its contents are exact from there on, and not known before it.
     """
 
     id: GlobalId
     begin: int | None
     end: int
     updates: tuple[RowUpdate, ...] = ()
+    errors: tuple[ErrorUpdate, ...] = ()
+    since: int | None = None

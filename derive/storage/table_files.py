@@ -76,7 +76,7 @@ class TableFiles:
             lease = lease_write(db, table.name, END_OF_TIME)
         writer = SegmentWriter(self._root, table.spec, f"{INGESTED}{lease.id}", is_valid=True)
         try:
-            pieces = _pieces(rows)
+            pieces = pieces_of(rows)
             for begin in range(0, len(pieces), _BATCH):
                 clocks, seqs, diffs, keys, texts = zip(*pieces[begin : begin + _BATCH], strict=True)
                 labels = [NO_PARTITION] * len(clocks)
@@ -107,7 +107,7 @@ def adopt(db: apsw.Connection, identifier: GlobalId, file: TableFile) -> None:
     drop(db, file.lease.id)
 
 
-def _pieces(rows: Sequence[AppendedRow]) -> list[AppendedRow]:
+def pieces_of(rows: Sequence[AppendedRow]) -> list[AppendedRow]:
     """Rows with a diff that a segment can hold: a greater one is several rows."""
     pieces: list[AppendedRow] = []
     for row in rows:

@@ -73,6 +73,7 @@ def subscribe_at(
     Raises:
         FencedError: the right was given back, or ran out.
         FrontierError: it was downgraded beyond what was yielded.
+        ViewError: it is a materialized view with an error in the place of rows; what was before that was yielded.
     """
     frontier = capability.frontier
     is_begun = False
@@ -81,8 +82,11 @@ def subscribe_at(
         current = store.capabilities.find(capability.id)
         if current.frontier > frontier:
             raise FrontierError(f"capability {capability.id} was downgraded to what was not handed on yet")
-        known = store.tables.table(capability.collection)
-        if known is None or known.upper <= frontier:
+        table = store.tables.table(capability.collection)
+        known = store.collection(table.name) if table else None
+        if known is None or known.sound <= frontier:
+            if known is not None and known.failure is not None:
+                raise known.failure[1]
             is_idle()
             store.changes.wait(mark, _IDLE_SECONDS)
             continue
@@ -93,8 +97,8 @@ def subscribe_at(
                 contents = table_contents(store, capability.collection, frontier)
                 yield [RowUpdate(frontier, text, key, count) for (text, key), count in contents.items()]
             frontier += 1
-        updates = list(read_updates(store, capability.collection, frontier, known.upper))
+        updates = list(read_updates(store, capability.collection, frontier, known.sound))
         if updates:
             yield sorted(updates, key=lambda update: update.clock)
-        frontier = known.upper
+        frontier = known.sound
         yield frontier

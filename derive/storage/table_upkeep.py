@@ -7,6 +7,10 @@ from collections import defaultdict
 from derive.storage.compaction import GRACE, compact
 from derive.storage.roles import Kept
 from derive.storage.table import GlobalId, Table
+from derive.storage.timeline import wall_clock
+
+_MANY_UPDATES = 5_000
+"""So many updates that were appended become a segment."""
 
 _FEWEST = 8
 """So many small segments in a row are merged."""
@@ -30,6 +34,7 @@ class TableUpkeep:
         self._store = store
         self._grace = grace
         self._left: defaultdict[GlobalId, int] = defaultdict(int)
+        self._segments: defaultdict[GlobalId, int] = defaultdict(int)
 
     def tend(self, since: int) -> None:
         """Look after all tables.
@@ -40,16 +45,22 @@ class TableUpkeep:
         Raises:
             FlowError: the disk is full or broken; nothing is lost.
         """
+        self._store.tables.flush(fewest=_MANY_UPDATES)
         for table in self._store.tables.all():
             self._tend(table, since)
         self._store.tables.forget_unread()
+        self._store.garbage.collect_replaced(wall_clock() - self._grace)
 
     def _tend(self, table: Table, since: int) -> None:
-        self._store.tables.flush_table(table.id)
         known = self._store.collection(table.name)
-        count = known.documents if known else 0
-        forgets = since > table.since and count >= max(_FEWEST_ROWS, 2 * self._left[table.id])
+        if known is None:
+            return
+        forgets = since > table.since and known.documents >= max(_FEWEST_ROWS, 2 * self._left[table.id])
+        if not forgets and known.segments < self._segments[table.id] + _FEWEST:
+            return
         wanted = since if forgets else None
         done = compact(self._store, table.spec, since=wanted, fewest=_FEWEST, grace=self._grace, wait=False)
-        if done is not None and forgets:
-            self._left[table.id] = done.documents_after
+        if done is not None:
+            self._segments[table.id] = done.after
+            if forgets:
+                self._left[table.id] = done.documents_after

@@ -7,7 +7,7 @@ it writes becomes segments later, many commits at once. Readers see both, and ne
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -15,16 +15,18 @@ from typing import TypeAlias
 import apsw
 
 from derive.document.clock import format_rfc3339
-from derive.errors import FrontierError, StorageError, UsageError
+from derive.errors import FrontierError, StorageError, UsageError, ViewError
 from derive.protocol.specs import CollectionSpec
 from derive.storage.metadata.binding import new_identifier
 from derive.storage.metadata.capability import drop_ended
-from derive.storage.metadata.collection import advance_upper, frontiers_of
+from derive.storage.metadata.collection import advance_since, advance_upper, frontiers_of
 from derive.storage.metadata.database import Metadata
+from derive.storage.metadata.failures import first_error, standing_errors, write_errors
 from derive.storage.metadata.segment import read_segments
 from derive.storage.metadata.tables import (
     append,
     appended_tables,
+    begin_view,
     delete_appended,
     end_writing,
     find_table,
@@ -125,7 +127,13 @@ class Tables:
     # Creating and dropping
 
     def create(
-        self, name: str, columns: Sequence[TableColumn], *, key: Sequence[str] = (), at: int | None = None
+        self,
+        name: str,
+        columns: Sequence[TableColumn],
+        *,
+        key: Sequence[str] = (),
+        at: int | None = None,
+        view_of: Collection[str] | None = None,
     ) -> Table:
         """Create a table, whose contents are known from the present on.
 
@@ -135,6 +143,7 @@ class Tables:
             columns: in their order.
             key: names of the columns of its key; the first column if there is none.
             at: its first `since` and `upper`; the present if it is None.
+            view_of: names of what a materialized view is made of, which it holds from there on; None if it is none.
 
         Raises:
             UsageError: something is stored under the name.
@@ -148,6 +157,8 @@ class Tables:
             if identifier is None:
                 _free(db, name)
                 identifier = insert_table(db, name, columns, pointers, frontier)
+            if view_of is not None:
+                begin_view(db, identifier, view_of, frontier)
         table = self.table(identifier)
         assert table is not None
         return table
@@ -294,6 +305,26 @@ class Tables:
             segments = tuple(segment for segment in read_segments(db, table.name, begin) if segment.clock_min < end)
             return TableRead(table.upper, segments, tuple(read_appended(db, identifier, begin, end)))
 
+    def errors(self, identifier: GlobalId) -> dict[tuple[str, str], int]:
+        """Errors in the place of rows at the last time that is known, by SQLSTATE and message, and since when."""
+        with self._metadata.snapshot() as db:
+            return standing_errors(db, identifier)
+
+    def first_error(self, name: str, begin: int, end: int) -> tuple[int, ViewError] | None:
+        """The first time in `[begin, end)` at which a collection has an error in the place of rows, and the error."""
+        with self._metadata.snapshot() as db:
+            return first_error(db, name, begin, end)
+
+    def check_at(self, name: str, time: int) -> None:
+        """Check that a collection has rows at a time, for whoever has the right to read it then.
+
+        Raises:
+            ViewError: it is a materialized view, and has an error in their place.
+        """
+        failure = self.first_error(name, time, time + 1)
+        if failure is not None:
+            raise failure[1]
+
 
 def _free(db: apsw.Connection, name: str) -> None:
     """Make sure that nothing is bound to a name; a dropped table that somebody still reads goes on under another."""
@@ -332,14 +363,14 @@ def write_update(db: apsw.Connection, update: TableUpdate, file: TableFile | Non
         FrontierError: the `upper` of the table is not the expected one, or a clock is out of bounds.
         StorageError: the table was dropped.
     """
-    if not update.updates and update.begin is None:
+    if not update.updates and not update.errors and update.begin is None:
         name = name_of(db, update.id)
         if name is not None:
             advance_upper(db, name, update.end)
         return
     table = _open(db, update.id)
-    first = min((row.clock for row in update.updates), default=table.upper)
-    last = max((row.clock for row in update.updates), default=first - 1)
+    clocks = [change.clock for changes in (update.updates, update.errors) for change in changes]
+    first, last = min(clocks, default=table.upper), max(clocks, default=table.upper - 1)
     is_expected = update.begin is None or update.begin == table.upper
     if not is_expected or first < table.upper or last >= update.end:
         raise FrontierError(
@@ -350,4 +381,7 @@ def write_update(db: apsw.Connection, update: TableUpdate, file: TableFile | Non
         append(db, update.id, update.updates)
     else:
         adopt(db, update.id, file)
+    write_errors(db, update.id, update.errors)
+    if update.since is not None:
+        advance_since(db, table.name, update.since)
     advance_upper(db, table.name, update.end)

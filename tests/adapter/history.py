@@ -2,7 +2,8 @@
 
 Rows are written once, are unique and stay; reads see all of them at once. So what reads have seen must be a chain of
 sets, and an order exists if, and only if, nothing that ended before another thing began comes after it in the chain:
-a write comes where it was seen first, a read behind all that it saw.
+a write comes where it was seen first, a read behind all that it saw. A row that is deleted leaves another one behind, by
+which it is known to have been there. What a subscription has told up to a time is a read of the past, in its order.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import pairwise
 
@@ -41,6 +42,10 @@ class Write(Event):
 
     rows: frozenset[Row]
     outcome: Outcome
+    removes: frozenset[Row] = frozenset()
+    """Rows that it deletes, where it has found them."""
+    missed: frozenset[Row] = frozenset()
+    """Rows that it was to delete and did not find, though they were written before, and nobody else deletes them."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,8 @@ class Read(Event):
     """Rows that a query wrote, with the number of rows that it has read of table `a`."""
     view: Mapping[str, int] | None = None
     """What a view says: how many of a client's rows are in both tables; None if it was not read."""
+    clock: int | None = None
+    """Of what a subscription of this client has told, the time of the server that it was so; None of other reads."""
 
 
 @dataclass(frozen=True)
@@ -75,11 +82,46 @@ def violations(history: Sequence[Event]) -> list[Violation]:
     writer_of = {row: write for write in writes for row in write.rows}
     if len(writer_of) != sum(len(write.rows) for write in writes):
         raise ValueError("rows of a history are unique")
-    wrong = [*_strange_rows(reads, writer_of), *_broken_chain(reads), *_wrong_lists(reads, writer_of)]
-    wrong += _wrong_views(reads)
+    wrong = [*_wrong_views(reads), *_wrong_deletions(writes, reads)]
+    reads = _undeleted(writes, reads)
+    wrong += [*_strange_rows(reads, writer_of), *_broken_chain(reads), *_wrong_lists(reads, writer_of)]
+    wrong += _wrong_subscriptions(reads)
     if wrong:
         return wrong  # the rest takes them for granted
     return [*_against_time(_phases(writes, reads)), *_wrong_counts(writes, reads)]
+
+
+def _wrong_deletions(writes: Sequence[Write], reads: Sequence[Read]) -> list[Violation]:
+    """Rows that are there beside what their deletion left, and deletions that did not find what was there."""
+    wrong = [
+        Violation(f"{min(write.missed)} was not there to be deleted", (write,)) for write in writes if write.missed
+    ]
+    deletions = [write for write in writes if write.removes]
+    for read in reads:
+        for write in deletions:
+            if write.rows <= read.rows and write.removes & read.rows:
+                wrong.append(Violation("what was deleted is read", (write, read)))
+    return wrong
+
+
+def _undeleted(writes: Sequence[Write], reads: Sequence[Read]) -> list[Read]:
+    """Reads as if nothing had been deleted, by the number of their rows."""
+    deletions = [write for write in writes if write.removes]
+    restored = []
+    for read in reads:
+        gone = frozenset().union(*(write.removes for write in deletions if write.rows & read.rows))
+        restored.append(replace(read, rows=read.rows | gone))
+    return sorted(restored, key=lambda read: len(read.rows))
+
+
+def _wrong_subscriptions(reads: Sequence[Read]) -> list[Violation]:
+    """Subscriptions that told less at a later time, or that are not there with what another one told of that time."""
+    told = sorted((read for read in reads if read.clock is not None), key=lambda read: read.clock or 0)
+    return [
+        Violation("a subscription tells of a time what was not so", (first, second))
+        for first, second in pairwise(told)
+        if not first.rows <= second.rows or (first.clock == second.clock and first.rows != second.rows)
+    ]
 
 
 def _strange_rows(reads: Sequence[Read], writer_of: Mapping[Row, Write]) -> list[Violation]:

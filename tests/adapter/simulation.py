@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from derive.adapter.group_commit import GroupCommit
+from derive.adapter.group_commit import Basis, GroupCommit
 from derive.adapter.timeline import Timeline, Write
 from derive.adapter.transactions import Isolation, Modes, Transaction
 from derive.compute.algebra.types import Row
@@ -33,6 +33,7 @@ class Storage:
         self.uppers = dict.fromkeys((*TABLES, SOURCE), 1)
         self.updates: list[tuple[int, int, Row, int]] = []  # id, time, row, diff
         self.appends: list[tuple[int, Sequence[Write]]] = []
+        self.ingesting: list[int] = []  # frontiers, which the source's upper does not pass
         self.assigned = 0
         self._wall = 1
 
@@ -47,11 +48,24 @@ class Storage:
                 contents[id_][row] += diff
         return {id_: Counter({row: count for row, count in rows.items() if count}) for id_, rows in contents.items()}
 
-    def ingest(self, row: Row) -> int:
-        time = max(self.present(), self.uppers[SOURCE])
-        self.assigned = time
+    def begin_ingesting(self) -> int:
+        frontier = max(self.present(), self.uppers[SOURCE])
+        self.assigned = max(self.assigned, frontier - 1)
+        self.ingesting.append(frontier)
+        return frontier
+
+    def ingest(self, row: Row, frontier: int) -> int:
+        self.assigned = time = max(self.present(), self.uppers[SOURCE])
         self.updates.append((SOURCE, time, row, 1))
+        self.ingesting.remove(frontier)
+        self.seal([SOURCE], time)
         return time
+
+    def seal(self, ids: Collection[int], time: int) -> None:
+        for id_ in ids:
+            bound = min([time + 1, *self.ingesting]) if id_ == SOURCE else time + 1
+            self.uppers[id_] = max(self.uppers[id_], bound)
+        self.assigned = max(self.assigned, time)
 
 
 class FakeLedger:
@@ -84,9 +98,7 @@ class FakeLedger:
 
     async def seal(self, ids: Collection[int], time: int) -> None:
         await self._others()
-        for id_ in ids:
-            self.storage.uppers[id_] = max(self.storage.uppers[id_], time + 1)
-        self.storage.assigned = max(self.storage.assigned, time)
+        self.storage.seal(ids, time)
         await self._others()
 
     async def frontiers(self, ids: Collection[int]) -> tuple[int, int]:
@@ -94,7 +106,20 @@ class FakeLedger:
         return 1, min(self.storage.uppers[id_] for id_ in ids)
 
     async def changed(self, ids: Collection[int], time: int) -> None:
-        raise AssertionError("what is sealed needs no wait")
+        assert self.storage.ingesting or time >= self.storage.uppers[SOURCE]
+        await asyncio.sleep(0)
+        await self._others()
+
+    def written_by_others(self, basis: Basis) -> frozenset[int]:
+        return basis.ids & {SOURCE}
+
+    async def is_unchanged(self, ids: Collection[int], after: int, before: int, writing: Collection[int]) -> bool:
+        await self.seal(ids, before - 1)
+        if self.storage.uppers[SOURCE] < before:
+            return False
+        unchanged = not any(id_ in ids and after < time < before for id_, time, _, _ in self.storage.updates)
+        await self._others()
+        return unchanged
 
     async def hold(self, time: int) -> int:
         await self._others()
@@ -162,7 +187,7 @@ class History:
         self._check_counts()
 
     def _check_intervals(self, done: Sequence[Operation]) -> None:
-        written = {(table, time) for time, writes in self.storage.appends for table, _, _ in writes}
+        written = {(table, time) for table, time, _, _ in self.storage.updates}
         for operation in done:
             if operation.read is not None and operation.write is not None:
                 assert operation.read < operation.write
@@ -197,8 +222,8 @@ class Machine:
     """Whether a new process begins where the one before it was."""
 
     def start(self, ledger: FakeLedger) -> tuple[Timeline, GroupCommit]:
-        timeline = self.timeline(ledger, ledger.storage.assigned if self.remembers else 0)
-        return timeline, self.commits(timeline)
+        timeline = self.timeline(ledger, ledger.storage.assigned if self.remembers else 0, seal_seconds=0)
+        return timeline, self.commits(timeline, others=ledger)
 
 
 class Client:
@@ -226,7 +251,15 @@ class Client:
 
     async def _ingest(self, label: str) -> None:
         operation = self._history.begin("ingest")
-        operation.write = self._history.storage.ingest((label,))
+        storage = self._history.storage
+        frontier = storage.begin_ingesting()
+        try:
+            for _ in range(self._chance.choice([0, 0, 1, 8])):
+                await asyncio.sleep(0)
+            operation.write = storage.ingest((label,), frontier)
+        except asyncio.CancelledError:
+            storage.ingesting.remove(frontier)
+            raise
         await asyncio.sleep(0)
         operation.end = self._history.step()
 
@@ -241,10 +274,16 @@ class Client:
         """DELETE of everything in a table, and INSERT of one row that tells how many there were."""
         operation = self._history.begin("move")
         table = self._chance.choice(TABLES)
-        async with self._commits.exclusive() as write:
-            operation.read = await self._timeline.read([table], at_present=False)
-            operation.seen = await self._contents([table], operation.read)
-            operation.write = await write(_moved(table, operation.seen[table], label))
+        ids = [table, SOURCE][: self._chance.choice([1, 1, 2])]
+        try:
+            async with self._commits.exclusive() as write:
+                operation.read = await self._timeline.read(ids, at_present=SOURCE in ids)
+                operation.seen = await self._contents(ids, operation.read)
+                basis = Basis(frozenset(ids), operation.read)
+                operation.write = await write(_moved(table, operation.seen[table], label), basis)
+        except SqlError as error:
+            self._refused(error, operation)
+            return
         operation.end = self._history.step()
 
     async def _transact(self, label: str) -> None:
@@ -253,8 +292,9 @@ class Client:
         modes = Modes(Isolation.STRICT_SERIALIZABLE, is_explicit=True)
         transaction = Transaction(self._timeline, self._commits, self._ledger, modes)
         table = self._chance.choice(TABLES)
-        operation.read = await transaction.read([table], at_present=False)
-        operation.seen = await self._contents([table], operation.read)
+        ids = [table, SOURCE][: self._chance.choice([1, 1, 2])]
+        operation.read = await transaction.read(ids, at_present=False)
+        operation.seen = await self._contents(ids, operation.read)
         for _ in range(self._chance.choice([0, 3, 10])):
             await asyncio.sleep(0)
         if self._chance.random() < 0.7:
@@ -262,12 +302,15 @@ class Client:
         try:
             operation.write = await transaction.commit()
         except SqlError as error:
-            if error.sqlstate != "40001":
-                raise
-            self._history.refused += 1
-            self._history.operations.remove(operation)
+            self._refused(error, operation)
             return
         operation.end = self._history.step()
+
+    def _refused(self, error: SqlError, operation: Operation) -> None:
+        if error.sqlstate != "40001":
+            raise error
+        self._history.refused += 1
+        self._history.operations.remove(operation)
 
 
 def _moved(table: int, rows: Mapping[Row, int], label: str) -> list[Write]:

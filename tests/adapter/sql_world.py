@@ -11,7 +11,7 @@ from derive.adapter.coordinator import Coordinator
 from derive.adapter.session import SqlSession
 from derive.catalog import load
 from derive.compute.algebra.types import Datum
-from derive.compute.scalar.values import text_of
+from derive.compute.scalar.values import text_function
 from derive.engine.executor import InProcessExecutor
 from derive.engine.opening import open_run
 from derive.errors import SqlError
@@ -70,7 +70,10 @@ class Client:
                     for row in batch:
                         pairs = zip(columns, row, strict=True)
                         rows.append(
-                            tuple(None if datum is None else text_of(kind.type, datum) for kind, datum in pairs)
+                            tuple(
+                                None if datum is None else text_function(kind.type, kind.form)(datum)
+                                for kind, datum in pairs
+                            )
                         )
             await session.end_implicit()
         except BaseException:
@@ -80,18 +83,22 @@ class Client:
 
     async def fails(self, text: str, *arguments: Datum) -> str:
         """The SQLSTATE with which a statement fails."""
+        return (await self.error(text, *arguments)).sqlstate
+
+    async def error(self, text: str, *arguments: Datum) -> SqlError:
+        """The error with which a statement fails."""
         try:
             await self(text, *arguments)
         except SqlError as error:
-            return error.sqlstate
+            return error
         raise AssertionError(f"{text} does not fail")
 
 
 class SqlWorld:
     """A data folder."""
 
-    def __init__(self, folder: Path) -> None:
-        (folder / "flow.yaml").write_text(CATALOG)
+    def __init__(self, folder: Path, catalog: str = CATALOG) -> None:
+        (folder / "flow.yaml").write_text(catalog)
         self.folder = folder
         self.data = folder / "data"
         self.catalog = load(folder / "flow.yaml")

@@ -1,4 +1,6 @@
 import json
+import os
+import zlib
 from pathlib import Path
 
 import pytest
@@ -81,7 +83,7 @@ def test_another_file_of_that_name_is_not_followed(tmp_path: Path) -> None:
     with pytest.raises(SqlError, match="has 9 bytes, and 18 of it were read"):
         poll_all(form, position)
     path.write_text('{"a": 3}\n{"a": 2}\n{"a": 4}\n')
-    with pytest.raises(SqlError, match="does not begin any more"):
+    with pytest.raises(SqlError, match="is not the file any more that was read"):
         poll_all(form, position)
     path.unlink()
     with pytest.raises(SqlError, match="No such file"):
@@ -103,3 +105,47 @@ def test_columns_of_a_header(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(SqlError, match="first line"):
             header_of(path)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    lines=st.lists(st.integers(0, 99_999), min_size=1, max_size=2_000),
+    data=st.data(),
+)
+def test_a_file_that_was_changed_where_it_begins_or_was_last_read_is_not_followed(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[int], data: st.DataObject
+) -> None:
+    path = tmp_path_factory.mktemp("followed") / "numbers"
+    form = FileForm(path, False, False, WHOLE)
+    path.write_text("".join(f"{line}\n" for line in lines))
+    _, position = poll_all(form, FilePosition())
+    size = path.stat().st_size
+    place = data.draw(
+        st.integers(0, min(size, 4096) - 1).map(lambda at: data.draw(st.sampled_from([at, size - 1 - at])))
+    )
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(bytes(content) + b"7\n")
+    with pytest.raises(SqlError) as caught:
+        poll_all(form, position)
+    assert caught.value.sqlstate == "55000"
+    content[place] ^= 1
+    path.write_bytes(bytes(content) + b"7\n")  # it was put back
+    assert poll_all(form, position)[0] == [("7",)]
+
+
+def test_positions_of_earlier_versions_are_those_of_the_same_file(tmp_path: Path) -> None:
+    path = tmp_path / "numbers"
+    path.write_text("1\n" * 5_000)
+    form = FileForm(path, False, False, WHOLE)
+    earlier = FilePosition(8_000, 4_000, zlib.crc32(b"1\n" * 2_048))
+    rows, position = poll_all(form, earlier)
+    assert (len(rows), position.offset, position.lines) == (1_000, 10_000, 5_000)
+
+
+def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for name, reason in (("pipe", "not a regular file"), (".", "not a regular file"), ("none", "No such file")):
+        with pytest.raises(SqlError, match=reason) as caught:
+            poll_all(FileForm(tmp_path / name, False, False, WHOLE), FilePosition())
+        assert caught.value.sqlstate == "58P01"

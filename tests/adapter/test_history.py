@@ -35,13 +35,23 @@ def serial(chance: random.Random, length: int = 40) -> list[Event]:
         client, name = str(chance.randrange(4)), f"{number % 4}-{number}"
         begin = number * 100 - chance.randrange(250)
         end = number * 100 + 1 + chance.randrange(250)
-        kind = chance.choice(["blind", "list", "count", "failed", "unknown", "read", "read"])
+        kind = chance.choice(["blind", "list", "count", "failed", "unknown", "delete", "told", "read", "read"])
         if kind == "read" or number == length - 1:
             pairs = [row[2:].partition("-")[0] for row in rows if row.startswith("a:") and f"b:{row[2:]}" in rows]
             view = {client: pairs.count(client) for client in pairs}
             end = 10**6 if number == length - 1 else end
             begin = 10**6 - 1 if number == length - 1 else begin
             history.append(Read(client, begin, end, frozenset(rows), dict(lists), dict(counts), view))
+            continue
+        if kind == "told":
+            history.append(Read("s", -(10**9), end, frozenset(rows), dict(lists), dict(counts), clock=number))
+            continue
+        removed = sorted(row for row in rows if row.startswith("b:")) if kind == "delete" else []
+        if removed:
+            removes = frozenset([chance.choice(removed)])
+            counts = {row: count for row, count in counts.items() if row not in removes}
+            rows = (rows - removes) | {f"gone:{name}"}
+            history.append(Write(client, begin, end, frozenset([f"gone:{name}"]), Outcome.OK, removes))
             continue
         if kind == "list":
             written = {f"list:{name}"}
@@ -87,7 +97,8 @@ def of(history: list[Event], *outcomes: Outcome, tables: int = 0) -> list[Write]
 
 
 def lost_write(chance: random.Random, history: list[Event]) -> None:
-    lost = chance.choice(of(history, Outcome.OK))
+    deleted = frozenset[str]().union(*(write.removes for write in of(history, Outcome.OK)))
+    lost = chance.choice([write for write in of(history, Outcome.OK) if not write.rows <= deleted])
     history[:] = [without(event, lost.rows) if isinstance(event, Read) else event for event in history]
 
 
@@ -177,9 +188,89 @@ def wrong_count(chance: random.Random, history: list[Event]) -> None:
     history.append(replace(last, rows=rows, begin=10**6 + 12, end=10**6 + 13, counts=counts))
 
 
+def removed(history: list[Event], outcome: Outcome = Outcome.OK) -> Write:
+    """A deletion of a row that was always there; it is read by the last event."""
+    deletion = Write("x", 10**6 - 10, 10**6 - 9, frozenset(["gone:x-1"]), outcome, frozenset(["b:y-1"]))
+    history += [Write("y", -996, -995, frozenset(["b:y-1"]), Outcome.OK), deletion]
+    history[:] = [
+        replace(event, rows=event.rows | {"b:y-1"}, view=None) if isinstance(event, Read) and event.end > 0 else event
+        for event in history
+    ]
+    return deletion
+
+
+def deleted_and_read(chance: random.Random, history: list[Event]) -> None:
+    last = last_read(history)
+    rows = removed(history).rows
+    history.append(replace(last, rows=last.rows | rows | {"b:y-1"}, begin=10**6 + 2, end=10**6 + 3, view=None))
+
+
+def deletion_is_lost(chance: random.Random, history: list[Event]) -> None:
+    """It is acknowledged, and the row is there as before."""
+    last = last_read(history)
+    removed(history)
+    history.append(replace(last, rows=last.rows | {"b:y-1"}, begin=10**6 + 2, end=10**6 + 3, view=None))
+
+
+def deleted_by_nobody(chance: random.Random, history: list[Event]) -> None:
+    last = last_read(history)
+    history.append(Write("y", -996, -995, frozenset(["b:y-1"]), Outcome.OK))
+    history.append(replace(last, begin=10**6 + 2, end=10**6 + 3))
+
+
+def deletion_misses(chance: random.Random, history: list[Event]) -> None:
+    missed = frozenset(["b:0-x"])
+    history.append(Write("x", 10**6 + 2, 10**6 + 3, frozenset(["gone:x-1"]), Outcome.OK, missed=missed))
+
+
+def told(history: list[Event], clock: int, rows: frozenset[str], end: int = 10**8) -> None:
+    """A subscription has told what the last read has seen, and some more."""
+    last = last_read(history)
+    history.insert(0, replace(last, client="s", begin=-(10**9), end=end, rows=rows, view=None, clock=clock))
+
+
+def subscription_loses_an_update(chance: random.Random, history: list[Event]) -> None:
+    """What it tells later lacks what it has told."""
+    last = last_read(history)
+    told(history, 10**6, last.rows)
+    told(history, 10**6 + 1, without(last, BEFORE).rows)
+
+
+def subscription_in_another_order(chance: random.Random, history: list[Event]) -> None:
+    """It tells first of what was written last."""
+    last = last_read(history)
+    for client, begin in (("x", 10**6 + 10), ("y", 10**6 + 20)):
+        history.insert(0, Write(client, begin, begin + 1, frozenset([f"a:{client}-1"]), Outcome.OK))
+    told(history, 10**6, last.rows | {"a:y-1"})
+
+
+def subscription_goes_back(chance: random.Random, history: list[Event]) -> None:
+    """It tells of a later time what was so at an earlier one."""
+    last = last_read(history)
+    history.insert(0, Write("x", 10**6 + 10, 10**6 + 11, frozenset(["a:x-1"]), Outcome.OK))
+    told(history, 10**6, last.rows | {"a:x-1"})
+    told(history, 10**6 + 1, last.rows)
+
+
+def subscriptions_differ(chance: random.Random, history: list[Event]) -> None:
+    """One, going on after a crash, tells another thing of the same time."""
+    last = last_read(history)
+    history.insert(0, Write("x", 10**6 + 10, 10**6 + 11, frozenset(["a:x-1"]), Outcome.OK))
+    told(history, 10**6, last.rows)
+    told(history, 10**6, last.rows | {"a:x-1"})
+
+
+def subscription_tells_of_the_future(chance: random.Random, history: list[Event]) -> None:
+    last = last_read(history)
+    history.insert(0, Write("x", 10**6 + 10, 10**6 + 11, frozenset(["a:x-1"]), Outcome.OK))
+    told(history, 10**6, last.rows | {"a:x-1"}, end=10**6 + 5)
+
+
 MUTANTS = [
     lost_write, stale_read, half_of_a_transaction, back_in_time, unknown_happens_late, later_without_earlier, no_order,
     from_the_future, failed_write, nobodys_row, lost_update, wrong_view, wrong_count,
+    deleted_and_read, deletion_is_lost, deleted_by_nobody, deletion_misses, subscription_loses_an_update,
+    subscription_in_another_order, subscription_goes_back, subscriptions_differ, subscription_tells_of_the_future,
 ]  # fmt: skip
 
 
@@ -199,3 +290,5 @@ def test_a_server_that_is_killed_loses_nothing(tmp_path: Path) -> None:
 
     assert torture.kills == 3
     assert torture.outcomes[Outcome.OK] > 0
+    assert torture.deletions > 0
+    assert torture.told > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -189,5 +190,58 @@ def test_old_plans_notice(world: SqlWorld) -> None:
         with pytest.raises(SqlError) as failure:
             await client.session.execute(prepared, ())
         assert failure.value.sqlstate == "0A000"
+
+    world.within(work)
+
+
+def test_what_tools_send_beside(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int)")
+        await client("CREATE MATERIALIZED VIEW m AS SELECT sum(a) FROM t")
+        await client("CREATE VIEW v AS SELECT 1")
+        assert await client("SHOW MATERIALIZED VIEWS") == [("m",)]
+        assert await client.tag("CREATE SCHEMA IF NOT EXISTS public") == "CREATE SCHEMA"
+        assert await client.fails("CREATE SCHEMA public") == "42P06"
+        assert await client.fails("CREATE SCHEMA IF NOT EXISTS other") == "0A000"
+        plain = await client("EXPLAIN SELECT a FROM t")
+        for form in ("VERBOSE", "(COSTS OFF, FORMAT TEXT)", "(ANALYZE false, VERBOSE)"):
+            assert await client(f"EXPLAIN {form} SELECT a FROM t") == plain
+        assert await client("EXPLAIN (SELECT a FROM t)") == plain
+
+    world.within(work)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("EXPLAIN ANALYZE SELECT 1", "EXPLAIN TIMESTAMP"),
+        ("EXPLAIN (ANALYZE, FORMAT TEXT) SELECT 1", "EXPLAIN TIMESTAMP"),
+        ("LOCK TABLE t IN EXCLUSIVE MODE", "40001"),
+        ("COMMENT ON TABLE t IS 'x'", "Leave it out"),
+        ("CREATE TEMP TABLE t (a int)", "drop it in the end"),
+        ("WITH x AS (DELETE FROM t RETURNING a) SELECT * FROM x", "Write WITH before"),
+        ("VACUUM ANALYZE t", "by themselves"),
+    ],
+)
+def test_what_is_not_here_says_what_to_do(world: SqlWorld, text: str, hint: str) -> None:
+    with pytest.raises(SqlError) as raised:
+        world.script(text)
+
+    assert raised.value.sqlstate == "0A000"
+    assert raised.value.hint
+    assert hint in raised.value.hint
+
+
+def test_each_row_has_a_random_identifier_of_its_own(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (id text NOT NULL DEFAULT gen_random_uuid(), a int)")
+        await client("INSERT INTO t (a) VALUES (1), (2), (3)")
+
+        ids = {id_ for (id_,) in await client("SELECT id FROM t") if id_}
+        assert len(ids) == 3
+        assert all(uuid.UUID(id_).version == 4 for id_ in ids)
+        assert await client.fails("CREATE MATERIALIZED VIEW v AS SELECT gen_random_uuid() FROM t") == "0A000"
 
     world.within(work)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
 from simulation import Machine, simulate
 
-from derive.adapter.group_commit import Basis, GroupCommit
-from derive.adapter.timeline import Timeline, Write
+from derive.adapter.group_commit import Basis, Commit, GroupCommit, _Waiting, nothing
+from derive.adapter.timeline import Check, Timeline, Write
 
 EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "60"))
 
@@ -52,7 +52,7 @@ class ReadsThePast(Timeline):
 class TellsTooEarly(Timeline):
     """Writes are acknowledged before they are in storage."""
 
-    async def write(self, writes: Sequence[Write]) -> int:
+    async def write(self, writes: Sequence[Write], *, after: int | None = None, check: Check | None = None) -> int:
         time = await self._time_of_write()
         asyncio.get_running_loop().create_task(super().write(writes))
         return time
@@ -66,18 +66,39 @@ class DoesNotSeal(Timeline):
 
 
 class NobodyIsExcluded(GroupCommit):
-    """Others write between a statement's read and its write."""
+    """Others write between a statement's read and its write, of which it does not tell what it follows from."""
 
     @asynccontextmanager
-    async def exclusive(self) -> AsyncIterator[Callable[[Sequence[Write]], Awaitable[int]]]:
-        yield self.commit
+    async def exclusive(self) -> AsyncIterator[Commit]:
+        async def write(writes: Sequence[Write], basis: Basis | None = None, then: Callable[[], None] = nothing) -> int:
+            return await self.commit(writes, None, then)
+
+        yield write
 
 
 class ChecksNoBasis(GroupCommit):
     """What a transaction has read may have been written meanwhile."""
 
-    async def commit(self, writes: Sequence[Write], basis: Basis | None = None) -> int:
-        return await super().commit(writes, None)
+    async def commit(
+        self, writes: Sequence[Write], basis: Basis | None = None, then: Callable[[], None] = nothing
+    ) -> int:
+        return await super().commit(writes, None, then)
+
+
+class ChecksNoOthers(GroupCommit):
+    """What others have written of what a transaction has read does not count."""
+
+    def _to_check(self, waiting: _Waiting) -> frozenset[int]:
+        return frozenset()
+
+
+class WritesRightBehind(Timeline):
+    """A write that follows from what was read at a time is just above that, whoever has read since."""
+
+    async def write(self, writes: Sequence[Write], *, after: int | None = None, check: Check | None = None) -> int:
+        if after is not None:
+            self._latest = after
+        return await super().write(writes, after=after, check=check)
 
 
 class ChecksEarly(GroupCommit):
@@ -96,6 +117,8 @@ MUTANTS = [
     Machine(commits=NobodyIsExcluded),
     Machine(commits=ChecksNoBasis),
     Machine(commits=ChecksEarly),
+    Machine(commits=ChecksNoOthers),
+    Machine(timeline=WritesRightBehind),
     Machine(remembers=False),
 ]
 

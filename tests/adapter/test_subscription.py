@@ -1,11 +1,13 @@
 from collections import Counter
 from collections.abc import Iterator
+from itertools import islice
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from derive.adapter.subscription import Subscription
 from derive.compute.algebra.types import Row, Type
+from derive.compute.protocol.messages import TailResponse
 
 Update = tuple[int, Row, int]
 ROWS = st.tuples(st.integers(0, 2), st.none() | st.sampled_from("ab"))
@@ -35,7 +37,21 @@ class History:
         told = [update for update in self.updates if before <= update[0] < self.frontier]
         return self.frontier, sorted(told, key=lambda update: update[0])
 
-    def close(self) -> None: ...
+    def responses(self, *, has_snapshot: bool, up_to: int | None) -> Iterator[TailResponse]:
+        """What an instance tells of it."""
+        frontier = self.since
+        if up_to is None or up_to > frontier:
+            rows = [row for batch in self.snapshot(self.since) for row in batch] if has_snapshot else []
+            yield TailResponse(1, frontier, frontier + 1, tuple((frontier, row, 1) for row in rows))
+            frontier += 1
+        while True:
+            upper, updates = self.poll()
+            end = upper if up_to is None else min(upper, up_to)
+            if end > frontier:
+                yield TailResponse(1, frontier, end, tuple(update for update in updates if update[0] < end))
+                frontier = end
+            else:
+                yield TailResponse(1, frontier, frontier, ())
 
 
 def valid(changes: list[Update]) -> list[Update]:
@@ -49,13 +65,17 @@ def valid(changes: list[Update]) -> list[Update]:
     return kept
 
 
-def sent(subscription: Subscription, polls: int) -> list[Row]:
-    rows = [row for batch in subscription.begin() for row in batch]
-    for _ in range(polls):
+def sent(
+    history: History, polls: int, *, has_snapshot: bool, has_progress: bool, up_to: int | None = None
+) -> tuple[list[Row], Subscription]:
+    """All rows that are sent in so many polls, and the subscription after them."""
+    subscription = Subscription(2, history.since, has_progress=has_progress, up_to=up_to)
+    rows = list(subscription.begin())
+    for response in islice(history.responses(has_snapshot=has_snapshot, up_to=up_to), 1 + polls):
         if subscription.is_ended:
             break
-        rows += [row for batch in subscription.poll() for row in batch]
-    return rows
+        rows += subscription.rows(response)
+    return rows, subscription
 
 
 @given(HISTORIES, st.integers(0, 21), st.lists(st.integers(0, 25), max_size=6), st.none() | st.integers(0, 25))
@@ -63,8 +83,7 @@ def test_what_was_sent_adds_up_to_the_relation_at_each_time(
     changes: list[Update], as_of: int, frontiers: list[int], up_to: int | None
 ) -> None:
     history = History(valid(changes), as_of, frontiers)
-    subscription = Subscription(history, as_of, has_snapshot=True, has_progress=True, up_to=up_to)
-    rows = sent(subscription, len(frontiers))
+    rows, subscription = sent(history, len(frontiers), has_snapshot=True, has_progress=True, up_to=up_to)
     counts: Counter[tuple[object, ...]] = Counter()
     progress = as_of
     for time, is_progress, diff, *row in rows:
@@ -90,18 +109,16 @@ def test_one_that_goes_on_at_the_last_progress_sends_each_update_once(
     changes: list[Update], as_of: int, frontiers: list[int], end: int
 ) -> None:
     updates = valid(changes)
-    whole = Subscription(History(updates, as_of, [30]), as_of, has_snapshot=True, has_progress=False)
-    first = Subscription(History(updates, as_of, frontiers), as_of, has_snapshot=True, has_progress=True)
-    before = [row for row in sent(first, end) if not row[1]]
-    again = Subscription(
-        History(updates, first.frontier - 1, [30]), first.frontier - 1, has_snapshot=False, has_progress=True
-    )
-    after = [row for row in sent(again, 1) if not row[1]]
-    assert sorted(map(repr, sent(whole, 1))) == sorted(repr((row[0], *row[2:])) for row in before + after)
+    whole, _ = sent(History(updates, as_of, [30]), 1, has_snapshot=True, has_progress=False)
+    first, subscription = sent(History(updates, as_of, frontiers), end, has_snapshot=True, has_progress=True)
+    history = History(updates, subscription.frontier - 1, [30])
+    again, _ = sent(history, 1, has_snapshot=False, has_progress=True)
+    rows = [row for row in first + again if not row[1]]
+    assert sorted(map(repr, whole)) == sorted(repr((row[0], *row[2:])) for row in rows)
 
 
 def test_a_row_that_comes_and_goes_at_one_time_is_not_sent() -> None:
     row = (1, "a")
     history = History([(5, row, 1), (5, row, -1), (6, row, 1), (6, (2, "b"), -1)], 1, [7])
-    subscription = Subscription(history, 1, has_snapshot=False, has_progress=False)
-    assert sent(subscription, 1) == [(6, -1, 2, "b"), (6, 1, 1, "a")]
+    rows, _ = sent(history, 1, has_snapshot=False, has_progress=False)
+    assert rows == [(6, -1, 2, "b"), (6, 1, 1, "a")]

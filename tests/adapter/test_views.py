@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from sql_world import Client, SqlWorld, derive_all, ingest
 
 from derive.adapter.coordinator import Coordinator
 from derive.adapter.planner.reading import ids_of
-from derive.compute.algebra.relation import Finishing, Get
+from derive.compute.algebra.relation import Get
 from derive.compute.relations.table_input import table_at
 from derive.engine.reset import reset
 from derive.storage.compaction import compact
@@ -25,13 +26,42 @@ async def until_maintained(coordinator: Coordinator, name: str) -> None:
     named = coordinator.objects.lookup(None, name)
     assert named
     relation = Get(named.id, tuple(column.type for column in named.columns))
-    ids = coordinator.maintenance.sources(ids_of(relation))
+    ids = coordinator.maintained.sources(ids_of(relation))
     while True:
         news = coordinator.news.next
         time = await coordinator.timeline.read(ids, at_present=True)
-        if coordinator.maintenance.arranged(relation, Finishing((), None, 0, ()), time):
+        since = coordinator.maintained.since(relation)
+        if since is not None and since <= time:
             return
         await news.wait()
+
+
+def test_a_recursion_is_asked_and_not_maintained(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE parts (whole text, part text)")
+        await client("INSERT INTO parts VALUES ('car', 'wheel'), ('wheel', 'tyre'), ('tyre', 'car')")
+        await client(
+            "CREATE VIEW within AS WITH RECURSIVE w AS (SELECT whole, part FROM parts UNION"
+            " SELECT w.whole, p.part FROM w JOIN parts p ON p.whole = w.part) SELECT * FROM w"
+        )
+
+        assert await client("SELECT count(*), count(DISTINCT part) FROM within WHERE whole = 'car'") == [("3", "3")]
+        for refused in (
+            "CREATE INDEX ON within (whole)",
+            "CREATE MATERIALIZED VIEW m AS SELECT * FROM within",
+            "SUBSCRIBE within",
+        ):
+            assert await client.fails(refused) == "0A000"
+
+        await client("CREATE INDEX ON parts (whole)")
+        await until_maintained(coordinator, "parts")
+        again = (
+            "WITH RECURSIVE w(n) AS (SELECT whole FROM parts UNION SELECT part FROM parts, w WHERE n = whole) SELECT"
+        )
+        assert await client(f"{again} count(*) FROM w") == [("3",)]
+
+    world.within(work)
 
 
 def test_indexes(world: SqlWorld) -> None:
@@ -67,11 +97,55 @@ def test_an_index_is_read_though_nothing_is_written_behind_it(world: SqlWorld) -
         named = coordinator.objects.lookup(None, "t")
         assert named
         relation = Get(named.id, tuple(column.type for column in named.columns))
-        while not coordinator.maintenance.since(relation):
+        while not coordinator.maintained.since(relation):
             await coordinator.news.next.wait()
 
         assert await client("SELECT a FROM t WHERE a = 2") == [("2",)]
-        assert coordinator.maintenance.arranged(relation, Finishing((), None, 0, ()), coordinator.timeline.latest)
+        since = coordinator.maintained.since(relation)
+        assert since is not None
+        assert since <= coordinator.timeline.latest
+
+    world.within(work)
+
+
+def test_serializable_reads_of_an_index_let_no_time_pass(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        strict = Client(coordinator)
+        client = Client(coordinator, transaction_isolation="serializable")
+        await strict("CREATE TABLE t (a int)")
+        await strict("INSERT INTO t VALUES (1), (2)")
+        await strict("CREATE INDEX ON t (a)")
+        await until_maintained(coordinator, "t")
+        assert await client("SELECT a FROM t WHERE a = 1") == [("1",)]  # the index has followed all that was read
+        named = coordinator.objects.lookup(None, "t")
+        assert named
+        table = coordinator.store.tables.table(named.id)
+        assert table
+        for _ in range(5):
+            assert await client("SELECT a FROM t WHERE a = 2") == [("2",)]
+            assert await client("SELECT a FROM t ORDER BY a LIMIT 1") == [("1",)]
+        assert coordinator.store.tables.table(named.id) == table  # its `upper` as well
+        for number in range(3, 10):
+            await strict(f"INSERT INTO t VALUES ({number})")
+            assert await client(f"SELECT a FROM t WHERE a = {number}") == [(str(number),)]
+
+    world.within(work)
+
+
+def test_serializable_reads_of_a_maintained_join_follow_all_that_is_joined(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator, transaction_isolation="serializable")
+        ingest(coordinator, [(1, "ann", 10.0)])
+        await client("CREATE TABLE names (customer text, name text)")
+        await client("INSERT INTO names VALUES ('ann', 'Ann')")
+        await client('CREATE VIEW v AS SELECT id, name FROM "shop/orders" JOIN names USING (customer)')
+        await client("CREATE INDEX ON v (id)")
+        await until_maintained(coordinator, "v")
+        for number in range(2, 6):
+            ingest(coordinator, [(number, "ann", 10.0)])
+            async with asyncio.timeout(20):
+                while not await client(f"SELECT name FROM v WHERE id = {number}"):
+                    await asyncio.sleep(0)
 
     world.within(work)
 
@@ -223,5 +297,112 @@ def test_views_go_on_after_a_reset(world: SqlWorld) -> None:
         derive_all(world, coordinator)
         await until_written([(11.0,)])
         assert await client("SELECT * FROM v") == [("11",)]
+
+    world.within(work)
+
+
+def test_views_of_many_rows(world: SqlWorld) -> None:
+    """Another process works them out, of tables, collections and other views; also what they keep after a restart."""
+    count = 25_000
+
+    async def hydrated(coordinator: Coordinator, client: Client) -> list[tuple[str | None, ...]]:
+        seen: set[tuple[str | None, ...]] = set()
+        while (rows := await client("SHOW HYDRATIONS")) or not seen:
+            seen.update((name, stage) for name, stage, _ in rows)
+            await asyncio.sleep(0.01)
+        return sorted(seen)
+
+    async def first(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        ingest(coordinator, [(number, f"c{number % 3}", 1.0) for number in range(count)])
+        await client("CREATE TABLE t (a int, b text)")
+        await client(f"INSERT INTO t SELECT n, 'even' FROM generate_series(0, {2 * count - 2}, 2) AS s (n)")
+        await client("CREATE VIEW v AS SELECT b, count(*) AS n FROM t GROUP BY b")
+        await client('CREATE MATERIALIZED VIEW orders AS SELECT id, customer FROM "shop/orders"')
+        await client("CREATE VIEW over AS SELECT customer, count(*) AS n FROM orders GROUP BY customer")
+        await client("CREATE INDEX ON v (b)")
+        await client("CREATE INDEX ON over (customer)")
+        seen = await hydrated(coordinator, client)
+        assert {("v_b_idx", "waiting"), ("orders", "reading"), ("over_customer_idx", "waiting")} <= set(seen)
+        await until_maintained(coordinator, "v")
+        await until_maintained(coordinator, "over")
+        assert await client("SELECT n FROM v WHERE b = 'even'") == [(str(count),)]
+        await client("INSERT INTO t VALUES (1, 'odd')")
+        assert await client("SELECT * FROM v ORDER BY b") == [("even", str(count)), ("odd", "1")]
+        assert await client("SELECT n FROM over ORDER BY customer") == [("8334",), ("8333",), ("8333",)]
+
+    async def second(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("INSERT INTO t VALUES (3, 'odd')")
+        ingest(coordinator, [(1, "c9", 1.0)])
+        await until_maintained(coordinator, "over")
+        assert await client("SELECT n FROM over ORDER BY customer") == [("8334",), ("8332",), ("8333",), ("1",)]
+        assert await client("SELECT count(*) FROM orders") == [(str(count),)]
+
+    world.within(first)
+    world.within(second)
+
+
+def test_grouping_sets_are_maintained(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int, b text, n int)")
+        await client(
+            "CREATE MATERIALIZED VIEW v AS SELECT a, b, sum(n) AS n, grouping(a, b) AS g FROM t GROUP BY ROLLUP (a, b)"
+        )
+        assert await client("SELECT * FROM v") == [(None, None, None, "3")]
+        await client("INSERT INTO t VALUES (1, 'x', 10), (1, 'y', 20), (NULL, 'x', 5)")
+        await client("DELETE FROM t WHERE b = 'y'")
+        rows = [("1", "x", "10", "0"), (None, "x", "5", "0"), ("1", None, "10", "1"), (None, None, "5", "1")]
+        assert await client("SELECT * FROM v ORDER BY g, a") == [*rows, (None, None, "15", "3")]
+
+    world.within(work)
+
+
+def test_views_are_written_while_another_begins(world: SqlWorld) -> None:
+    """What a view of many rows begins with is written beside the others, once, and what follows is in order."""
+    count = 30_000
+
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE ticks (n int)")
+        await client("CREATE MATERIALIZED VIEW counted AS SELECT count(*) AS n FROM ticks")
+        await client("CREATE TABLE many (n int)")
+        await client(f"INSERT INTO many SELECT n FROM generate_series(1, {count}) AS s (n)")
+        await client("CREATE MATERIALIZED VIEW doubled AS SELECT n * 2 AS n FROM many")
+        await client("INSERT INTO many VALUES (0)")
+        names = {name: coordinator.objects.lookup(None, name) for name in ("counted", "doubled")}
+        written: dict[str, set[int]] = {name: set() for name in names}
+        for _ in range(200):
+            await client("INSERT INTO ticks VALUES (1)")
+            for name, named in names.items():
+                assert named
+                table = coordinator.store.tables.table(named.id)
+                assert table
+                if table.upper > table.since:
+                    rows = [row for batch in table_at(coordinator.store, table, table.upper - 1) for row in batch]
+                    written[name].add(len(rows) if name == "doubled" else int(str(rows[0][0])))
+            if written["doubled"] & {count + 1}:
+                break
+            await coordinator.news.next.wait()
+        assert written["doubled"] <= {count, count + 1}
+        assert count + 1 in written["doubled"]
+        assert len(written["counted"]) > 1
+
+    world.within(work)
+
+
+def test_percentiles_are_maintained(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int, n int)")
+        await client(
+            "CREATE MATERIALIZED VIEW v AS SELECT a, percentile_cont(0.5) WITHIN GROUP (ORDER BY n) AS middle, "
+            "mode() WITHIN GROUP (ORDER BY n) AS usual FROM t GROUP BY a"
+        )
+        await client("INSERT INTO t VALUES (1, 10), (1, 20), (1, 20), (1, 40), (2, NULL)")
+        assert await client("SELECT * FROM v ORDER BY a") == [("1", "20", "20"), ("2", None, None)]
+        await client("DELETE FROM t WHERE n = 20")
+        assert await client("SELECT * FROM v ORDER BY a") == [("1", "25", "10"), ("2", None, None)]
 
     world.within(work)

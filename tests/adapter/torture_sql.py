@@ -1,8 +1,8 @@
 """Torture of SQL: clients of a server that is killed over and over see one history, in which nothing acknowledged is lost.
 
-Clients write and read two tables, lists and a materialized view beside one another, in random transactions, while the
-server is killed at random moments, or stopped for a while, and started again on the same data folder. What they did and
-saw is recorded and checked for strict serializability.
+Clients write, delete and read rows of two tables, lists and a materialized view beside one another, in random
+transactions, and one follows all of it by a subscription, while the server is killed at random moments, or stopped for a
+while, and started again on the same data folder. What they did and saw is recorded and checked for strict serializability.
 
     PYTHONPATH=. .venv/bin/python tests/adapter/torture_sql.py --rounds 100
 """
@@ -20,6 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
@@ -88,14 +89,26 @@ class Server:
 
 
 class Tables:
-    """The tables of one history: `a` and `b`, lists, and a view that says how many rows of a client are in both."""
+    """The tables of one history: `a` and `b`, what was deleted of `b`, lists, and a view of rows that are in both."""
 
     def __init__(self, number: int) -> None:
-        self.a, self.b, self.lists, self.view = (f"{name}_{number}" for name in ("a", "b", "lists", "pairs"))
+        names = (f"{name}_{number}" for name in ("a", "b", "gone", "lists", "pairs"))
+        self.a, self.b, self.gone, self.lists, self.view = names
+
+    def queries(self, *, with_view: bool) -> list[str]:
+        """All that can be read, in several queries of the same columns."""
+        queries = [
+            f"SELECT 'a', name, count FROM {self.a}",
+            f"SELECT 'b', name, count FROM {self.b}",
+            f"SELECT 'gone', name, NULL::bigint FROM {self.gone}",
+            f"SELECT 'list ' || list, names, NULL::bigint FROM {self.lists}",
+        ]
+        return [*queries, f"SELECT 'view', client, n FROM {self.view}"] if with_view else queries
 
     def create(self, connection: psycopg.Connection) -> None:
         for table in (self.a, self.b):
             connection.execute(f"CREATE TABLE {table} (name text, client text, count bigint)")
+        connection.execute(f"CREATE TABLE {self.gone} (name text)")
         connection.execute(f"CREATE TABLE {self.lists} (list text, names text)")
         connection.execute(f"INSERT INTO {self.lists} SELECT g::text, '' FROM generate_series(0, {_LISTS - 1}) g")
         query = f"SELECT a.client, count(*) AS n FROM {self.a} a JOIN {self.b} b ON a.name = b.name GROUP BY a.client"
@@ -112,6 +125,8 @@ class Client:
         self._tables = tables
         self._chance = chance
         self._writes = 0
+        self._own: list[str] = []
+        self._removed = self._missed = frozenset[str]()
         self._connection = server.connect()
         self._transactions: dict[Callable[[str], None], tuple[str, ...]] = {
             self._insert: ("a",),
@@ -120,6 +135,7 @@ class Client:
             self._append_in_block: ("list", "a"),
             self._count: ("b",),
             self._undo: ("a", "b"),
+            self._delete: ("gone",),
         }  # and where they write
         self.events: list[Event] = []
         self.defect: BaseException | None = None
@@ -144,6 +160,9 @@ class Client:
 
     def _write(self, transaction: Callable[[str], None], tables: tuple[str, ...]) -> None:
         self._writes += 1
+        self._removed = self._missed = frozenset()
+        if transaction == self._delete and not self._own:
+            return
         name = f"{self._name}-{self._writes}"
         begin = time.monotonic_ns()
         try:
@@ -155,7 +174,10 @@ class Client:
             outcome = Outcome.FAILED if transaction == self._undo else Outcome.UNKNOWN
             self._reconnect(error)
         rows = frozenset(f"{table}:{name}" for table in tables)
-        self.events.append(Write(self._name, begin, time.monotonic_ns(), rows, outcome))
+        end = time.monotonic_ns()
+        self.events.append(Write(self._name, begin, end, rows, outcome, self._removed, self._missed))
+        if outcome is Outcome.OK and "b" in tables:
+            self._own.append(name)
 
     def _reconnect(self, error: psycopg.OperationalError) -> None:
         """By then, what was asked of the server that was killed has happened, or never will.
@@ -193,6 +215,16 @@ class Client:
         selected = f"SELECT '{name}', '{self._name}', count(*) FROM {self._tables.a}"
         self._execute(f"INSERT INTO {self._tables.b} {selected}")
 
+    def _delete(self, name: str) -> None:
+        """Delete a row that this client has written, and leave another one."""
+        row = self._own.pop(self._chance.randrange(len(self._own)))
+        self._removed = frozenset([f"b:{row}"])
+        with self._connection.transaction():
+            deleted = self._execute(f"DELETE FROM {self._tables.b} WHERE name = %s", row).rowcount
+            self._execute(f"INSERT INTO {self._tables.gone} VALUES (%s)", name)
+        if deleted != 1:
+            self._missed = self._removed
+
     def _undo(self, name: str) -> None:
         with self._connection.transaction(force_rollback=True):
             self._insert(name)
@@ -200,15 +232,8 @@ class Client:
 
     def read(self, *, with_view: bool) -> None:
         """Read everything, in one transaction or in one statement."""
-        tables = self._tables
         begin = time.monotonic_ns()
-        queries = [
-            f"SELECT 'a', name, count FROM {tables.a}",
-            f"SELECT 'b', name, count FROM {tables.b}",
-            f"SELECT 'list ' || list, names, NULL::bigint FROM {tables.lists}",
-        ]
-        if with_view:
-            queries.append(f"SELECT 'view', client, n FROM {tables.view}")
+        queries = self._tables.queries(with_view=with_view)
         self._chance.shuffle(queries)
         try:
             if self._chance.random() < 0.5:
@@ -234,7 +259,7 @@ def _read_of(
         cells: a table's name, and its name and number; for a list, its elements.
         with_view: the view was read too.
     """
-    rows = [f"{table}:{name}" for table, name, _ in cells if table in {"a", "b"}]
+    rows = [f"{table}:{name}" for table, name, _ in cells if table in {"a", "b", "gone"}]
     lists = {table: tuple(names.split()) for table, names, _ in cells if table.startswith("list ")}
     rows += [row for elements in lists.values() for row in elements]
     if len(set(rows)) != len(rows) or len(lists) != _LISTS:
@@ -244,6 +269,71 @@ def _read_of(
     counts = {f"b:{name}": count for table, name, count in cells if table == "b" and count is not None}
     view = {name: count or 0 for table, name, count in cells if table == "view"}
     return Read(client, begin, end, frozenset(rows), lists, counts, view if with_view else None)
+
+
+class Follower:
+    """A subscription to everything, which goes on after each death of the server from where it was told last."""
+
+    def __init__(self, server: Server, tables: Tables) -> None:
+        self._server = server
+        self._query = " UNION ALL ".join(tables.queries(with_view=True))
+        self._cells: Counter[tuple[str, str, int | None]] = Counter()
+        self._progress: int | None = None
+        self.events: list[Read] = []
+        self.defect: BaseException | None = None
+
+    def run(self, stop: threading.Event) -> None:
+        """Follow until told to stop."""
+        try:
+            while not stop.is_set():
+                with self._server.connect() as connection:
+                    try:
+                        self._follow(connection, stop)
+                    except psycopg.errors.QueryCanceled:
+                        pass  # it has lasted too long: another one goes on
+                    except psycopg.OperationalError:
+                        if not connection.closed:
+                            raise
+        except BaseException as error:
+            self.defect = error
+
+    @property
+    def rows(self) -> frozenset[str]:
+        """What was told last."""
+        return self.events[-1].rows if self.events else frozenset()
+
+    def _follow(self, connection: psycopg.Connection, stop: threading.Event) -> None:
+        options = "WITH (PROGRESS)"
+        if self._progress is not None:
+            options = f"WITH (SNAPSHOT = false, PROGRESS) AS OF {self._progress - 1}"
+        told: Counter[tuple[str, str, int | None]] = Counter()
+        has_begun = False
+        with connection.cursor() as cursor:
+            for at, is_progress, diff, *cell in cursor.stream(f"SUBSCRIBE ({self._query}) {options}".encode()):
+                if not is_progress:
+                    table, name, count = cell
+                    told[table, name, count] += int(diff)
+                    continue
+                if told:
+                    self._record(int(at) - 1, told)
+                    told = Counter()
+                if has_begun:
+                    self._progress = int(at)
+                has_begun = True  # the first time is where it begins, before that of the progress of before
+                if stop.is_set():
+                    cursor.close()
+                    connection.close()
+                    return
+
+    def _record(self, clock: int, told: Counter[tuple[str, str, int | None]]) -> None:
+        """What is so at a time, by what was told since the time before."""
+        for cell, diff in told.items():
+            self._cells[cell] += diff
+        self._cells = Counter({cell: count for cell, count in self._cells.items() if count})
+        if any(count != 1 for count in self._cells.values()):
+            raise SystemExit(f"a subscription tells of a row twice, or takes away one that is not there: {self._cells}")
+        read = _read_of("follower", -1, time.monotonic_ns(), list(self._cells), with_view=True)
+        self.events.append(replace(read, clock=clock))
 
 
 class SqlTorture:
@@ -256,7 +346,7 @@ class SqlTorture:
         self._histories = 0
         self.kills = 0
         self.outcomes: Counter[Outcome] = Counter()
-        self.reads = 0
+        self.reads = self.told = self.deletions = 0
 
     def run(self, rounds: int) -> None:
         """Kill the server so many times.
@@ -281,6 +371,9 @@ class SqlTorture:
         stop = threading.Event()
         clients = [self._client(str(number), tables) for number in range(self._clients)]
         threads = [threading.Thread(target=client.run, args=(stop,)) for client in clients]
+        follower, is_over = Follower(self._server, tables), threading.Event()
+        following = threading.Thread(target=follower.run, args=(is_over,), daemon=True)
+        following.start()
         for thread in threads:
             thread.start()
         try:
@@ -297,7 +390,22 @@ class SqlTorture:
         last = self._client("last", tables)
         last.read(with_view=True)
         last.close()
-        return [event for client in (*clients, last) for event in client.events]
+        self._end(follower, _rows_of(last.events[-1]), is_over, following)
+        return [*(event for client in (*clients, last) for event in client.events), *follower.events]
+
+    def _end(
+        self, follower: Follower, rows: frozenset[str], is_over: threading.Event, thread: threading.Thread
+    ) -> None:
+        """Wait until a subscription has told everything."""
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while follower.rows != rows and follower.defect is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        is_over.set()
+        thread.join(_PATIENCE_SECONDS)
+        if follower.defect or follower.rows != rows:
+            missing, strange = sorted(rows - follower.rows)[:5], sorted(follower.rows - rows)[:5]
+            what = f"the subscription lacks {missing}, has {strange} too many: {follower.defect!r}"
+            raise SystemExit(f"{self._told()}: {what}") from follower.defect
 
     def _client(self, name: str, tables: Tables) -> Client:
         return Client(name, self._server, tables, random.Random(self._chance.random()))
@@ -313,7 +421,10 @@ class SqlTorture:
 
     def _check(self, history: list[Event]) -> None:
         self.outcomes.update(event.outcome for event in history if isinstance(event, Write))
-        self.reads += sum(isinstance(event, Read) for event in history)
+        reads = [event for event in history if isinstance(event, Read)]
+        self.told += sum(read.clock is not None for read in reads)
+        self.reads += sum(read.clock is None for read in reads)
+        self.deletions += sum(isinstance(event, Write) and bool(event.removes) for event in history)
         wrong = violations(history)
         if wrong:
             told = "\n".join(f"{violation.reason}: {_brief(violation.events)}" for violation in wrong[:10])
@@ -321,7 +432,14 @@ class SqlTorture:
 
     def _told(self) -> str:
         outcomes = ", ".join(f"{self.outcomes[outcome]} {outcome.value}" for outcome in Outcome)
-        return f"{self.kills} kills, {self.reads} reads, writes: {outcomes}"
+        return (
+            f"{self.kills} kills, {self.reads} reads, {self.told} told, {self.deletions} deletions, writes: {outcomes}"
+        )
+
+
+def _rows_of(event: Event) -> frozenset[str]:
+    assert isinstance(event, Read | Write)
+    return event.rows
 
 
 def _brief(events: Sequence[Event]) -> str:

@@ -27,6 +27,7 @@ COMMANDS = [
     "check",
     "collections",
     "compact",
+    "compute",
     "connector",
     "generate",
     "graph",

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 
+import asyncpg
 import psycopg
 import pytest
 import sqlalchemy
+from psycopg.types import TypeInfo
 
 CATALOG = """
 collections:
@@ -160,3 +166,146 @@ def test_command_lines_that_make_no_sense(tmp_path: Path, options: tuple[str, ..
 
     assert status == 2
     assert message in said
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_declared_forms(served: Served, binary: bool) -> None:
+    with psycopg.connect(served.address, autocommit=True) as connection, connection.cursor(binary=binary) as cursor:
+        cursor.execute("CREATE TABLE IF NOT EXISTS prices (price numeric(10,2), code char(3), name varchar(5))")
+        cursor.execute("DELETE FROM prices")
+        cursor.execute("INSERT INTO prices VALUES (1.5, 'ab', 'x')")
+        cursor.execute("SELECT price, code, name, price * 2 FROM prices")
+        assert [str(value) for value in cursor.fetchone() or ()] == ["1.50", "ab ", "x", "3.00"]
+        assert cursor.description is not None
+        assert [(column.type_code, column.precision, column.scale) for column in cursor.description][:1] == [
+            (1700, 10, 2)
+        ]
+        assert [column.display_size for column in cursor.description][1:3] == [3, 5]
+        cursor.execute(
+            "SELECT format_type(atttypid, atttypmod) FROM pg_attribute WHERE attname IN ('price', 'code', 'name') "
+            "AND attrelid = 'prices'::regclass ORDER BY attnum"
+        )
+        assert [text for (text,) in cursor.fetchall()] == ["numeric(10,2)", "character(3)", "character varying(5)"]
+        cursor.execute(
+            "SELECT data_type, character_maximum_length, numeric_precision, numeric_scale "
+            "FROM information_schema.columns WHERE table_name = 'prices' ORDER BY ordinal_position"
+        )
+        assert cursor.fetchall() == [
+            ("numeric", None, 10, 2),
+            ("character", 3, None, None),
+            ("character varying", 5, None, None),
+        ]
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_arrays(served: Served, binary: bool) -> None:
+    with psycopg.connect(served.address, autocommit=True) as connection, connection.cursor(binary=binary) as cursor:
+        cursor.execute("CREATE TABLE IF NOT EXISTS words (id bigint, tags text[])")
+        cursor.execute("DELETE FROM words")
+        mark = "%b" if binary else "%t"
+        cursor.execute(f"INSERT INTO words VALUES (1, {mark}), (2, {mark}), (3, NULL)", (["a", None, 'b "c'], []))
+        cursor.execute(f"SELECT id, tags FROM words WHERE id = ANY({mark}) ORDER BY id", ([1, 2, 7],))
+        assert cursor.fetchall() == [(1, ["a", None, 'b "c']), (2, [])]
+        assert cursor.description is not None
+        assert [column.type_code for column in cursor.description] == [20, 1009]
+        cursor.execute(f"SELECT id FROM words WHERE id <> ALL({mark}) ORDER BY id", ([1],))
+        assert cursor.fetchall() == [(2,), (3,)]
+        cursor.execute(f"SELECT id FROM words WHERE tags @> {mark}", (["a"],))
+        assert cursor.fetchall() == [(1,)]
+        cursor.execute("SELECT data_type, udt_name FROM information_schema.columns WHERE column_name = 'tags'")
+        assert cursor.fetchall() == [("ARRAY", "_text")]
+
+
+def test_definitions_and_rows_are_one_transaction(tmp_path: Path) -> None:
+    with serve(tmp_path) as served:
+        with psycopg.connect(served.address) as connection:  # which begins a transaction by itself
+            connection.execute("CREATE TABLE t (a int, b text)")
+            assert TypeInfo.fetch(connection, "jsonb") is not None  # behind a savepoint
+            connection.cursor().executemany("INSERT INTO t VALUES (%s, %s)", [(1, "x"), (2, "y")])
+            with pytest.raises(psycopg.errors.DivisionByZero), connection.transaction():
+                connection.execute("INSERT INTO t VALUES (3, 'z')")
+                connection.execute("CREATE TABLE never (a int)")
+                connection.execute("SELECT 1 / 0")
+            connection.execute("CREATE VIEW v AS SELECT count(*) AS n FROM t")
+            with psycopg.connect(served.address) as other:
+                assert other.execute("SELECT relname FROM pg_class WHERE relname IN ('t', 'v')").fetchall() == []
+            assert connection.execute("SELECT relname FROM pg_class WHERE relname IN ('t', 'v', 'never')").rowcount == 2
+        with psycopg.connect(served.address) as other:
+            assert other.execute("SELECT n FROM v").fetchone() == (2,)
+
+        engine = sqlalchemy.create_engine(f"postgresql+psycopg://flow@{served.host}:{served.port}/flow")
+        metadata = sqlalchemy.MetaData()
+        people = sqlalchemy.Table("people", metadata, sqlalchemy.Column("name", sqlalchemy.Text, nullable=False))
+        sqlalchemy.Table("places", metadata, sqlalchemy.Column("place", sqlalchemy.Text))
+        with engine.begin() as begun:
+            metadata.create_all(begun)
+            begun.execute(people.insert(), [{"name": "Ann"}, {"name": "Ben"}])
+            metadata.create_all(begun)  # they are there
+        with engine.connect() as connected:
+            assert sorted(connected.execute(sqlalchemy.select(people.c.name)).scalars()) == ["Ann", "Ben"]
+            assert set(sqlalchemy.inspect(connected).get_table_names()) >= {"people", "places", "t"}
+        metadata.drop_all(engine)
+        assert set(sqlalchemy.inspect(engine).get_table_names()).isdisjoint({"people", "places"})
+        engine.dispose()
+
+
+def test_defaults(served: Served) -> None:
+    with psycopg.connect(served.address, autocommit=True) as connection:
+        connection.execute("CREATE TABLE visits (name text, at timestamptz DEFAULT now(), n int DEFAULT 1 NOT NULL)")
+        with connection.cursor().copy("COPY visits (name) FROM STDIN") as copy:
+            copy.write_row(("Ann",))
+            copy.write_row(("Ben",))
+        rows = connection.execute("SELECT name, at IS NULL, n FROM visits ORDER BY name").fetchall()
+        assert rows == [("Ann", False, 1), ("Ben", False, 1)]
+        query = (
+            "SELECT column_default FROM information_schema.columns WHERE table_name = 'visits' ORDER BY column_default"
+        )
+        assert connection.execute(query).fetchall() == [("1",), ("now()",), (None,)]
+    engine = sqlalchemy.create_engine(f"postgresql+psycopg://flow@{served.host}:{served.port}/flow")
+    columns = sqlalchemy.inspect(engine).get_columns("visits")
+    assert [(column["name"], column["default"]) for column in columns] == [("name", None), ("at", "now()"), ("n", "1")]
+    engine.dispose()
+
+
+def test_psycopg_copies_in_binary(served: Served) -> None:
+    at = datetime(2024, 2, 29, 12, tzinfo=UTC)
+    rows = [(1, "one", at, Decimal("1.50")), (2, None, None, None)]
+    with psycopg.connect(served.address, autocommit=True) as connection, connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE binaries (id bigint, name text, at timestamptz, n numeric)")
+        with cursor.copy("COPY binaries FROM STDIN (FORMAT binary)") as copy:
+            copy.set_types(["int8", "text", "timestamptz", "numeric"])
+            for row in rows:
+                copy.write_row(row)
+        assert cursor.rowcount == 2
+        with cursor.copy("COPY (SELECT * FROM binaries ORDER BY id) TO STDOUT (FORMAT binary)") as copy:
+            copy.set_types(["int8", "text", "timestamptz", "numeric"])
+            assert list(copy.rows()) == rows
+        with cursor.copy("COPY (SELECT 1 WHERE false) TO STDOUT (FORMAT binary)") as copy:
+            assert b"".join(copy).startswith(b"PGCOPY")
+        with (
+            pytest.raises(psycopg.errors.BadCopyFileFormat, match="signature"),
+            cursor.copy("COPY binaries FROM STDIN (FORMAT binary)") as copy,
+        ):
+            copy.write(b"1\tone\n")
+        with pytest.raises(psycopg.errors.SyntaxError, match="BINARY mode"):
+            cursor.execute("COPY binaries TO STDOUT (FORMAT binary, DELIMITER ',')")
+
+
+def test_asyncpg_copies_records(served: Served) -> None:
+    async def work() -> tuple[str, list[tuple[object, ...]], int]:
+        connection = await asyncpg.connect(host=served.host, port=served.port, user="flow", database="flow")
+        await connection.execute("CREATE TABLE records (id int, name text, score double precision DEFAULT 0.5)")
+        status = await connection.copy_records_to_table(
+            "records", records=[(1, "a"), (2, None)], columns=["id", "name"]
+        )
+        rows = await connection.fetch("SELECT * FROM records ORDER BY id")
+        target = io.BytesIO()
+        await connection.copy_from_table("records", output=target, format="binary")
+        target.seek(0)
+        await connection.execute("CREATE TABLE again (id int, name text, score double precision)")
+        await connection.copy_to_table("again", source=target, format="binary")
+        count = await connection.fetchval("SELECT count(*) FROM again JOIN records USING (id, score)")
+        await connection.close()
+        return status, [tuple(row) for row in rows], count
+
+    assert asyncio.run(work()) == ("COPY 2", [(1, "a", 0.5), (2, None, 0.5)], 2)

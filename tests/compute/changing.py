@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
+from pathlib import Path
 
 from derive.compute.algebra.types import Row, Type
 from derive.compute.dataflow.cohort import Update
+from derive.errors import FrontierError
 
 
 class Changing:
@@ -48,6 +51,10 @@ class Changing:
         """The collection from a time on."""
         return ChangingInput(self, time)
 
+    def movable(self, time: int, *, keeps: bool = False) -> MovableChangingInput:
+        """The same, which another process may read."""
+        return MovableChangingInput(self, time, keeps=keeps)
+
 
 class ChangingInput:
     """A collection from a time on."""
@@ -69,3 +76,30 @@ class ChangingInput:
 
     def close(self) -> None:
         self.is_closed = True
+
+
+class MovableChangingInput(ChangingInput):
+    """A collection from a time on, which another process may read: then it keeps the time in a file."""
+
+    def __init__(self, collection: Changing, since: int, *, keeps: bool, place: Path | None = None) -> None:
+        super().__init__(collection, since)
+        self.keeps = keeps
+        self._place = place
+
+    def snapshot(self, as_of: int) -> Iterator[list[Row]]:
+        yield from super().snapshot(as_of)
+        if self._place is not None and self.keeps:
+            self._place.write_text(str(as_of))
+
+    def count(self, as_of: int) -> int:
+        if as_of >= self._collection.frontier:
+            raise FrontierError("it is not known yet")
+        return sum(time <= as_of for time, _, _ in self._collection.updates)
+
+    def opener(self, as_of: int, wanted: Collection[int] | None, place: Path) -> Callable[[], MovableChangingInput]:
+        return partial(MovableChangingInput, self._collection, as_of, keeps=self.keeps, place=place)
+
+    def adopt(self, as_of: int, place: Path) -> None:
+        assert not self.keeps or place.read_text() == str(as_of)
+        self.since = as_of
+        self._frontier = as_of + 1

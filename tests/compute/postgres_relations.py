@@ -15,6 +15,7 @@ from derive.compute.algebra.expression import (
     Subquery,
     SubqueryKind,
 )
+from derive.compute.algebra.recursion import Recurring, Recursion
 from derive.compute.algebra.relation import (
     Aggregate,
     Bound,
@@ -33,6 +34,7 @@ from derive.compute.algebra.relation import (
     Side,
     TopK,
     UnionAll,
+    Unnest,
     Window,
     WindowFunction,
 )
@@ -68,9 +70,11 @@ class PostgresQuery:
         self._table = table
         self._aliases = count()
 
-    def select(self, relation: Relation, outer: tuple[str, ...] = ()) -> str:  # noqa: PLR0911 - one for each kind
+    def select(self, relation: Relation, outer: tuple[str, ...] = ()) -> str:  # noqa: PLR0911, PLR0912 - one for each kind
         """A relation as a SELECT."""
         match relation:
+            case Recursion() | Recurring():
+                raise NotImplementedError("views have none")
             case Get():
                 return f"SELECT * FROM {self._table(relation)}"
             case Constant():
@@ -90,6 +94,12 @@ class PostgresQuery:
                 return self._join(relation, outer)
             case OuterJoin():
                 return self._outer_join(relation, outer)
+            case Unnest():
+                source, alias = self._source(relation.input, outer)
+                array = self._lower(relation.array, alias, outer)
+                columns = [f"{alias}.c{index}" for index in range(len(relation.input.types))]
+                elements = f"unnest({array}) WITH ORDINALITY AS e(v, n)"
+                return f"SELECT {self._list([*columns, 'e.v', 'e.n'])} {source}, {elements}"
             case UnionAll():
                 return " UNION ALL ".join(f"({self.select(part, outer)})" for part in relation.inputs)
             case Distinct():
@@ -149,6 +159,8 @@ class PostgresQuery:
             return "(" + f" {function.upper()} ".join(arguments) + ")"
         if function == "not":
             return f"(NOT {arguments[0]})"
+        if function.startswith("array_of_"):
+            return f"ARRAY[{', '.join(arguments)}]"
         if function in {"is_null", "is_not_null"}:
             return f"({arguments[0]} {function.replace('_', ' ').upper()})"
         for word, symbol in SYMBOLS.items():

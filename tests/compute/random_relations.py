@@ -10,6 +10,7 @@ from changing import Changing
 from relations_sample import aggregate, call
 
 from derive.compute.algebra.expression import (
+    Call,
     Case,
     Column,
     Expression,
@@ -38,10 +39,12 @@ from derive.compute.algebra.relation import (
     Side,
     TopK,
     UnionAll,
+    Unnest,
     Window,
     WindowFunction,
 )
 from derive.compute.algebra.types import Datum, Row, Type
+from derive.compute.scalar.registry import builder_of
 
 INTEGERS: Sequence[Datum] = (-1, 0, 1, 2, 3)
 TEXTS: Sequence[Datum] = ("a", "b", "A", "")
@@ -84,6 +87,7 @@ class RandomRelations:
             (5, self._reduce),
             (1, self._window),
             (1, self._top),
+            (1, self._unnest),
             (2, self._subquery),
         ]
         kinds = [make for _, make in makers]
@@ -260,6 +264,15 @@ class RandomRelations:
         source = self.relation(depth)
         keys = tuple(filter(None, [self._column(source.types)])) if self.random.random() < 0.5 else ()
         return TopK(source, keys, self._order(source.types), self.random.randrange(1, 4), self.random.randrange(2))
+
+    def _unnest(self, depth: int) -> Relation:
+        source = self.relation(depth)
+        column = self._column(source.types)
+        if column is None or column.type.array is None:
+            return source
+        others = [self._column(source.types, column.type) or column for _ in range(self.random.randrange(2))]
+        array = Call(builder_of(column.type), (column, *others), column.type.array)
+        return Unnest(source, array)
 
     def _subquery(self, depth: int) -> Relation:
         source, inner = self.relation(depth), self.relation(depth - 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from derive.compute.algebra.expression import Call, Column, Expression, Literal
 from derive.compute.algebra.relation import Aggregate, Finishing, Get, GlobalId, Relation
@@ -57,8 +57,14 @@ def shown(relation: Relation) -> Finishing:
     return Finishing((), None, 0, tuple(range(len(relation.types))))
 
 
-def contents(identifier: GlobalId) -> Iterator[list[Row]]:
-    """The rows of `ORDERS` and `CUSTOMERS`, in two batches each."""
-    rows: Sequence[Row] = ORDER_ROWS if identifier == ORDERS.id else CUSTOMER_ROWS
+def blanked(rows: Sequence[Row], wanted: Collection[int]) -> list[Row]:
+    """Rows with NULL in columns that are not wanted."""
+    return [tuple(datum if index in wanted else None for index, datum in enumerate(row)) for row in rows]
+
+
+def contents(identifier: GlobalId, wanted: Collection[int]) -> Iterator[list[Row]]:
+    """The rows of `ORDERS` and `CUSTOMERS`, in two batches each, with NULL in columns that are not wanted."""
+    every: Sequence[Row] = ORDER_ROWS if identifier == ORDERS.id else CUSTOMER_ROWS
+    rows = blanked(every, wanted)
     yield list(rows[:2])
     yield list(rows[2:])

@@ -89,7 +89,7 @@ class History:
     def from_scratch(self, relation: Relation, time: int) -> Counter[Row] | str:
         """The same of a relation."""
         try:
-            batches = evaluate(relation, shown(relation), lambda number: self.collections[number].at(time))
+            batches = evaluate(relation, shown(relation), lambda number, _: self.collections[number].at(time))
             return Counter(row for batch in batches for row in batch)
         except SqlError as exc:
             return exc.sqlstate

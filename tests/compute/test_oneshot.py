@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from relations_sample import (
@@ -40,7 +41,7 @@ from derive.compute.algebra.relation import (
     Window,
     WindowFunction,
 )
-from derive.compute.algebra.types import Row, Type
+from derive.compute.algebra.types import Datum, Row, Type
 from derive.compute.oneshot import evaluate
 from derive.errors import SqlError
 
@@ -194,7 +195,8 @@ def test_nothing_is_fetched_that_is_not_read() -> None:
     """A query of one collection ends as soon as it has its rows."""
     fetched = []
 
-    def batches(_: GlobalId) -> Iterator[list[Row]]:
+    def batches(_: GlobalId, wanted: Collection[int]) -> Iterator[list[Row]]:
+        assert list(wanted) == [0]
         for row in ORDER_ROWS:
             fetched.append(row)
             yield [row]
@@ -225,3 +227,41 @@ def test_wide_unions() -> None:
 def test_parameters_of_get() -> None:
     """A collection without columns that are read has its number of rows."""
     assert rows_of(Reduce(Get(1, ORDERS.types), (), (aggregate("count"),))) == [(6,)]
+
+
+def test_nothing_is_left_of_a_query_for_the_next() -> None:
+    """Connections are used again: after queries that read, that fail, that end early, and by several threads."""
+    numbers = Filter(NUMBERS, call(">", Column(0, Type.BIGINT), number(3)))
+    fails = Project(NUMBERS, (call("/", number(1), call("-", Column(0, Type.BIGINT), number(5))),))
+
+    def ask(_: int) -> list[Row]:
+        with pytest.raises(SqlError, match="division by zero"):
+            rows_of(Distinct(fails))
+        early = evaluate(Distinct(NUMBERS), shown(NUMBERS), contents)
+        next(early)
+        early.close()  # type: ignore[attr-defined]
+        return sorted(rows_of(Distinct(numbers)))
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(ask, range(40))) == [[(4,), (5,)]] * 40
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (Type.BIGINT, (0, -(2**63), 2**63 - 1, None)),
+        (Type.DOUBLE, (0.0, 5.0, 1e300, float("inf"), None)),
+        (Type.TEXT, ("", "it's", "a\0b", "\U0001f600", None)),
+        (Type.BOOLEAN, (1, 0, None)),
+    ],
+)
+def test_rows_that_are_written_are_those_that_are_evaluated(kind: Type, values: tuple[Datum, ...]) -> None:
+    """They are not evaluated at all, in the form in which SQLite would give them."""
+    types = (kind,) * len(values)
+    constant = Constant((values, values), types)
+    projected = Project(Constant(((),), ()), tuple(Literal(value, kind) for value in values))
+    for relation in (constant, projected):
+        evaluated = [(row[1], row[0]) for row in rows_of(TopK(relation, (), (), None, 0))]
+        assert repr(rows_of(relation, Finishing((), None, 0, (1, 0)))) == repr(evaluated)
+    assert rows_of(constant) == [values, values]
+    assert rows_of(constant, Finishing((), 1, 0, (0,))) == [values[:1]]

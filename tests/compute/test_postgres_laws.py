@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from postgres_relations import PostgresQuery
 from postgres_server import server
 from random_relations import COLLECTIONS, RandomRelations, random_changes
-from relations_sample import shown
+from relations_sample import blanked, shown
 
 from derive.compute.algebra.relation import Constant, Relation
 from derive.compute.algebra.types import Datum, Row, Type
@@ -61,7 +61,7 @@ def of_postgres(relation: Relation, rows: dict[int, list[Row]]) -> Counter[Row]:
 
 def of_ours(relation: Relation, rows: dict[int, list[Row]]) -> Counter[Row]:
     """What we give."""
-    batches = evaluate(relation, shown(relation), lambda number: iter([rows[number]]))
+    batches = evaluate(relation, shown(relation), lambda number, wanted: iter([blanked(rows[number], wanted)]))
     return Counter(row for batch in batches for row in batch)
 
 

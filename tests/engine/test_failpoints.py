@@ -112,8 +112,9 @@ def expected(home: Home) -> dict[str, str]:
     return found
 
 
-# Those of materializations are reached in test_materialization_kills.py.
-DERIVING = sorted(name for name in FAILPOINTS if not name.startswith("materialize."))
+# Those of materializations are reached in test_materialization_kills.py, those of names in test_deployment_kills.py, and
+# those of hydration in tests/compute/test_hydration.py.
+DERIVING = sorted(name for name in FAILPOINTS if not name.startswith(("hydration.", "materialize.", "names.")))
 
 # Nothing is discarded unless a crash has left something behind.
 AFTER_A_CRASH = {"state.discarded", "state.discarding"}

@@ -18,6 +18,7 @@ from derive.engine.opening import open_run
 from derive.engine.run import Run
 from derive.protocol.specs import Document
 from derive.storage.ingest import Ingestion
+from derive.storage.metadata.descriptions import Collection
 from derive.storage.store import Store
 
 NUMBERS = "{type: object, required: [id], properties: {id: {type: integer}, at: {type: string}}}"
@@ -52,13 +53,13 @@ class Interrupted(Store):
     interrupt: Callable[[], None] | None = None
 
     @override
-    def upper(self, name: str) -> int:
+    def collection(self, name: str) -> Collection | None:
         if self.interrupt is not None:
             if self.looks == 0:
                 interrupt, self.interrupt = self.interrupt, None
                 interrupt()
             self.looks -= 1
-        return super().upper(name)
+        return super().collection(name)
 
 
 def interrupted(folder: Path, looks: int) -> tuple[World, Interrupted]:

@@ -7,7 +7,7 @@ from generated_stubs import STUBS, generate
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from derive.protocol.driver import SERVICE, DriverClient, DriverServicer
-from derive.protocol.stubs import flow_pb2, materialize_pb2, protocol_pb2
+from derive.protocol.stubs import compute_pb2, flow_pb2, materialize_pb2, protocol_pb2
 
 MESSAGES = """\
 materialize.SpecRequest: endpoint_type=1 flow.EndpointType, endpoint_spec_json=2 string
@@ -42,6 +42,30 @@ flow.Shuffle: group_name=1 string, source_collection=2 string, source_partitions
 protocol.LabelSelector: include=1 protocol.LabelSet, exclude=2 protocol.LabelSet
 protocol.LabelSet: labels=1 repeated protocol.Label
 protocol.Label: name=1 string, value=2 string
+flow.compute.v1.ComputeCommand: hello=1 flow.compute.v1.Hello, create_instance=2 flow.compute.v1.CreateInstance, create_dataflows=3 flow.compute.v1.CreateDataflows, allow_compaction=4 flow.compute.v1.AllowCompaction, peek=5 flow.compute.v1.Peek, cancel_peeks=6 flow.compute.v1.CancelPeeks, initialization_complete=7 flow.compute.v1.InitializationComplete
+flow.compute.v1.Hello: epoch=1 uint64, session=2 uint64, protocol=3 string, folder=4 string
+flow.compute.v1.CreateInstance: name=1 string
+flow.compute.v1.CreateDataflows: dataflows=1 repeated flow.compute.v1.Dataflow
+flow.compute.v1.Dataflow: id=1 uint64, plan=2 bytes, imports=3 repeated flow.compute.v1.Import, index=4 flow.compute.v1.Index, materialized=5 flow.compute.v1.Materialized, tail=6 flow.compute.v1.Tail, as_of=7 int64
+flow.compute.v1.Import: id=1 uint64, source=2 bytes, name=3 string
+flow.compute.v1.Index: columns=1 repeated uint32
+flow.compute.v1.Materialized:
+flow.compute.v1.Tail: has_snapshot=1 bool, of=2 uint64, up_to=3 int64
+flow.compute.v1.AllowCompaction: compactions=1 repeated flow.compute.v1.Compaction
+flow.compute.v1.Compaction: id=1 uint64, frontier=2 int64
+flow.compute.v1.Peek: uuid=1 uint64, query=2 bytes, time=3 int64, arguments=4 bytes, most_bytes=5 uint64
+flow.compute.v1.CancelPeeks: uuids=1 repeated uint64
+flow.compute.v1.InitializationComplete:
+flow.compute.v1.ComputeResponse: welcome=1 flow.compute.v1.Welcome, frontier_uppers=2 flow.compute.v1.FrontierUppers, peek_response=3 flow.compute.v1.PeekResponse, tail_response=4 flow.compute.v1.TailResponse, status=5 flow.compute.v1.Status, report=6 flow.compute.v1.Report
+flow.compute.v1.Welcome: process=1 string, epoch=2 uint64, kept=3 repeated uint64, rebuilt=4 repeated uint64, dropped=5 repeated uint64, reasons=6 repeated string
+flow.compute.v1.FrontierUppers: uppers=1 repeated flow.compute.v1.Upper
+flow.compute.v1.Upper: id=1 uint64, since=2 int64, upper=3 int64
+flow.compute.v1.Failure: error_json=1 bytes
+flow.compute.v1.PeekResponse: uuid=1 uint64, rows=2 bytes, failure=3 flow.compute.v1.Failure, is_last=4 bool
+flow.compute.v1.TailResponse: id=1 uint64, lower=2 int64, upper=3 int64, updates=4 bytes, failure=5 flow.compute.v1.Failure
+flow.compute.v1.Status: id=1 uint64, failure=2 flow.compute.v1.Failure
+flow.compute.v1.Report: memory_bytes=1 uint64, hydrations=2 repeated flow.compute.v1.Hydration
+flow.compute.v1.Hydration: id=1 uint64, stage=2 string, rows=3 uint64
 """.splitlines()
 
 SCALARS = {
@@ -49,7 +73,9 @@ SCALARS = {
     FieldDescriptor.TYPE_BYTES: "bytes",
     FieldDescriptor.TYPE_FIXED32: "fixed32",
     FieldDescriptor.TYPE_STRING: "string",
+    FieldDescriptor.TYPE_INT64: "int64",
     FieldDescriptor.TYPE_UINT32: "uint32",
+    FieldDescriptor.TYPE_UINT64: "uint64",
 }
 
 
@@ -63,7 +89,7 @@ def declared_messages() -> dict[str, Descriptor]:
             for inner in message.nested_types:
                 take(inner)
 
-    for file in (materialize_pb2.DESCRIPTOR, flow_pb2.DESCRIPTOR, protocol_pb2.DESCRIPTOR):
+    for file in (compute_pb2.DESCRIPTOR, materialize_pb2.DESCRIPTOR, flow_pb2.DESCRIPTOR, protocol_pb2.DESCRIPTOR):
         for message in file.message_types_by_name.values():
             take(message)
     return messages

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from derive.errors import StorageError
 from derive.position import Position
@@ -67,6 +70,28 @@ def test_documents_of_a_key_are_reduced_or_counted(cut: int) -> None:
         (5, 0, b"a", '{"n":1}'),
         (3, 0, b"b", '{"n":7}'),
     ]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(1, 2), st.integers(-2, 3)), min_size=1, max_size=30),
+    st.integers(1, 12),
+)
+def test_documents_are_counted_wherever_rows_are_cut(changes: list[tuple[str, int, int]], cut: int) -> None:
+    """In the order of keys and texts, as often as they are there; those that are alone as well as others."""
+    counts: Counter[tuple[bytes, str]] = Counter()
+    last: dict[bytes, int] = {}
+    updates: list[Update] = []
+    for clock, (letter, number, wished) in enumerate(changes, start=1):
+        key, text = letter.encode(), f'{{"n":{number}}}'
+        diff = max(wished, -counts[key, text]) or 1
+        counts[key, text] += diff
+        last[key] = clock
+        updates.append((clock, 0, diff, key, text))
+    updates.sort(key=lambda update: (update[3], update[0]))
+
+    expected = [(last[key], 0, key, text) for key, text in sorted(counts.elements())]
+    assert contents(CONSOLIDATED, updates, cut) == expected
 
 
 def test_a_document_that_was_taken_out_too_often_is_told() -> None:

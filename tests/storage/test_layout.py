@@ -111,6 +111,7 @@ NEW_COLUMNS = [
     ("task", "edits"),
     ("collection", "id"),
     ("collection", "columns"),
+    ("collection", "maintained"),
 ]
 """What format 4 had not, by table."""
 
@@ -121,7 +122,7 @@ def to_format_4(world: World, names: list[str]) -> None:
     db = apsw.Connection(str(root / "metadata.db"))
     db.execute("UPDATE format SET version = 4")
     db.execute("DROP INDEX collection_by_id")
-    for table in ("identifier", "appended"):
+    for table in ("identifier", "appended", "failure"):
         db.execute(f"DROP TABLE {table}")
     for table, column in NEW_COLUMNS:
         db.execute(f"ALTER TABLE {table} DROP COLUMN {column}")

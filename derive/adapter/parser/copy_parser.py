@@ -92,6 +92,10 @@ def _format(options: dict[str, tuple[str, int]]) -> CopyFormat:
     name, offset = options.get("format", ("text", 0))
     if name not in _FORMATS:
         raise SqlError("22023", f'COPY format "{name}" not recognized', offset=offset)
+    for text_only in ("delimiter", "null", "header") if name == "binary" else ():
+        if text_only in options:
+            message = f"cannot specify {text_only.upper()} in BINARY mode"
+            raise SqlError("42601", message, offset=options[text_only][1])
     is_csv = name == "csv"
     for csv_only in ("quote", "escape"):
         if csv_only in options and not is_csv:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeAlias
 
 from derive.adapter.parser.query_syntax import Query
-from derive.adapter.parser.syntax import QualifiedName, TypeName
+from derive.adapter.parser.syntax import QualifiedName, SyntaxNode, TypeName
 
 
 class ObjectKind(Enum):
@@ -20,6 +21,14 @@ class ObjectKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Default:
+    """`DEFAULT expression` of a column; `text` is the expression's."""
+
+    expression: SyntaxNode
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class ColumnDefinition:
     """A column of a new table."""
 
@@ -27,6 +36,7 @@ class ColumnDefinition:
     type: TypeName
     is_nullable: bool
     offset: int
+    default: Default | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +80,15 @@ class CreateIndex:
     name: QualifiedName | None
     relation: QualifiedName
     columns: tuple[tuple[str, int], ...]
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSchema:
+    """`CREATE SCHEMA name`, of which there is one."""
+
+    name: str
+    offset: int
     if_not_exists: bool = False
 
 
@@ -118,6 +137,64 @@ class Drop:
     names: tuple[QualifiedName, ...]
     if_exists: bool = False
     is_cascading: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AddColumn:
+    """`ADD [COLUMN] [IF NOT EXISTS] definition`."""
+
+    column: ColumnDefinition
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DropColumn:
+    """`DROP [COLUMN] [IF EXISTS] name`."""
+
+    name: str
+    offset: int
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RenameColumn:
+    """`RENAME [COLUMN] name TO new_name`."""
+
+    name: str
+    offset: int
+    new_name: str
+    new_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetDefault:
+    """`ALTER [COLUMN] name SET DEFAULT expression`, or `DROP DEFAULT`, where it is None."""
+
+    name: str
+    offset: int
+    default: Default | None
+
+
+@dataclass(frozen=True, slots=True)
+class SetNullable:
+    """`ALTER [COLUMN] name SET NOT NULL`, or `DROP NOT NULL`."""
+
+    name: str
+    offset: int
+    is_nullable: bool
+
+
+TableAction: TypeAlias = AddColumn | DropColumn | RenameColumn | SetDefault | SetNullable
+"""What is done to the columns of a table."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlterTable:
+    """`ALTER TABLE [IF EXISTS] name actions`."""
+
+    name: QualifiedName
+    actions: tuple[TableAction, ...]
+    if_exists: bool = False
 
 
 @dataclass(frozen=True, slots=True)

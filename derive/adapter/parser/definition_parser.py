@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from derive.adapter.parser.definition import (
+    AddColumn,
+    AlterTable,
     ColumnDefinition,
     CreateIndex,
+    CreateSchema,
     CreateSource,
     CreateTable,
     CreateView,
+    Default,
     Drop,
+    DropColumn,
     ObjectKind,
     Rename,
+    RenameColumn,
+    SetDefault,
+    SetNullable,
+    TableAction,
 )
+from derive.adapter.parser.expression_parser import OTHER
 from derive.adapter.parser.query_parser import QueryParser
 from derive.adapter.parser.reader import TokenReader
 from derive.adapter.parser.source_parser import parse_origin
@@ -19,16 +31,33 @@ from derive.adapter.parser.token import TokenKind
 from derive.adapter.parser.type_parser import parse_type
 from derive.errors import SqlError
 
-_CONSTRAINTS = {"primary": "primary keys", "unique": "unique keys", "check": "checks", "references": "foreign keys"}
-_TABLE_CONSTRAINTS = {**_CONSTRAINTS, "foreign": "foreign keys", "constraint": "constraints", "exclude": "exclusions"}
+_NUMBERS = "Let the client give each row its number or UUID; a column may have a DEFAULT, and be NOT NULL."
+_ROWS = "Leave it out: a table is a multiset, whose writers see to that. CREATE INDEX makes look-ups quick."
+_CONDITIONS = "Leave it out: writers see to that. A view can tell of the rows that break it."
+_CONSTRAINTS = {
+    "primary": ("primary keys", _ROWS),
+    "unique": ("unique keys", _ROWS),
+    "check": ("checks", _CONDITIONS),
+    "references": ("foreign keys", _CONDITIONS),
+}
+_TABLE_CONSTRAINTS = {
+    **_CONSTRAINTS,
+    "foreign": ("foreign keys", _CONDITIONS),
+    "constraint": ("constraints", "Leave it out. A column may be NOT NULL."),
+    "exclude": ("exclusions", _CONDITIONS),
+}
+"""By first word, what it is, and what to do instead."""
+
+Created: TypeAlias = CreateTable | CreateView | CreateIndex | CreateSource | CreateSchema
 
 
-def parse_create(reader: TokenReader, queries: QueryParser) -> CreateTable | CreateView | CreateIndex | CreateSource:
+def parse_create(reader: TokenReader, queries: QueryParser) -> Created:
     """Read a `CREATE`."""
     reader.expect_word("create")
     or_replace = reader.accept_words("or", "replace")
     if reader.is_word("temp", "temporary"):
-        raise SqlError("0A000", "temporary relations are not supported", offset=reader.offset)
+        hint = "Create a table, and drop it in the end; or name a query by WITH."
+        raise SqlError("0A000", "temporary relations are not supported", offset=reader.offset, hint=hint)
     is_materialized = reader.accept_word("materialized") is not None
     if is_materialized or reader.is_word("view"):
         return _view(reader, queries, or_replace, is_materialized)
@@ -41,9 +70,12 @@ def parse_create(reader: TokenReader, queries: QueryParser) -> CreateTable | Cre
     if reader.accept_word("source"):
         if_not_exists = reader.accept_words("if", "not", "exists")
         name = reader.qualified_name()
-        columns = reader.in_parentheses(lambda: _column(reader)) if reader.is_symbol("(") else ()
+        columns = reader.in_parentheses(lambda: parse_column(reader, queries)) if reader.is_symbol("(") else ()
         return CreateSource(name, parse_origin(reader), columns, if_not_exists)
-    kinds = {"schema": "schemas", "database": "databases", "role": "roles", "user": "roles", "type": "types"}
+    if reader.accept_word("schema"):
+        if_not_exists = reader.accept_words("if", "not", "exists")
+        return CreateSchema(*reader.located_name(), if_not_exists)
+    kinds = {"database": "databases", "role": "roles", "user": "roles", "type": "types"}
     kinds |= {"function": "functions", "sequence": "sequences", "trigger": "triggers", "extension": "extensions"}
     if reader.is_word(*kinds):
         raise SqlError("0A000", f"{kinds[reader.token.value]} cannot be created", offset=reader.offset)
@@ -64,7 +96,7 @@ def _table(reader: TokenReader, queries: QueryParser) -> CreateTable:
             reader.next()
             reader.next()
         else:
-            columns = reader.in_parentheses(lambda: _column(reader))
+            columns = reader.in_parentheses(lambda: parse_column(reader, queries))
     if columns or not reader.accept_word("as"):
         if not columns and reader.is_end() and not reader.text[: reader.end_before].endswith(")"):
             raise reader.error()
@@ -81,32 +113,53 @@ def _is_list_of_names(reader: TokenReader) -> bool:
     return behind.kind is TokenKind.SYMBOL and behind.value in {",", ")"}
 
 
-def _column(reader: TokenReader) -> ColumnDefinition:
+def parse_column(reader: TokenReader, queries: QueryParser) -> ColumnDefinition:
+    """Read a column of a new table."""
     offset = reader.offset
     if reader.is_word(*_TABLE_CONSTRAINTS):
-        raise _unsupported(_TABLE_CONSTRAINTS[reader.token.value], offset)
+        raise _unsupported(reader.token.value, offset)
     name = reader.name()
+    _refuse_serial(reader)
     kind = parse_type(reader)
     is_nullable: bool | None = None
+    default: Default | None = None
     while True:
         where = reader.offset
         if reader.accept_words("not", "null"):
             said = False
         elif reader.accept_word("null"):
             said = True
-        elif reader.is_word(*_CONSTRAINTS):
-            raise _unsupported(_CONSTRAINTS[reader.token.value], where)
-        elif reader.is_word("default", "generated"):
-            raise _unsupported("defaults of columns", where)
+        elif reader.is_word("default"):
+            if default is not None:
+                message = f'multiple default values specified for column "{name}"'
+                raise SqlError("42601", message, offset=where)
+            default = _default(reader, queries)
+            continue
+        elif reader.is_word(*_CONSTRAINTS, "generated"):
+            raise _unsupported(reader.token.value, where)
         else:
-            return ColumnDefinition(name, kind, is_nullable is not False, offset)
+            return ColumnDefinition(name, kind, is_nullable is not False, offset, default)
         if is_nullable is not None and is_nullable is not said:
             raise SqlError("42601", f'conflicting NULL/NOT NULL declarations for column "{name}"', offset=where)
         is_nullable = said
 
 
-def _unsupported(what: str, offset: int) -> SqlError:
-    return SqlError("0A000", f"{what} are not supported", offset=offset, hint="A column may be NOT NULL.")
+def _default(reader: TokenReader, queries: QueryParser) -> Default:
+    reader.expect_word("default")
+    begin = reader.offset
+    expression = queries.expressions.parse(OTHER)  # which ends before NOT NULL
+    return Default(expression, reader.text[begin : reader.end_before])
+
+
+def _refuse_serial(reader: TokenReader) -> None:
+    if reader.token.value in {"serial", "serial4", "serial8", "bigserial", "smallserial", "serial2"}:
+        message = f"columns of type {reader.token.value} are not supported"
+        raise SqlError("0A000", message, offset=reader.offset, hint=_NUMBERS)
+
+
+def _unsupported(word: str, offset: int) -> SqlError:
+    what, hint = _TABLE_CONSTRAINTS[word] if word != "generated" else ("generated columns", _NUMBERS)
+    return SqlError("0A000", f"{what} are not supported", offset=offset, hint=hint)
 
 
 def _view(reader: TokenReader, queries: QueryParser, or_replace: bool, is_materialized: bool) -> CreateView:
@@ -125,7 +178,7 @@ def _view(reader: TokenReader, queries: QueryParser, or_replace: bool, is_materi
 def _index(reader: TokenReader) -> CreateIndex:
     offset = reader.offset
     if reader.is_word("unique"):
-        raise _unsupported("unique keys", offset)
+        raise _unsupported("unique", offset)
     is_default = reader.accept_word("default") is not None
     reader.expect_word("index")
     if reader.is_word("concurrently"):
@@ -164,18 +217,67 @@ def parse_drop(reader: TokenReader) -> Drop:
     return Drop(kind, names, if_exists, reader.accept_word("cascade", "restrict") == "cascade")
 
 
-def parse_alter(reader: TokenReader) -> Rename:
-    """Read an `ALTER … RENAME TO`."""
+def parse_alter(reader: TokenReader, queries: QueryParser) -> Rename | AlterTable:
+    """Read an `ALTER … RENAME TO`, or one of a table's columns."""
     reader.expect_word("alter")
     kind = _kind(reader, "altered")
     if_exists = reader.accept_words("if", "exists")
+    if kind is ObjectKind.TABLE:
+        reader.accept_word("only")
     name = reader.qualified_name()
+    if kind is ObjectKind.TABLE and reader.is_word("add", "drop", "alter"):
+        return AlterTable(name, reader.list_of(lambda: _action(reader, queries)), if_exists)
+    if kind is ObjectKind.TABLE and reader.is_word("rename") and not reader.is_words("rename", "to"):
+        return AlterTable(name, (_renamed_column(reader),), if_exists)
     if not reader.is_words("rename", "to"):
-        hint = "Relations can be renamed: ALTER … RENAME TO name."
+        hint = "There is ALTER … RENAME TO name, and of tables ADD, DROP, RENAME and ALTER COLUMN."
         raise SqlError("0A000", f"this change of a {kind.value} is not supported", hint=hint, offset=reader.offset)
     reader.expect_words("rename", "to")
     new_name, offset = reader.located_name()
     return Rename(kind, name, new_name, offset, if_exists)
+
+
+def _renamed_column(reader: TokenReader) -> RenameColumn:
+    reader.expect_word("rename")
+    if reader.is_word("constraint"):
+        raise _unsupported("constraint", reader.offset)
+    reader.accept_word("column")
+    name, offset = reader.located_name()
+    reader.expect_word("to")
+    return RenameColumn(name, offset, *reader.located_name())
+
+
+def _altered_column(reader: TokenReader, queries: QueryParser) -> SetDefault | SetNullable:
+    reader.expect_word("alter")
+    reader.accept_word("column")
+    name, offset = reader.located_name()
+    is_set = reader.is_word("set")
+    if (is_set or reader.is_word("drop")) and reader.ahead().value in {"default", "not"}:
+        reader.next()
+        if reader.accept_words("not", "null"):
+            return SetNullable(name, offset, not is_set)
+        if is_set:
+            return SetDefault(name, offset, _default(reader, queries))
+        reader.expect_word("default")
+        return SetDefault(name, offset, None)
+    hint = "Add a column of that type, fill it by UPDATE, drop the old one, and rename the new one."
+    raise SqlError("0A000", "this change of a column is not supported", hint=hint, offset=reader.offset)
+
+
+def _action(reader: TokenReader, queries: QueryParser) -> TableAction:
+    if reader.is_word("alter"):
+        return _altered_column(reader, queries)
+    is_added = reader.expect_word("add", "drop").value == "add"
+    if reader.is_word(*_TABLE_CONSTRAINTS):
+        raise _unsupported(reader.token.value, reader.offset)
+    reader.accept_word("column")
+    if is_added:
+        if_not_exists = reader.accept_words("if", "not", "exists")
+        return AddColumn(parse_column(reader, queries), if_not_exists)
+    if_exists = reader.accept_words("if", "exists")
+    name, offset = reader.located_name()
+    reader.accept_word("cascade", "restrict")
+    return DropColumn(name, offset, if_exists)
 
 
 def _kind(reader: TokenReader, what: str) -> ObjectKind:

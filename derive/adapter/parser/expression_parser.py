@@ -139,9 +139,13 @@ class ExpressionParser:
         if reader.accept_word("collate"):
             return Collation(left, reader.qualified_name(), offset)
         reader.expect_symbol("[")
-        index = self.parse()
+        index = None if reader.is_symbol(":") else self.parse()
+        if not reader.accept_symbol(":"):
+            reader.expect_symbol("]")
+            return Subscript(left, index, offset)
+        end = None if reader.is_symbol("]") else self.parse()
         reader.expect_symbol("]")
-        return Subscript(left, index, offset)
+        return Subscript(left, index, offset, is_slice=True, end=end)
 
     def _logical(self, left: SyntaxNode, precedence: int) -> SyntaxNode:
         word = "or" if precedence == OR else "and"

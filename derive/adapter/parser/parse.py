@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from derive.adapter.parser.query_parser import QueryParser
 from derive.adapter.parser.reader import TokenReader
+from derive.adapter.parser.remembering import remembering
 from derive.adapter.parser.statement import Statement
 from derive.adapter.parser.statement_parser import StatementParser
 from derive.adapter.parser.syntax import SyntaxNode, TypeName
@@ -13,10 +12,8 @@ from derive.adapter.parser.token import TokenKind, tokens_of
 from derive.adapter.parser.type_parser import parse_type
 from derive.errors import SqlError
 
-_MOST_REMEMBERED = 4096
-"""Statements of at most so many characters are remembered: many clients send the same ones again and again."""
 
-
+@remembering
 def split(text: str) -> tuple[str, ...]:
     """The statements of a text, without the empty ones and without semicolons.
 
@@ -37,6 +34,7 @@ def split(text: str) -> tuple[str, ...]:
     return tuple(statements)
 
 
+@remembering
 def parse(text: str) -> Statement | None:
     """The statement of a text; None if there is none.
 
@@ -46,11 +44,6 @@ def parse(text: str) -> Statement | None:
     Raises:
         SqlError: 42601 for what is no SQL, 0A000 for SQL that is not supported, and others.
     """
-    return _parsed(text) if len(text) <= _MOST_REMEMBERED else _parsed.__wrapped__(text)
-
-
-@lru_cache(maxsize=1024)
-def _parsed(text: str) -> Statement | None:
     try:
         reader = TokenReader(text)
         while reader.accept_symbol(";"):

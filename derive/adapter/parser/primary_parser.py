@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from derive.adapter.parser.call_parser import CallParser
 from derive.adapter.parser.reader import TokenReader
 from derive.adapter.parser.syntax import (
+    ArrayQuery,
     ArrayValue,
     BooleanLiteral,
     CaseExpression,
@@ -120,7 +121,11 @@ class PrimaryParser:
             reader.next()
             return self._array(offset)
         if word == "array" and opening == "(":
-            raise SqlError("0A000", "arrays of a query's rows are not supported", offset=offset)
+            reader.next()
+            reader.expect_symbol("(")
+            query = self._queries.parse()
+            reader.expect_symbol(")")
+            return ArrayQuery(query, offset)
         if word == "row" and opening == "(":
             reader.next()
             return RowValue(reader.in_parentheses(self._expressions.parse), offset)

@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 from derive.adapter.parser.expression_parser import ExpressionParser
 from derive.adapter.parser.from_parser import FromParser
+from derive.adapter.parser.group_parser import parse_groups
 from derive.adapter.parser.query_syntax import (
+    NO_WITH,
     CommonTable,
     FromItem,
     Query,
@@ -16,12 +18,16 @@ from derive.adapter.parser.query_syntax import (
     SelectItem,
     SetQuery,
     Values,
+    With,
 )
 from derive.adapter.parser.reader import TokenReader
 from derive.adapter.parser.syntax import NumberLiteral, SortItem, Star, SyntaxNode, WindowDefinition
 from derive.adapter.parser.token import TokenKind
 from derive.adapter.parser.window_parser import parse_sort_items, parse_window
 from derive.errors import SqlError
+
+_DEEPEST = 500
+"""So many parentheses may be open at once."""
 
 
 class QueryParser:
@@ -38,6 +44,13 @@ class QueryParser:
         index = 0
         while reader.ahead(index).kind is TokenKind.SYMBOL and reader.ahead(index).value == "(":
             index += 1
+            if index > _DEEPEST:
+                raise SqlError(
+                    "54001",
+                    "stack depth limit exceeded",
+                    hint="Write it with fewer parentheses, or in several steps.",
+                    offset=reader.offset,
+                )
         token = reader.ahead(index)
         return token.kind is TokenKind.WORD and token.value in {"select", "values", "with", "table"}
 
@@ -54,11 +67,12 @@ class QueryParser:
 
     def parse(self) -> Query:
         """Read a query."""
-        reader, offset = self._reader, self._reader.offset
-        is_recursive, common_tables = self._with()
-        if common_tables and reader.is_word("insert", "update", "delete"):
-            hint = "Write WITH behind INSERT INTO …, or in a subquery of WHERE."
-            raise SqlError("0A000", "WITH before a statement that writes is not supported", offset=offset, hint=hint)
+        offset = self._reader.offset
+        return self.parse_behind(self.parse_with(), offset)
+
+    def parse_behind(self, common: With, offset: int) -> Query:
+        """Read a query of which WITH, at an offset, was read."""
+        reader, common_tables = self._reader, common.common_tables
         body = self._body()
         order: tuple[SortItem, ...] = ()
         if reader.is_words("order", "by"):
@@ -67,13 +81,14 @@ class QueryParser:
         self._refuse_locks()
         if not (common_tables or order or limit or limit_offset) and isinstance(body, Query):
             return body
-        return Query(body, common_tables, is_recursive, order, limit, limit_offset, offset)
+        return Query(body, common_tables, common.is_recursive, order, limit, limit_offset, offset)
 
-    def _with(self) -> tuple[bool, tuple[CommonTable, ...]]:
+    def parse_with(self) -> With:
+        """Read WITH, if it is there."""
         if not self._reader.accept_word("with"):
-            return False, ()
+            return NO_WITH
         is_recursive = self._reader.accept_word("recursive") is not None
-        return is_recursive, self._reader.list_of(self._common_table)
+        return With(self._reader.list_of(self._common_table), is_recursive)
 
     def _common_table(self) -> CommonTable:
         reader, offset = self._reader, self._reader.offset
@@ -84,7 +99,8 @@ class QueryParser:
             reader.accept_word("materialized")
         reader.expect_symbol("(")
         if reader.is_word("insert", "update", "delete"):
-            raise SqlError("0A000", "statements that write are not supported in WITH", offset=reader.offset)
+            hint = "Write WITH before the statement that writes, and queries in WITH."
+            raise SqlError("0A000", "statements that write are not supported in WITH", offset=reader.offset, hint=hint)
         query = self.parse()
         reader.expect_symbol(")")
         return CommonTable(name, columns, query, offset)
@@ -137,7 +153,7 @@ class QueryParser:
         if reader.accept_word("from"):
             tables = reader.list_of(self.tables.parse)
         condition = self.expressions.parse() if reader.accept_word("where") else None
-        groups = self._groups()
+        groups = parse_groups(reader, self.expressions)
         having = self.expressions.parse() if reader.accept_word("having") else None
         windows = reader.list_of(self._window) if reader.accept_word("window") else ()
         return Select(items, is_distinct, distinct_on, tables, condition, groups, having, windows, offset)
@@ -189,30 +205,6 @@ class QueryParser:
             return behind.value in {"(", "-", "+"}
         ends = {"from", "where", "group", "order", "join", "left", "right", "inner", "cross", "full", "natural", "on"}
         return behind.kind is not TokenKind.END and behind.value not in ends
-
-    def _groups(self) -> tuple[SyntaxNode, ...] | None:
-        reader = self._reader
-        if not reader.accept_words("group", "by"):
-            return None
-        if reader.accept_word("distinct", "all") or self._is_grouping_set():
-            raise SqlError("0A000", "grouping sets are not supported", offset=reader.offset)
-        groups = reader.list_of(self._group)
-        return tuple(group for group in groups if group is not None)
-
-    def _is_grouping_set(self) -> bool:
-        behind = self._reader.ahead()
-        is_call = behind.kind is TokenKind.SYMBOL and behind.value == "("
-        return self._reader.is_words("grouping", "sets") or (self._reader.is_word("rollup", "cube") and is_call)
-
-    def _group(self) -> SyntaxNode | None:
-        """What rows are grouped by; None for `()`, which is nothing."""
-        if self._reader.is_symbol("(") and self._reader.ahead().value == ")":
-            self._reader.next()
-            self._reader.next()
-            return None
-        if self._is_grouping_set():
-            raise SqlError("0A000", "grouping sets are not supported", offset=self._reader.offset)
-        return self.expressions.parse()
 
     def _window(self) -> tuple[str, WindowDefinition]:
         name = self._reader.name()

@@ -102,6 +102,21 @@ class SelectItem:
 
 
 @dataclass(frozen=True, slots=True)
+class Groups:
+    """What is behind GROUP BY.
+
+    Attributes:
+        nodes: what rows are grouped by.
+        sets: those that they are grouped by one after the other; empty for all at once.
+        is_distinct: whether equal sets count once.
+    """
+
+    nodes: tuple[SyntaxNode, ...]
+    sets: tuple[tuple[SyntaxNode, ...], ...] = ()
+    is_distinct: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Select:
     """`SELECT … FROM … WHERE … GROUP BY … HAVING … WINDOW …`.
 
@@ -122,7 +137,7 @@ class Select:
     distinct_on: tuple[SyntaxNode, ...]
     tables: tuple[FromItem, ...]
     condition: SyntaxNode | None
-    groups: tuple[SyntaxNode, ...] | None
+    groups: Groups | None
     having: SyntaxNode | None
     windows: tuple[tuple[str, WindowDefinition], ...]
     offset: int
@@ -155,6 +170,17 @@ class CommonTable:
     columns: tuple[str, ...]
     query: Query
     offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class With:
+    """`WITH [RECURSIVE] …`."""
+
+    common_tables: tuple[CommonTable, ...] = ()
+    is_recursive: bool = False
+
+
+NO_WITH = With()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,12 @@ from typing import TypeVar
 from derive.adapter.parser.keyword import COLUMNS_ONLY, FUNCTIONS_ONLY, NEEDS_AS, RESERVED
 from derive.adapter.parser.syntax import QualifiedName
 from derive.adapter.parser.token import Token, TokenKind, tokens_of
+from derive.compute.scalar.running import check_cancelled
 from derive.errors import SqlError
 
 _Item = TypeVar("_Item")
+_UNTIL_ASKED = 256
+"""After so many tokens it is asked whether to go on."""
 _PATH = re.compile(r"[\w./-]*")
 
 
@@ -47,6 +50,8 @@ class TokenReader:
         token = self._tokens[self._index]
         if token.kind is not TokenKind.END:
             self._index += 1
+            if not self._index % _UNTIL_ASKED:
+                check_cancelled()
         return token
 
     def mark(self) -> int:

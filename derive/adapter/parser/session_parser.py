@@ -9,8 +9,11 @@ from derive.adapter.parser.statement import (
     Begin,
     Commit,
     Discard,
+    ReleaseSavepoint,
     Rollback,
+    RollbackTo,
     Set,
+    SetSavepoint,
     SetTransaction,
     Show,
     ShowObjects,
@@ -20,9 +23,11 @@ from derive.adapter.parser.statement import (
 from derive.adapter.parser.token import TokenKind
 from derive.errors import SqlError
 
-_OBJECTS = frozenset(
-    """tables views sources indexes columns objects schemas databases connections clusters roles create""".split()  # noqa: SIM905 (a list would be a page)
+_WORDS = (
+    "tables views sources indexes columns objects schemas databases connections clusters roles create hydrations"
+    " maintenance replicas"
 )
+_OBJECTS = frozenset(_WORDS.split())
 
 
 def _begin(reader: TokenReader) -> Statement:
@@ -72,8 +77,8 @@ def _ends(ended: Statement) -> Callable[[TokenReader], Statement]:
         reader.accept_word("work", "transaction")
         if reader.is_word("prepared"):
             raise SqlError("0A000", "prepared transactions are not supported", offset=reader.offset)
-        if reader.is_word("to"):
-            raise SqlError("0A000", "savepoints are not supported", offset=reader.offset)
+        if isinstance(ended, Rollback) and reader.accept_word("to"):
+            return RollbackTo(*_name_of_savepoint(reader))
         if reader.accept_words("and", "chain"):
             raise SqlError("0A000", "AND CHAIN is not supported", offset=offset)
         reader.accept_words("and", "no", "chain")
@@ -82,12 +87,32 @@ def _ends(ended: Statement) -> Callable[[TokenReader], Statement]:
     return parse
 
 
+def _savepoint(reader: TokenReader) -> Statement:
+    reader.expect_word("savepoint")
+    return SetSavepoint(*reader.located_name())
+
+
+def _release(reader: TokenReader) -> Statement:
+    reader.expect_word("release")
+    return ReleaseSavepoint(*_name_of_savepoint(reader))
+
+
+def _name_of_savepoint(reader: TokenReader) -> tuple[str, int]:
+    """A name behind the word SAVEPOINT, which may be left out, and may be the name."""
+    if reader.ahead().kind is not TokenKind.END:
+        reader.accept_word("savepoint")
+    return reader.located_name()
+
+
 def _set(reader: TokenReader) -> Statement:
     reader.expect_word("set")
     if reader.accept_words("session", "characteristics", "as", "transaction"):
         return SetTransaction(_modes(reader), is_session=True)
     if reader.accept_word("transaction"):
         return SetTransaction(_modes(reader))
+    offset = reader.offset
+    if _is_own_role(reader):
+        return Set("session_authorization", None, offset)
     is_local = reader.accept_word("local", "session") == "local"
     offset = reader.offset
     name = _special_setting(reader)
@@ -95,7 +120,7 @@ def _set(reader: TokenReader) -> Statement:
         name = _setting(reader)
         if not reader.accept_word("to"):
             reader.expect_symbol("=")
-    if reader.accept_word("default"):
+    if reader.accept_word("default") or (name == "timezone" and reader.accept_word("local")):
         return Set(name, None, offset, is_local)
     return Set(name, reader.list_of(lambda: _value(reader)), offset, is_local)
 
@@ -110,9 +135,21 @@ def _special_setting(reader: TokenReader) -> str | None:
     if reader.is_word("schema") and reader.ahead().kind is TokenKind.STRING:
         reader.next()
         return "search_path"
-    if reader.is_word("role") or reader.is_words("session", "authorization"):
-        raise SqlError("0A000", "roles are not supported", offset=reader.offset)
     return None
+
+
+def _is_own_role(reader: TokenReader) -> bool:
+    """Whether somebody is to be who has connected, who is the only one there is.
+
+    Raises:
+        SqlError: 0A000, somebody else is meant.
+    """
+    offset = reader.offset
+    if reader.accept_words("role", "none") or reader.accept_words("session", "authorization", "default"):
+        return True
+    if reader.is_word("role") or reader.is_words("session", "authorization"):
+        raise SqlError("0A000", "roles are not supported", offset=offset)
+    return False
 
 
 def _setting(reader: TokenReader) -> str:
@@ -128,7 +165,9 @@ def _value(reader: TokenReader) -> str:
     if not sign:
         reader.accept_symbol("+")
     if reader.accept_word("interval"):
-        return reader.string()
+        offset = reader.string()
+        reader.accept_words("hour", "to", "minute")
+        return offset
     if reader.token.kind not in {TokenKind.STRING, TokenKind.NUMBER, TokenKind.WORD, TokenKind.NAME}:
         raise reader.error(token)
     return sign + reader.next().value
@@ -139,6 +178,8 @@ def _reset(reader: TokenReader) -> Statement:
     offset = reader.offset
     if reader.accept_words("time", "zone"):
         return Set("timezone", None, offset)
+    if reader.accept_word("role") or reader.accept_words("session", "authorization"):
+        return Set("session_authorization", None, offset)
     return Set(_setting(reader), None, offset)
 
 
@@ -148,7 +189,7 @@ def _show(reader: TokenReader) -> Statement:
     if reader.accept_words("time", "zone"):
         return Show("timezone", offset)
     if reader.accept_words("transaction", "isolation", "level"):
-        return Show("transaction_isolation", offset)
+        return Show("transaction isolation level", offset)
     if reader.accept_words("materialized", "views"):
         return _show_objects(reader, "materialized views", offset)
     if reader.is_word(*_OBJECTS):
@@ -189,6 +230,8 @@ SESSION_STATEMENTS: Mapping[str, Callable[[TokenReader], Statement]] = {
     "end": _ends(Commit()),
     "rollback": _ends(Rollback()),
     "abort": _ends(Rollback()),
+    "savepoint": _savepoint,
+    "release": _release,
     "set": _set,
     "reset": _reset,
     "show": _show,

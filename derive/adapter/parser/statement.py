@@ -6,8 +6,17 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 
-from derive.adapter.parser.definition import CreateIndex, CreateSource, CreateTable, CreateView, Drop, Rename
-from derive.adapter.parser.query_syntax import Alias, FromItem, Query, SelectItem
+from derive.adapter.parser.definition import (
+    AlterTable,
+    CreateIndex,
+    CreateSchema,
+    CreateSource,
+    CreateTable,
+    CreateView,
+    Drop,
+    Rename,
+)
+from derive.adapter.parser.query_syntax import NO_WITH, Alias, FromItem, Query, SelectItem, With
 from derive.adapter.parser.syntax import QualifiedName, SyntaxNode, TypeName
 
 
@@ -41,13 +50,17 @@ class Subscribe:
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """`INSERT INTO relation [(columns)] query | DEFAULT VALUES [RETURNING …]`; `query` is None for DEFAULT VALUES."""
+    """`[WITH …] INSERT INTO relation [(columns)] query | DEFAULT VALUES [RETURNING …]`.
+
+    `query` is None for DEFAULT VALUES.
+    """
 
     relation: QualifiedName
     alias: Alias | None
     columns: tuple[tuple[str, int], ...]
     query: Query | None
     returning: tuple[SelectItem, ...] = ()
+    common: With = NO_WITH
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +74,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """`UPDATE relation SET … [FROM …] [WHERE …] [RETURNING …]`."""
+    """`[WITH …] UPDATE relation SET … [FROM …] [WHERE …] [RETURNING …]`."""
 
     relation: QualifiedName
     alias: Alias | None
@@ -69,17 +82,26 @@ class Update:
     tables: tuple[FromItem, ...] = ()
     condition: SyntaxNode | None = None
     returning: tuple[SelectItem, ...] = ()
+    common: With = NO_WITH
 
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """`DELETE FROM relation [USING …] [WHERE …] [RETURNING …]`."""
+    """`[WITH …] DELETE FROM relation [USING …] [WHERE …] [RETURNING …]`."""
 
     relation: QualifiedName
     alias: Alias | None
     tables: tuple[FromItem, ...] = ()
     condition: SyntaxNode | None = None
     returning: tuple[SelectItem, ...] = ()
+    common: With = NO_WITH
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """`TRUNCATE relations`."""
+
+    relations: tuple[QualifiedName, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +158,30 @@ class Commit:
 @dataclass(frozen=True, slots=True)
 class Rollback:
     """`ROLLBACK` and `ABORT`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetSavepoint:
+    """`SAVEPOINT name`."""
+
+    name: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseSavepoint:
+    """`RELEASE [SAVEPOINT] name`."""
+
+    name: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackTo:
+    """`ROLLBACK TO [SAVEPOINT] name`."""
+
+    name: str
+    offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,15 +310,21 @@ Statement: TypeAlias = (
     | CreateView
     | CreateIndex
     | CreateSource
+    | CreateSchema
     | Drop
+    | AlterTable
     | Rename
     | Insert
     | Update
     | Delete
+    | Truncate
     | Copy
     | Begin
     | Commit
     | Rollback
+    | SetSavepoint
+    | ReleaseSavepoint
+    | RollbackTo
     | SetTransaction
     | Declare
     | Fetch

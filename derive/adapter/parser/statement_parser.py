@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 
 from derive.adapter.parser.copy_parser import parse_copy
 from derive.adapter.parser.definition_parser import parse_alter, parse_create, parse_drop
@@ -14,25 +16,54 @@ from derive.adapter.parser.statement import (
     Close,
     Deallocate,
     Declare,
+    Delete,
     Execute,
     Explain,
     Explanation,
     Fetch,
+    Insert,
     Prepare,
     SelectStatement,
     Statement,
     Subscribe,
+    Update,
 )
 from derive.adapter.parser.subscribe_parser import parse_as_of, parse_subscribe
 from derive.adapter.parser.token import TokenKind
 from derive.adapter.parser.type_parser import parse_type
-from derive.adapter.parser.write_parser import parse_delete, parse_insert, parse_update
+from derive.adapter.parser.write_parser import parse_delete, parse_insert, parse_truncate, parse_update
 from derive.errors import SqlError
 
-_UNSUPPORTED = frozenset(
-    """savepoint release grant revoke analyze vacuum lock truncate comment do call listen notify cluster
-    reindex refresh merge import security load checkpoint""".split()  # noqa: SIM905 (a list would be a page)
-)
+_UPKEEP = "Leave it out: tables and indexes are looked after by themselves."
+_RIGHTS = "Leave it out: users have no rights of their own. A password file says who may connect."
+_UNSUPPORTED = {
+    "analyze": _UPKEEP,
+    "call": "There are no procedures.",
+    "checkpoint": "Leave it out: what is committed is on disk.",
+    "cluster": _UPKEEP,
+    "comment": "Leave it out: comments are not kept.",
+    "do": "There are no procedures: send the statements.",
+    "grant": _RIGHTS,
+    "import": None,
+    "listen": "SUBSCRIBE sends the updates of a relation as they come.",
+    "load": None,
+    "lock": "Leave it out: a transaction whose reads others have written fails with 40001, and is run again.",
+    "merge": "Write INSERT, UPDATE and DELETE in one transaction.",
+    "notify": "SUBSCRIBE sends the updates of a relation as they come.",
+    "refresh": "Leave it out: a materialized view is kept up to date.",
+    "reindex": _UPKEEP,
+    "revoke": _RIGHTS,
+    "security": None,
+    "vacuum": _UPKEEP,
+}
+"""By first word, what to do instead."""
+
+
+_WRITING: Mapping[str, Callable[[TokenReader, QueryParser], Insert | Update | Delete]] = {
+    "insert": parse_insert,
+    "update": parse_update,
+    "delete": parse_delete,
+}
 
 
 class StatementParser:
@@ -46,10 +77,9 @@ class StatementParser:
             "tail": lambda: parse_subscribe(reader, self._queries),
             "create": lambda: parse_create(reader, self._queries),
             "drop": lambda: parse_drop(reader),
-            "alter": lambda: parse_alter(reader),
-            "insert": lambda: parse_insert(reader, self._queries),
-            "update": lambda: parse_update(reader, self._queries),
-            "delete": lambda: parse_delete(reader, self._queries),
+            "alter": lambda: parse_alter(reader, self._queries),
+            **{word: partial(parse, reader, self._queries) for word, parse in _WRITING.items()},
+            "truncate": lambda: parse_truncate(reader),
             "copy": lambda: parse_copy(reader, self._queries),
             "declare": self._declare,
             "fetch": self._fetch,
@@ -64,6 +94,8 @@ class StatementParser:
     def parse(self) -> Statement:
         """Read a statement."""
         reader = self._reader
+        if reader.is_word("with"):
+            return self._behind_with()
         if self._queries.begins_query():
             return self._select()
         word = reader.token.value if reader.token.kind is TokenKind.WORD else ""
@@ -74,8 +106,16 @@ class StatementParser:
         if session_statement is not None:
             return session_statement(reader)
         if word in _UNSUPPORTED:
-            raise SqlError("0A000", f"{word.upper()} is not supported", offset=reader.offset)
+            message = f"{word.upper()} is not supported"
+            raise SqlError("0A000", message, offset=reader.offset, hint=_UNSUPPORTED[word])
         raise reader.error()
+
+    def _behind_with(self) -> Statement:
+        offset, common = self._reader.offset, self._queries.parse_with()
+        parse = _WRITING.get(self._reader.token.value) if self._reader.token.kind is TokenKind.WORD else None
+        if parse is not None:
+            return replace(parse(self._reader, self._queries), common=common)
+        return SelectStatement(self._queries.parse_behind(common, offset), self._as_of())
 
     def _select(self) -> SelectStatement:
         query = self._queries.parse()
@@ -160,6 +200,16 @@ class StatementParser:
         offset = reader.offset
         return Deallocate(None if reader.accept_word("all") else reader.name(), offset)
 
+    def _option_of_explain(self) -> None:
+        """An option of EXPLAIN, which there is one way to fulfil."""
+        reader = self._reader
+        offset, name = reader.offset, reader.any_name().lower()
+        value = "on" if reader.is_symbol(",", ")") else reader.next().value.lower()
+        if name in {"analyze", "wal", "timing", "buffers"} and value in {"on", "true", "1"}:
+            raise _not_measured(offset)
+        if name == "format" and value != "text":
+            raise SqlError("0A000", f"EXPLAIN (FORMAT {value.upper()}) is not supported", offset=offset)
+
     def _explain(self) -> Statement:
         reader = self._reader
         offset = reader.expect_word("explain").offset
@@ -169,10 +219,17 @@ class StatementParser:
             reader.expect_word("for")
         elif reader.accept_word("plan"):
             reader.expect_word("for")
-        elif reader.is_word("analyze", "verbose"):
-            raise SqlError("0A000", f"EXPLAIN {reader.token.value.upper()} is not supported", offset=reader.offset)
         elif reader.is_symbol("(") and not self._queries.begins_query():
-            raise SqlError("0A000", "options of EXPLAIN are not supported", offset=reader.offset)
+            reader.in_parentheses(self._option_of_explain)
+        else:
+            if reader.is_word("analyze"):
+                raise _not_measured(reader.offset)
+            reader.accept_word("verbose")
         begin = reader.offset
         statement = self.parse()
         return Explain(statement, explanation, offset, reader.text[begin : reader.end_before])
+
+
+def _not_measured(offset: int) -> SqlError:
+    hint = "EXPLAIN tells of the operators, and EXPLAIN TIMESTAMP FOR at which time a query reads."
+    return SqlError("0A000", "EXPLAIN ANALYZE is not supported: queries are not measured", offset=offset, hint=hint)

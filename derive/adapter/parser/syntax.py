@@ -327,12 +327,30 @@ class ArrayValue:
 
 
 @dataclass(frozen=True, slots=True)
+class ArrayQuery:
+    """`ARRAY(query)`."""
+
+    query: Query
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class Subscript:
-    """`x[i]`."""
+    """`x[i]`, or `x[i:j]`.
+
+    Attributes:
+        operand: what is looked into.
+        index: of the element, or where the slice begins; None for its beginning.
+        offset: of the bracket.
+        is_slice: whether a slice is meant.
+        end: where the slice ends; None for the end.
+    """
 
     operand: SyntaxNode
-    index: SyntaxNode
+    index: SyntaxNode | None
     offset: int
+    is_slice: bool = False
+    end: SyntaxNode | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,6 +385,7 @@ SyntaxNode: TypeAlias = (
     | TypeCast
     | RowValue
     | ArrayValue
+    | ArrayQuery
     | Subscript
     | Collation
 )

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
+from derive.compute.scalar.running import check_cancelled
 from derive.errors import SqlError
 
 _SPACE = re.compile(r"(?:[ \t\r\n\f\v]+|--[^\r\n]*)+")
@@ -55,6 +56,10 @@ class Token:
     end: int
 
 
+_UNTIL_ASKED = 256
+"""After so many tokens it is asked whether to go on."""
+
+
 def tokens_of(text: str) -> tuple[Token, ...]:
     """The tokens of a text, with one of the kind `END` behind them.
 
@@ -66,6 +71,8 @@ def tokens_of(text: str) -> tuple[Token, ...]:
     while offset < len(text):
         token = _token_at(text, offset)
         tokens.append(token)
+        if not len(tokens) % _UNTIL_ASKED:
+            check_cancelled()
         offset = _after_space(text, token.end)
     return (*tokens, Token(TokenKind.END, "", len(text), len(text)))
 

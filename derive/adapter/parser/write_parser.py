@@ -5,7 +5,7 @@ from __future__ import annotations
 from derive.adapter.parser.query_parser import QueryParser
 from derive.adapter.parser.query_syntax import Alias, FromItem, SelectItem
 from derive.adapter.parser.reader import TokenReader
-from derive.adapter.parser.statement import Assignment, Delete, Insert, Update
+from derive.adapter.parser.statement import Assignment, Delete, Insert, Truncate, Update
 from derive.adapter.parser.syntax import RowValue, SyntaxNode
 from derive.errors import SqlError
 
@@ -54,6 +54,18 @@ def parse_delete(reader: TokenReader, queries: QueryParser) -> Delete:
         tables = reader.list_of(queries.tables.parse)
     condition = _condition(reader, queries)
     return Delete(relation, alias, tables, condition, _returning(reader, queries))
+
+
+def parse_truncate(reader: TokenReader) -> Truncate:
+    """Read a `TRUNCATE`."""
+    reader.expect_word("truncate")
+    reader.accept_word("table")
+    reader.accept_word("only")
+    relations = reader.list_of(reader.qualified_name)
+    if not reader.accept_words("restart", "identity"):
+        reader.accept_words("continue", "identity")
+    reader.accept_word("cascade", "restrict")
+    return Truncate(relations)
 
 
 def _assignments(reader: TokenReader, queries: QueryParser) -> tuple[Assignment, ...]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
-from derive.adapter.oids import OID_OF, PG_TYPES
+from derive.adapter.backends import Backend
+from derive.adapter.oids import PG_TYPES, oid_of
 from derive.adapter.pg_catalog.objects import FIRST_OID, CatalogObjects, ObjectRelation
 
 CatalogValue: TypeAlias = str | int | bool | list[int] | None
@@ -28,6 +29,7 @@ def rows_of(objects: CatalogObjects) -> dict[str, list[CatalogRow]]:
         "pg_namespace": [{"oid": oid, "nspname": name, "nspowner": _OWNER} for name, oid in schemas.items()],
         "pg_class": [row for relation in objects.relations for row in _classes(relation, schemas)],
         "pg_attribute": [row for relation in objects.relations for row in _attributes(relation)],
+        "pg_attrdef": list(_defaults(objects)),
         "pg_index": [row for relation in objects.relations for row in _indexes(relation)],
         "pg_description": [
             {"objoid": FIRST_OID + relation.id, "classoid": _RELATIONS, "description": relation.comment}
@@ -45,7 +47,29 @@ def rows_of(objects: CatalogObjects) -> dict[str, list[CatalogRow]]:
         "pg_database": [database],
         "pg_tablespace": [{"oid": _TABLESPACE, "spcname": "pg_default", "spcowner": _OWNER}],
         "pg_roles": [role],
+        "pg_timezone_names": [{"name": "UTC", "abbrev": "UTC", "utc_offset": "00:00:00", "is_dst": False}],
     }
+
+
+def activity_of(backends: Sequence[Backend]) -> list[CatalogRow]:
+    """The rows of `pg_stat_activity`."""
+    return [
+        {
+            "datid": _DATABASE,
+            "datname": backend.database,
+            "pid": backend.process,
+            "usesysid": _OWNER,
+            "usename": backend.user,
+            "application_name": backend.application,
+            "client_addr": backend.address and backend.address[0],
+            "client_port": backend.address and backend.address[1],
+            "backend_start": backend.begun.strftime("%Y-%m-%d %H:%M:%S.%f"),
+            "state": backend.state,
+            "query": backend.query,
+            "backend_type": "client backend",
+        }
+        for backend in backends
+    ]
 
 
 def _schemas(objects: CatalogObjects) -> dict[str, int]:
@@ -84,14 +108,15 @@ def _attributes(relation: ObjectRelation) -> Iterator[CatalogRow]:
     of_indexes = [(FIRST_OID + index.id, index.columns) for index in relation.indexes]
     for oid, columns in (*of_relation, *of_indexes):
         for number, column in enumerate((relation.columns[index] for index in columns), start=1):
-            pg_type = PG_TYPES[OID_OF[column.type]]
+            pg_type = PG_TYPES[oid_of(column.type, column.form)]
             yield {
                 "attrelid": oid,
                 "attname": column.name,
                 "atttypid": pg_type.oid,
                 "attlen": pg_type.size,
                 "attnum": number,
-                "atttypmod": -1,
+                "atttypmod": column.form.modifier if column.form else -1,
+                "atthasdef": column.default is not None and oid == of_relation[0][0],
                 "attnotnull": not column.is_nullable,
                 "attislocal": True,
                 "attcollation": _DEFAULT_COLLATION if pg_type.category == "S" else 0,
@@ -102,6 +127,14 @@ def _attributes(relation: ObjectRelation) -> Iterator[CatalogRow]:
                 "attstattarget": -1,
                 "attalign": "i",
             }
+
+
+def _defaults(objects: CatalogObjects) -> Iterator[CatalogRow]:
+    for relation in objects.relations:
+        for number, column in enumerate(relation.columns, start=1):
+            if column.default is not None:
+                oid = FIRST_OID + relation.id
+                yield {"oid": oid, "adrelid": oid, "adnum": number, "adbin": column.default}
 
 
 def _indexes(relation: ObjectRelation) -> Iterator[CatalogRow]:

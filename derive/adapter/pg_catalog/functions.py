@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from derive.adapter.oids import PG_TYPES
+from derive.adapter.parser.keyword import COLUMNS_ONLY, FUNCTIONS_ONLY, NEEDS_AS, RESERVED
+from derive.adapter.pg_catalog.effects import effect_macros
 from derive.adapter.pg_catalog.objects import SERVER_VERSION
 
 
@@ -25,6 +27,10 @@ TYPE_NAMES = _type_names()
 """What `format_type` says, by oid."""
 
 _FORMAT_TYPE = " ".join(f"WHEN {oid} THEN '{name}'" for oid, name in TYPE_NAMES.items())
+_MODIFIER = (
+    "CASE WHEN coalesce(m, -1) < 4 THEN '' WHEN o IN (1042, 1043) THEN '(' || (m - 4) || ')' WHEN o = 1700 THEN "
+    "'(' || ((m - 4) >> 16) || ',' || (xor((m - 4) & 2047, 1024) - 1024) || ')' ELSE '' END"
+)
 _TYPE_OIDS = " ".join(
     f"WHEN '{name}' THEN {pg_type.oid}"
     for pg_type in PG_TYPES.values()
@@ -48,7 +54,8 @@ _CLASSES = (
     "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace)"
 )
 _CLASS_OID = (
-    f"(SELECT f_oid FROM {_CLASSES} WHERE s IN (f_name, f_quoted, f_full, f_full_quoted) "
+    f"(SELECT f_oid FROM {_CLASSES} WHERE s IN (f_name, f_quoted, f_full, f_full_quoted, "
+    "quote_ident(current_database()) || '.' || f_full_quoted) "
     "ORDER BY f_schema <> 'public' LIMIT 1)"
 )
 _SYSTEM_OIDS = {"pg_type": 1247, "pg_attribute": 1249, "pg_proc": 1255, "pg_class": 1259, "pg_authid": 1260}
@@ -79,16 +86,17 @@ def _formatted(text: str, argument: str) -> str:
 
 MACROS: dict[str, str] = {
     "version": f"() AS 'PostgreSQL {SERVER_VERSION} (flowctl)'",
+    "current_database": "() AS session_word_current_catalog()",
     "current_schema": "() AS 'public'",
     "current_schemas": "(implicit) AS ['pg_catalog', 'public']",
-    "current_setting": f"(s) AS {_SETTING}, (s, missing) AS {_SETTING}",
-    "set_config": "(s, v, l) AS v",
+    "current_setting": f"(s) AS CASE WHEN s IS NOT NULL THEN coalesce({_SETTING}, missing_setting(s)) END, "
+    f"(s, missing) AS CASE WHEN missing OR s IS NULL THEN {_SETTING} ELSE coalesce({_SETTING}, missing_setting(s)) END",
     "quote_ident": "(s) AS CASE WHEN regexp_full_match(s, '[a-z_][a-z0-9_]*') THEN s "
     "ELSE '\"' || replace(s, '\"', '\"\"') || '\"' END",
     "pg_format": f"(f, a) AS {_formatted('f', 'a')}, (f, a, b) AS {_formatted(_formatted('f', 'a'), 'b')}",
     "quote_literal": "(s) AS '''' || replace(s, '''', '''''') || ''''",
-    "format_type": f"(o, m) AS CASE WHEN o IS NOT NULL THEN CASE o {_FORMAT_TYPE} ELSE '???' END END",
-    "to_regtype": f"(s) AS CASE s {_TYPE_OIDS} END",
+    "format_type": f"(o, m) AS CASE WHEN o IS NOT NULL THEN CASE o {_FORMAT_TYPE} ELSE '???' END || {_MODIFIER} END",
+    "to_regtype": f"(s) AS CASE replace(replace(s, '\"', ''), 'pg_catalog.', '') {_TYPE_OIDS} END",
     "to_regclass": f"(s) AS coalesce(try_cast(s AS UINTEGER), "
     f"CASE replace(s, 'pg_catalog.', '') {_SYSTEM_OID} END, {_CLASS_OID})",
     "to_regnamespace": f"(s) AS (SELECT f_oid FROM {_SCHEMAS} WHERE s IN (f_name, f_quoted))",
@@ -100,6 +108,7 @@ MACROS: dict[str, str] = {
     "pg_get_userbyid": f"(o) AS {_ROLE}",
     "pg_get_viewdef": f"(o) AS {_DEFINITION}, (o, p) AS {_DEFINITION}",
     "pg_get_indexdef": f"(o) AS {_DEFINITION}, (o, c, p) AS CASE c WHEN 0 THEN {_DEFINITION} ELSE {_ATTRIBUTE} END",
+    "pg_get_expr": "(e, o) AS e::VARCHAR, (e, o, p) AS e::VARCHAR",
     "pg_partition_ancestors": "(o) AS o::UINTEGER",
     "array_remove": "(a, v) AS list_filter(a, lambda x: x IS DISTINCT FROM v)",
     "pg_table_is_visible": f"(o) AS (SELECT f_schema IN ('public', 'pg_catalog') FROM {_CLASSES} WHERE f_oid = o)",
@@ -109,28 +118,48 @@ MACROS: dict[str, str] = {
     "array_upper": "(a, d) AS len(a)",
     "array_lower": "(a, d) AS CASE WHEN len(a) > 0 THEN 1 END",
     "pg_encoding_to_char": "(e) AS 'UTF8'",
-    "pg_backend_pid": "() AS 0",
+    "pg_backend_pid": "() AS (SELECT process FROM own_backend)",
     "pg_is_in_recovery": "() AS false",
+    "pg_blocking_pids": "(p) AS []::INTEGER[]",
     "pg_my_temp_schema": "() AS 0::UINTEGER",
     "pg_is_other_temp_schema": "(o) AS false",
     "pg_relation_is_publishable": "(o) AS false",
-    "pg_advisory_unlock_all": "() AS NULL::VARCHAR",
+    "inet_client_addr": "() AS NULL::VARCHAR",
+    "inet_client_port": "() AS NULL::INTEGER",
     "inet_server_addr": "() AS NULL::VARCHAR",
     "inet_server_port": "() AS NULL::INTEGER",
     "txid_current": "() AS 0",
-    "_pg_expandarray": "(a) AS unnest(list_transform(a, lambda x, i: {'x': x, 'n': i}))",
+    "_pg_expandarray": "(a) AS unnest(list_transform(a, lambda x, i: {'x': x, 'n': i::INTEGER}))",
 }
 """What comes behind the name of each, for any number of arguments."""
 
+
+def _keywords() -> str:
+    kinds = dict.fromkeys(COLUMNS_ONLY, ("C", "unreserved (cannot be function or type name)"))
+    kinds |= dict.fromkeys(FUNCTIONS_ONLY, ("T", "reserved (can be function or type name)"))
+    kinds |= dict.fromkeys(RESERVED, ("R", "reserved"))
+    rows = []
+    for word, (code, what) in sorted(kinds.items()):
+        is_bare = word not in NEEDS_AS
+        label = "can be bare label" if is_bare else "requires AS"
+        rows.append(f"('{word}', '{code}', {'true' if is_bare else 'false'}, '{what}', '{label}')")
+    return ", ".join(rows)
+
+
 TABLE_MACROS = {
-    "pg_get_keywords": "() AS TABLE SELECT '' AS word, '' AS catcode, '' AS catdesc WHERE false",
+    "pg_get_keywords": f"() AS TABLE FROM (VALUES {_keywords()}) t(word, catcode, barelabel, catdesc, baredesc)",
+    "pg_show_all_settings": "() AS TABLE FROM pg_settings",
+    "current_database": "() AS TABLE SELECT session_word_current_catalog() AS current_database",
+    "current_schema": "() AS TABLE SELECT 'public' AS current_schema",
+    "unnest_pairs": "(a, b) AS TABLE SELECT unnest(a) AS a, unnest(b) AS b",
+    "unnest_counted": "(a, b) AS TABLE SELECT unnest(a) AS a, unnest(b) AS b, "
+    "unnest(range(1, 1 + greatest(len(a), len(b)))) AS ordinality",
     "pg_available_extensions": "() AS TABLE SELECT '' AS name, '' AS default_version, '' AS comment WHERE false",
     "pg_partition_ancestors": "(o) AS TABLE SELECT o::UINTEGER AS relid",
 }
 """What gives rows."""
 
 _UNKNOWN = (
-    "pg_get_expr",
     "pg_get_constraintdef",
     "pg_get_partkeydef",
     "pg_get_triggerdef",
@@ -176,7 +205,7 @@ _ANY_ARGUMENTS = ("a", "a, b", "a, b, c", "a, b, c, d")
 
 def macros() -> dict[str, str]:
     """All macros: what comes behind their names, by name."""
-    made = dict(MACROS)
+    made = effect_macros() | MACROS
     made |= {name: _of_any_arguments("NULL::VARCHAR") for name in _UNKNOWN}
     made |= {name: _of_any_arguments("0::BIGINT") for name in _SIZES}
     made |= {f"has_{what}_privilege": _of_any_arguments("true") for what in _PRIVILEGES}

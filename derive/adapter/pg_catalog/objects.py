@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 
+from derive.adapter.backends import Backend
+from derive.compute.algebra.form import Form
 from derive.compute.algebra.types import Type
 
 FIRST_OID = 16_384
@@ -29,11 +32,15 @@ class ObjectColumn:
         name: its name.
         type: its type.
         is_nullable: whether it may be NULL.
+        form: what is known of it beyond its type.
+        default: what it has where nothing is said; None for NULL.
     """
 
     name: str
     type: Type
     is_nullable: bool = True
+    form: Form | None = None
+    default: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +83,21 @@ class ObjectRelation:
     definition: str | None = None
     indexes: tuple[ObjectIndex, ...] = ()
     comment: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFacts:
+    """What a session knows of itself and of others.
+
+    Attributes:
+        settings: by name.
+        process: its number.
+        backends: all sessions of the server.
+    """
+
+    settings: Mapping[str, str] = field(default_factory=dict)
+    process: int = 0
+    backends: Sequence[Backend] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,14 +14,15 @@ import duckdb
 from derive.adapter.arrays import elements_of
 from derive.adapter.oids import OID_OF, PG_TYPES
 from derive.adapter.outcome import ResultColumn
-from derive.adapter.pg_catalog.contents import CatalogRow, CatalogValue, rows_of
+from derive.adapter.pg_catalog.contents import CatalogRow, CatalogValue, activity_of, rows_of
+from derive.adapter.pg_catalog.effects import Effect
 from derive.adapter.pg_catalog.functions import TABLE_MACROS, macros
 from derive.adapter.pg_catalog.lexer import Kind, tokens_of
-from derive.adapter.pg_catalog.objects import SERVER_VERSION, CatalogObjects
+from derive.adapter.pg_catalog.objects import SERVER_VERSION, CatalogObjects, SessionFacts
 from derive.adapter.pg_catalog.relations import creation, relations
 from derive.adapter.pg_catalog.results import column_of, data_of
 from derive.adapter.pg_catalog.translation import translated
-from derive.compute.algebra.types import Datum, Row, Type
+from derive.compute.algebra.types import Datum, Type
 from derive.compute.scalar.values import datum_of_text, text_of
 from derive.errors import SqlError
 
@@ -43,10 +44,11 @@ SETTINGS = {
 }
 """Settings that clients ask for, where the session has none of its own."""
 
-_BEGINNINGS = ("select", "with", "values", "(")
+_BEGINNINGS = ("select", "with", "values", "table", "(")
 _SESSION_WORDS = ("current_schema", "current_catalog", "session_user", "current_role", "current_user", "user")
 _CASTS = ("regclass", "regtype", "regnamespace", "regproc", "regrole")
 _COMPARISONS = ("=", "<", ">", "<=", ">=", "<>", "!=")
+_ABOUT_SETTINGS = ("current_setting", "pg_settings", "pg_show_all_settings")
 _PARAMETER = re.compile(r"\$\d+")
 _CHARS = "".join(map(chr, range(32, 127)))
 
@@ -75,13 +77,17 @@ def is_catalog_query(text: str) -> bool:
     known = relations()
     if any(word in known or word in ("pg_catalog", "information_schema") for word in words):
         return True
-    if "from" in words:
-        return False
     functions = _function_names()
+    if not all(_is_call(words[at + 1 : at + 3], functions) for at, word in enumerate(words) if word == "from"):
+        return False
     calls = {word for word, following in pairwise(words) if following == "("}
     bare = {word for word, token in zip(words, tokens, strict=True) if token.kind is Kind.WORD}
     casts = {word for before, word in pairwise(words) if before in ("::", "as")}
     return bool(calls & functions or bare & set(_SESSION_WORDS) or casts & set(_CASTS))
+
+
+def _is_call(words: Sequence[str], functions: frozenset[str]) -> bool:
+    return words[1:] == ["("] and (words[0] in functions or words[0] == "unnest")
 
 
 def prepare(text: str, objects: CatalogObjects, oids: Sequence[int] = ()) -> CatalogQuery:
@@ -98,29 +104,31 @@ def prepare(text: str, objects: CatalogObjects, oids: Sequence[int] = ()) -> Cat
     parameters = _parameters(text, oids)
     # Not NULL, which is not a text or number of the type that it stands for everywhere.
     examples = ["[]" if PG_TYPES[oid].element else "'0'" for oid in parameters]
-    described, _ = _database(objects).ask(text, examples, {})
-    return CatalogQuery(text, parameters, tuple(column_of(text, *described_column) for described_column in described))
+    described, rows = _database(objects).ask(text, examples, SessionFacts())
+    first = rows[0] if rows else [None] * len(described)
+    columns = (column_of(text, *named, example) for named, example in zip(described, first, strict=True))
+    return CatalogQuery(text, parameters, tuple(columns))
 
 
 def answer(
     query: CatalogQuery,
     objects: CatalogObjects,
     arguments: Sequence[Datum] = (),
-    settings: Mapping[str, str] | None = None,
-) -> list[Row]:
-    """Answer a question.
+    facts: SessionFacts | None = None,
+) -> list[tuple[Datum | Effect, ...]]:
+    """Answer a question. Where a function does something, there is what it does in place of its value.
 
     Args:
         query: the question.
         objects: what there is.
         arguments: a datum for each of its parameters.
-        settings: of the session.
+        facts: of the session.
 
     Raises:
         SqlError: it fails.
     """
     literals = [_literal(oid, datum) for oid, datum in zip(query.parameters, arguments, strict=True)]
-    _, rows = _database(objects).ask(query.text, literals, settings or {})
+    _, rows = _database(objects).ask(query.text, literals, facts or SessionFacts())
     return [data_of(row, query.columns) for row in rows]
 
 
@@ -137,30 +145,38 @@ class CatalogDatabase:
         self._turn = threading.Lock()
         self._made: set[str] = set()
         self._settings: dict[str, str] = {}
-        self._words = dict.fromkeys(_SESSION_WORDS, "'flow'") | {"current_schema": "'public'"}
-        names = {"current_catalog": objects.database, "user": objects.user, "session_user": objects.user}
-        names |= {"current_user": objects.user, "current_role": objects.user}
-        self._words |= {word: _quoted(name) for word, name in names.items()}
+        self._words = {word: f"session_word_{word}()" for word in _SESSION_WORDS}
+        names = dict.fromkeys(_SESSION_WORDS, objects.user)
+        names |= {"current_catalog": objects.database, "current_schema": "public"}
         run = self._connection.execute
         run("SET default_null_order = 'nulls_last_on_asc_first_on_desc'")
         run(f"CREATE TYPE pg_char AS ENUM ('', {', '.join(_quoted(char) for char in _CHARS)})")
         run("CREATE TABLE definition(oid UINTEGER, text VARCHAR)")
+        run("CREATE TABLE own_backend(process INTEGER)")
+        run("INSERT INTO own_backend VALUES (0)")
         self._made.add("definition")
         self._fill(rows_of(objects))
         self._make({"pg_settings"})
-        run(f"CREATE MACRO current_database() AS {_quoted(objects.database)}")
+        for word, name in names.items():
+            run(f"CREATE MACRO session_word_{word}() AS {_quoted(name)}")
         for name, macro in (*macros().items(), *TABLE_MACROS.items()):
             run(f"CREATE MACRO {name}{macro}")
 
     def ask(
-        self, text: str, arguments: Sequence[str], settings: Mapping[str, str]
+        self, text: str, arguments: Sequence[str], facts: SessionFacts
     ) -> tuple[list[tuple[str, str]], list[tuple[object, ...]]]:
         """Names and types of the columns of a query, and its rows."""
         query = translated(text, arguments, self._words)
         words = {token.word for token in tokens_of(query)}
         with self._turn:
             self._make(words & relations().keys() - self._made)
-            self._set({**SETTINGS, **settings})
+            if not words.isdisjoint(_ABOUT_SETTINGS):
+                self._set({**SETTINGS, **facts.settings})
+            if "pg_backend_pid" in words:
+                self._connection.execute("UPDATE own_backend SET process = ?", [facts.process])
+            if "pg_stat_activity" in words:
+                self._connection.execute("DELETE FROM pg_stat_activity")
+                self._fill({"pg_stat_activity": activity_of(facts.backends)})
             try:
                 statements = self._connection.extract_statements(query)
                 if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
@@ -187,7 +203,14 @@ class CatalogDatabase:
     def _set(self, settings: dict[str, str]) -> None:
         if settings != self._settings:
             self._connection.execute("DELETE FROM pg_settings")
-            self._fill({"pg_settings": [{"name": name, "setting": value} for name, value in settings.items()]})
+            self._fill(
+                {
+                    "pg_settings": [
+                        {"name": name, "setting": value, "reset_val": value, "vartype": "string"}
+                        for name, value in settings.items()
+                    ]
+                }
+            )
             self._settings = settings
 
 
@@ -198,7 +221,7 @@ def _database(objects: CatalogObjects) -> CatalogDatabase:
 
 @cache
 def _function_names() -> frozenset[str]:
-    return frozenset(macros()) | frozenset(TABLE_MACROS) | {"current_database"}
+    return frozenset(macros()) | frozenset(TABLE_MACROS)
 
 
 def _parameters(text: str, oids: Sequence[int]) -> tuple[int, ...]:
@@ -247,7 +270,8 @@ def _literal(oid: int, datum: Datum) -> str:
     if PG_TYPES[oid].element:
         element = PG_TYPES[oid].element
         kind = PG_TYPES[element].type
-        elements = (None if text is None else datum_of_text(kind, text) for text in elements_of(str(datum)))
+        array = datum if isinstance(datum, str) else text_of(PG_TYPES[oid].type, datum)
+        elements = (None if text is None else datum_of_text(kind, text) for text in elements_of(array))
         return f"[{', '.join(_literal(element, value) for value in elements)}]"
     if PG_TYPES[oid].type in (Type.SMALLINT, Type.INTEGER, Type.BIGINT):
         return str(int(str(datum)))

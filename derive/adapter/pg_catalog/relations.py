@@ -20,6 +20,7 @@ _DUCKDB_TYPES = {
     "timestamptz": "TIMESTAMP",
     "int2vector": "SMALLINT[]",
     "oidvector": "UINTEGER[]",
+    "regproc": "VARCHAR DEFAULT '-'",
     "int2[]": "SMALLINT[]",
     "int4[]": "INTEGER[]",
     "oid[]": "UINTEGER[]",
@@ -59,13 +60,19 @@ VIEWS = {
         c.relnamespace WHERE c.relkind IN ('r', 'v')""",
     "information_schema_columns": """
         SELECT current_database() AS table_catalog, n.nspname AS table_schema, c.relname AS table_name,
-        a.attname AS column_name, a.attnum::INTEGER AS ordinal_position, NULL::VARCHAR AS column_default,
-        CASE WHEN a.attnotnull THEN 'NO' ELSE 'YES' END AS is_nullable, format_type(a.atttypid, -1) AS
-        data_type, NULL::INTEGER AS character_maximum_length, NULL::INTEGER AS character_octet_length, CASE
-        t.typname WHEN 'int2' THEN 16 WHEN 'int4' THEN 32 WHEN 'int8' THEN 64 WHEN 'float8' THEN 53 END AS
+        a.attname AS column_name, a.attnum::INTEGER AS ordinal_position,
+        (SELECT adbin FROM pg_attrdef WHERE adrelid = a.attrelid AND adnum = a.attnum)::VARCHAR AS column_default,
+        CASE WHEN a.attnotnull THEN 'NO' ELSE 'YES' END AS is_nullable, CASE t.typcategory WHEN 'A' THEN
+        'ARRAY' ELSE format_type(a.atttypid, -1) END AS data_type,
+        CASE WHEN t.typname IN ('varchar', 'bpchar') AND a.atttypmod > 4
+        THEN a.atttypmod - 4 END AS character_maximum_length, NULL::INTEGER AS character_octet_length, CASE
+        t.typname WHEN 'int2' THEN 16 WHEN 'int4' THEN 32 WHEN 'int8' THEN 64 WHEN 'float8' THEN 53
+        WHEN 'numeric' THEN CASE WHEN a.atttypmod > 4 THEN (a.atttypmod - 4) >> 16 END END AS
         numeric_precision, CASE t.typname WHEN 'float8' THEN 2 WHEN 'numeric' THEN 10 ELSE CASE
         t.typcategory WHEN 'N' THEN 2 END END AS numeric_precision_radix, CASE t.typname WHEN 'int2' THEN 0
-        WHEN 'int4' THEN 0 WHEN 'int8' THEN 0 END AS numeric_scale, CASE WHEN t.typname IN ('timestamp',
+        WHEN 'int4' THEN 0 WHEN 'int8' THEN 0 WHEN 'numeric' THEN CASE
+        WHEN a.atttypmod > 4 THEN xor((a.atttypmod - 4) & 2047, 1024) - 1024 END END AS numeric_scale,
+        CASE WHEN t.typname IN ('timestamp',
         'timestamptz', 'interval') THEN 6 WHEN t.typname = 'date' THEN 0 END AS datetime_precision,
         NULL::VARCHAR AS interval_type, NULL::VARCHAR AS domain_name, NULL::VARCHAR AS domain_schema,
         NULL::VARCHAR AS collation_name, NULL::VARCHAR AS collation_schema, current_database() AS
@@ -73,7 +80,7 @@ VIEWS = {
         'NO' AS is_self_referencing, 'NO' AS is_identity, NULL::VARCHAR AS identity_generation, 'NEVER' AS
         is_generated, NULL::VARCHAR AS generation_expression, CASE c.relkind WHEN 'r' THEN 'YES' ELSE 'NO'
         END AS is_updatable FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON
-        n.oid = c.relnamespace JOIN pg_type t ON t.oid = a.atttypid WHERE c.relkind IN ('r', 'v', 'm') AND
+        n.oid = c.relnamespace JOIN pg_type t ON t.oid = a.atttypid WHERE c.relkind IN ('r', 'v') AND
         a.attnum > 0""",
     "information_schema_views": """
         SELECT current_database() AS table_catalog, n.nspname AS table_schema, c.relname AS table_name,
@@ -82,7 +89,11 @@ VIEWS = {
         is_trigger_insertable_into FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE
         c.relkind = 'v'""",
 }
-"""Relations that are made of others."""
+_TABLE_STATISTICS = """
+    SELECT c.oid AS relid, n.nspname AS schemaname, c.relname FROM pg_class c JOIN pg_namespace n ON
+    n.oid = c.relnamespace WHERE c.relkind IN ('r', 'm')"""
+VIEWS |= {f"pg_{what}_tables": _TABLE_STATISTICS for what in ("stat_user", "stat_all", "statio_user", "statio_all")}
+"""Relations that are made of others. Their other columns are NULL."""
 
 
 @cache
@@ -97,12 +108,19 @@ def relations() -> dict[str, list[tuple[str, str]]]:
     }
 
 
+@cache
+def columns_of_kind(kind: str) -> frozenset[str]:
+    """Names of the columns of a type."""
+    return frozenset(column for columns in relations().values() for column, its in columns if its == kind)
+
+
 def creation(name: str) -> str:
     """The statement that makes a relation, empty or of others."""
+    columns = ", ".join(f'"{column}" {_duckdb_type(kind)}' for column, kind in relations()[name])
     if name in VIEWS:
-        return f"CREATE VIEW {name} AS {VIEWS[name]}"
-    columns = (f'"{column}" {_duckdb_type(kind)}' for column, kind in relations()[name])
-    return f"CREATE TABLE {name}({', '.join(columns)})"
+        empty = f"CREATE TABLE empty_{name}({columns})"
+        return f"{empty}; CREATE VIEW {name} AS SELECT * FROM empty_{name} UNION ALL BY NAME ({VIEWS[name]})"
+    return f"CREATE TABLE {name}({columns})"
 
 
 def _duckdb_type(kind: str) -> str:

@@ -10,7 +10,8 @@ from decimal import Decimal
 from derive.adapter.arrays import literal_of
 from derive.adapter.oids import PG_TYPES
 from derive.adapter.outcome import ResultColumn
-from derive.compute.algebra.types import Datum, Row, Type
+from derive.adapter.pg_catalog.effects import EFFECTS, Effect, effect_of
+from derive.compute.algebra.types import Datum, Type
 from derive.compute.scalar.values import datum_of_text
 
 _OIDS = {
@@ -34,16 +35,35 @@ _VECTORS = {"indkey": 22, "indoption": 22, "indclass": 30, "indcollation": 30, "
 """Columns of which clients expect vectors: numbers with spaces in between."""
 _CALL = re.compile(r'"?(\w+)"?\(')
 _SUBQUERY_OR_SIGN = re.compile(r"\W")
+_SUBSCRIPT = re.compile(r"\[[^\[\]]*\]$")
+_BEGINNINGS = {"CASE ": "case", "(SELECT CASE  WHEN ((array_agg(": "array"}
+_CONSTANTS = ("null", "true", "false")
+_FUNCTION_NAMES = {"count_star": "count", "list_value": "array", "date_part": "extract"}
+_TYPE_NAMES = {
+    "bigint": "int8",
+    "boolean": "bool",
+    "decimal": "numeric",
+    "double": "float8",
+    "integer": "int4",
+    "json": "jsonb",
+    "smallint": "int2",
+    "uinteger": "oid",
+    "varchar": "text",
+}
 
 
-def column_of(text: str, name: str, kind: str) -> ResultColumn:
+def column_of(text: str, name: str, kind: str, example: object = None) -> ResultColumn:
     """A column of an answer.
 
     Args:
         text: of the query.
         name: that DuckDB gives it: an alias, or the expression as it is written.
         kind: its type, as DuckDB calls it.
+        example: a value of it, if there is one.
     """
+    if (effect := effect_of(example)) and effect.function in EFFECTS:
+        oid = EFFECTS[effect.function]
+        return ResultColumn(_name(text, name), PG_TYPES[oid].type, oid)
     if name in _VECTORS and kind.endswith("[]"):
         return ResultColumn(name, Type.TEXT, _VECTORS[name])
     base = kind.removesuffix("[]")
@@ -53,26 +73,36 @@ def column_of(text: str, name: str, kind: str) -> ResultColumn:
     return ResultColumn(_name(text, name), PG_TYPES[oid].type, oid)
 
 
-def data_of(row: Sequence[object], columns: Sequence[ResultColumn]) -> Row:
-    """A row of an answer."""
+def data_of(row: Sequence[object], columns: Sequence[ResultColumn]) -> tuple[Datum | Effect, ...]:
+    """A row of an answer, with what is to be done before it is complete."""
     return tuple(
-        None if value is None else _datum(value, column.type, is_vector=column.oid in _VECTORS.values())
+        None
+        if value is None
+        else effect_of(value) or _datum(value, column.type, is_vector=column.oid in _VECTORS.values())
         for value, column in zip(row, columns, strict=True)
     )
 
 
 def _name(text: str, name: str) -> str:
-    if f'"{name}"' in text or (name.isidentifier() and name.lower() != "null"):
+    """The name that PostgreSQL gives to an expression."""
+    if f'"{name}"' in text or (name.isidentifier() and name.lower() not in _CONSTANTS):
         return name
-    if name.startswith("CASE "):
-        return "case"
     if name.startswith("CAST("):
-        return _name(text, name[5:].rpartition(" AS ")[0])
+        operand, _, kind = name[5:-1].rpartition(" AS ")
+        inner = _name(text, operand)
+        return _TYPE_NAMES.get(kind.lower(), kind.lower().strip('"')) if inner == "?column?" else inner
+    for beginning, known in _BEGINNINGS.items():
+        if name.startswith(beginning):
+            return known
     call = _CALL.match(name)
     if call and name.endswith(")"):
-        return call[1].removesuffix("_name") if call[1].startswith("reg") else call[1]
-    last = name.rpartition(".")[2]
-    return last if last.isidentifier() and not _SUBQUERY_OR_SIGN.search(name.replace(".", "")) else "?column?"
+        function = call[1].lower().removeprefix("session_word_")
+        if function.startswith(("reg", "to_reg")) and function not in text.lower():
+            return function.removeprefix("to_").removesuffix("_name")
+        return _FUNCTION_NAMES.get(function, function)
+    last = _SUBSCRIPT.sub("", name).rpartition(".")[2]
+    is_path = last.isidentifier() and not _SUBQUERY_OR_SIGN.search(_SUBSCRIPT.sub("", name).replace(".", ""))
+    return last if is_path and last.lower() not in _CONSTANTS else "?column?"
 
 
 def _datum(value: object, kind: Type, *, is_vector: bool) -> Datum:
@@ -80,7 +110,8 @@ def _datum(value: object, kind: Type, *, is_vector: bool) -> Datum:
         case bool() if kind is Type.BOOLEAN:
             return int(value)
         case list():
-            return " ".join(map(str, value)) if is_vector else literal_of([_element(element) for element in value])
+            text = " ".join(map(str, value)) if is_vector else literal_of([_element(element) for element in value])
+            return datum_of_text(kind, text)
         case int() | float() | str() | bytes() if kind in _NATIVE:
             return value
         case datetime():

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from typing import Any
 
 from derive.adapter.outcome import Prepared, Result, Session, TransactionStatus
-from derive.adapter.pg_catalog.objects import CatalogObjects
+from derive.adapter.parser.remembering import MOST_CHARACTERS, remembering
+from derive.adapter.pg_catalog.effects import Effect, Effects
+from derive.adapter.pg_catalog.objects import CatalogObjects, SessionFacts
 from derive.adapter.pg_catalog.query import CatalogQuery, answer, is_catalog_query, prepare
 from derive.compute.algebra.types import Datum, Row
 from derive.errors import SqlError
+
+_is_catalog_query = remembering(is_catalog_query)
 
 
 class DescribingSession:
@@ -18,15 +23,21 @@ class DescribingSession:
     Args:
         session: the other one.
         objects: what there is now.
-        settings: of the session, by name.
+        facts: of the session.
+        effects: does what functions do to the session.
     """
 
     def __init__(
-        self, session: Session, objects: Callable[[], CatalogObjects], settings: Callable[[], dict[str, str]]
+        self,
+        session: Session,
+        objects: Callable[[], CatalogObjects],
+        facts: Callable[[], SessionFacts],
+        effects: Effects,
     ) -> None:
         self._session = session
         self._objects = objects
-        self._settings = settings
+        self._facts = facts
+        self._effects = effects
 
     @property
     def status(self) -> TransactionStatus:
@@ -44,27 +55,32 @@ class DescribingSession:
 
     async def prepare(self, text: str, oids: Sequence[int]) -> Prepared:
         """Understand one statement."""
-        if not is_catalog_query(text):
+        is_short = len(text) <= MOST_CHARACTERS
+        if not (_is_catalog_query(text) if is_short else await asyncio.to_thread(_is_catalog_query, text)):
             return await self._session.prepare(text, oids)
         self._require_sound()
         query = await asyncio.to_thread(prepare, text, self._objects(), oids)
         return Prepared(text, query.parameters, query.columns, query)
 
-    async def execute(self, prepared: Prepared, arguments: Sequence[Datum]) -> Result:
+    def execute(self, prepared: Prepared, arguments: Sequence[Datum]) -> Coroutine[Any, Any, Result]:
         """Begin to carry out a statement."""
-        if not isinstance(prepared.plan, CatalogQuery):
-            return await self._session.execute(prepared, arguments)
+        if isinstance(prepared.plan, CatalogQuery):
+            return self._answer(prepared, prepared.plan, arguments)
+        return self._session.execute(prepared, arguments)
+
+    async def _answer(self, prepared: Prepared, query: CatalogQuery, arguments: Sequence[Datum]) -> Result:
         self._require_sound()
-        rows = await asyncio.to_thread(answer, prepared.plan, self._objects(), arguments, self._settings())
-        return Result(lambda count: f"SELECT {count}", prepared.columns, _at_once(rows))
+        self._effects.begin()
+        rows = await asyncio.to_thread(answer, query, self._objects(), arguments, self._facts())
+        return Result(lambda count: f"SELECT {count}", prepared.columns, self._completed(rows))
 
-    async def begin_implicit(self) -> None:
+    def begin_implicit(self) -> Coroutine[Any, Any, None]:
         """What follows is one transaction unless one is open."""
-        await self._session.begin_implicit()
+        return self._session.begin_implicit()
 
-    async def end_implicit(self) -> None:
+    def end_implicit(self) -> Coroutine[Any, Any, None]:
         """Commit what is not part of an explicit transaction."""
-        await self._session.end_implicit()
+        return self._session.end_implicit()
 
     async def fail(self) -> None:
         """A statement has failed."""
@@ -78,10 +94,13 @@ class DescribingSession:
         """The client is gone."""
         await self._session.close()
 
+    async def _completed(self, rows: Sequence[Sequence[Datum | Effect]]) -> AsyncIterator[Sequence[Row]]:
+        """Rows, once everything in them was done."""
+        yield [
+            tuple([await self._effects.call(value) if isinstance(value, Effect) else value for value in row])
+            for row in rows
+        ]
+
     def _require_sound(self) -> None:
         if self.status is TransactionStatus.FAILED:
             raise SqlError("25P02", "current transaction is aborted, commands ignored until end of transaction block")
-
-
-async def _at_once(rows: Sequence[Row]) -> AsyncIterator[Sequence[Row]]:
-    yield rows

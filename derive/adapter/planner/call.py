@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 
 from derive.adapter.parser.syntax import FunctionCall
 from derive.adapter.planner.extent import start_of
-from derive.adapter.planner.frame import AGGREGATES, WINDOWS, Clause, Frame
+from derive.adapter.planner.frame import AGGREGATES, GROUPINGS, WINDOWS, Clause, Frame
+from derive.adapter.planner.ordered_set import ordered_set
 from derive.adapter.planner.rewriting import Replacement, rewritten_aggregate
 from derive.adapter.planner.window import WindowPlanner
 from derive.compute.algebra.expression import Call, Case, Column, Expression, Literal, OuterColumn
 from derive.compute.algebra.relation import Aggregate, Order, WindowFunction
 from derive.compute.algebra.types import Type
 from derive.compute.scalar.aggregates import is_aggregate, is_window_function
+from derive.compute.scalar.ordered_sets import ORDERED_SETS
 from derive.compute.scalar.registry import resolve_aggregate, resolve_function, resolve_window
 from derive.errors import SqlError
 
@@ -28,6 +30,7 @@ _KEYWORDS = {
     "localtimestamp": Type.TIMESTAMP,
     "current_date": Type.DATE,
 }
+_MOST_GROUPING = 31
 _OF_OTHER_ROWS = frozenset({"lag", "lead"})
 _IGNORING_NULL = frozenset(
     ["count", "sum", "avg", "min", "max", "bool_and", "bool_or", "every", "string_agg", "stddev", "variance"]
@@ -48,8 +51,10 @@ class CallPlanner:
         if node.name.schema not in {None, "pg_catalog"}:
             message = f"function {node.name} does not exist"
             raise SqlError("42883", message, offset=node.offset, hint="Functions are in no schema but pg_catalog.")
-        if node.is_within_group:
-            raise SqlError("0A000", "WITHIN GROUP is not supported", offset=node.offset)
+        if node.is_within_group or name in ORDERED_SETS:
+            return self._ordered_set(node)
+        if name == "grouping" and node.name.schema is None:
+            return self._grouping(node)
         if node.over is not None:
             return self._window_function(node)
         if is_aggregate(name) and not node.is_special:
@@ -107,7 +112,17 @@ class CallPlanner:
             arguments, aggregate_function, kind = self._arguments(node)
             condition = self._expressions.boolean(node.condition, "FILTER") if node.condition else None
             order = self._order(node, arguments)
-        aggregate = Aggregate(aggregate_function, arguments, kind, node.is_distinct, condition, order)
+        return self._noted(Aggregate(aggregate_function, arguments, kind, node.is_distinct, condition, order), node)
+
+    def _ordered_set(self, node: FunctionCall) -> Expression:
+        """An aggregate of values in an order, which stands behind WITHIN GROUP."""
+        with self._inside(Clause("aggregate", is_aggregate=True)):
+            aggregate = ordered_set(self._expressions, node)
+        return self._noted(aggregate, node)
+
+    def _noted(self, aggregate: Aggregate, node: FunctionCall) -> Expression:
+        """What stands for an aggregate until the groups of its query are known."""
+        kind = aggregate.type
         depth = _level_of(aggregate)
         frame = next(frame for at, frame in self._expressions.frame.frames() if at == depth)
         self._check(frame, node)
@@ -117,6 +132,22 @@ class CallPlanner:
             frame.aggregates.append(aggregate)
         index = AGGREGATES + frame.aggregates.index(aggregate)
         return OuterColumn(depth, index, kind) if depth else Column(index, kind)
+
+    def _grouping(self, node: FunctionCall) -> Expression:
+        """`GROUPING(…)`: which of its arguments, as bits, the row is not grouped by."""
+        frame = self._expressions.frame
+        if not frame.clause.has_aggregates:
+            message = f"grouping operations are not allowed in {frame.clause.name}"
+            raise SqlError("42803", message, offset=node.offset)
+        if len(node.arguments) > _MOST_GROUPING:
+            raise SqlError("54023", "GROUPING must have fewer than 32 arguments", offset=node.offset)
+        if not node.arguments:
+            raise SqlError("42601", "GROUPING needs an argument", offset=node.offset)
+        references = list(frame.references)
+        arguments = tuple((self._expressions.known(argument), start_of(argument)) for argument in node.arguments)
+        frame.references[:] = references
+        frame.groupings.append(arguments)
+        return Column(GROUPINGS + len(frame.groupings) - 1, Type.INTEGER)
 
     @staticmethod
     def _check(frame: Frame, node: FunctionCall) -> None:

@@ -9,9 +9,12 @@ from typing import TypeAlias
 
 from derive.adapter.planner.parameter import ParameterTypes
 from derive.compute.algebra.expression import Call, Expression, Literal, Parameter
+from derive.compute.algebra.form import Form, FormName
+from derive.compute.algebra.forms import form_of
 from derive.compute.algebra.types import Type
+from derive.compute.scalar.fitting import fitting_function
 from derive.compute.scalar.registry import common_type, evaluate, resolve_cast
-from derive.compute.scalar.values import datum_of_text
+from derive.compute.scalar.values import datum_of_text, scale_of_text
 from derive.errors import SqlError
 
 CastContext: TypeAlias = OneOf["implicit", "assignment", "explicit"]
@@ -42,6 +45,20 @@ class Coercion:
         if name is None:
             return None
         return replace(value, type=target) if not name else folded(Call(name, (value,), target))
+
+    @staticmethod
+    def fitted(value: Expression, form: Form | None, *, is_cast: bool = False) -> Expression:
+        """A value of the right type as it is stored in a column of a form, or cast to it."""
+        if form is None:
+            return value
+        modifiers = (form.size, form.scale) if form.name is FormName.NUMERIC else (form.size,)
+        literals = [Literal(modifier, Type.INTEGER) for modifier in modifiers]
+        call = Call(fitting_function(form, is_cast=is_cast), (value, *literals), value.type)
+        # A literal would not know that it is shown with spaces.
+        fitted = call if form.name is FormName.BPCHAR else folded(call)
+        return (
+            replace(fitted, scale=form.scale) if isinstance(fitted, Literal) and value.type is Type.NUMERIC else fitted
+        )
 
     def known(self, value: Expression, offset: int) -> Expression:
         """A value, as text if nothing has decided its type."""
@@ -106,7 +123,8 @@ def _literal(value: Literal, target: Type, offset: int) -> Expression:
     if value.value is None:
         return Literal(None, target)
     try:
-        return Literal(datum_of_text(target, str(value.value)), target)
+        text = str(value.value)
+        return Literal(datum_of_text(target, text), target, scale_of_text(text) if target is Type.NUMERIC else None)
     except SqlError as error:
         raise located(error, offset) from None
 
@@ -116,7 +134,8 @@ def folded(call: Call) -> Expression:
     if not all(isinstance(argument, Literal) for argument in call.arguments):
         return call
     try:
-        return Literal(evaluate(call), call.type)
+        form = form_of(call, ())
+        return Literal(evaluate(call), call.type, form.scale if form else None)
     except SqlError:
         return call
 

@@ -6,34 +6,54 @@ from collections.abc import Sequence
 
 from derive.adapter.parser.definition import ColumnDefinition
 from derive.adapter.parser.syntax import QualifiedName
+from derive.adapter.planner.default import plan_default
 from derive.adapter.planner.names import NamedColumn, NamedRelation, Names
 from derive.adapter.planner.parameter import ParameterTypes
 from derive.adapter.planner.plan import PlannedView
 from derive.adapter.planner.planned import PlannedColumn, PlannedQuery
 from derive.adapter.planner.query import QueryPlanner
-from derive.adapter.planner.type_name import type_of
+from derive.adapter.planner.type_name import form_of_type, type_of
 from derive.adapter.planner.write_planner import column_named, writable_table
 from derive.compute.algebra.relation import Finishing
 from derive.errors import SqlError
 
+MOST_COLUMNS = 1600
+"""Of a relation, as PostgreSQL has it. SQLite takes 2,000, and what maintains a view has some of its own."""
 
-def columns_of_definitions(definitions: Sequence[ColumnDefinition]) -> tuple[NamedColumn, ...]:
+
+def require_narrow(count: int) -> None:
+    """Check that a relation may have so many columns.
+
+    Raises:
+        SqlError: 54011, it may not.
+    """
+    if count > MOST_COLUMNS:
+        what = f"tables can have at most {MOST_COLUMNS} columns"
+        raise SqlError("54011", what, hint="make a jsonb of those that are read together")
+
+
+def columns_of_definitions(definitions: Sequence[ColumnDefinition], names: Names) -> tuple[NamedColumn, ...]:
     """The columns of a new table.
 
     Raises:
-        SqlError: 42701, two have one name; 42704 or 0A000, a type is not known or not supported.
+        SqlError: 42701, two have one name; 42704 or 0A000, a type is not known or not supported; 54011, too many.
     """
+    require_narrow(len(definitions))
     columns: list[NamedColumn] = []
     for definition in definitions:
         if any(column.name == definition.name for column in columns):
             message = f'column "{definition.name}" specified more than once'
             raise SqlError("42701", message, offset=definition.offset)
-        kind = type_of(definition.type)
-        if definition.type.modifiers:
+        kind, form = type_of(definition.type), form_of_type(definition.type)
+        if definition.type.modifiers and form is None:
             hint = f"Write {kind.value}: values are stored as they are."
             message = f"type modifiers of columns are not supported, as of {definition.type.name}"
             raise SqlError("0A000", message, offset=definition.type.offset, hint=hint)
-        columns.append(NamedColumn(definition.name, kind, definition.is_nullable))
+        default = definition.default
+        column = NamedColumn(definition.name, kind, definition.is_nullable, form, default.text if default else None)
+        if default is not None:
+            plan_default(default.expression, column, names)
+        columns.append(column)
     return tuple(columns)
 
 
@@ -78,7 +98,8 @@ def plan_relation(name: QualifiedName, names: Names, columns: Sequence[tuple[str
     """
     named = relation_named(name, names)
     indexes = indexes_of(named, columns)
-    shown = tuple(PlannedColumn(named.columns[index].name, named.columns[index].type) for index in indexes)
+    columns_shown = [named.columns[index] for index in indexes]
+    shown = tuple(PlannedColumn(column.name, column.type, column.form) for column in columns_shown)
     return PlannedQuery(named.relation, Finishing((), None, 0, indexes), shown)
 
 
@@ -89,4 +110,5 @@ def plan_subscribed(name: QualifiedName, names: Names) -> PlannedView:
         SqlError: 42P01, there is none.
     """
     named = relation_named(name, names)
-    return PlannedView(named.relation, tuple(PlannedColumn(column.name, column.type) for column in named.columns))
+    columns = tuple(PlannedColumn(column.name, column.type, column.form) for column in named.columns)
+    return PlannedView(named.relation, columns)

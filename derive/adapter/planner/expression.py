@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from derive.adapter.parser.syntax import (
+    ArrayQuery,
     ArrayValue,
     Between,
     BooleanLiteral,
@@ -33,16 +34,19 @@ from derive.adapter.parser.syntax import (
     Test,
     TypeCast,
 )
+from derive.adapter.planner.array import ArrayPlanner
 from derive.adapter.planner.call import CallPlanner
-from derive.adapter.planner.coercion import located
+from derive.adapter.planner.coercion import folded, located
 from derive.adapter.planner.extent import start_of
 from derive.adapter.planner.frame import Frame
 from derive.adapter.planner.predicate import PredicatePlanner
-from derive.adapter.planner.type_name import type_of
+from derive.adapter.planner.type_name import form_of_type, type_of
 from derive.compute.algebra.expression import Call, Case, Expression, Literal, Subquery, SubqueryKind
+from derive.compute.algebra.forms import form_of, forms_of
 from derive.compute.algebra.types import Type
-from derive.compute.scalar.registry import Resolution, resolve_function, resolve_operator
-from derive.compute.scalar.values import datum_of_text
+from derive.compute.scalar.registry import Resolution, resolve_operator
+from derive.compute.scalar.running import check_cancelled
+from derive.compute.scalar.values import datum_of_text, scale_of_text
 from derive.errors import SqlError
 
 if TYPE_CHECKING:
@@ -60,9 +64,11 @@ class ExpressionPlanner:
         self.frame = frame
         self._calls = CallPlanner(self)
         self._predicates = PredicatePlanner(self)
+        self._arrays = ArrayPlanner(self)
 
     def plan(self, node: SyntaxNode) -> Expression:  # noqa: PLR0911 (one for each kind)
         """An expression; a literal or parameter may still be of the type `UNKNOWN`."""
+        check_cancelled()
         match node:
             case ColumnReference():
                 return self.frame.resolve(node)
@@ -91,16 +97,18 @@ class ExpressionPlanner:
                     hint = 'Text is ordered by code points, which is COLLATE "C".'
                     raise SqlError("0A000", f'collation "{name.name}" is not supported', offset=offset, hint=hint)
                 return self.coercion.known(self.plan(operand), start_of(operand))
-            case Subscript(operand, index, offset):
-                return self._operation(Operation("->", (operand, index), offset))
+            case Subscript():
+                return self._arrays.subscript(node)
             case DefaultMarker(offset):
                 raise SqlError("42601", "DEFAULT is not allowed in this context", offset=offset)
             case Star(_, offset):
                 raise SqlError("42601", 'syntax error at or near "*"', offset=offset)
             case RowValue(_, offset):
                 raise SqlError("0A000", "values of several columns are not supported here", offset=offset)
-            case ArrayValue(_, offset):
-                raise SqlError("0A000", "arrays are not supported", offset=offset, hint="Use jsonb.")
+            case ArrayValue():
+                return self._arrays.plan(node)
+            case ArrayQuery():
+                return self._arrays.of_query(node)
         raise SqlError("0A000", "this expression is not supported", offset=node.offset)
 
     def boolean(self, node: SyntaxNode, clause: str) -> Expression:
@@ -145,20 +153,30 @@ class ExpressionPlanner:
 
     def _cast(self, node: TypeCast) -> Expression:
         target = type_of(node.target)
+        if isinstance(node.operand, ArrayValue) and target.element and not node.target.modifiers:
+            return self._arrays.plan(node.operand, target.element)
         operand = self.plan(node.operand)
+        if target.element and node.target.modifiers:
+            message = f"modifiers of arrays are not supported, as of {node.target.name}"
+            raise SqlError("0A000", message, offset=node.target.offset, hint="Cast to the type without modifiers.")
         value = self.coercion.explicit(operand, target, node.offset, start_of(node.operand))
-        return self._modified(value, node) if node.target.modifiers else value
+        if node.target.modifiers:
+            return self._modified(value, node)
+        return self._as_text(operand, value) if target is Type.TEXT else value
+
+    def _as_text(self, operand: Expression, value: Expression) -> Expression:
+        """A value that was cast to text, as it is shown: numbers with all digits, `character(n)` without spaces."""
+        forms = tuple(forms_of(frame.source.relation) for _, frame in self.frame.frames())
+        form = form_of(operand, forms[0], forms[1:]) if operand.type in {Type.NUMERIC, Type.TEXT} else None
+        if form is None:
+            return value
+        return folded(Call("shown_text_integer", (value, Literal(max(form.scale, 0), Type.INTEGER)), Type.TEXT))
 
     def _modified(self, value: Expression, node: TypeCast) -> Expression:
         """A value cut or rounded as a type's modifiers say."""
-        name, modifiers = node.target.name, node.target.modifiers
-        if name in {"varchar", "bpchar"}:
-            resolution = resolve_function("left", (Type.TEXT, Type.INTEGER), node.offset)
-            return Call(resolution.function, (value, Literal(modifiers[0], Type.INTEGER)), Type.TEXT)
-        if name == "numeric":
-            scale = modifiers[1] if len(modifiers) > 1 else 0
-            resolution = resolve_function("round", (Type.NUMERIC, Type.INTEGER), node.offset)
-            return Call(resolution.function, (value, Literal(scale, Type.INTEGER)), Type.NUMERIC)
+        form, modifiers = form_of_type(node.target), node.target.modifiers
+        if form is not None:
+            return self.coercion.fitted(value, form, is_cast=True)
         if modifiers[0] >= 6:
             return value
         raise SqlError("0A000", f"a precision of {modifiers[0]} is not supported", offset=node.target.offset)
@@ -197,4 +215,4 @@ def _number(text: str) -> Literal:
         for kind, bits in _BITS:
             if -1 << bits <= number < 1 << bits:
                 return Literal(number, kind)
-    return Literal(datum_of_text(Type.NUMERIC, text), Type.NUMERIC)
+    return Literal(datum_of_text(Type.NUMERIC, text), Type.NUMERIC, scale_of_text(text))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from derive.adapter.parser.query_syntax import Query, Select, SetQuery, Values
 from derive.adapter.parser.syntax import (
+    ArrayQuery,
     ArrayValue,
     Between,
     CaseExpression,
@@ -69,7 +70,7 @@ def _figured(node: SyntaxNode) -> tuple[str | None, bool]:  # noqa: PLR0911 (one
             return _name_of_query(query), True
         case Exists():
             return "exists", True
-        case ArrayValue():
+        case ArrayValue() | ArrayQuery():
             return "array", True
         case RowValue():
             return "row", True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from derive.adapter.parser.syntax import ColumnReference, WindowDefinition
 from derive.adapter.planner.rewriting import deepened, shifted
@@ -16,6 +16,8 @@ AGGREGATES = 1 << 20
 """Columns from here on are aggregates of the query that is planned, until its groups are known."""
 WINDOWS = 1 << 21
 """Columns from here on are its window functions."""
+GROUPINGS = 1 << 22
+"""Columns from here on are calls of GROUPING."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +30,19 @@ class VisibleColumn:
 
 @dataclass(frozen=True, slots=True)
 class VisibleTable:
-    """A relation in FROM by the name that it has there; `schema` is None if it has none or an alias."""
+    """A relation in FROM by the name that it has there.
+
+    Attributes:
+        name: None if it has none.
+        schema: None if it has none, or an alias.
+        columns: its columns.
+        is_value: whether its name stands for its first column as well, as that of a function does.
+    """
 
     name: str | None
     schema: str | None
     columns: tuple[VisibleColumn, ...]
+    is_value: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +61,7 @@ class Source:
 
     def shifted(self, by: int) -> tuple[tuple[VisibleTable, ...], tuple[VisibleColumn, ...]]:
         """Its tables and columns, about rows with so many more columns in front."""
-        tables = tuple(VisibleTable(table.name, table.schema, _shifted(table.columns, by)) for table in self.tables)
+        tables = tuple(replace(table, columns=_shifted(table.columns, by)) for table in self.tables)
         return tables, _shifted(self.columns, by)
 
 
@@ -95,6 +105,7 @@ class Frame:
         clause: what is planned at the moment.
         aggregates: that its expressions have asked for so far.
         windows: window functions, likewise.
+        groupings: arguments of calls of GROUPING, with their offsets.
         references: columns that were referred to outside of aggregates: what they are, offset and text.
         named_windows: definitions behind WINDOW.
         refusal: why nothing may refer to its columns; None if it may.
@@ -105,6 +116,7 @@ class Frame:
     clause: Clause = SELECT
     aggregates: list[Aggregate] = field(default_factory=list)
     windows: list[WindowFunction] = field(default_factory=list)
+    groupings: list[tuple[tuple[Expression, int], ...]] = field(default_factory=list)
     references: list[tuple[Expression, int, str]] = field(default_factory=list)
     named_windows: dict[str, WindowDefinition] = field(default_factory=dict)
     refusal: str | None = None
@@ -140,6 +152,8 @@ class Frame:
             if columns is None:
                 continue
             matching = [column for column in columns if column.name == name]
+            if not matching and not qualifier:
+                matching = [table.columns[0] for table in frame.source.tables if table.is_value and table.name == name]
             if len(matching) > 1:
                 raise SqlError("42702", f'column reference "{name}" is ambiguous', offset=reference.offset)
             if matching and frame.refusal is not None:

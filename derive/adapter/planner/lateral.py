@@ -27,6 +27,7 @@ from derive.adapter.planner.rewriting import (
     with_columns,
 )
 from derive.compute.algebra.expression import Call, Column, Expression, Literal, OuterColumn
+from derive.compute.algebra.recursion import Recurring, Recursion
 from derive.compute.algebra.relation import (
     Constant,
     Distinct,
@@ -41,6 +42,7 @@ from derive.compute.algebra.relation import (
     Side,
     TopK,
     UnionAll,
+    Unnest,
     Window,
 )
 from derive.compute.algebra.types import Type
@@ -81,7 +83,7 @@ def _keeps_rows(relation: Relation) -> bool:
     if not outer_columns_of(relation):
         return True
     match relation:
-        case Project() | Filter():
+        case Project() | Filter() | Unnest():
             return _keeps_rows(relation.input)
         case UnionAll():
             return all(map(_keeps_rows, relation.inputs))
@@ -152,12 +154,16 @@ class _Unnesting:
                 return self._join(relation)
             case OuterJoin():
                 return self._outer_join(relation)
+            case Unnest():
+                return Unnest(self.of(relation.input), self._expression(relation.array))
             case UnionAll():
                 return UnionAll(tuple(self.of(child) for child in relation.inputs))
             case Distinct():
                 return Distinct(self.of(relation.input))
             case SetOperation():
                 return replace(relation, left=self.of(relation.left), right=self.of(relation.right))
+            case Recursion() | Recurring():  # it refers to nothing around it
+                return joined(self._domain, relation)
             case _:
                 return self._grouped(relation)
 

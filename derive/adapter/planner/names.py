@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from derive.compute.algebra.form import Form
 from derive.compute.algebra.relation import Get, GlobalId, Relation
 from derive.compute.algebra.types import Type
 
@@ -29,11 +30,15 @@ class NamedColumn:
         name: unique in the relation.
         type: its type.
         is_nullable: whether it may be NULL.
+        form: what was declared of it beyond its type.
+        default: the text of what a new row has in it where nothing is said; None for NULL.
     """
 
     name: str
     type: Type
     is_nullable: bool = True
+    form: Form | None = None
+    default: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +62,10 @@ class NamedRelation:
     @property
     def relation(self) -> Relation:
         """What stands in a query for the name."""
-        return self.definition or Get(self.id, tuple(column.type for column in self.columns))
+        if self.definition is not None:
+            return self.definition
+        forms = tuple(column.form for column in self.columns)
+        return Get(self.id, tuple(column.type for column in self.columns), forms if any(forms) else ())
 
 
 class Names(Protocol):

@@ -15,9 +15,12 @@ from derive.adapter.planner.frame import NO_SOURCE, Clause, Frame
 from derive.adapter.planner.names import Names
 from derive.adapter.planner.parameter import ParameterTypes
 from derive.adapter.planner.planned import PlannedColumn, PlannedQuery, is_now
-from derive.adapter.planner.query import QueryPlanner, renamed
+from derive.adapter.planner.query import QueryPlanner
+from derive.adapter.planner.reading import require_small
+from derive.adapter.planner.recursive import renamed
 from derive.adapter.planner.rewriting import mentions
 from derive.compute.algebra.expression import Expression
+from derive.compute.algebra.forms import forms_of
 from derive.compute.algebra.relation import Finishing, Relation
 from derive.compute.algebra.types import Type
 from derive.errors import SqlError
@@ -44,6 +47,7 @@ def plan_query(query: Query, names: Names, types: Sequence[Type | None] = ()) ->
 
 def finished(body: Body, parameters: tuple[Type, ...]) -> PlannedQuery:
     """A query that is part of nothing else."""
+    require_small(body.relation)
     limit, offset = body.limit, body.offset
     count = len(body.names)
     finishing = Finishing(
@@ -52,8 +56,7 @@ def finished(body: Body, parameters: tuple[Type, ...]) -> PlannedQuery:
         (count_of(offset) or 0) if is_sound(offset) else 0,
         tuple(range(count)),
     )
-    pairs = zip(body.names, body.relation.types, strict=False)
-    columns = tuple(PlannedColumn(name, kind) for name, kind in pairs)
+    columns = tuple(map(PlannedColumn, body.names, body.relation.types, forms_of(body.relation)))
     return PlannedQuery(
         body.relation,
         finishing,
@@ -99,7 +102,8 @@ def plan_view(query: Query, names: Names, columns: tuple[str, ...] = ()) -> Plan
         if name in all_names[:index]:
             hint = "Give columns names of their own by AS."
             raise SqlError("42701", f'column "{name}" specified more than once', hint=hint)
-    return PlannedView(relation, tuple(map(PlannedColumn, all_names, relation.types)))
+    require_small(relation)
+    return PlannedView(relation, tuple(map(PlannedColumn, all_names, relation.types, forms_of(relation))))
 
 
 def plan_value(

@@ -6,8 +6,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from derive.adapter.planner.membership import among, is_membership
 from derive.adapter.planner.rewriting import Replacement, rewritten, rewritten_relation
 from derive.compute.algebra.expression import Call, Expression, Literal, Parameter
+from derive.compute.algebra.form import Form
 from derive.compute.algebra.relation import Finishing, Relation
 from derive.compute.algebra.types import Datum, Type
 from derive.compute.scalar.registry import evaluate
@@ -18,10 +20,11 @@ _NOW = frozenset({"now", "transaction_timestamp", "statement_timestamp"})
 
 @dataclass(frozen=True, slots=True)
 class PlannedColumn:
-    """A column of a result."""
+    """A column of a result; `form` is what is known of it beyond its type."""
 
     name: str
     type: Type
+    form: Form | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +63,7 @@ def bind(query: PlannedQuery, arguments: Sequence[Datum], now: int | None = None
     """
     relation = bind_relation(query.relation, arguments) if query.parameters else query.relation
     if query.has_now:
-        moment = Literal(time.time_ns() // 1000 if now is None else now, Type.TIMESTAMPTZ)
-        relation = rewritten_relation(relation, lambda part, _: moment if is_now(part) else None)
+        relation = rewritten_relation(relation, _moment(now))
     finishing = query.finishing
     if query.limit is not None:
         limit = _count(query.limit, arguments, "2201W", "LIMIT")
@@ -70,6 +72,16 @@ def bind(query: PlannedQuery, arguments: Sequence[Datum], now: int | None = None
         offset = _count(query.offset, arguments, "2201X", "OFFSET")
         finishing = replace(finishing, offset=offset or 0)
     return PlannedQuery(relation, finishing, query.columns)
+
+
+def at_moment(expression: Expression) -> Expression:
+    """An expression for which `now()` is this moment."""
+    return rewritten(expression, _moment(None))
+
+
+def _moment(now: int | None) -> Replacement:
+    moment = Literal(time.time_ns() // 1000 if now is None else now, Type.TIMESTAMPTZ)
+    return lambda part, _: moment if is_now(part) else None
 
 
 def is_now(expression: Expression) -> bool:
@@ -88,8 +100,12 @@ def bind_expression(expression: Expression, arguments: Sequence[Datum]) -> Expre
 
 
 def _replacement(arguments: Sequence[Datum]) -> Replacement:
-    def replacement(part: Expression, _: int) -> Expression | None:
-        return Literal(arguments[part.index], part.type) if isinstance(part, Parameter) else None
+    def replacement(part: Expression, depth: int) -> Expression | None:
+        if isinstance(part, Parameter):
+            return Literal(arguments[part.index], part.type)
+        if isinstance(part, Call) and is_membership(part) and isinstance(part.arguments[1], Parameter):
+            return among(replace(part, arguments=tuple(rewritten(one, replacement, depth) for one in part.arguments)))
+        return None
 
     return replacement
 

@@ -19,11 +19,12 @@ from derive.adapter.parser.syntax import (
     Test,
 )
 from derive.adapter.planner.extent import start_of
+from derive.adapter.planner.membership import among
 from derive.adapter.planner.rewriting import deepened
 from derive.compute.algebra.expression import Call, Column, Expression, Literal, Parameter, Subquery, SubqueryKind
 from derive.compute.algebra.relation import Project, Relation
 from derive.compute.algebra.types import Type
-from derive.compute.scalar.registry import resolve_operator
+from derive.compute.scalar.registry import resolve_operator, resolve_quantified
 from derive.errors import SqlError
 
 if TYPE_CHECKING:
@@ -65,10 +66,10 @@ class PredicatePlanner:
                 return self._between(node)
             case InList():
                 return self._in_list(node)
-            case Quantified(source=Query()):
-                return self._in_query(node) if node.is_in else self._quantified(node)
             case Quantified():
-                return self._with_array(node)
+                if not isinstance(node.source, Query):
+                    return self._with_array(node, node.source)
+                return self._in_query(node) if node.is_in else self._quantified(node)
 
     def _test(self, node: Test) -> Expression:
         negation = "not " if node.is_negated else ""
@@ -190,18 +191,37 @@ class PredicatePlanner:
         is_any = Subquery(SubqueryKind.IN, outcomes, (Literal(1, Type.BOOLEAN),), Type.BOOLEAN)
         return negated(is_any) if node.is_all else is_any
 
-    def _with_array(self, node: Quantified) -> Expression:
-        if not isinstance(node.source, ArrayValue):
-            hint = "Write ANY (ARRAY[…]), IN (…), or a query."
-            raise SqlError("0A000", "ANY and ALL of an array are not supported", offset=node.offset, hint=hint)
-        if not node.source.items:
+    def _with_array(self, node: Quantified, source: SyntaxNode) -> Expression:
+        if isinstance(node.operand, RowValue):
+            raise SqlError("0A000", "rows are not compared with ANY and ALL but by =", offset=node.offset)
+        if not isinstance(source, ArrayValue):
+            return self._with_any_array(node, source)
+        if not source.items:
             self._expressions.known(node.operand)
             return Literal(int(node.is_all), Type.BOOLEAN)
         parts = [
-            self._expressions.plan(Operation(node.symbol, (node.operand, item), node.offset))
-            for item in node.source.items
+            self._expressions.plan(Operation(node.symbol, (node.operand, item), node.offset)) for item in source.items
         ]
         return connected("and" if node.is_all else "or", parts)
+
+    def _with_any_array(self, node: Quantified, source: SyntaxNode) -> Expression:
+        """`operand operator ANY | ALL (array)`, for an array that is not written element by element."""
+        operand, array = self._expressions.plan(node.operand), self._expressions.plan(source)
+        if array.type is not Type.UNKNOWN and array.type.element is None:
+            raise SqlError("42809", "op ANY/ALL (array) requires array on right side", offset=node.offset)
+        compared = resolve_operator(node.symbol, (operand.type, array.type.element or Type.UNKNOWN), node.offset)
+        if compared.result_type is not Type.BOOLEAN:
+            raise SqlError("42809", "op ANY/ALL (array) requires operator to yield boolean", offset=node.offset)
+        kind = compared.argument_types[0]
+        resolution = resolve_quantified(node.symbol, kind, is_all=node.is_all)
+        if resolution is None or compared.argument_types[1] is not kind:
+            hint = "Write ANY (ARRAY[…]), or a query."
+            raise SqlError(
+                "0A000", f"{node.symbol} ANY and ALL of an array are not supported", offset=node.offset, hint=hint
+            )
+        offsets = (start_of(node.operand), start_of(source))
+        arguments = self._coercion.arguments((operand, array), resolution.argument_types, offsets)
+        return among(Call(resolution.function, arguments, Type.BOOLEAN))
 
     @staticmethod
     def _pair(left: SyntaxNode, right: SyntaxNode, offset: int) -> tuple[Sequence[SyntaxNode], Sequence[SyntaxNode]]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import count
 
-from derive.adapter.parser.query_syntax import CommonTable, Query, QueryBody, Select, SetQuery, Values
+from derive.adapter.parser.query_syntax import Query, QueryBody, Select, SetQuery, Values, With
 from derive.adapter.parser.syntax import ColumnReference, SortItem, SyntaxNode
 from derive.adapter.planner.body import Body
 from derive.adapter.planner.building import has_subquery
@@ -16,6 +17,7 @@ from derive.adapter.planner.frame import NO_SOURCE, Clause, Frame, Source, Visib
 from derive.adapter.planner.names import Names
 from derive.adapter.planner.output import ordinal_of, output_named
 from derive.adapter.planner.parameter import ParameterTypes
+from derive.adapter.planner.recursive import CommonRelation, recursive, refers_to, renamed
 from derive.adapter.planner.select import SelectPlanner
 from derive.adapter.planner.set_query import combined, values_of
 from derive.adapter.planner.table import TablePlanner
@@ -23,21 +25,6 @@ from derive.compute.algebra.expression import Column, Expression
 from derive.compute.algebra.relation import Order, Relation
 from derive.compute.algebra.types import Type
 from derive.errors import SqlError
-
-
-@dataclass(frozen=True, slots=True)
-class CommonRelation:
-    """What WITH names.
-
-    Attributes:
-        relation: its rows.
-        names: of its columns.
-        level: how many queries are around the one that defines it.
-    """
-
-    relation: Relation
-    names: tuple[str, ...]
-    level: int
 
 
 class QueryPlanner:
@@ -49,6 +36,7 @@ class QueryPlanner:
         self.coercion = Coercion(parameters)
         self.tables = TablePlanner(self)
         self.common: Mapping[str, CommonRelation] = {}
+        self.recursions = count()
 
     def subquery(self, query: Query, frame: Frame) -> Relation:
         """A query inside of an expression of another one."""
@@ -64,22 +52,23 @@ class QueryPlanner:
         """
         outside = self.common
         try:
-            if query.common_tables:
-                self._define(query, parent)
+            self.define(With(query.common_tables, query.is_recursive), parent)
             return self._ordered(query, parent, keeps_unknown)
         finally:
             self.common = outside
 
-    def _define(self, query: Query, parent: Frame | None) -> None:
-        if query.is_recursive and any(_refers_to_itself(table) for table in query.common_tables):
-            raise SqlError("0A000", "WITH RECURSIVE is not supported", offset=query.common_tables[0].offset)
+    def define(self, common: With, parent: Frame | None) -> None:
+        """Have names stand for the queries that WITH gives them, from here on."""
         level = parent.level + 1 if parent else 0
         names: set[str] = set()
-        for table in query.common_tables:
+        for table in common.common_tables:
             if table.name in names:
                 message = f'WITH query name "{table.name}" specified more than once'
                 raise SqlError("42712", message, offset=table.offset)
             names.add(table.name)
+            if common.is_recursive and refers_to(table.query, table.name):
+                self.common = {**self.common, table.name: recursive(self, table, parent, level)}
+                continue
             body = self.plan(table.query, parent)
             columns = renamed(body.names, table.columns, f'WITH query "{table.name}"', table.offset)
             self.common = {**self.common, table.name: CommonRelation(body.settled(), columns, level)}
@@ -89,22 +78,23 @@ class QueryPlanner:
         if isinstance(query.body, Select):
             body = SelectPlanner(self, query.body, parent).plan(query.order, keeps_unknown=keeps_unknown)
         else:
-            body = self._unordered(query.body, parent, keeps_unknown)
+            body = self.unordered(query.body, parent, keeps_unknown)
             if query.order:
                 body = self._with_order(query, body, parent)
         limit = self._count(query.limit, "LIMIT", parent)
         offset = self._count(query.limit_offset, "OFFSET", parent)
         return replace(body, limit=limit, offset=offset)
 
-    def _unordered(self, body: QueryBody, parent: Frame | None, keeps_unknown: bool) -> Body:
+    def unordered(self, body: QueryBody, parent: Frame | None, keeps_unknown: bool) -> Body:
+        """The rows of a query, without what stands around it."""
         match body:
             case Select():
                 return SelectPlanner(self, body, parent).plan((), keeps_unknown=keeps_unknown)
             case Values():
                 return values_of(self, body, parent, keeps_unknown)
             case SetQuery():
-                left = self._unordered(body.left, parent, True)
-                right = self._unordered(body.right, parent, True)
+                left = self.unordered(body.left, parent, True)
+                right = self.unordered(body.right, parent, True)
                 return combined(self.coercion, body, left, right)
             case Query():
                 inner = self.plan(body, parent, keeps_unknown=keeps_unknown)
@@ -157,15 +147,3 @@ def sorted_by(expression: Expression, item: SortItem) -> Order:
     """An order by an expression, as it was written."""
     nulls_first = item.is_descending if item.nulls_first is None else item.nulls_first
     return Order(expression, item.is_descending, nulls_first)
-
-
-def renamed(names: tuple[str, ...], others: tuple[str, ...], what: str, offset: int) -> tuple[str, ...]:
-    """Names of columns, of which the first have others."""
-    if len(others) > len(names):
-        message = f"{what} has {len(names)} columns available but {len(others)} columns specified"
-        raise SqlError("42P10", message, offset=offset)
-    return (*others, *names[len(others) :])
-
-
-def _refers_to_itself(table: CommonTable) -> bool:
-    return f"RelationReference(name=QualifiedName(schema=None, name={table.name!r}," in repr(table.query)

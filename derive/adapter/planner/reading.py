@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeVar
 
 from derive.adapter.planner.rewriting import inputs_of, rewritten_relation
 from derive.compute.algebra.expression import Call, Expression, Subquery
+from derive.compute.algebra.recursion import Recursion
 from derive.compute.algebra.relation import Get, GlobalId, Relation
 from derive.compute.scalar.library import function_named
 from derive.errors import SqlError
+
+T = TypeVar("T")
+
+_MOST_PARTS = 3000
+"""Of so many joins, filters and the like a relation may be made."""
 
 
 def ids_of(relation: Relation) -> frozenset[GlobalId]:
@@ -30,6 +38,31 @@ def _parts(relation: Relation) -> Iterator[Relation]:
         yield from _parts(child)
 
 
+def require_small(relation: Relation) -> None:
+    """A relation that can be planned without holding others up, views that it mentions included.
+
+    Raises:
+        SqlError: 54001, it is too large: views that mention views twice, again and again, make it so.
+    """
+    size = 0
+
+    def add(part: Relation) -> None:
+        nonlocal size
+        for _ in _parts(part):
+            size += 1
+            if size > _MOST_PARTS:
+                hint = "Make a materialized view of a part of it."
+                raise SqlError("54001", "the statement is too complex with the views that it mentions", hint=hint)
+
+    def note(part: Expression, _: int) -> Expression | None:
+        if isinstance(part, Subquery):
+            add(part.relation)
+        return None
+
+    add(relation)
+    rewritten_relation(relation, note)
+
+
 def volatile_function(relation: Relation) -> str | None:
     """What SQL calls a function in a relation that may have another value the next time; None if there is none."""
     names: list[str] = []
@@ -45,6 +78,15 @@ def volatile_function(relation: Relation) -> str | None:
     return names[0] if names else None
 
 
+def has_recursion(node: Any) -> bool:
+    """Whether WITH RECURSIVE is in a relation, or in what contains some."""
+    if isinstance(node, Recursion):
+        return True
+    if isinstance(node, tuple):
+        return any(map(has_recursion, node))
+    return is_dataclass(node) and any(has_recursion(getattr(node, item.name)) for item in fields(node))
+
+
 def require_maintainable(relation: Relation, what: str) -> None:
     """A relation that is kept up to date may only change with what it reads.
 
@@ -55,8 +97,28 @@ def require_maintainable(relation: Relation, what: str) -> None:
     Raises:
         SqlError: 0A000, a function in it may have another value the next time.
     """
+    if has_recursion(relation):
+        hint = "Ask it as a query, or keep its rows in a table by CREATE TABLE … AS."
+        raise SqlError("0A000", f"WITH RECURSIVE cannot be used in a {what}", hint=hint)
     name = volatile_function(relation)
     if name is not None:
         message = f"{name}() cannot be used in a {what}"
         hint = "Its value changes without anything that is read; use it in the query that reads the result."
         raise SqlError("0A000", message, hint=hint)
+
+
+def with_gets(node: T, replacement: Callable[[Get], Relation]) -> T:
+    """A relation, or what contains some, with others in the place of what it reads."""
+    if isinstance(node, Get):
+        return replacement(node)  # type: ignore[return-value]
+    if isinstance(node, tuple):
+        return tuple(with_gets(part, replacement) for part in node)  # type: ignore[return-value]
+    if not is_dataclass(node) or isinstance(node, type):
+        return node
+    changed = {}
+    for item in fields(node):
+        part = getattr(node, item.name)
+        other = with_gets(part, replacement)
+        if other is not part:
+            changed[item.name] = other
+    return replace(node, **changed) if changed else node

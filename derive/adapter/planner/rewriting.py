@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from derive.compute.algebra.expression import Call, Case, Column, Expression, OuterColumn, Subquery
+from derive.compute.algebra.recursion import Recurring, Recursion
 from derive.compute.algebra.relation import (
     Aggregate,
     Constant,
@@ -25,6 +26,7 @@ from derive.compute.algebra.relation import (
     SetOperation,
     TopK,
     UnionAll,
+    Unnest,
     Window,
     WindowFunction,
 )
@@ -92,6 +94,8 @@ def rewritten_relation(relation: Relation, replacement: Replacement, depth: int 
             return replace(relation, predicate=rewritten(relation.predicate, replacement, depth))
         case Join():
             return replace(relation, predicates=all_of(relation.predicates))
+        case Unnest():
+            return replace(relation, array=rewritten(relation.array, replacement, depth))
         case Reduce():
             aggregates = tuple(rewritten_aggregate(aggregate, replacement, depth) for aggregate in relation.aggregates)
             return replace(relation, keys=all_of(relation.keys), aggregates=aggregates)
@@ -107,10 +111,12 @@ def rewritten_relation(relation: Relation, replacement: Replacement, depth: int 
 def inputs_of(relation: Relation) -> tuple[Relation, ...]:
     """The relations that a relation is made of; not those of subqueries in its expressions."""
     match relation:
-        case Get() | Constant():
+        case Get() | Constant() | Recurring():
             return ()
         case Join() | UnionAll():
             return relation.inputs
+        case Recursion():
+            return relation.base, relation.step
         case OuterJoin() | SetOperation():
             return relation.left, relation.right
         case _:
@@ -120,8 +126,10 @@ def inputs_of(relation: Relation) -> tuple[Relation, ...]:
 def with_inputs(relation: Relation, inputs: tuple[Relation, ...]) -> Relation:
     """A relation made of others; its expressions are as they were."""
     match relation:
-        case Get() | Constant():
+        case Get() | Constant() | Recurring():
             return relation
+        case Recursion():
+            return replace(relation, base=inputs[0], step=inputs[1])
         case Join() | UnionAll():
             return replace(relation, inputs=inputs)
         case OuterJoin() | SetOperation():

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from derive.adapter.parser.query_syntax import Select, SelectItem
+from derive.adapter.parser.query_syntax import Groups, Select, SelectItem
 from derive.adapter.parser.syntax import ColumnReference, SortItem, Star, SyntaxNode
 from derive.adapter.planner.body import Body
 from derive.adapter.planner.building import filtered, projected
 from derive.adapter.planner.expression import ExpressionPlanner
 from derive.adapter.planner.extent import name_of, start_of
-from derive.adapter.planner.frame import AGGREGATES, SELECT, WHERE, WINDOWS, Clause, Frame
-from derive.adapter.planner.grouping import Grouping
+from derive.adapter.planner.frame import AGGREGATES, GROUPINGS, SELECT, WHERE, WINDOWS, Clause, Frame
+from derive.adapter.planner.grouping import Grouping, grouped_by_sets
 from derive.adapter.planner.output import ordinal_of, output_named
 from derive.adapter.planner.rewriting import rewritten, rewritten_window, with_columns
 from derive.compute.algebra.expression import Column, Expression
@@ -71,10 +71,10 @@ class SelectPlanner:
         names = tuple(target.name for target in self._targets)
         offsets = tuple(target.offset for target in self._targets)
         sorts = self._sorts(order)
-        keys = self._keys()
+        keys, sets = self._keys()
         having = self._having()
         distinct = self._distinct_on(sorts)
-        relation = self._grouped(relation, keys, having)
+        relation = self._grouped(relation, keys, sets, having)
         relation = self._windowed(relation)
         relation = projected(relation, [target.expression for target in self._targets])
         order_of_rows = tuple(
@@ -137,19 +137,28 @@ class SelectPlanner:
         self._targets.append(wanted)
         return len(self._targets) - 1
 
-    def _keys(self) -> list[Expression]:
+    def _keys(self) -> tuple[list[Expression], list[tuple[int, ...]]]:
+        """What rows are grouped by, and sets of indexes of these if they are grouped several times."""
         keys: list[Expression] = []
-        for node in self._select.groups or ():
+        groups = self._select.groups or Groups(())
+        indexes: dict[SyntaxNode, int] = {}
+        for node in groups.nodes:
             index = self._index_of(node, GROUP_BY, prefers_input=True)
             target = self._targets[index] if isinstance(index, int) else index
             self._check_key(target, node)
             if target.expression not in keys:
                 keys.append(target.expression)
-        return keys
+            indexes[node] = keys.index(target.expression)
+        sets = [tuple(dict.fromkeys(indexes[node] for node in nodes)) for nodes in groups.sets]
+        if groups.is_distinct:
+            sets = [*{frozenset(chosen): chosen for chosen in reversed(sets)}.values()]
+        return keys, sets
 
     @staticmethod
     def _check_key(target: Target, node: SyntaxNode) -> None:
         def check(part: Expression, _: int) -> Expression | None:
+            if isinstance(part, Column) and part.index >= GROUPINGS:
+                raise SqlError("42803", "grouping operations are not allowed in GROUP BY", offset=start_of(node))
             if isinstance(part, Column) and part.index >= WINDOWS:
                 raise SqlError("42P20", "window functions are not allowed in GROUP BY", offset=start_of(node))
             if isinstance(part, Column) and part.index >= AGGREGATES:
@@ -183,12 +192,17 @@ class SelectPlanner:
             wanted.discard(index)
         return indexes
 
-    def _grouped(self, relation: Relation, keys: list[Expression], having: Target | None) -> Relation:
+    def _grouped(
+        self, relation: Relation, keys: list[Expression], sets: list[tuple[int, ...]], having: Target | None
+    ) -> Relation:
         frame = self._frame
-        if not (keys or frame.aggregates or having or self._select.groups is not None):
+        if not (keys or frame.aggregates or frame.groupings or having or self._select.groups is not None):
             return relation
-        relation = Reduce(relation, tuple(keys), tuple(frame.aggregates))
-        grouping = Grouping(frame, keys)
+        if sets:
+            relation = grouped_by_sets(relation, frame, keys, sets)
+        else:
+            relation = Reduce(relation, tuple(keys), tuple(frame.aggregates))
+        grouping = Grouping(frame, keys, has_sets=bool(sets))
         for target in self._targets:
             target.expression = grouping.over_groups(target.expression, target.references)
         references = frame.references

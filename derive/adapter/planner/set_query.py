@@ -14,6 +14,7 @@ from derive.adapter.planner.extent import start_of
 from derive.adapter.planner.frame import NO_SOURCE, Frame
 from derive.adapter.planner.frame import VALUES as VALUES_CLAUSE
 from derive.compute.algebra.expression import Expression, Literal
+from derive.compute.algebra.forms import constant_forms
 from derive.compute.algebra.relation import (
     Constant,
     Distinct,
@@ -108,6 +109,6 @@ def rows_of(rows: Sequence[Sequence[Expression]]) -> Relation:
     """Rows of expressions as a relation."""
     if all(isinstance(value, Literal) for row in rows for value in row):
         data = tuple(tuple(value.value for value in row if isinstance(value, Literal)) for row in rows)
-        return Constant(data, tuple(value.type for value in rows[0]))
+        return Constant(data, tuple(value.type for value in rows[0]), constant_forms(rows))
     projects = tuple(Project(NO_SOURCE.relation, tuple(row)) for row in rows)
     return projects[0] if len(projects) == 1 else UnionAll(projects)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from derive.adapter.parser.query_syntax import (
@@ -21,7 +22,7 @@ from derive.adapter.planner.join import Joiner, beside
 from derive.adapter.planner.lateral import with_lateral
 from derive.adapter.planner.names import NamedRelation
 from derive.adapter.planner.rewriting import deepened_relation
-from derive.adapter.planner.series import series_of
+from derive.adapter.planner.row_function import rows_of_function
 from derive.compute.algebra.relation import Relation
 from derive.errors import SqlError
 from derive.suggest import suggest
@@ -47,7 +48,7 @@ class TablePlanner:
         return source
 
     def _beside(self, left: Source, item: FromItem, parent: Frame | None) -> Source:
-        if isinstance(item, DerivedTable) and item.is_lateral:
+        if _is_lateral(item):
             right = self._item(item, Frame(left, parent, LATERAL))
             check_names(left, right, item.offset)
             relation = with_lateral(left.relation, right.relation)
@@ -64,14 +65,16 @@ class TablePlanner:
                 body = self._queries.plan(item.query, parent)
                 return visible(body.settled(), body.names, item.alias, None, item.offset)
             case FunctionTable():
-                relation, names = series_of(self._queries, item)
-                return visible(relation, names, item.alias, item.call.name.name, item.offset)
+                relation, names = rows_of_function(self._queries, item, parent)
+                source = visible(relation, names, item.alias, item.call.name.name, item.offset)
+                is_value = len(names) == 1
+                return replace(source, tables=(replace(source.tables[0], is_value=is_value),))
             case JoinedTable():
                 return self._joined(item, parent)
 
     def _joined(self, item: JoinedTable, parent: Frame | None) -> Source:
         left = self._item(item.left, parent)
-        if isinstance(item.right, DerivedTable) and item.right.is_lateral:
+        if _is_lateral(item.right):
             source = self._lateral_join(item, left, item.right, parent)
         else:
             right = self._item(item.right, parent)
@@ -85,7 +88,7 @@ class TablePlanner:
         )
         return Source(source.relation, (VisibleTable(item.alias.name, None, columns),), columns)
 
-    def _lateral_join(self, item: JoinedTable, left: Source, table: DerivedTable, parent: Frame | None) -> Source:
+    def _lateral_join(self, item: JoinedTable, left: Source, table: FromItem, parent: Frame | None) -> Source:
         frame = Frame(left, parent, LATERAL)
         if item.kind in {JoinKind.RIGHT, JoinKind.FULL}:
             frame.refusal = "The combining JOIN type must be INNER or LEFT for a LATERAL reference."
@@ -124,6 +127,11 @@ class TablePlanner:
             hint = f"Did you mean {quoted}?" if nearest else None
             raise SqlError("42P01", f'relation "{name}" does not exist', offset=name.offset, hint=hint)
         return named
+
+
+def _is_lateral(item: FromItem) -> bool:
+    """Whether it may refer to what stands before it in FROM, as functions may."""
+    return isinstance(item, FunctionTable) or (isinstance(item, DerivedTable) and item.is_lateral)
 
 
 def visible(relation: Relation, names: tuple[str, ...], alias: Alias | None, name: str | None, offset: int) -> Source:

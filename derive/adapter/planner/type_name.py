@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from derive.adapter.parser.syntax import TypeName
+from derive.compute.algebra.form import Form, FormName
 from derive.compute.algebra.types import Type
 from derive.errors import SqlError
 from derive.suggest import suggest
@@ -28,6 +29,8 @@ _TYPES = {
     "interval": Type.INTERVAL,
     "mz_timestamp": Type.MZ_TIMESTAMP,
 }
+_TYPES |= {f"_{name}": kind.array for name, kind in _TYPES.items() if kind.array and name not in {"json", "float4"}}
+_FORMS = {"numeric": FormName.NUMERIC, "varchar": FormName.VARCHAR, "bpchar": FormName.BPCHAR}
 _WITH_MODIFIERS = frozenset({"varchar", "bpchar", "numeric", "timestamp", "timestamptz", "interval"})
 _UNSUPPORTED = frozenset(
     [
@@ -59,8 +62,6 @@ def type_of(name: TypeName) -> Type:
     Raises:
         SqlError: 42704, there is no such type; 0A000, it is not supported; 42601, it takes no modifiers.
     """
-    if name.is_array:
-        raise SqlError("0A000", "arrays are not supported", offset=name.offset, hint="Use jsonb.")
     kind = _TYPES.get(name.name)
     if kind is None:
         if name.name in _UNSUPPORTED:
@@ -72,12 +73,25 @@ def type_of(name: TypeName) -> Type:
         message = f'type modifier is not allowed for type "{name.name}"'
         raise SqlError("42601", message, offset=name.offset)
     _check_modifiers(name)
-    return kind
+    if name.is_array and kind.array is None:
+        raise SqlError("0A000", f"arrays of {kind.value} are not supported", offset=name.offset, hint="Use jsonb.")
+    return kind.array or kind if name.is_array else kind
+
+
+def form_of_type(name: TypeName) -> Form | None:
+    """What a type's modifiers say of values; None for nothing that is supported."""
+    form = _FORMS.get(name.name)
+    if form is None or not name.modifiers or name.is_array:
+        return None
+    return Form(form, *name.modifiers[: 2 if form is FormName.NUMERIC else 1])
 
 
 def _check_modifiers(name: TypeName) -> None:
     if name.name == "numeric" and name.modifiers and not 1 <= name.modifiers[0] <= 1000:
         message = f"NUMERIC precision {name.modifiers[0]} must be between 1 and 1000"
+        raise SqlError("22023", message, offset=name.offset)
+    if name.name == "numeric" and len(name.modifiers) > 1 and not -1000 <= name.modifiers[1] <= 1000:
+        message = f"NUMERIC scale {name.modifiers[1]} must be between -1000 and 1000"
         raise SqlError("22023", message, offset=name.offset)
     if name.name in {"varchar", "bpchar"} and name.modifiers and name.modifiers[0] < 1:
         shown = "varchar" if name.name == "varchar" else "char"

@@ -9,6 +9,7 @@ from derive.adapter.parser.query_syntax import Alias, FromItem, SelectItem, Valu
 from derive.adapter.parser.statement import Delete, Insert, Update
 from derive.adapter.parser.syntax import DefaultMarker, QualifiedName, Star, SyntaxNode
 from derive.adapter.planner.building import columns_of, filtered, joined, projected
+from derive.adapter.planner.default import default_of
 from derive.adapter.planner.expression import ExpressionPlanner
 from derive.adapter.planner.extent import name_of, start_of
 from derive.adapter.planner.frame import NO_SOURCE, VALUES, WHERE, Clause, Frame, Source, VisibleColumn, VisibleTable
@@ -21,7 +22,8 @@ from derive.adapter.planner.rewriting import mentions
 from derive.adapter.planner.set_query import rows_of
 from derive.adapter.planner.table import check_names
 from derive.adapter.planner.write import PlannedWrite, WriteKind
-from derive.compute.algebra.expression import Expression, Literal
+from derive.compute.algebra.expression import Expression
+from derive.compute.algebra.forms import forms_of
 from derive.compute.algebra.relation import Finishing, Project, Relation, TopK, Window, WindowFunction
 from derive.compute.algebra.types import Type
 from derive.errors import SqlError
@@ -55,6 +57,7 @@ class _WritePlanner:
         self._queries = QueryPlanner(names, parameters)
         self._statement = statement
         self._table = writable_table(self._queries, statement.relation)
+        self._queries.define(statement.common, None)
 
     def plan(self) -> PlannedWrite:
         match self._statement:
@@ -77,13 +80,17 @@ class _WritePlanner:
     def _insert(self, statement: Insert) -> tuple[Relation, tuple[PlannedColumn, ...] | None]:
         targets = self._targets(statement)
         if statement.query is None:
-            rows = rows_of([[Literal(None, column.type) for column in self._table.columns]])
+            rows = rows_of([self._defaults()])
         elif isinstance(statement.query.body, Values) and _is_plain(statement):
             rows = rows_of(self._values(statement, statement.query.body, targets))
         else:
             rows = self._selected(statement, targets)
         source = self._visible(rows, statement.alias)
         return self._with_returning(source, columns_of(rows), statement.returning)
+
+    def _defaults(self) -> list[Expression]:
+        """A row of which nothing is said."""
+        return [default_of(column, self._queries.names) for column in self._table.columns]
 
     def _targets(self, statement: Insert) -> list[int]:
         """Indexes of the columns that values are given for."""
@@ -100,7 +107,7 @@ class _WritePlanner:
             if len(row) != len(values.rows[0]):
                 raise SqlError("42601", "VALUES lists must all be the same length", offset=row[0].offset)
             self._check_count(statement, [start_of(value) for value in row], targets)
-            complete: list[Expression] = [Literal(None, column.type) for column in self._table.columns]
+            complete = self._defaults()
             for index, node in zip(targets, row, strict=False):
                 complete[index] = self._assigned(expressions, node, index)
             rows.append(complete)
@@ -117,7 +124,7 @@ class _WritePlanner:
 
     def _assigned(self, expressions: ExpressionPlanner, node: SyntaxNode, index: int) -> Expression:
         if isinstance(node, DefaultMarker):
-            return Literal(None, self._table.columns[index].type)
+            return default_of(self._table.columns[index], self._queries.names)
         return self._assignable(expressions.plan(node), index, start_of(node))
 
     def _assignable(self, value: Expression, index: int, offset: int | None) -> Expression:
@@ -129,7 +136,7 @@ class _WritePlanner:
             message += f" but expression is of type {value.type.value}"
             hint = "You will need to rewrite or cast the expression."
             raise SqlError("42804", message, offset=offset, hint=hint)
-        return cast
+        return self._queries.coercion.fitted(cast, column.form)
 
     def _selected(self, statement: Insert, targets: list[int]) -> Relation:
         assert statement.query is not None
@@ -140,7 +147,7 @@ class _WritePlanner:
         if isinstance(relation, Project):
             values = relation.expressions
             relation = relation.input
-        complete: list[Expression] = [Literal(None, column.type) for column in self._table.columns]
+        complete = self._defaults()
         for index, value, offset in zip(targets, values, body.offsets, strict=False):
             complete[index] = self._assignable(value, index, offset)
         return projected(relation, complete)
@@ -222,7 +229,10 @@ class _WritePlanner:
             else:
                 named.append((item.name or name_of(item.expression), expressions.known(item.expression)))
         relation = projected(source.relation, (*columns, *(value for _, value in named)))
-        return relation, tuple(PlannedColumn(name, value.type) for name, value in named)
+        forms = forms_of(relation)[len(columns) :]
+        return relation, tuple(
+            PlannedColumn(name, value.type, form) for (name, value), form in zip(named, forms, strict=True)
+        )
 
 
 def _is_plain(statement: Insert) -> bool:

@@ -9,10 +9,12 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from ssl import SSLContext
 from typing import TypeAlias
 
-from derive.adapter.outcome import Session
+from derive.adapter.backends import Backend, Backends
+from derive.adapter.outcome import Session, TransactionStatus
 from derive.adapter.server import messages
 from derive.adapter.server.conversation import Conversation
 from derive.adapter.server.failure import sql_error_of
@@ -22,8 +24,13 @@ from derive.adapter.server.wire import ConnectionEnded, Wire
 from derive.adapter.server.work import Work
 from derive.errors import SqlError
 
-OpenSession: TypeAlias = Callable[[Mapping[str, str]], Session]
+OpenSession: TypeAlias = Callable[[Mapping[str, str], Backends], Session]
 """Begins a session for a client; told what it says of itself (`user`, `database`, settings). May raise `SqlError`."""
+_STATES = {
+    TransactionStatus.IDLE: "idle",
+    TransactionStatus.OPEN: "idle in transaction",
+    TransactionStatus.FAILED: "idle in transaction (aborted)",
+}
 
 _LOGIN_SECONDS = 60.0
 
@@ -38,6 +45,7 @@ class Service:
         tls: with what connections are encrypted; None if they cannot be.
         admit: has a connection counted as one that is at work; raises `SqlError` if there are too many.
         cancel: has what another connection does cancelled.
+        backends: all sessions, as one of them sees them.
         on_defect: told of errors that nobody foresaw.
     """
 
@@ -46,6 +54,7 @@ class Service:
     tls: SSLContext | None
     admit: Callable[[Connection], None]
     cancel: Callable[[Cancellation], None]
+    backends: Callable[[Connection], Backends]
     on_defect: Callable[[BaseException], None]
 
 
@@ -55,11 +64,15 @@ class Connection:
     Attributes:
         process: number by which the client cancels.
         secret: with which it proves that it may.
+        user: who has connected.
     """
 
     def __init__(self, wire: Wire, service: Service, process: int) -> None:
         self.process = process
         self.secret = secrets.randbits(32)
+        self.user = ""
+        self._database = ""
+        self._begun = datetime.now(UTC)
         self._wire = wire
         self._service = service
         self._session: Session | None = None
@@ -96,6 +109,16 @@ class Connection:
         self._wire.stop()
         self.cancel()
 
+    @property
+    def backend(self) -> Backend | None:
+        """What others see of it; None before it is let in."""
+        if self._session is None or self._work is None or self._conversation is None:
+            return None
+        application = self._session.parameters.get("application_name", "")
+        state = "active" if self._work.is_at_work else _STATES[self._session.status]
+        address, query = self._wire.address, self._conversation.text
+        return Backend(self.process, self.user, self._database, application, address, self._begun, state, query)
+
     async def _login(self) -> Conversation | None:
         """Begin a conversation; None if the client wants none."""
         begun = await begin(self._wire, self._service.passwords, self._service.tls)
@@ -103,7 +126,9 @@ class Connection:
             self._service.cancel(begun)
             return None
         self._service.admit(self)
-        self._session = self._service.open_session(begun)
+        self.user = begun["user"]
+        self._database = begun.get("database") or self.user
+        self._session = self._service.open_session(begun, self._service.backends(self))
         self._work = Work(self._session, self._service.on_defect)
         self._conversation = Conversation(self._wire, self._session, self._work)
         self._conversation.tell_parameters()

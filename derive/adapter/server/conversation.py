@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable
 
@@ -9,12 +10,16 @@ from derive.adapter.outcome import Prepared, Session, TransactionStatus
 from derive.adapter.server import messages
 from derive.adapter.server.delivery import Delivery
 from derive.adapter.server.portal import Portal
+from derive.adapter.server.prepared_statement import PreparedStatement
 from derive.adapter.server.requests import bind_of, execute_of, named_of, parse_of, query_of
 from derive.adapter.server.wire import Wire
 from derive.adapter.server.work import Work
 from derive.errors import SqlError
 
-_TERMINATE, _SYNC, _FLUSH, _QUERY = b"X", b"S", b"H", b"Q"
+_SHORT = 4096
+"""Texts of so many characters are cut into statements without a thread."""
+_TERMINATE, _SYNC, _FLUSH, _QUERY, _CALL = b"X", b"S", b"H", b"Q", b"F"
+_MOST_LATEST = 100
 _COPY = (b"d", b"c", b"f")
 _FORGET = re.compile(
     r'\s*(?:DEALLOCATE\s+(?:PREPARE\s+)?(?:"(?P<quoted>(?:[^"]|"")+)"|(?P<plain>\w+))|DISCARD\s+ALL)\s*;?\s*', re.I
@@ -22,20 +27,26 @@ _FORGET = re.compile(
 
 
 class Conversation:
-    """The messages of one client, and the statements and portals that they have made."""
+    """The messages of one client, and the statements and portals that they have made.
+
+    Attributes:
+        text: of the latest statement.
+    """
 
     def __init__(self, wire: Wire, session: Session, work: Work) -> None:
         self._wire = wire
         self._session = session
         self._work = work
         self._delivery = Delivery(wire, session, work)
+        self.text = ""
         self._told: dict[str, str] = {}
-        self._statements: dict[str, Prepared] = {}
+        self._statements: dict[str, PreparedStatement] = {}
+        self._latest: dict[int, PreparedStatement] = {}  # by plan, whatever their names
         self._portals: dict[str, Portal] = {}
         self._begin = 0  # where the statement at hand begins in the text that the client has sent
         self._is_implicit = False  # in a transaction that ends at the next Sync
         self._skips = False  # up to the next Sync, after an error
-        self._handlers: dict[bytes, Callable[[bytes], Awaitable[None]]] = {
+        self._handlers: dict[bytes, Callable[[bytes], Awaitable[None] | None]] = {
             b"P": self._parse,
             b"B": self._bind,
             b"D": self._describe,
@@ -51,22 +62,22 @@ class Conversation:
             SqlError: it does not speak the protocol.
         """
         while True:
-            kind, body = await self._wire.receive()
+            kind, body = self._wire.next_message() or await self._wire.receive()
             if kind == _TERMINATE:
                 return
             if kind == _SYNC:
                 await self._sync()
             elif kind in _COPY or self._skips:
                 continue  # what is left of a COPY that has failed, or of what was sent behind an error
-            elif kind == _QUERY:
-                await self._attempt(self._query(body))
+            elif kind in (_QUERY, _CALL):
+                await self._attempt(self._query if kind == _QUERY else _refuse_call, body)
                 self.ready()
                 await self._wire.drained()
             elif kind == _FLUSH:
                 self._wire.flush()
                 await self._wire.drained()
             elif kind in self._handlers:
-                self._skips = not await self._attempt(self._handlers[kind](body))
+                self._skips = not await self._attempt(self._handlers[kind], body)
             else:
                 raise SqlError("08P01", f"invalid frontend message type {kind[0]}")
 
@@ -79,21 +90,27 @@ class Conversation:
     def tell_parameters(self) -> None:
         """Tell the client of settings that are not what it was told."""
         parameters = self._session.parameters
-        if parameters != self._told:
+        if parameters is not self._told:
             for name, value in parameters.items():
                 if self._told.get(name) != value:
                     self._wire.send(messages.parameter_status(name, value))
-            self._told = dict(parameters)
+            self._told = parameters
 
     async def end(self) -> None:
         """Close all portals."""
-        for name in list(self._portals):
-            await self._close_portal(name)
+        while self._portals:
+            _, portal = self._portals.popitem()
+            if portal.is_under_way:
+                await portal.close()
 
-    async def _attempt(self, work: Awaitable[None]) -> bool:
-        """Do something, and tell the client if it fails. Whether it was done."""
+    async def _attempt(self, handle: Callable[[bytes], Awaitable[None] | None], body: bytes) -> bool:
+        """Do what a message asks for, and tell the client if it fails. Whether it was done."""
         self._begin = 0
-        failure = await self._work.attempt(work)
+        with self._work:
+            pending = handle(body)
+            if pending is not None:
+                await pending
+        failure = self._work.failure
         if failure is None:
             return True
         self._is_implicit = False
@@ -107,7 +124,7 @@ class Conversation:
         self._skips = False
         if self._is_implicit:
             self._is_implicit = False
-            await self._attempt(self._session.end_implicit())
+            await self._attempt(lambda _: self._session.end_implicit(), b"")
         if self._portals and self._session.status is not TransactionStatus.OPEN:
             await self.end()
         self.ready()
@@ -116,10 +133,10 @@ class Conversation:
     # Simple queries
 
     async def _query(self, body: bytes) -> None:
-        text = query_of(body)
+        self.text = text = query_of(body)
         self._statements.pop("", None)
         await self._close_portal("")
-        texts = self._session.split(text)
+        texts = self._session.split(text) if len(text) <= _SHORT else await asyncio.to_thread(self._session.split, text)
         if not texts:
             self._wire.send(messages.EMPTY_QUERY)
             return
@@ -140,7 +157,7 @@ class Conversation:
         prepared = await self._session.prepare(text, ())
         if prepared.parameters:
             raise SqlError("42P02", "there is no parameter $1", hint="a simple query has no arguments")
-        portal = Portal(prepared, (), ())
+        portal = Portal(self._understood(prepared), (), ())
         try:
             return await self._delivery.carry_out(portal, 0, is_described=True) or ""
         finally:
@@ -156,34 +173,42 @@ class Conversation:
             what = f'prepared statement "{request.name}" already exists'
             raise SqlError("42P05", what, hint="close it first, or use another name")
         prepared = await self._session.prepare(request.text, request.oids)
-        self._statements[request.name] = prepared
+        self._statements[request.name] = self._understood(prepared)
         self._wire.send(messages.PARSE_COMPLETE)
 
-    async def _bind(self, body: bytes) -> None:
+    def _bind(self, body: bytes) -> Awaitable[None] | None:
         request = bind_of(body)
         if request.portal and request.portal in self._portals:
             raise SqlError("42P03", f'cursor "{request.portal}" already exists', hint="close it first")
-        prepared = self._statement(request.statement)
-        portal = Portal.of_bytes(prepared, request.formats, request.arguments, request.result_formats)
-        await self._close_portal(request.portal)
+        statement = self._statement(request.statement)
+        portal = Portal.of_bytes(statement, request.formats, request.arguments, request.result_formats)
+        before = self._portals.get(request.portal)
         self._portals[request.portal] = portal
         self._wire.send(messages.BIND_COMPLETE)
+        return before.close() if before and before.is_under_way else None
 
-    async def _describe(self, body: bytes) -> None:
+    def _describe(self, body: bytes) -> Awaitable[None] | None:
         request = named_of(body)
         if request.is_portal:
-            portal = self._portal(request.name)
-            columns = portal.prepared.columns
-            self._wire.send(messages.row_description(columns, portal.result_formats))
-            return
-        prepared = self._statement(request.name)
-        self._wire.send(messages.parameter_description(prepared.parameters))
-        self._wire.send(messages.row_description(prepared.columns, (0,) * len(prepared.columns or ())))
+            if request.name and request.name not in self._portals:
+                return self._describe_cursor(request.name)
+            self._wire.send(self._portal(request.name).shape.description)
+            return None
+        statement = self._statement(request.name)
+        self._wire.send(messages.parameter_description(statement.prepared.parameters))
+        self._wire.send(statement.shape(()).description)
+        return None
+
+    async def _describe_cursor(self, name: str) -> None:
+        """To clients, the cursors of DECLARE are portals, too."""
+        quoted = name.replace('"', '""')
+        prepared = await self._session.prepare(f'FETCH 0 FROM "{quoted}"', ())
+        self._wire.send(self._understood(prepared).shape(()).description)
 
     async def _execute(self, body: bytes) -> None:
         request = execute_of(body)
         portal = self._portal(request.portal)
-        text = portal.prepared.text
+        self.text = text = portal.prepared.text
         if not text.strip():
             self._wire.send(messages.EMPTY_QUERY)
             return
@@ -205,7 +230,16 @@ class Conversation:
             self._statements.pop(request.name, None)
         self._wire.send(messages.CLOSE_COMPLETE)
 
-    def _statement(self, name: str) -> Prepared:
+    def _understood(self, prepared: Prepared) -> PreparedStatement:
+        """A statement; the one that was made before, if the session knew it, too."""
+        statement = self._latest.get(id(prepared.plan))
+        if statement is None or statement.prepared.plan is not prepared.plan or prepared.plan is None:
+            if len(self._latest) >= _MOST_LATEST:
+                self._latest.clear()
+            statement = self._latest[id(prepared.plan)] = PreparedStatement(prepared)
+        return statement
+
+    def _statement(self, name: str) -> PreparedStatement:
         if name not in self._statements:
             raise SqlError("26000", f'prepared statement "{name}" does not exist')
         return self._statements[name]
@@ -230,3 +264,7 @@ class Conversation:
             return False
         name = quoted.replace('""', '"') if quoted is not None else plain.lower()
         return self._statements.pop(name, None) is not None
+
+
+async def _refuse_call(_: bytes) -> None:
+    raise SqlError("0A000", "calls of functions by messages are not supported", hint="write SELECT function(…)")

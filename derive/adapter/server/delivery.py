@@ -42,23 +42,28 @@ class Delivery:
             return result.tag(0)
         if result.copy_out:
             most = 0
-            self._wire.send(messages.copy_response(b"H", len(result.columns)))
+            self._wire.send(messages.copy_response(b"H", len(result.columns), is_binary=result.copy_out.is_binary))
             if result.copy_out.header:
                 self._wire.send(copy_data([result.copy_out.header]))
         elif is_described:
-            self._wire.send(messages.row_description(result.columns, (0,) * len(result.columns)))
+            self._wire.send(portal.shape.description)
         if result.is_prompt:
             await self._let_read()  # the first row may be long in coming
         count = await self._send_rows(portal, result, most)
         if result.copy_out:
+            if result.copy_out.end:
+                self._wire.send(copy_data([result.copy_out.end()]))
             self._wire.send(messages.COPY_DONE)
         return result.tag(count) if portal.is_done else None
 
     async def _send_rows(self, portal: Portal, result: Result, most: int) -> int:
-        encoders = portal.encoders()
+        encoders = portal.shape.encoders
         count = 0
         while not most or count < most:
-            rows = await portal.next_rows(most and most - count)
+            wanted = most and most - count
+            rows = portal.ready_rows(wanted)
+            if rows is None:
+                rows = await portal.next_rows(wanted)
             if portal.is_done:
                 break
             count += len(rows)
@@ -81,7 +86,7 @@ class Delivery:
         self._work.require_going_on()
 
     async def _copy_in(self, result: Result, take: Callable[[AsyncIterator[bytes]], Awaitable[int]]) -> int:
-        self._wire.send(messages.copy_response(b"G", len(result.columns or ())))
+        self._wire.send(messages.copy_response(b"G", len(result.columns or ()), is_binary=result.is_binary))
         self._wire.flush()
         copy = CopyIn(self._receive)
         count = await take(copy.pieces())

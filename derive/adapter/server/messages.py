@@ -12,7 +12,7 @@ from derive.adapter.oids import PG_TYPES
 from derive.adapter.outcome import Notice, ResultColumn
 from derive.errors import SqlError
 
-_COLUMN = struct.Struct("!ihihih")
+_COLUMN, _LENGTH = struct.Struct("!ihihih"), struct.Struct("!i")
 
 PARSE_COMPLETE = b"1\0\0\0\4"
 BIND_COMPLETE = b"2\0\0\0\4"
@@ -25,7 +25,7 @@ COPY_DONE = b"c\0\0\0\4"
 
 def message(kind: bytes, body: bytes) -> bytes:
     """A message of a kind."""
-    return kind + struct.pack("!i", len(body) + 4) + body
+    return kind + _LENGTH.pack(len(body) + 4) + body
 
 
 def text(value: str) -> bytes:
@@ -80,9 +80,9 @@ def row_description(columns: Sequence[ResultColumn] | None, formats: Sequence[in
     return message(b"T", b"".join(parts))
 
 
-def copy_response(kind: bytes, columns: int) -> bytes:
-    """That rows of so many columns follow as text, out (`H`), or are to follow, in (`G`)."""
-    return message(kind, struct.pack("!bh", 0, columns) + b"\0\0" * columns)
+def copy_response(kind: bytes, columns: int, *, is_binary: bool = False) -> bytes:
+    """That rows of so many columns follow, out (`H`), or are to follow, in (`G`), as text or in binary form."""
+    return message(kind, struct.pack("!bh", is_binary, columns) + struct.pack("!h", is_binary) * columns)
 
 
 def notice(said: Notice) -> bytes:

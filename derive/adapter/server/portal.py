@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 
-from derive.adapter.outcome import Prepared, Result, Session
+from derive.adapter.batches import ReadyRows
+from derive.adapter.outcome import Result, ResultColumn, Session
+from derive.adapter.server.prepared_statement import PreparedStatement, Shape, shape_of
 from derive.adapter.server.requests import formats_for
-from derive.adapter.server.values import Encoder, argument_of, encoder_of
+from derive.adapter.server.values import argument_of
 from derive.compute.algebra.types import Datum, Row
 from derive.errors import SqlError
 
@@ -19,16 +21,15 @@ class Portal:
 
     Attributes:
         prepared: the statement that is carried out.
-        result_formats: of each column.
+        shape: of its rows on the wire.
         result: None before it is carried out.
         is_done: whether all its rows were given.
     """
 
-    def __init__(self, prepared: Prepared, arguments: Sequence[Datum], formats: Sequence[int]) -> None:
-        self.prepared = prepared
+    def __init__(self, statement: PreparedStatement, arguments: Sequence[Datum], formats: tuple[int, ...]) -> None:
+        self.prepared = statement.prepared
+        self.shape = statement.shape(formats)
         self._arguments = tuple(arguments)
-        columns = prepared.columns
-        self.result_formats = formats_for(formats, len(columns), "result columns") if columns is not None else ()
         self.result: Result | None = None
         self.is_done = False
         self._rows: AsyncIterator[Sequence[Row]] | None = None
@@ -37,20 +38,23 @@ class Portal:
 
     @staticmethod
     def of_bytes(
-        prepared: Prepared, formats: Sequence[int], arguments: Sequence[bytes | None], result_formats: Sequence[int]
+        statement: PreparedStatement,
+        formats: Sequence[int],
+        arguments: Sequence[bytes | None],
+        result_formats: tuple[int, ...],
     ) -> Portal:
         """A portal whose arguments are as a client has sent them.
 
         Raises:
             SqlError: their number is not that of the parameters, or they are no values of their types.
         """
-        oids = prepared.parameters
+        oids = statement.prepared.parameters
         if len(arguments) != len(oids):
             what = f"bind message supplies {len(arguments)} parameters, but prepared statement requires {len(oids)}"
             raise SqlError("08P01", what, hint="a statement takes an argument for each of its parameters")
         forms = formats_for(formats, len(arguments), "arguments")
         data = [argument_of(oid, form, raw) for oid, form, raw in zip(oids, forms, arguments, strict=True)]
-        return Portal(prepared, data, result_formats)
+        return Portal(statement, data, result_formats)
 
     async def begin(self, session: Session) -> Result:
         """Have it carried out, if it is not under way already.
@@ -59,31 +63,35 @@ class Portal:
             SqlError: it cannot be, or it was and has no more to give.
         """
         if self.result is None:
-            self.result = await session.execute(self.prepared, self._arguments)
-            self._rows = self.result.rows
+            self.result = result = await session.execute(self.prepared, self._arguments)
+            if result.columns is not None and result.columns != self.prepared.columns:
+                self.shape = _fitting(result.columns, self.shape)
+            if isinstance(result.rows, ReadyRows):
+                self._batch = result.rows.take()
+            else:
+                self._rows = result.rows
         elif self.result.columns is None:
             raise SqlError("55000", "a portal without rows cannot be run again", hint="bind the statement again")
         return self.result
 
-    def encoders(self) -> list[Encoder]:
-        """What makes bytes of its data."""
-        columns = self.result.columns if self.result else None
-        if columns is None:
-            return []
-        formats = self.result_formats if len(self.result_formats) == len(columns) else (0,) * len(columns)
-        return [encoder_of(column, form) for column, form in zip(columns, formats, strict=True)]
-
     async def next_rows(self, most: int) -> Sequence[Row]:
         """Some more rows, at most so many (0 for any number); none at their end."""
-        while self._at >= len(self._batch):
-            if self._rows is None:
-                self.is_done = True
-                return ()
+        while (rows := self.ready_rows(most)) is None:
+            assert self._rows is not None
             try:
                 self._batch, self._at = await anext(self._rows), 0
             except StopAsyncIteration:
                 self._batch, self._at, self._rows = (), 0, None
+        return rows
+
+    def ready_rows(self, most: int) -> Sequence[Row] | None:
+        """Some more rows, as of `next_rows`; None if they have to be waited for."""
         begin = self._at
+        if begin >= len(self._batch):
+            if self._rows is not None:
+                return None
+            self.is_done = True
+            return ()
         count = min(most, _ROWS_AT_ONCE) if most else _ROWS_AT_ONCE
         self._at = min(len(self._batch), begin + count)
         return self._batch[begin : self._at]
@@ -93,9 +101,19 @@ class Portal:
         """Whether rows are there without waiting."""
         return self._at < len(self._batch)
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether somebody works on its rows, so that it has to be closed."""
+        return self._rows is not None
+
     async def close(self) -> None:
         """Its rows are not asked for any more."""
         rows, self._rows, self._batch, self.is_done = self._rows, None, (), True
         close = getattr(rows, "aclose", None)
         if close:
             await close()
+
+
+def _fitting(columns: Sequence[ResultColumn], shape: Shape) -> Shape:
+    """The shape of rows that have other columns than was known before: in the same formats, if they are as many."""
+    return shape_of(columns, shape.formats if len(shape.formats) == len(columns) else ())

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from derive.errors import SqlError
+
+_COUNT, _LONG, _OID = struct.Struct("!H"), struct.Struct("!i"), struct.Struct("!I")
 
 SSL_REQUEST, GSS_REQUEST, CANCEL_REQUEST = 80877103, 80877104, 80877102
 
 
-@dataclass(frozen=True, slots=True)
-class Parse:
+class Parse(NamedTuple):
     """Prepare a statement.
 
     Attributes:
@@ -26,8 +27,7 @@ class Parse:
     oids: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Bind:
+class Bind(NamedTuple):
     """Make a portal of a statement.
 
     Attributes:
@@ -45,8 +45,7 @@ class Bind:
     result_formats: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Execute:
+class Execute(NamedTuple):
     """Carry a portal out.
 
     Attributes:
@@ -58,8 +57,7 @@ class Execute:
     most_rows: int
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
+class Named(NamedTuple):
     """A statement or a portal that is to be described or closed.
 
     Attributes:
@@ -86,15 +84,25 @@ class Body:
         begin, self._at = self._at, end + 1
         return decode(self._body[begin:end])
 
-    def number(self, form: str) -> int:
-        """An integer, in a format of `struct`."""
-        size = struct.calcsize(f"!{form}")
-        value: int = struct.unpack(f"!{form}", self.bytes(size))[0]
-        return value
+    def long(self) -> int:
+        """An integer of four bytes."""
+        return self._number(_LONG)
 
-    def numbers(self, form: str) -> tuple[int, ...]:
-        """Integers, behind their count."""
-        return tuple(self.number(form) for _ in range(self.number("H")))
+    def oid(self) -> int:
+        """An integer of four bytes without a sign."""
+        return self._number(_OID)
+
+    def count(self) -> int:
+        """How many things follow, in two bytes without a sign."""
+        return self._number(_COUNT)
+
+    def _number(self, layout: struct.Struct) -> int:
+        begin = self._at
+        self._at = end = begin + layout.size
+        if end > len(self._body):
+            raise _malformed()
+        number: int = layout.unpack_from(self._body, begin)[0]
+        return number
 
     def bytes(self, size: int) -> bytes:
         """So many bytes."""
@@ -112,28 +120,46 @@ class Body:
 def parse_of(body: bytes) -> Parse:
     """The body of a `Parse` message."""
     reader = Body(body)
-    request = Parse(reader.text(), reader.text(), reader.numbers("I"))
+    request = Parse(reader.text(), reader.text(), tuple([reader.oid() for _ in range(reader.count())]))
     reader.end()
     return request
 
 
 def bind_of(body: bytes) -> Bind:
-    """The body of a `Bind` message."""
-    reader = Body(body)
-    portal, statement, formats = reader.text(), reader.text(), reader.numbers("h")
-    arguments: list[bytes | None] = []
-    for _ in range(reader.number("H")):
-        size = reader.number("i")
-        arguments.append(None if size == -1 else reader.bytes(size))
-    request = Bind(portal, statement, formats, tuple(arguments), reader.numbers("h"))
-    reader.end()
-    return request
+    """The body of a `Bind` message; not by a `Body`, as it comes with each statement, and has the most parts."""
+    try:
+        end_of_portal = body.index(b"\0")
+        end_of_statement = body.index(b"\0", end_of_portal + 1)
+        formats, at = _shorts(body, end_of_statement + 1)
+        (count,) = _COUNT.unpack_from(body, at)
+        at += 2
+        arguments: list[bytes | None] = []
+        for _ in range(count):
+            (size,) = _LONG.unpack_from(body, at)
+            begin, at = at + 4, at + 4 + max(0, size)
+            if size < -1 or at > len(body):
+                raise _malformed()
+            arguments.append(None if size == -1 else body[begin:at])
+        result_formats, at = _shorts(body, at)
+    except (ValueError, struct.error):
+        raise _malformed() from None
+    if at != len(body):
+        raise _malformed()
+    portal, statement = decode(body[:end_of_portal]), decode(body[end_of_portal + 1 : end_of_statement])
+    return Bind(portal, statement, formats, tuple(arguments), result_formats)
+
+
+def _shorts(body: bytes, at: int) -> tuple[tuple[int, ...], int]:
+    """Integers of two bytes behind their count, and where they end."""
+    (count,) = _COUNT.unpack_from(body, at)
+    numbers: tuple[int, ...] = struct.unpack_from(f"!{count}h", body, at + 2) if count else ()
+    return numbers, at + 2 + 2 * count
 
 
 def execute_of(body: bytes) -> Execute:
     """The body of an `Execute` message."""
     reader = Body(body)
-    request = Execute(reader.text(), max(0, reader.number("i")))
+    request = Execute(reader.text(), max(0, reader.long()))
     reader.end()
     return request
 

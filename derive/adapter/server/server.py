@@ -6,10 +6,11 @@ import asyncio
 import hmac
 import itertools
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from ipaddress import ip_address
 from ssl import PROTOCOL_TLS_SERVER, SSLContext, SSLError
 
+from derive.adapter.backends import Backend, Backends
 from derive.adapter.server.connection import Connection, OpenSession, Service
 from derive.adapter.server.passwords import Passwords
 from derive.adapter.server.startup import Cancellation
@@ -41,7 +42,7 @@ class Server:
             most_connections: how many clients there may be at once.
             on_defect: told of errors that nobody foresaw.
         """
-        self._service = Service(open_session, passwords, tls, self._admit, self._cancel, on_defect)
+        self._service = Service(open_session, passwords, tls, self._admit, self._cancel, self._backends, on_defect)
         self._most_connections = most_connections
         self._processes = itertools.count(1)
         self._connections: dict[int, Connection] = {}
@@ -129,6 +130,46 @@ class Server:
             connection.secret.to_bytes(4, "big"), cancellation.secret.to_bytes(4, "big")
         ):
             connection.cancel()
+
+    def _backends(self, own: Connection) -> Backends:
+        return _ServerBackends(self._connections, own, is_shared=self._service.passwords is None)
+
+
+class _ServerBackends:
+    """All sessions of a server, for one of them, which may end those of its user.
+
+    Args:
+        connections: all, by number.
+        own: of the session.
+        is_shared: whether everyone may end everyone's, since nobody has proved who they are.
+    """
+
+    def __init__(self, connections: Mapping[int, Connection], own: Connection, *, is_shared: bool) -> None:
+        self._connections = connections
+        self._own = own
+        self._is_shared = is_shared
+        self.process = own.process
+
+    def all(self) -> Sequence[Backend]:
+        """All there are now."""
+        return [backend for connection in self._connections.values() if (backend := connection.backend)]
+
+    def cancel(self, process: int) -> bool:
+        """Have the statement of a session end; whether there is such a session."""
+        return self._ended(process, Connection.cancel)
+
+    def terminate(self, process: int) -> bool:
+        """End a session; whether there is such a session."""
+        return self._ended(process, Connection.stop)
+
+    def _ended(self, process: int, end: Callable[[Connection], None]) -> bool:
+        connection = self._connections.get(process)
+        if connection is None or connection.backend is None:
+            return False
+        if not self._is_shared and connection.user != self._own.user:
+            raise SqlError("42501", "permission denied", hint="only its own user ends a session")
+        end(connection)
+        return True
 
 
 def tls_context(certificate: str, key: str | None) -> SSLContext:

@@ -14,6 +14,7 @@ from derive.adapter.server.wire import MOST_BYTES, Wire
 from derive.errors import SqlError
 
 _PASSWORD = b"p"
+_NOT_REPLICATION = ("off", "false", "no", "0")
 _SASL, _SASL_CONTINUE, _SASL_FINAL = 10, 11, 12
 
 
@@ -49,7 +50,7 @@ async def begin(wire: Wire, passwords: Passwords | None, tls: SSLContext | None)
     (version,) = struct.unpack_from("!I", body)
     if version == CANCEL_REQUEST:
         reader = Body(body[4:])
-        return Cancellation(reader.number("I"), reader.number("I"))
+        return Cancellation(reader.oid(), reader.oid())
     if version >> 16 != 3:
         what = f"unsupported frontend protocol {version >> 16}.{version & 0xFFFF}: server supports 3.0 to 3.0"
         raise SqlError("0A000", what, hint="this server speaks the protocol of PostgreSQL")
@@ -59,6 +60,8 @@ async def begin(wire: Wire, passwords: Passwords | None, tls: SSLContext | None)
         wire.send(messages.negotiate(unknown))
     if not parameters.get("user"):
         raise SqlError("28000", "no PostgreSQL user name specified in startup packet")
+    if parameters.get("replication", "off").lower() not in _NOT_REPLICATION:
+        raise SqlError("0A000", "replication is not supported", hint="SUBSCRIBE follows relations")
     if passwords:
         await _prove(wire, passwords, parameters["user"])
     wire.send(messages.authentication(0))
@@ -90,7 +93,7 @@ async def _prove(wire: Wire, passwords: Passwords, user: str) -> None:
     mechanism = reader.text()
     if mechanism != MECHANISM:
         raise SqlError("08P01", f"client selected an invalid SASL authentication mechanism: {mechanism}")
-    first = reader.bytes(max(0, reader.number("i")))
+    first = reader.bytes(max(0, reader.long()))
     exchange = Exchange(passwords.verifier_of(user))
     wire.send(messages.authentication(_SASL_CONTINUE, exchange.challenge(_ascii(first)).encode()))
     proof = exchange.proof(_ascii(await _answer(wire)))

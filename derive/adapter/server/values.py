@@ -10,6 +10,7 @@ from derive.adapter.arrays import elements_of, literal_of
 from derive.adapter.oids import PG_TYPES, type_of_oid
 from derive.adapter.outcome import ResultColumn
 from derive.adapter.server.requests import decode
+from derive.compute.algebra.form import Form
 from derive.compute.algebra.types import Datum, Row, Type
 from derive.compute.scalar.values import datum_of_text, text_function, text_of
 from derive.compute.scalar.wire import binary_function, datum_of_binary
@@ -34,7 +35,7 @@ def encoder_of(column: ResultColumn, form: int) -> Encoder:
         column: the column.
         form: 0 for text, 1 for binary.
     """
-    return _binary_encoder(column.oid, column.type) if form else _text_encoder(column.type)
+    return _binary_encoder(column) if form else _text_encoder(column.type, column.form)
 
 
 def data_rows(rows: Sequence[Row], encoders: Sequence[Encoder]) -> bytes:
@@ -80,18 +81,19 @@ def argument_of(oid: int, form: int, data: bytes | None) -> Datum:
         raise SqlError("22P03", f"incorrect binary data format for an argument of type {name}") from exc
 
 
-def _text_encoder(kind: Type) -> Encoder:
-    if kind is Type.TEXT:
+def _text_encoder(kind: Type, form: Form | None) -> Encoder:
+    if kind is Type.TEXT and form is None:
         return _utf8
     if kind in _PLAIN_INTEGERS:
         return _ascii
-    text = text_function(kind)
+    text = text_function(kind, form)
     return lambda datum: text(datum).encode()
 
 
-def _binary_encoder(oid: int, kind: Type) -> Encoder:
+def _binary_encoder(column: ResultColumn) -> Encoder:
+    oid, kind = column.oid, column.type
     pg_type = PG_TYPES.get(oid)
-    if pg_type and pg_type.element:
+    if pg_type and pg_type.element and not kind.element:
         return _array_encoder(pg_type.element)
     if oid == _OID:
         return _unsigned.pack
@@ -101,12 +103,12 @@ def _binary_encoder(oid: int, kind: Type) -> Encoder:
         return _utf8
     # What clients are told may be narrower than what we have: `integer` for a bigint, say.
     told = pg_type.type if pg_type and kind in _PLAIN_INTEGERS and pg_type.type in _PLAIN_INTEGERS else kind
-    return binary_function(told)
+    return binary_function(told, column.form)
 
 
 def _datum_of_binary(oid: int, kind: Type, data: bytes) -> Datum:
     pg_type = PG_TYPES.get(oid)
-    if pg_type and pg_type.element:
+    if pg_type and pg_type.element and not kind.element:
         return _array_text(data)
     if oid == _OID:
         return int(_unsigned.unpack(data)[0])
@@ -126,7 +128,7 @@ def _utf8(datum: Datum) -> bytes:
     return str(datum).encode()
 
 
-# Arrays, which only pg_catalog has; their data are texts such as {1,2}.
+# Arrays of types that only pg_catalog has; their data are texts such as {1,2}.
 
 
 def _array_encoder(element: int) -> Encoder:

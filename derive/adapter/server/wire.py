@@ -12,6 +12,7 @@ import ssl
 import struct
 from collections.abc import Callable
 from contextvars import Context
+from typing import cast
 
 from derive.errors import SqlError
 
@@ -61,8 +62,7 @@ class Wire(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The client is there."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # that of uvloop derives from none
         self._on_connected(self)
 
     def data_received(self, data: bytes) -> None:
@@ -110,11 +110,29 @@ class Wire(asyncio.Protocol):
             ConnectionEnded: there is none.
             SqlError: its length makes no sense.
         """
-        await self._need(5)
-        length = self._length(self._read + 1, least=4)
-        await self._need(1 + length)
-        kind = bytes(self._unread[self._read : self._read + 1])
-        return kind, self._take(1 + length)[5:]
+        while (message := self.next_message()) is None:
+            await self._need(self._next_size())
+        return message
+
+    def next_message(self) -> tuple[bytes, bytes] | None:
+        """The next message, as of `receive`, if all of it has come in.
+
+        Raises:
+            SqlError: its length makes no sense.
+        """
+        unread, begin = self._unread, self._read
+        come = len(unread)
+        if self.is_stopped or come - begin < 5 or (end := begin + 1 + self._length(begin + 1, least=4)) > come:
+            return None
+        message = bytes(unread[begin : begin + 1]), bytes(unread[begin + 5 : end])
+        self._forget(end)
+        return message
+
+    def _next_size(self) -> int:
+        """How many bytes the next message has; if that has not come in, how many it takes to know."""
+        if len(self._unread) - self._read < 5:
+            return 5
+        return 1 + self._length(self._read + 1, least=4)
 
     async def receive_startup(self) -> bytes:
         """The body of the next message, of those that have no kind.
@@ -201,8 +219,14 @@ class Wire(asyncio.Protocol):
         if connected is not None:
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """From where the client has come."""
+        address = self._transport.get_extra_info("peername") if self._transport else None
+        return (str(address[0]), int(address[1])) if isinstance(address, tuple) else None
+
     async def _need(self, size: int) -> None:
-        while len(self._unread) - self._read < size:
+        while len(self._unread) - self._read < size or self.is_stopped:
             if self.is_lost or self.is_stopped:
                 raise ConnectionEnded
             if not self._is_reading and self._transport:
@@ -223,9 +247,13 @@ class Wire(asyncio.Protocol):
         return length
 
     def _take(self, size: int) -> bytes:
-        """The next bytes; what was worked on is forgotten now and then, since that moves the rest."""
         end = self._read + size
-        taken = bytes(memoryview(self._unread)[self._read : end])
+        taken = bytes(self._unread[self._read : end])
+        self._forget(end)
+        return taken
+
+    def _forget(self, end: int) -> None:
+        """What comes before an end was worked on; its bytes are removed now and then, since that moves the rest."""
         if end == len(self._unread):
             self._unread.clear()
             self._read = 0
@@ -237,7 +265,6 @@ class Wire(asyncio.Protocol):
         if not self._is_reading and len(self._unread) - self._read < MOST_UNREAD and self._transport:
             self._is_reading = True
             self._transport.resume_reading()
-        return taken
 
 
 class _Arrival(asyncio.Future[None]):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import TracebackType
 
 from derive.adapter.outcome import Session
 from derive.adapter.server.failure import cancelled, sql_error_of
@@ -15,10 +16,13 @@ _PATIENCE_SECONDS = 5.0
 
 
 class Work:
-    """Things that are attempted one after the other, in the task that makes this.
+    """Things that are attempted one after the other, each in a `with` block, in the task that makes this.
 
     A request to cancel is passed to the session, which ends what it does. Where the client is waited for, that ends;
     and what the session has not ended after a while is cut off.
+
+    Attributes:
+        failure: of the last block: what is to be told of it; None if all was done.
     """
 
     def __init__(self, session: Session, on_defect: Callable[[BaseException], None]) -> None:
@@ -31,32 +35,30 @@ class Work:
         self._is_cancelled = False
         self._waits_for_client = False
         self._number = 0
+        self.failure: SqlError | None = None
 
-    async def attempt(self, work: Awaitable[None]) -> SqlError | None:
-        """Do something that may fail or be cancelled.
-
-        Returns:
-            What is to be told of its failure; None if it was done.
-
-        Raises:
-            ConnectionEnded: the client is gone.
-        """
+    def __enter__(self) -> None:
+        """Something is attempted that may fail or be cancelled. That the client is gone ends more than the block."""
         self._is_at_work, self._is_cancelled = True, False
         self._number += 1
-        try:
-            await work
-        except ConnectionEnded:
-            raise
-        except asyncio.CancelledError:
-            if not self._is_cancelled:
-                raise
+        self.failure = None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        self._is_at_work = False
+        if isinstance(error, asyncio.CancelledError) and self._is_cancelled:
             self._task.uncancel()
-            return cancelled()
-        except Exception as error:  # of a statement, whatever it is: the client is told, and may go on
-            return sql_error_of(error, self._on_defect)
-        finally:
-            self._is_at_work = False
-        return None
+            self.failure = cancelled()
+        elif isinstance(error, Exception) and not isinstance(error, ConnectionEnded):
+            # Of a statement, whatever it is: the client is told, and may go on.
+            self.failure = sql_error_of(error, self._on_defect)
+        return self.failure is not None
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether something is done now."""
+        return self._is_at_work
 
     def cancel(self) -> None:
         """Have what is done end."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -24,11 +25,15 @@ class Resources:
 
     Attributes:
         seconds: how long an http(s) address may take.
+        asked: URLs of what was loaded, or could not be.
+        hashes: of the content of files, by path, as it was loaded.
     """
 
     def __init__(self, seconds: float = _SECONDS, given: Mapping[str, str] | None = None) -> None:
         self.seconds = seconds
         self._texts: dict[str, str | OSError] = {**(given or {})}
+        self.asked: set[str] = set()
+        self.hashes: dict[str, str] = {}
         self._parsed: dict[str, YamlFile | CatalogError] = {}
 
     def text(self, url: str) -> str:
@@ -80,11 +85,14 @@ class Resources:
         Raises:
             OSError: it cannot be loaded.
         """
+        self.asked.add(url)
         if is_remote(url):
             from derive.catalog.loading.remote import fetch
 
             return fetch(url, self.seconds)
         try:
-            return Path(url.removeprefix("file://")).read_bytes()
+            content = Path(url.removeprefix("file://")).read_bytes()
+            self.hashes[url.removeprefix("file://")] = hashlib.sha256(content).hexdigest()
+            return content
         except ValueError as exc:
             raise OSError(str(exc)) from exc

@@ -6,7 +6,7 @@ that it takes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -51,10 +51,12 @@ class Literal:
     Attributes:
         value: None is NULL.
         type: its type.
+        scale: how many digits behind the point are shown of a number, as it was written; None if that is not known.
     """
 
     value: Datum
     type: Type
+    scale: int | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

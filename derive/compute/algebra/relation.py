@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 
 from derive.compute.algebra.expression import Expression
+from derive.compute.algebra.form import Form
+from derive.compute.algebra.recursion import Recurring, Recursion
 from derive.compute.algebra.types import Row, Type
 
 GlobalId: TypeAlias = int
@@ -20,10 +22,12 @@ class Get:
     Attributes:
         id: its identifier.
         types: of its columns.
+        forms: what was declared of them beyond that; empty for nothing.
     """
 
     id: GlobalId
     types: tuple[Type, ...]
+    forms: tuple[Form | None, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +37,12 @@ class Constant:
     Attributes:
         rows: each as often as it is here.
         types: of the columns.
+        forms: how values are shown, as far as that is known; empty for nothing.
     """
 
     rows: tuple[Row, ...]
     types: tuple[Type, ...]
+    forms: tuple[Form | None, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +127,26 @@ class OuterJoin:
     def types(self) -> tuple[Type, ...]:
         """Types of the columns."""
         return self.left.types + self.right.types
+
+
+@dataclass(frozen=True, slots=True)
+class Unnest:
+    """A row for each element of an array of each row: the row, the element, and its place, counted from 1 (a bigint).
+
+    Attributes:
+        input: the rows.
+        array: about a row of the input; a row for which it is NULL or empty is left out.
+    """
+
+    input: Relation
+    array: Expression
+
+    @property
+    def types(self) -> tuple[Type, ...]:
+        """Types of the columns."""
+        element = self.array.type.element
+        assert element is not None
+        return (*self.input.types, element, Type.BIGINT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,7 +363,21 @@ class TopK:
 
 
 Relation: TypeAlias = (
-    Get | Constant | Project | Filter | Join | OuterJoin | UnionAll | Distinct | SetOperation | Reduce | Window | TopK
+    Get
+    | Constant
+    | Project
+    | Filter
+    | Join
+    | OuterJoin
+    | Unnest
+    | UnionAll
+    | Distinct
+    | SetOperation
+    | Reduce
+    | Window
+    | TopK
+    | Recursion
+    | Recurring
 )
 """A multiset of rows as a function of others. Every one has the `types` of its columns."""
 

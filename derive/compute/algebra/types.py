@@ -15,6 +15,7 @@ just as SQLite compares them, so keys, joins, groups and orders need nothing els
 | date | int: days since 1970-01-01 |
 | timestamp, timestamp with time zone, mz_timestamp | int: microseconds since 1970-01-01 (UTC) |
 | interval | bytes that sort as spans do |
+| arrays of one dimension | bytes that sort as their elements do, one after the other (`derive.compute.scalar.array`) |
 """
 
 from __future__ import annotations
@@ -48,3 +49,31 @@ class Type(Enum):
     MZ_TIMESTAMP = "mz_timestamp"
     UNKNOWN = "unknown"
     """Of a literal or parameter whose type nothing has decided yet; no column has it."""
+    BOOLEAN_ARRAY = "boolean[]"
+    SMALLINT_ARRAY = "smallint[]"
+    INTEGER_ARRAY = "integer[]"
+    BIGINT_ARRAY = "bigint[]"
+    DOUBLE_ARRAY = "double precision[]"
+    NUMERIC_ARRAY = "numeric[]"
+    TEXT_ARRAY = "text[]"
+    BYTEA_ARRAY = "bytea[]"
+    JSONB_ARRAY = "jsonb[]"
+    DATE_ARRAY = "date[]"
+    TIMESTAMP_ARRAY = "timestamp without time zone[]"
+    TIMESTAMPTZ_ARRAY = "timestamp with time zone[]"
+
+    @property
+    def array(self) -> Type | None:
+        """The type of arrays of values of this type; None if there is none."""
+        return _ARRAYS.get(self)
+
+    @property
+    def element(self) -> Type | None:
+        """Of a type of arrays, that of their elements; else None."""
+        return _ELEMENTS.get(self)
+
+
+_ELEMENTS = {kind: Type(kind.value.removesuffix("[]")) for kind in Type if kind.value.endswith("[]")}
+_ARRAYS = {element: kind for kind, element in _ELEMENTS.items()}
+ARRAYS = tuple(_ELEMENTS)
+"""All types of arrays. Intervals have none, as those of one span are equal and look different."""

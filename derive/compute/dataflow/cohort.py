@@ -9,7 +9,8 @@ from typing import TypeAlias
 
 import apsw
 
-from derive.compute.algebra.relation import GlobalId
+from derive.compute.algebra.expression import Column
+from derive.compute.algebra.relation import GlobalId, Relation
 from derive.compute.algebra.types import Row
 from derive.compute.dataflow.anew import KeyedOperator, RecomputedOperator
 from derive.compute.dataflow.arrangement import Arrangement
@@ -64,6 +65,7 @@ class Cohort:
         sources: collections that everything in it follows from.
         upper: all times below are complete.
         committed: the same, for those who read.
+        partner: a cohort that this one is about to join, and does not get ahead of; None if there is none.
         operators: inputs before what reads them.
         roots: by dataflow, the operator that has its rows.
         feeds: inputs by identifier.
@@ -77,6 +79,7 @@ class Cohort:
         self.operators: list[Operator] = []
         self.roots: dict[GlobalId, Operator] = {}
         self.feeds: dict[GlobalId, _Feed] = {}
+        self.partner: Cohort | None = None
 
     # -- What is there
 
@@ -108,6 +111,10 @@ class Cohort:
         """Identifiers of the inputs that operators read."""
         return {operator.plan.id for operator in self.operators if isinstance(operator.plan, Source)}
 
+    def is_fed(self) -> bool:
+        """Whether all inputs are there."""
+        return self.wanted() <= self.feeds.keys()
+
     def feed(self, identifier: GlobalId, source: Input, frontier: int) -> None:
         """Take updates of an input from now on; those below a frontier are there already."""
         self.feeds[identifier] = _Feed(source, frontier)
@@ -137,6 +144,48 @@ class Cohort:
             del self.feeds[upstream]
 
     # -- New dataflows
+
+    def record(self) -> None:
+        """Enter it in the database."""
+        entry = (self.id, packed(self.sources), self.upper)
+        self._connection.execute("INSERT INTO cohorts VALUES (?, ?, ?)", entry)
+
+    def begin(
+        self, identifier: GlobalId, relation: Relation, plan: Plan, inputs: Mapping[GlobalId, Input], number: int
+    ) -> None:
+        """Add a dataflow, and enter it in the database.
+
+        Args:
+            identifier: of the dataflow.
+            relation: what it has the rows of.
+            plan: of these.
+            inputs: as for `add`.
+            number: as for `add`.
+        """
+        self.add(identifier, plan, inputs, number)
+        entry = (identifier, self.id, self.roots[identifier].number, packed(relation), self.upper - 1)
+        self._connection.execute("INSERT INTO dataflows VALUES (?, ?, ?, ?, ?)", entry)
+
+    def index(self, identifier: GlobalId, columns: Sequence[int]) -> None:
+        """Have rows of a dataflow looked up fast by some of their columns."""
+        root = self.roots[identifier]
+        assert root.arrangement is not None
+        root.arrangement.index([Column(index, root.plan.types[index]) for index in columns])
+
+    def join(self, other: Cohort) -> None:
+        """Take in all dataflows of another cohort, of the same sources and at the same time, which is no more then."""
+        assert (self.sources, self.upper) == (other.sources, other.upper)
+        for table in ("operators", "dataflows"):
+            self._connection.execute(f"UPDATE {table} SET cohort = ? WHERE cohort = ?", (self.id, other.id))
+        self._connection.execute("DELETE FROM cohorts WHERE id = ?", (other.id,))
+        self._order([*self.operators, *other.operators])
+        self.roots |= other.roots
+        for identifier, feed in other.feeds.items():
+            if identifier in self.feeds:
+                feed.input.close()
+            else:
+                self.feeds[identifier] = feed
+        other.feeds = {}
 
     def add(self, identifier: GlobalId, plan: Plan, inputs: Mapping[GlobalId, Input], number: int) -> None:
         """Add a dataflow, and work out its rows at the cohort's latest time.
@@ -178,6 +227,8 @@ class Cohort:
         self._order([*self.operators, *new])
         self.roots[identifier] = root
         self.feeds = feeds | self.feeds
+        for unfed in self.wanted() & inputs.keys() - self.feeds.keys():  # of dataflows that were restored
+            self.feed(unfed, inputs[unfed], inputs[unfed].since + 1)
         for unread in inputs.values():
             if all(feed.input is not unread for feed in self.feeds.values()):
                 unread.close()
@@ -259,9 +310,12 @@ class Cohort:
 
     def complete(self) -> int:
         """All times below are known of all inputs."""
-        if self.wanted() - self.feeds.keys():
+        if not self.is_fed():
             return self.upper
-        return max(self.upper, min((feed.frontier for feed in self.feeds.values()), default=END_OF_TIME))
+        frontiers = [feed.frontier for feed in self.feeds.values()]
+        if self.partner is not None:
+            frontiers.append(self.partner.upper)
+        return max(self.upper, min(frontiers, default=END_OF_TIME))
 
     def advance(self, most_updates: int) -> bool:
         """Go through complete times, one after the other.

@@ -28,6 +28,7 @@ CREATE TABLE operators(
 CREATE TABLE dataflows(
     id INTEGER PRIMARY KEY, cohort INTEGER NOT NULL, operator INTEGER NOT NULL, relation BLOB NOT NULL,
     since INTEGER NOT NULL);
+CREATE TABLE definitions(id INTEGER PRIMARY KEY, definition BLOB NOT NULL);
 CREATE TABLE errors(
     operator INTEGER NOT NULL, cause TEXT NOT NULL, sqlstate TEXT NOT NULL, message TEXT NOT NULL, w INTEGER NOT NULL,
     PRIMARY KEY (operator, cause, sqlstate, message));
@@ -64,6 +65,24 @@ def _connected(folder: Path) -> apsw.Connection:
         "PRAGMA temp.cache_size=-65536; PRAGMA temp.journal_mode=MEMORY"
     ).fetchall()
     return connection
+
+
+def open_staging(folder: Path) -> apsw.Connection:
+    """The connection that fills a new database, which another process takes over once this one has closed it."""
+    connection = connect(str(folder / NAME))
+    connection.pragma("temp_store", "file")
+    connection.execute(
+        "PRAGMA journal_mode=MEMORY; PRAGMA synchronous=OFF; PRAGMA locking_mode=EXCLUSIVE; PRAGMA cache_size=-131072;"
+        "PRAGMA temp.cache_size=-65536; PRAGMA temp.journal_mode=MEMORY"
+    ).fetchall()
+    with connection:
+        connection.execute(_SCHEMA)
+    return connection
+
+
+def folder_of(connection: apsw.Connection) -> Path:
+    """Where an instance keeps its database."""
+    return Path(connection.filename).parent
 
 
 def open_reader(folder: Path) -> apsw.Connection:

@@ -2,50 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import apsw
 
-from derive.compute.algebra.expression import Column
-from derive.compute.algebra.relation import GlobalId, Relation
+from derive.compute.algebra.relation import GlobalId
 from derive.compute.algebra.types import Datum
+from derive.compute.dataflow.adoption import drop_unnamed
 from derive.compute.dataflow.chained import ChainedInput
 from derive.compute.dataflow.cohort import Cohort, reachable
-from derive.compute.dataflow.database import packed, unpacked
-from derive.compute.dataflow.input import Input
+from derive.compute.dataflow.database import unpacked
+from derive.compute.dataflow.hydration import Hydration, Progress, clear, operators_of, sources_of
+from derive.compute.dataflow.hydrations import MOST_HERE, Hydrations
+from derive.compute.dataflow.input import Input, MovableInput
 from derive.compute.dataflow.peek import Kept
+from derive.compute.dataflow.staging import FirstDataflow, Stage, Staging, as_failure
+from derive.compute.dataflow.wish import Dataflow, Wish
 from derive.compute.lowering.expressions import gets_of
-from derive.compute.lowering.plan import Plan
-from derive.errors import FlowError, SqlError
+from derive.errors import FlowError, FrontierError
 
-MOST_UPDATES = 50_000
+MOST_UPDATES = 20_000
 """After about so many updates a transaction of a step ends."""
-
-
-@dataclass(frozen=True, slots=True)
-class Dataflow:
-    """A dataflow that is maintained.
-
-    Attributes:
-        relation: what it has the rows of.
-        cohort: in which it is.
-        since: at times from this on it can be asked.
-    """
-
-    relation: Relation
-    cohort: Cohort
-    since: int
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """A dataflow that is not maintained yet."""
-
-    relation: Relation
-    plan: Plan
-    as_of: int
-    inputs: Mapping[GlobalId, Input]
 
 
 class Dataflows:
@@ -59,12 +37,15 @@ class Dataflows:
         broken: why cohorts do not go on.
     """
 
-    def __init__(self, connection: apsw.Connection) -> None:
+    def __init__(self, connection: apsw.Connection, most_here: int = MOST_HERE, stage: Stage = Staging) -> None:
         """Take up what is in a database.
 
         Args:
             connection: that writes to it.
+            most_here: so many rows at most are worked out where others wait for that.
+            stage: has more of them worked out.
         """
+        self._hydrations = Hydrations(connection, most_here, stage)
         self._connection = connection
         self.maintained: dict[GlobalId, Dataflow] = {}
         self.wishes: dict[GlobalId, Wish] = {}
@@ -77,6 +58,7 @@ class Dataflows:
 
     def close(self) -> None:
         """Give inputs back."""
+        self._hydrations.close()
         for cohort in self._cohorts.values():
             cohort.close()
         for wish in self.wishes.values():
@@ -84,12 +66,16 @@ class Dataflows:
 
     def step(self) -> bool:
         """Begin what can begin, and go on with what is complete; whether anything happened."""
-        happened = False
+        happened = self._hydrations.step(
+            self._hydrated, lambda first, failure: self._fail(first.identifier, failure), self._refilled
+        )
         for identifier, wish in list(self.wishes.items()):
             happened |= self._fulfil(identifier, wish)
         for cohort in list(self._cohorts.values()):
             if cohort.id not in self.broken:
                 happened |= self._advance(cohort)
+            if cohort.partner is not None:
+                self._join(cohort, cohort.partner)
         return happened
 
     def _advance(self, cohort: Cohort) -> bool:
@@ -101,12 +87,16 @@ class Dataflows:
                     cohort.advance(MOST_UPDATES)
                 cohort.committed = cohort.upper
         except (FlowError, apsw.Error) as exc:
-            self.broken[cohort.id] = _as_failure(exc)
+            self.broken[cohort.id] = as_failure(exc)
             return True
         return cohort.upper > upper
 
     def _restore(self) -> None:
         execute = self._connection.execute
+        clear(self._connection)
+        drop_unnamed(self._connection)
+        self._next_cohort = integer(execute("SELECT ifnull(max(id), 0) + 1 FROM cohorts").get)
+        self._next_operator = integer(execute("SELECT ifnull(max(number), 0) + 1 FROM operators").get)
         for identifier, sources, upper in execute("SELECT id, sources, upper FROM cohorts").fetchall():
             cohort = Cohort(self._connection, integer(identifier), unpacked(sources), integer(upper))
             rows = execute(
@@ -143,34 +133,37 @@ class Dataflows:
             is_kept = dataflow.relation == wish.relation and dataflow.since <= wish.as_of < dataflow.cohort.upper
             if is_kept and dataflow.cohort.id not in self.broken and self._resume(dataflow, wish):
                 return
+        if dataflow is not None or identifier in self.wishes:
             self.drop(identifier)
         self.wishes[identifier] = wish
 
     def _resume(self, dataflow: Dataflow, wish: Wish) -> bool:
         """Have a dataflow that is there go on with inputs; whether that can be."""
         cohort = dataflow.cohort
-        chained = self._chained(wish, cohort.upper - 1)
+        chained = self._chained(wish, cohort.upper - 1, cohort)
         if chained is None:
             return False
         for identifier, source in {**wish.inputs, **chained}.items():
-            if identifier in cohort.wanted() and identifier not in cohort.feeds:
-                cohort.feed(identifier, source, source.since + 1)
-            else:
+            if identifier not in cohort.wanted() or identifier in cohort.feeds:
                 source.close()
+            elif not self._hydrations.refill(cohort, identifier, source):
+                cohort.feed(identifier, source, source.since + 1)
         return True
 
-    def _chained(self, wish: Wish, time: int) -> dict[GlobalId, Input] | None:
-        """What a wish reads of other cohorts, from a time on; None if that is not known."""
-        sources = self._sources(wish)
+    def _chained(self, wish: Wish, time: int, cohort: Cohort | None) -> dict[GlobalId, Input] | None:
+        """What a dataflow of a cohort reads of others, from a time on; None if that is not known."""
         chained: dict[GlobalId, Input] = {}
         for get in gets_of(wish.relation):
             upstream = self.maintained.get(get.id)
-            if get.id in wish.inputs or (upstream is not None and upstream.cohort.sources == sources):
+            if get.id in wish.inputs or (upstream is not None and upstream.cohort is cohort):
                 continue
             if upstream is None or not upstream.since <= time < upstream.cohort.upper:
                 return None
-            chained[get.id] = ChainedInput(self._connection, get.id, upstream.cohort, time)
+            chained[get.id] = ChainedInput(self._connection, get.id, self._cohort_of, time)
         return chained
+
+    def _cohort_of(self, identifier: GlobalId) -> Cohort:
+        return self.maintained[identifier].cohort
 
     def _sources(self, wish: Wish) -> frozenset[GlobalId]:
         """The collections that a wish follows from in the end."""
@@ -184,17 +177,25 @@ class Dataflows:
 
     def _fulfil(self, identifier: GlobalId, wish: Wish) -> bool:
         """Begin to maintain what is wished for, if it is time."""
-        upstream = [get.id for get in gets_of(wish.relation) if get.id not in wish.inputs]
-        if any(get not in self.maintained for get in upstream):
+        upstream = [self.maintained.get(get.id) for get in gets_of(wish.relation) if get.id not in wish.inputs]
+        if None in upstream or self._hydrations.begins(identifier):
             return False
+        known = [dataflow for dataflow in upstream if dataflow is not None]
         sources = self._sources(wish)
-        cohort = next((cohort for cohort in self._cohorts.values() if cohort.sources == sources), None)
-        time = max([wish.as_of, *(self.maintained[get].since for get in upstream)])
+        time = max([wish.as_of, *(dataflow.since for dataflow in known)])
+        is_large = None
+        try:
+            is_large = self._is_large(identifier, wish, time)
+        except FlowError as failure:  # a collection was reset, perhaps
+            self._fail(identifier, failure)
+        if is_large or is_large is None:
+            return bool(is_large) and self._hydrations.is_free() and self._hydrate(identifier, wish, time)
+        cohort = self._cohort_for(sources, known)
         if cohort is not None:
             if cohort.upper <= time and cohort.id not in self.broken:
                 return False
             time = cohort.upper - 1
-        chained = self._chained(wish, time)
+        chained = self._chained(wish, time, cohort)
         if chained is None:
             return False
         del self.wishes[identifier]
@@ -202,17 +203,22 @@ class Dataflows:
             with self._connection:
                 begun = self._begin(identifier, wish, cohort, time, {**wish.inputs, **chained})
         except (FlowError, apsw.Error) as exc:
-            self.failures[identifier] = _as_failure(exc)
+            self.failures[identifier] = as_failure(exc)
             _close(wish.inputs)
             return True
-        # Others see it from here on, as it is committed.
-        self._cohorts[begun.id] = begun
-        self.maintained[identifier] = Dataflow(wish.relation, begun, time)
-        self._place()
-        with self._connection:
-            for columns in self._indexes.pop(identifier, ()):
-                self.index(identifier, columns)
+        self._show(identifier, wish, begun, time)
         return True
+
+    def _cohort_for(self, sources: frozenset[GlobalId], upstream: Sequence[Dataflow]) -> Cohort | None:
+        """The cohort of a new dataflow; None for a new one.
+
+        A cohort reads others of the same sources from its beginning on or never, so none waits for itself.
+        """
+        among = {dataflow.cohort.id for dataflow in upstream if dataflow.cohort.sources == sources}
+        if len(among) > 1:
+            return None
+        cohorts = [cohort for cohort in self._cohorts.values() if cohort.sources == sources]
+        return next((cohort for cohort in cohorts if not among or cohort.id in among), None)
 
     def _begin(
         self,
@@ -222,18 +228,100 @@ class Dataflows:
         time: int,
         inputs: Mapping[GlobalId, Input],
     ) -> Cohort:
-        execute = self._connection.execute
         if cohort is None:
-            number = integer(execute("SELECT ifnull(max(id), 0) + 1 FROM cohorts").get)
-            cohort = Cohort(self._connection, number, self._sources(wish), time + 1)
-            execute("INSERT INTO cohorts VALUES (?, ?, ?)", (number, packed(cohort.sources), time + 1))
-        first = integer(execute("SELECT ifnull(max(number), 0) + 1 FROM operators").get)
-        cohort.add(identifier, wish.plan, inputs, first)
-        execute(
-            "INSERT INTO dataflows VALUES (?, ?, ?, ?, ?)",
-            (identifier, cohort.id, cohort.roots[identifier].number, packed(wish.relation), time),
-        )
+            cohort = Cohort(self._connection, self._next_cohort, self._sources(wish), time + 1)
+            cohort.record()
+            self._next_cohort += 1
+        cohort.begin(identifier, wish.relation, wish.plan, inputs, self._next_operator)
+        self._next_operator += operators_of(wish.plan)
         return cohort
+
+    def _show(self, identifier: GlobalId, wish: Wish, cohort: Cohort, time: int) -> None:
+        """Have others see a dataflow that has begun."""
+        self._hydrations.forget(identifier)
+        self._cohorts[cohort.id] = cohort
+        self.maintained[identifier] = Dataflow(wish.relation, cohort, time)
+        self._place()
+        with self._connection:
+            for columns in self._indexes.pop(identifier, ()):
+                cohort.index(identifier, columns)
+
+    # -- Hydration
+
+    def progress(self) -> Iterator[Progress]:
+        """How far dataflows of many rows are that have yet to begin."""
+        return self._hydrations.progress()
+
+    def _is_large(self, identifier: GlobalId, wish: Wish, time: int) -> bool | None:
+        """Whether a dataflow has so many rows that others cannot wait for it; None if that is not known yet."""
+        chained = self._chained(wish, time, None)
+        try:
+            inputs = [*wish.inputs.values(), *(chained or {}).values()]
+            return None if chained is None else self._hydrations.is_large(identifier, inputs, time)
+        except FrontierError:
+            return None
+
+    def _hydrate(self, identifier: GlobalId, wish: Wish, time: int) -> bool:
+        """Have another process begin; whether that can be."""
+        chained = self._chained(wish, time, None)
+        if chained is None:
+            return False
+        read = sources_of(wish.plan)
+        inputs = {**wish.inputs, **chained}
+        movable = {one: source for one, source in inputs.items() if one in read and isinstance(source, MovableInput)}
+        indexes = tuple(self._indexes.get(identifier, ()))
+        first = FirstDataflow(
+            identifier, wish.relation, wish.plan, self._sources(wish), self._next_cohort, self._next_operator, indexes
+        )
+        self._next_cohort += 1
+        self._next_operator += operators_of(wish.plan)
+        self._hydrations.begin(time, movable, first)
+        return True
+
+    def _hydrated(self, first: FirstDataflow, hydration: Hydration) -> None:
+        """Have a dataflow that was hydrated go on from where it is."""
+        cohort = Cohort(self._connection, first.cohort, first.sources, hydration.time + 1)
+        root = integer(self._connection.execute("SELECT operator FROM dataflows WHERE id = ?", (first.identifier,)).get)
+        cohort.restore([(first.identifier, root)])
+        for identifier, movable in hydration.inputs.items():
+            cohort.feed(identifier, movable, movable.since + 1)
+        wish = self.wishes.pop(first.identifier)
+        _close({one: source for one, source in wish.inputs.items() if one not in hydration.inputs})
+        cohort.partner = next((other for other in self._cohorts.values() if self._may_join(cohort, other)), None)
+        self._show(first.identifier, wish, cohort, hydration.time)
+
+    def _fail(self, identifier: GlobalId, failure: FlowError) -> None:
+        self._hydrations.forget(identifier)
+        self.failures[identifier] = failure
+        _close(self.wishes.pop(identifier).inputs)
+
+    def _refilled(self, cohort: Cohort, identifier: GlobalId, source: Input, failure: FlowError | None) -> None:
+        if failure is not None:
+            self.broken[cohort.id] = failure
+        if failure is None and identifier in cohort.wanted():
+            cohort.feed(identifier, source, source.since + 1)
+        else:
+            source.close()
+
+    def _may_join(self, cohort: Cohort, other: Cohort) -> bool:
+        """Whether two cohorts can be one: they are of the same sources, and neither reads others of these."""
+        sources = cohort.sources
+        if other.sources != sources or other.id in self.broken or not other.is_fed() or other.partner is not None:
+            return False
+        read = {*cohort.feeds, *other.feeds} & self.maintained.keys() - sources
+        return all(self.maintained[identifier].cohort.sources != sources for identifier in read)
+
+    def _join(self, cohort: Cohort, other: Cohort) -> None:
+        """Make two cohorts one, once they are at the same time."""
+        if cohort.id in self.broken or not self._may_join(cohort, other) or other.id not in self._cohorts:
+            cohort.partner = None
+        elif cohort.upper == other.upper:
+            with self._connection:
+                other.join(cohort)
+            for identifier in cohort.roots:
+                self.maintained[identifier] = replace(self.maintained[identifier], cohort=other)
+            del self._cohorts[cohort.id]
+            self._place()
 
     def index(self, identifier: GlobalId, columns: Sequence[int]) -> None:
         """Have rows looked up fast by some of their columns."""
@@ -241,13 +329,12 @@ class Dataflows:
         if dataflow is None:
             self._indexes.setdefault(identifier, []).append(tuple(columns))
             return
-        arrangement = dataflow.cohort.roots[identifier].arrangement
-        assert arrangement is not None
-        arrangement.index([Column(index, dataflow.relation.types[index]) for index in columns])
+        dataflow.cohort.index(identifier, columns)
 
     def drop(self, identifier: GlobalId) -> None:
         """Maintain a relation no more."""
         self.failures.pop(identifier, None)
+        self._hydrations.forget(identifier)
         self._indexes.pop(identifier, None)
         wish = self.wishes.pop(identifier, None)
         if wish is not None:
@@ -273,6 +360,8 @@ class Dataflows:
         if dataflow is None:
             return
         held = [other.upper - 1 for other in self._cohorts.values() if other.is_chained_to(identifier)]
+        if (time := self._hydrations.time_held(identifier)) is not None:
+            held.append(time)
         since = min([since, dataflow.cohort.upper - 1, *held])
         if since <= dataflow.since:
             return
@@ -290,10 +379,6 @@ class Dataflows:
 def _close(inputs: Mapping[GlobalId, Input]) -> None:
     for source in inputs.values():
         source.close()
-
-
-def _as_failure(exc: FlowError | apsw.Error) -> FlowError:
-    return exc if isinstance(exc, FlowError) else SqlError("XX000", f"SQLite does not maintain a view: {exc}")
 
 
 def integer(value: Datum) -> int:

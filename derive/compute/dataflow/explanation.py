@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from derive.compute.algebra.relation import GlobalId
 from derive.compute.lowering.plan import Counted, Fixed, Grouped, Keyed, Linear, Plan, Recomputed, Source, inputs_of
 
 
-def explained(plan: Plan, names: dict[GlobalId, str]) -> str:
+def explained(plan: Plan, names: Mapping[GlobalId, str]) -> str:
     """A plan as lines, each operator before its inputs, which are further to the right.
 
     Args:
@@ -18,13 +18,13 @@ def explained(plan: Plan, names: dict[GlobalId, str]) -> str:
     return "\n".join(_lines(plan, names, 0))
 
 
-def _lines(plan: Plan, names: dict[GlobalId, str], depth: int) -> Iterator[str]:
+def _lines(plan: Plan, names: Mapping[GlobalId, str], depth: int) -> Iterator[str]:
     yield "  " * depth + _line(plan, names)
     for source in inputs_of(plan):
         yield from _lines(source, names, depth + 1)
 
 
-def _line(plan: Plan, names: dict[GlobalId, str]) -> str:  # noqa: PLR0911 - one for each kind
+def _line(plan: Plan, names: Mapping[GlobalId, str]) -> str:  # noqa: PLR0911 - one for each kind
     match plan:
         case Source(id=identifier):
             return f"read {names.get(identifier, f'u{identifier}')}"

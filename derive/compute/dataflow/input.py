@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from derive.compute.algebra.types import Row, Type
 
@@ -32,3 +33,35 @@ class Input(Protocol):
 
     def close(self) -> None:
         """It is needed no more."""
+
+
+Opener: TypeAlias = Callable[[], Input]
+"""Opens an input, in whatever process; it can be pickled."""
+
+
+@runtime_checkable
+class MovableInput(Input, Protocol):
+    """A relation whose snapshot may be read by another process, while this one holds the right to read it."""
+
+    @property
+    def keeps(self) -> bool:
+        """Whether it keeps something of the snapshot, which is read anew if that is not there."""
+
+    def count(self, as_of: int) -> int:
+        """About how many updates there are up to a time.
+
+        Raises:
+            FrontierError: it is not known at that time yet.
+        """
+
+    def opener(self, as_of: int, wanted: Collection[int] | None, place: Path) -> Opener:
+        """What opens the same relation from a time on in another process.
+
+        Args:
+            as_of: the time, not before `since`.
+            wanted: indexes of the columns that are needed, all others may be NULL; None for all.
+            place: a file for what is kept as the snapshot is read, if there is something.
+        """
+
+    def adopt(self, as_of: int, place: Path) -> None:
+        """Go on from that time with what was kept in that file, instead of reading a snapshot here."""

@@ -8,11 +8,11 @@ import apsw
 
 from derive.compute.algebra.expression import Column
 from derive.compute.algebra.relation import Aggregate
-from derive.compute.algebra.types import Type
+from derive.compute.algebra.types import ARRAYS, Type
 from derive.compute.lowering.block import order_term
 from derive.compute.scalar.registry import aggregate_sql
 
-_OF_BYTES = {Type.BYTEA, Type.NUMERIC, Type.INTERVAL}
+_OF_BYTES = {Type.BYTEA, Type.NUMERIC, Type.INTERVAL, *ARRAYS}
 _EXTREMES = {"min": "", "max": " DESC"}
 
 

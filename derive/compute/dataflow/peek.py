@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import apsw
 
@@ -16,6 +17,9 @@ from derive.compute.lowering.block import names
 from derive.compute.lowering.expressions import gets_of
 from derive.compute.lowering.query import PARAMETERS, finished_select
 from derive.errors import FrontierError, SqlError
+
+ErrorUpdate: TypeAlias = tuple[int, str, str, int]
+"""Time, SQLSTATE, message and diff of an error in the place of rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,10 @@ class _Seen:
         version: of the database, for that reader.
         kept: where rows were.
         known: of all dataflows `since`, `upper`, when rows changed last, and whether one is there not just once.
+        since: the greatest of them.
+        upper: the least of them.
+        changed: when rows changed last in any of them.
+        latest: the statement that asks for rows as they are since then.
         has_errors: whether any dataflow has errors.
     """
 
@@ -49,6 +57,10 @@ class _Seen:
     version: Any
     kept: Mapping[GlobalId, Kept]
     known: Mapping[GlobalId, tuple[int, int, int, bool]]
+    since: int
+    upper: int
+    changed: int
+    latest: str
     has_errors: bool
 
 
@@ -65,7 +77,7 @@ class PreparedPeek:
         self.reads = tuple(dict.fromkeys(get.id for get in gets_of((relation, finishing))))
         self._relation: Relation = _with_arguments(relation)
         self._finishing: Finishing = _with_arguments(finishing)
-        self._arguments = [part.index for part in parameters_of((relation, finishing))]
+        self._arguments = [(part.index, f"p{part.index}") for part in parameters_of((relation, finishing))]
         self._statements: dict[tuple[tuple[GlobalId, Kept, bool, bool], ...], str] = {}
         self._seen: _Seen | None = None
 
@@ -85,22 +97,16 @@ class PreparedPeek:
             SqlError: there is an error where there should be rows.
         """
         seen = self._look(reader, kept)
-        time = min((upper for _, upper, _, _ in seen.known.values()), default=1) - 1 if as_of is None else as_of
-        for identifier, (since, upper, _, _) in seen.known.items():
-            if not since <= time < upper:
-                what = f"{identifier} is known from {since} up to {upper}, and not at {time}"
-                raise FrontierError(what, hint="Ask for another time.")
+        time = seen.upper - 1 if as_of is None else as_of
+        if not seen.since <= time < seen.upper:
+            raise _unknown(seen, time)
         if seen.has_errors:
             self._check_errors(reader, kept, time)
-        forms = []
-        for identifier, (_, _, changed, has_copies) in seen.known.items():
-            is_latest = changed <= time
-            forms.append((identifier, kept[identifier], is_latest, has_copies or not is_latest))
-        statement = self._statement(tuple(forms))
-        bindings: dict[str, Datum] = {f"p{index}": arguments[index] for index in self._arguments}
-        if not all(form[2] for form in forms):
-            bindings["as_of"] = time
-        return reader.execute(statement, bindings)
+        bindings: dict[str, Datum] = {name: arguments[index] for index, name in self._arguments}
+        if seen.changed <= time:
+            return reader.execute(seen.latest, bindings)
+        bindings["as_of"] = time
+        return reader.execute(self._statement_at(seen.known, kept, time), bindings)
 
     def _look(self, reader: apsw.Connection, kept: Mapping[GlobalId, Kept]) -> _Seen:
         """What there is, as the reader's transaction sees it; what was seen last, if nothing was committed since."""
@@ -124,8 +130,24 @@ class PreparedPeek:
             copied = reader.execute(f"SELECT EXISTS(SELECT 1 FROM a{operator} WHERE w <> 1)").get
             known[identifier] = since, upper, since if changed is None else changed, bool(copied)
         failed = "SELECT EXISTS(SELECT 1 FROM errors) OR EXISTS(SELECT 1 FROM errors_history)"
-        self._seen = _Seen(reader, version, kept, known, bool(reader.execute(failed).get))
-        return self._seen
+        since = max((since for since, _, _, _ in known.values()), default=0)
+        upper = min((upper for _, upper, _, _ in known.values()), default=1)
+        changed = max((changed for _, _, changed, _ in known.values()), default=0)
+        latest = self._statement_at(known, kept, changed)
+        has_errors = bool(reader.execute(failed).get)
+        seen = self._seen = _Seen(reader, version, kept, known, since, upper, changed, latest, has_errors)
+        return seen  # another thread may have seen something else by now
+
+    def _statement_at(
+        self, known: Mapping[GlobalId, tuple[int, int, int, bool]], kept: Mapping[GlobalId, Kept], time: int
+    ) -> str:
+        """The statement that asks for rows at a time."""
+        return self._statement(
+            tuple(
+                (identifier, kept[identifier], changed <= time, has_copies or changed > time)
+                for identifier, (_, _, changed, has_copies) in known.items()
+            )
+        )
 
     def _check_errors(self, reader: apsw.Connection, kept: Mapping[GlobalId, Kept], time: int) -> None:
         operators = {operator for identifier in self.reads for operator in kept[identifier].operators}
@@ -149,6 +171,15 @@ class PreparedPeek:
         return self._statements[forms]
 
 
+def _unknown(seen: _Seen, time: int) -> FrontierError:
+    """That a time is not complete yet in a dataflow, or no longer known."""
+    identifier, (since, upper, _, _) = next(
+        (identifier, known) for identifier, known in seen.known.items() if not known[0] <= time < known[1]
+    )
+    what = f"{identifier} is known from {since} up to {upper}, and not at {time}"
+    return FrontierError(what, hint="Ask for another time.")
+
+
 def errors_as_of(operators: set[int]) -> str:
     """A query of an error that some operators have at the time `:as_of`."""
     among = f"operator IN ({', '.join(map(str, sorted(operators)))})"
@@ -157,6 +188,32 @@ def errors_as_of(operators: set[int]) -> str:
         f" SELECT sqlstate, message, -w FROM errors_history WHERE t > :as_of AND {among})"
         " GROUP BY sqlstate, message HAVING sum(w) > 0 ORDER BY sqlstate, message LIMIT 1"
     )
+
+
+def errors_between(reader: apsw.Connection, operators: Sequence[int], begin: int, end: int) -> Iterator[ErrorUpdate]:
+    """How errors of some operators come and go from one time on and before another, in order.
+
+    Those that are there at the first time come then.
+    """
+    among = f"operator IN ({', '.join(map(str, sorted(operators)))})"
+    there: Any = reader.execute(
+        f"SELECT sqlstate, message, sum(w) FROM (SELECT sqlstate, message, w FROM errors WHERE {among} UNION ALL"
+        f" SELECT sqlstate, message, -w FROM errors_history WHERE t > :begin AND {among})"
+        " GROUP BY sqlstate, message ORDER BY sqlstate, message",
+        {"begin": begin},
+    ).fetchall()
+    counts: Counter[tuple[str, str]] = Counter({(sqlstate, message): count for sqlstate, message, count in there})
+    yield from ((begin, *error, 1) for error, count in counts.items() if count > 0)
+    changes: Any = reader.execute(
+        f"SELECT t, sqlstate, message, sum(w) FROM errors_history WHERE t > :begin AND t < :end AND {among}"
+        " GROUP BY t, sqlstate, message ORDER BY t, sqlstate, message",
+        {"begin": begin, "end": end},
+    ).fetchall()
+    for time, sqlstate, message, weight in changes:
+        before = counts[sqlstate, message]
+        counts[sqlstate, message] = after = before + weight
+        if (before > 0) != (after > 0):
+            yield time, sqlstate, message, 1 if after > 0 else -1
 
 
 def parameters_of(node: Any) -> Iterator[Parameter]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from derive.compute.algebra.relation import Constant, Distinct, Filter, Join, Order, Project, Reduce, Relation, TopK
 from derive.compute.algebra.types import Row
-from derive.compute.scalar.registry import sql_of_datum
+from derive.compute.scalar.registry import sort_key, sql_of_datum
 
 
 def names(width: int, prefix: str = "") -> str:
@@ -43,7 +43,7 @@ class Block:
 def order_term(order: Order, text: str) -> str:
     """What stands behind ORDER BY, for an expression as SQL."""
     direction = "DESC" if order.is_descending else "ASC"
-    return f"({text}) {direction} NULLS {'FIRST' if order.nulls_first else 'LAST'}"
+    return f"({sort_key(text, order.expression.type)}) {direction} NULLS {'FIRST' if order.nulls_first else 'LAST'}"
 
 
 def rows_sql(rows: Sequence[Row], width: int) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
+from types import TracebackType
 from typing import Any
 
 import apsw
@@ -11,7 +11,13 @@ import apsw
 from derive.compute.algebra.types import Datum
 from derive.compute.lowering.query import ONE_ROW
 from derive.compute.scalar.registry import register
+from derive.compute.scalar.running import cancellation
 from derive.errors import SqlError
+
+MOST_BYTES = 1 << 27
+"""Bytes of a value, and of a row."""
+_CACHE_KILOBYTES = 65_536
+"""What is sorted or kept for a statement is in memory up to so much, and in files beyond."""
 
 
 def connect(path: str, flags: int = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE) -> apsw.Connection:
@@ -23,7 +29,12 @@ def connect(path: str, flags: int = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPE
     """
     connection = apsw.Connection(path, flags)
     connection.set_busy_timeout(60_000)
-    connection.pragma("temp_store", "memory")
+    connection.limit(apsw.SQLITE_LIMIT_LENGTH, MOST_BYTES)
+    connection.pragma("temp_store", "file")
+    connection.execute(
+        f"PRAGMA cache_size=-{_CACHE_KILOBYTES}; PRAGMA temp.cache_size=-{_CACHE_KILOBYTES};"
+        "PRAGMA temp.journal_mode=MEMORY"
+    ).fetchall()
     register(connection)
     connection.create_scalar_function(ONE_ROW, _one_row, 2, deterministic=True)
     return connection
@@ -37,28 +48,36 @@ def _one_row(*arguments: Any) -> Datum:
     return datum
 
 
-@contextmanager
-def translated() -> Iterator[None]:
+class _Translation:
+    """See `translated`. It has no state, and there is one, as look-ups enter it again and again."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        match error:
+            case apsw.InterruptError():
+                raise cancellation() from error
+            case apsw.FullError():
+                raise SqlError("53100", "no space is left where rows are kept") from error
+            case apsw.TooBigError():
+                hint = "Make it of smaller ones, or put its parts into rows of their own."
+                raise SqlError("54000", f"a value is larger than {MOST_BYTES:,} bytes", hint=hint) from error
+            case apsw.SQLError():
+                raise _of_message(str(error)) from error
+
+
+_TRANSLATION = _Translation()
+
+
+def translated() -> AbstractContextManager[None]:
     """SQLite's errors are raised as ours.
 
     Raises:
         SqlError: for what a statement may meet: it was interrupted, is too complex, or has too large values.
     """
-    try:
-        yield
-    except apsw.InterruptError as exc:
-        raise cancellation() from exc
-    except apsw.FullError as exc:
-        raise SqlError("53100", "no space is left where rows are kept") from exc
-    except apsw.TooBigError as exc:
-        raise SqlError("54000", "a value is larger than 1,000,000,000 bytes") from exc
-    except apsw.SQLError as exc:
-        raise _of_message(str(exc)) from exc
-
-
-def cancellation() -> SqlError:
-    """What a statement fails with that was cancelled."""
-    return SqlError("57014", "canceling statement due to user request")
+    return _TRANSLATION
 
 
 def _of_message(message: str) -> SqlError:

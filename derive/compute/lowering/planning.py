@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import reduce
 
 from derive.compute.algebra.expression import Column, Expression, Literal
+from derive.compute.algebra.recursion import Recurring, Recursion
 from derive.compute.algebra.relation import (
     Constant,
     Distinct,
@@ -20,6 +21,7 @@ from derive.compute.algebra.relation import (
     SetOperation,
     TopK,
     UnionAll,
+    Unnest,
     Window,
 )
 from derive.compute.algebra.types import Type
@@ -40,6 +42,7 @@ from derive.compute.lowering.plan import (
 from derive.compute.lowering.subqueries import restricted_by_subquery, with_scalars_joined
 from derive.compute.lowering.terms import grows_too_much, product, projected, restricted
 from derive.compute.scalar.registry import can_fail
+from derive.errors import SqlError
 
 MOST_TERMS = 16
 """A sum of more terms is worked out where it stands, and taken as one."""
@@ -56,7 +59,7 @@ def plan_of(relation: Relation) -> Plan:
     return leaf_of(_terms(relation))
 
 
-def _terms(relation: Relation) -> Sequence[Term]:  # noqa: PLR0911 - one for each kind
+def _terms(relation: Relation) -> Sequence[Term]:  # noqa: PLR0911, PLR0912 - one for each kind
     """Terms that have the rows of a relation together."""
     match relation:
         case Get():
@@ -71,6 +74,9 @@ def _terms(relation: Relation) -> Sequence[Term]:  # noqa: PLR0911 - one for eac
             return _join(relation)
         case OuterJoin():
             return outer_join_terms(relation, plan_of)
+        case Unnest():
+            keys = [Column(index, kind) for index, kind in enumerate(relation.input.types)]
+            return [all_of(_by_keys(relation, relation.input, keys, "elements of an array that never changes"))]
         case UnionAll():
             return _few([term for part in relation.inputs for term in _terms(part)])
         case Distinct():
@@ -83,6 +89,8 @@ def _terms(relation: Relation) -> Sequence[Term]:  # noqa: PLR0911 - one for eac
             return [all_of(_window(relation))]
         case TopK():
             return _top(relation)
+        case Recursion() | Recurring():
+            raise SqlError("0A000", "WITH RECURSIVE is not supported here")
 
 
 def _few(terms: Sequence[Term], most: int = MOST_TERMS) -> Sequence[Term]:
@@ -194,14 +202,15 @@ def _top(top: TopK) -> Sequence[Term]:
     return [all_of(_by_keys(top, top.input, top.keys, "the first rows are chosen among all"))]
 
 
-def _by_keys(relation: Window | TopK, source: Relation, keys: Sequence[Expression], reason: str) -> Plan:
+def _by_keys(relation: Window | TopK | Unnest, source: Relation, keys: Sequence[Expression], reason: str) -> Plan:
     """A relation that is worked out anew for keys that changed, if there are any."""
-    if not keys or any(has_subquery(key) or can_fail(key) for key in keys):
+    is_apart = isinstance(relation, Unnest) and has_subquery(relation.array)
+    if not keys or is_apart or any(has_subquery(key) or can_fail(key) for key in keys):
         return _recomputed(relation, source, reason)[0].leaves[0]
     return Keyed((plan_of(source),), (tuple(keys),), replace(relation, input=Get(-1, source.types)))
 
 
-def _recomputed(relation: Project | Filter | Window | TopK, source: Relation, reason: str) -> Sequence[Term]:
+def _recomputed(relation: Project | Filter | Window | TopK | Unnest, source: Relation, reason: str) -> Sequence[Term]:
     """A relation that is worked out whole, from its input and whatever its subqueries read."""
     around = replace(relation, input=Get(-1, source.types))
     sources = [Source(get.id, get.types) for get in gets_of(around) if get.id >= 0]

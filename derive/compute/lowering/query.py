@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 from derive.compute.algebra.expression import Column, Expression, OuterColumn, Subquery, SubqueryKind
+from derive.compute.algebra.recursion import Recurring, Recursion
 from derive.compute.algebra.relation import (
     Constant,
     Distinct,
@@ -28,12 +29,14 @@ from derive.compute.algebra.relation import (
     Side,
     TopK,
     UnionAll,
+    Unnest,
     Window,
 )
 from derive.compute.lowering.block import Block, guarded, is_one_row, kept_apart, limit_sql, names, order_term, rows_sql
 from derive.compute.lowering.expressions import columns_read, conjuncts, has_subquery, is_atomic
 from derive.compute.lowering.window import window_sql
-from derive.compute.scalar.registry import aggregate_sql, can_fail, sql_of
+from derive.compute.scalar.registry import aggregate_sql, can_fail, elements_sql, sql_of
+from derive.errors import SqlError
 
 PARAMETERS = -1
 """The column of this index, and those before it, are arguments that are bound to the statement: `:p0`, `:p1`, ….
@@ -97,7 +100,7 @@ class _Lowering:
         """A relation as a SELECT."""
         return self._select(self.block(relation, scopes))
 
-    def block(self, relation: Relation, scopes: tuple[Scope, ...]) -> Block:  # noqa: PLR0911 - one for each kind
+    def block(self, relation: Relation, scopes: tuple[Scope, ...]) -> Block:  # noqa: PLR0911, PLR0912 - one for each kind
         """A relation as a SELECT in parts.
 
         Args:
@@ -117,6 +120,8 @@ class _Lowering:
                 return self._join(relation, scopes)
             case OuterJoin():
                 return self._outer_join(relation, scopes)
+            case Unnest():
+                return self._unnest(relation, scopes)
             case UnionAll():
                 return self._union(relation.inputs, scopes)
             case Distinct():
@@ -130,6 +135,8 @@ class _Lowering:
                 return self._window(relation, scopes)
             case TopK():
                 return self._top(relation, scopes)
+            case Recursion() | Recurring():
+                raise SqlError("0A000", "WITH RECURSIVE is not supported here")
 
     def source_sql(self, block: Block) -> str:
         """The FROM and WHERE clauses of a block."""
@@ -273,6 +280,23 @@ class _Lowering:
             is_plain=False,
             is_derived=True,
         )
+
+    def _unnest(self, unnest: Unnest, scopes: tuple[Scope, ...]) -> Block:
+        block = self.block(unnest.input, scopes)
+        if block.source and not (block.is_plain and block.tables < MOST_TABLES):
+            block = self.wrapped(block)
+        if can_fail(unnest.array) and (block.predicates or block.fallible) and not scopes:
+            block = self._derived(kept_apart(self._select(block)), len(block.columns))
+        block = self._once(block, [unnest.array])
+        self._aliases += 1
+        array = self._expression(unnest.array, block.columns, scopes)
+        kind = unnest.types[-2]
+        source, element, place = elements_sql(array, kind, f"t{self._aliases}")
+        block.source = f"{block.source}, {source}" if block.source else source
+        block.computed |= {len(block.columns), len(block.columns) + 1}
+        block.columns = [*block.columns, element, place]
+        block.tables += 1
+        return block
 
     def _table_of(self, relation: Relation, scopes: tuple[Scope, ...]) -> Block:
         """A relation as a block that selects the columns of one table, and all of its rows."""

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from derive.compute.algebra.types import Row, Type
 from derive.compute.relations.columns import RelationColumn
+from derive.compute.scalar.array import elements_of
 from derive.compute.scalar.values import text_of
 from derive.document.without_pandas import spare_pandas
 
@@ -26,7 +27,7 @@ _ARROW: Mapping[Type, pa.DataType] = {
     Type.TIMESTAMPTZ: pa.timestamp("us", "UTC"),
     Type.MZ_TIMESTAMP: pa.int64(),
 }
-"""Types that Arrow has; all others are texts, `numeric` among them, whose digits have no end."""
+"""Types that Arrow has, and lists of them; all others are texts, `numeric` among them, whose digits have no end."""
 
 _CONVERSIONS: Mapping[Type, Callable[[Any], Any]] = {Type.BOOLEAN: bool, Type.DOUBLE: float}
 _TEXTS = (Type.NUMERIC, Type.INTERVAL)
@@ -34,7 +35,7 @@ _TEXTS = (Type.NUMERIC, Type.INTERVAL)
 
 def arrow_type(kind: Type) -> pa.DataType:
     """What a type is to Arrow."""
-    return _ARROW.get(kind, pa.string())
+    return pa.list_(arrow_type(kind.element)) if kind.element else _ARROW.get(kind, pa.string())
 
 
 def arrow_schema(columns: Sequence[RelationColumn]) -> pa.Schema:
@@ -50,9 +51,18 @@ def arrow_rows(columns: Sequence[RelationColumn], rows: Sequence[Row]) -> pa.Rec
 
 
 def _array(kind: Type, data: Sequence[Any]) -> pa.Array:
-    if kind in _TEXTS:
-        data = [None if datum is None else text_of(kind, datum) for datum in data]
-    elif kind in _CONVERSIONS:
-        convert = _CONVERSIONS[kind]
+    convert = _conversion(kind)
+    if convert:
         data = [None if datum is None else convert(datum) for datum in data]
     return pa.array(data, arrow_type(kind))
+
+
+def _conversion(kind: Type) -> Callable[[Any], Any] | None:
+    """What makes a datum what Arrow takes; None where it is that itself."""
+    if kind in _TEXTS:
+        return lambda datum: text_of(kind, datum)
+    element = kind.element
+    if element is None:
+        return _CONVERSIONS.get(kind)
+    convert = _conversion(element) or (lambda datum: datum)
+    return lambda datum: [None if item is None else convert(item) for item in elements_of(element, datum)]

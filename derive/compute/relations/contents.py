@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterator
 from contextlib import closing
+from itertools import product
+from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from derive.compute.algebra.types import Row
+from derive.compute.algebra.equality import Equalities
+from derive.compute.algebra.types import Row, Type
 from derive.compute.relations.columns import Source, columns_of
 from derive.compute.relations.rows import compile_rows
 from derive.compute.relations.table_input import table_at
+from derive.document.key import pack
+from derive.document.pointer import JSON
+from derive.schema.projection import UUID_POINTER
 from derive.storage.contents import ReadOptions
 from derive.storage.reduced_read import read_reduced, reduced_here
 from derive.storage.roles import Readable
@@ -23,10 +29,16 @@ if TYPE_CHECKING:
     from derive.time.source_read import SourceRead
 
 _BATCH = 10_000
+_MOST_KEYS = 1_000
+"""Up to so many keys are looked for in files; for more, files are read."""
 
 
 def contents_at(
-    store: Readable, source: Source, as_of: int, wanted: Collection[int] | None = None
+    store: Readable,
+    source: Source,
+    as_of: int,
+    wanted: Collection[int] | None = None,
+    equalities: Equalities | None = None,
 ) -> Generator[list[Row]]:
     """The rows that a collection holds at a time.
 
@@ -35,6 +47,7 @@ def contents_at(
         source: the collection.
         as_of: clock, at or above its `since` and below its `upper`.
         wanted: indexes of the columns that are needed, all others may be NULL; None for all.
+        equalities: what columns are equal to in rows that are needed; others may be left out.
 
     Yields:
         Batches of rows, in no order.
@@ -48,19 +61,43 @@ def contents_at(
     if isinstance(source, Table):
         yield from table_at(store, source, as_of)
         return
-    rows = compile_rows(columns_of(source), wanted)
-    with closing(reduced_at(store, source, as_of)) as parts:
+    columns = columns_of(source)
+    rows = compile_rows(columns, wanted)
+    is_parsed = wanted is None or any(columns[index].pointer != UUID_POINTER for index in wanted)
+    with closing(reduced_at(store, source, as_of, _keys(source, equalities or {}))) as parts:
         for part in parts:
             for begin in range(0, len(part), _BATCH):
                 batch = part.slice(begin, _BATCH)
-                yield rows(batch.documents(), batch.clocks())
+                yield rows(batch.documents() if is_parsed else [{}] * len(batch), batch.clocks())
 
 
-def reduced_at(store: Readable, spec: CollectionSpec, as_of: int) -> Generator[ContentRows]:
-    """The documents that a collection of a catalog holds at a time, reduced per key, in the order of keys."""
+def _keys(spec: CollectionSpec, equalities: Equalities) -> list[bytes] | None:
+    """Packed keys of the documents that are needed; None for all."""
+    columns = columns_of(spec)
+    choices: list[list[JSON]] = []
+    for pointer in spec.key:
+        place = next((at for at, column in enumerate(columns) if at in equalities and column.pointer == pointer), None)
+        if place is None:
+            return None
+        is_boolean = columns[place].type is Type.BOOLEAN
+        choices.append([bool(datum) if is_boolean else datum for datum in equalities[place] if datum is not None])
+    return [pack(values) for values in product(*choices)] if prod(map(len, choices)) <= _MOST_KEYS else None
+
+
+def reduced_at(
+    store: Readable, spec: CollectionSpec, as_of: int, keys: Collection[bytes] | None = None
+) -> Generator[ContentRows]:
+    """The documents that a collection of a catalog holds at a time, reduced per key, in the order of keys.
+
+    Args:
+        store: holds the collection.
+        spec: the collection.
+        as_of: the time.
+        keys: packed keys that are wanted; None for all.
+    """
     with TemporaryDirectory(prefix="flowctl-") as scratch:
 
         def reduced(root: Path, spec: CollectionSpec, read: SourceRead) -> Iterator[ContentRows]:
-            return reduced_here(root, spec, read, Path(scratch))
+            return reduced_here(root, spec, read, Path(scratch), keys=keys)
 
         yield from read_reduced(store, spec, ReadOptions(as_of=as_of), reduced)

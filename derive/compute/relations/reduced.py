@@ -7,10 +7,12 @@ so a document costs what it is, however many its collection holds.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import apsw
@@ -23,13 +25,15 @@ from derive.compute.relations.hold import Hold
 from derive.compute.relations.rows import compile_rows
 from derive.document.exact import dump_exact, parse_exact
 from derive.document.pointer import MISSING
-from derive.errors import FencedError, SegmentMissingError
+from derive.errors import FencedError, FrontierError, SegmentMissingError
 from derive.protocol.specs import CollectionSpec, Document, SelectorSpec
 from derive.reduce.combiner import Combiner
 from derive.storage.contents import read_between
 from derive.storage.roles import Readable
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.texts import parse_texts
+from derive.time.extent import size_of
+from derive.time.frontier import BEGINNING
 
 MOST_UPDATES = 100_000
 """After about so many documents a poll comes to its end, though there may be more."""
@@ -49,24 +53,39 @@ class ReducedInput:
         spec: the collection.
         as_of: clock, at or above its `since` and below its `upper`.
         most_updates: see `MOST_UPDATES`.
+        wanted: indexes of the columns that are needed, all others are NULL; None for all.
+        place: the file in which to keep what documents have come to; None for one that is gone in the end.
 
     Attributes:
         types: of the columns.
         since: the time from which on updates are told.
+        keeps: the snapshot is kept.
 
     Raises:
         UsageError: nothing is stored under the collection's name.
         FrontierError: the contents at that time are no longer known.
     """
 
-    def __init__(self, store: Readable, spec: CollectionSpec, as_of: int, *, most_updates: int = MOST_UPDATES) -> None:
+    keeps = True
+
+    def __init__(
+        self,
+        store: Readable,
+        spec: CollectionSpec,
+        as_of: int,
+        *,
+        most_updates: int = MOST_UPDATES,
+        wanted: Collection[int] | None = None,
+        place: Path | None = None,
+    ) -> None:
         columns = columns_of(spec)
         self.types: tuple[Type, ...] = tuple(column.type for column in columns)
         self.since = as_of
         self._store = store
         self._spec = spec
         self._most_updates = most_updates
-        self._rows = compile_rows(columns)
+        self._rows = compile_rows(columns, wanted)
+        self._place = place
         self._combiner = Combiner(spec.read_schema, name=spec.name)
         self._frontier = as_of + 1
         self._hold = Hold(store, spec.name, as_of)
@@ -75,12 +94,35 @@ class ReducedInput:
     def close(self) -> None:
         """Give the right to read back."""
         self._hold.close()
+        if self._held is not None:
+            self._held.close()
 
     def snapshot(self, as_of: int) -> Iterator[list[Row]]:
         """The rows at `since`, which is the time that may be asked for."""
         assert as_of == self.since
         for documents, clocks in self._hydrated():
             yield self._rows(documents, clocks)
+
+    def count(self, as_of: int) -> int:
+        """About how many documents were published up to a time.
+
+        Raises:
+            FrontierError: it is not known at that time yet.
+        """
+        if as_of >= self._hold.upper():
+            raise FrontierError(f"'{self._spec.name}' is not yet known at that time")
+        return size_of([read_between(self._store, self._spec, SelectorSpec(), BEGINNING, as_of + 1)]).documents
+
+    def opener(self, as_of: int, wanted: Collection[int] | None, place: Path) -> Callable[[], ReducedInput]:
+        """What opens the same collection from a time on in another process; it keeps documents in a file."""
+        return partial(_opened, self._store.root, self._spec, as_of, wanted, place)
+
+    def adopt(self, as_of: int, place: Path) -> None:
+        """Go on from a time with the documents that were kept in a file, which is gone once this is closed."""
+        self._held = _database(place)
+        place.unlink()
+        self.since = as_of
+        self._frontier = as_of + 1
 
     def poll(self) -> tuple[int, list[tuple[int, Row, int]]]:
         """What is final by now and was not told yet.
@@ -112,11 +154,10 @@ class ReducedInput:
 
     def _hydrated(self) -> Generator[tuple[list[Document], Sequence[int]]]:
         """Keep what the collection holds at `since`, while it is read."""
-        held = apsw.Connection("")
+        held = _database(self._place)
         held.execute(
-            "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA cache_size=-65536;"
             "CREATE TABLE held (key BLOB PRIMARY KEY, clock INTEGER NOT NULL, doc TEXT NOT NULL) WITHOUT ROWID"
-        ).fetchall()
+        )
         self._held = None
         with held, closing(reduced_at(self._store, self._spec, self.since)) as parts:
             for part in parts:
@@ -160,6 +201,21 @@ class ReducedInput:
         versions.write()
         rows = self._rows(versions.documents, versions.clocks)
         return [(clock, rows[version], diff) for clock, version, diff in moves if version is not None]
+
+
+def _opened(root: Path, spec: CollectionSpec, as_of: int, wanted: Collection[int] | None, place: Path) -> ReducedInput:
+    from derive.storage.store import Store
+
+    return ReducedInput(Store(root, reading=True), spec, as_of, wanted=wanted, place=place)
+
+
+def _database(place: Path | None) -> apsw.Connection:
+    """A database for one connection, which nobody goes on with after a crash."""
+    held = apsw.Connection("" if place is None else str(place))
+    held.execute(
+        "PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA locking_mode=EXCLUSIVE; PRAGMA cache_size=-65536"
+    ).fetchall()
+    return held
 
 
 class _Versions:

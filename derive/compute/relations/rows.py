@@ -112,4 +112,8 @@ _CONVERSIONS: dict[Type, tuple[Callable[[JSON], Datum], frozenset[type]]] = {
 
 
 def _unfit(column: RelationColumn) -> SqlError:
-    return SqlError("22003", f"a document has a value in '{column.name}' that is out of range for {column.type.value}")
+    return SqlError(
+        "22003",
+        f"a document has a value in '{column.name}' that is no {column.type.value}, or out of range for it",
+        hint="if the catalog was edited, start again what knows it as it was before",
+    )

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from derive.compute.algebra.types import Row, Type
 from derive.compute.relations.columns import columns_of
 from derive.compute.relations.hold import Hold
 from derive.compute.relations.table_rows import TableRows
 from derive.document.clock import format_rfc3339
-from derive.errors import FrontierError
+from derive.errors import FencedError, FrontierError, SegmentMissingError, ViewError
+from derive.storage.reduced_read import reduced_here
 from derive.storage.roles import Readable
+from derive.storage.segments.rows import StoredRows
 from derive.storage.table import Table
-from derive.storage.table_subscription import read_updates, table_contents
+from derive.storage.table_files import pieces_of
+from derive.storage.table_subscription import read_updates
+from derive.time.frontier import BEGINNING
+from derive.time.source_read import SourceRead
 
 _BATCH = 10_000
 
@@ -22,17 +31,50 @@ def table_at(store: Readable, table: Table, as_of: int) -> Generator[list[Row]]:
 
     Raises:
         FrontierError: the contents at that time are no longer, or not yet, known.
+        ViewError: it is a materialized view, and has an error in their place.
     """
+    with _held(store, table, as_of):
+        store.tables.check_at(_name(store, table), as_of)
+        yield from _batches(store, table, as_of)
+
+
+def last_rows(store: Readable, table: Table) -> Generator[list[Row]]:
+    """The rows that were stored last in batches, which are older ones where there is an error in their place.
+
+    Compaction may have reduced them to what they are from `upper` on, so that they are not known at any time.
+
+    Raises:
+        FrontierError: there are later ones by now.
+    """
+    capability = store.leases.lease(_name(store, table), max(table.since, table.upper - 1))
+    with store.leases.kept(capability):
+        yield from _batches(store, table, capability.frontier)
+
+
+@contextmanager
+def _held(store: Readable, table: Table, as_of: int) -> Iterator[None]:
+    """Have what a table holds at a time stay known."""
     capability = store.leases.lease(_name(store, table), as_of)
     with store.leases.kept(capability):
         upper = store.upper(_name(store, table))
         if as_of >= upper:
             raise FrontierError(f"'{table.name}' is known up to {format_rfc3339(upper)}, and not yet at that time")
-        counts = table_contents(store, table.id, as_of)
-        texts = [text for (text, _), count in counts.items() for _ in range(count)]
-        rows = TableRows(table)
-        for begin in range(0, len(texts), _BATCH):
-            yield rows.rows(texts[begin : begin + _BATCH])
+        yield
+
+
+def _batches(store: Readable, table: Table, as_of: int) -> Iterator[list[Row]]:
+    known = store.tables.read(table.id, BEGINNING, as_of + 1)
+    read = SourceRead(0, 0, BEGINNING, as_of + 1, known.segments)
+    columns = zip(*pieces_of(known.appended), strict=True) if known.appended else ((),) * len(StoredRows.SCHEMA)
+    appended = StoredRows.from_columns(*columns)
+    rows = TableRows(table)
+    try:
+        with TemporaryDirectory(prefix="flowctl-") as scratch:
+            for part in reduced_here(store.root, table.spec, read, Path(scratch), appended=appended):
+                for begin in range(0, len(part), _BATCH):
+                    yield rows.rows(part.slice(begin, _BATCH).texts.to_pylist())
+    except SegmentMissingError as exc:
+        raise FencedError(f"'{table.name}' was dropped while it was read") from exc
 
 
 def _name(store: Readable, table: Table) -> str:
@@ -53,14 +95,20 @@ class TableInput:
     Attributes:
         types: of the columns.
         since: the time from which on updates are told.
+        keeps: nothing is kept of the snapshot.
+        failure: of a materialized view, the time at which it has an error in the place of rows, and the error; what is
+            before that is told, and nothing more.
 
     Raises:
         FrontierError: the contents at that time are no longer known.
     """
 
+    keeps = False
+
     def __init__(self, store: Readable, table: Table, as_of: int) -> None:
         self.types: tuple[Type, ...] = tuple(column.type for column in columns_of(table))
         self.since = as_of
+        self.failure: tuple[int, ViewError] | None = None
         self._store = store
         self._table = table
         self._rows = TableRows(table)
@@ -76,6 +124,26 @@ class TableInput:
         assert as_of == self.since
         return table_at(self._store, self._table, as_of)
 
+    def count(self, as_of: int) -> int:
+        """About how many updates there are up to a time.
+
+        Raises:
+            FrontierError: it is not known at that time yet.
+        """
+        read = self._store.tables.read(self._table.id, BEGINNING, as_of + 1)
+        if as_of >= read.upper:
+            raise FrontierError(f"'{self._table.name}' is not yet known at that time")
+        return sum(segment.documents for segment in read.segments) + len(read.appended)
+
+    def opener(self, as_of: int, wanted: Collection[int] | None, place: Path) -> Callable[[], TableInput]:
+        """What opens the same table from a time on in another process; it has all columns, and keeps nothing."""
+        return partial(_opened, self._store.root, self._table, as_of)
+
+    def adopt(self, as_of: int, place: Path) -> None:
+        """Go on from a time."""
+        self.since = as_of
+        self._frontier = as_of + 1
+
     def poll(self) -> tuple[int, list[tuple[int, Row, int]]]:
         """What is final by now and was not told yet.
 
@@ -86,9 +154,21 @@ class TableInput:
         upper = self._frontier if known is None else known.upper
         if upper <= self._frontier:
             return self._frontier, []
+        failure = self._store.tables.first_error(_name(self._store, self._table), self._frontier, upper)
+        if failure is not None:
+            self.failure = failure
+            upper = failure[0]
+            if upper <= self._frontier:
+                return self._frontier, []
         read = read_updates(self._store, self._table.id, self._frontier, upper)
         told = sorted(read, key=lambda update: update.clock)
         rows = self._rows.rows([update.text for update in told])
         self._frontier = upper
         self._hold.move(upper)
         return upper, [(update.clock, row, update.diff) for update, row in zip(told, rows, strict=True)]
+
+
+def _opened(root: Path, table: Table, as_of: int) -> TableInput:
+    from derive.storage.store import Store
+
+    return TableInput(Store(root, reading=True), table, as_of)

@@ -1,6 +1,7 @@
 """Rows of tables as documents, and documents as rows: each value in one form of JSON, so equal rows have equal texts.
 
-A document lacks what is NULL. Numbers of `numeric`, times and bytes are texts, as SQL writes them.
+A document lacks what is NULL. Numbers of `numeric`, times and bytes are texts, as SQL writes them; arrays are arrays of
+what their elements are.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import orjson
 
 from derive.compute.algebra.types import Datum, Row, Type
 from derive.compute.relations.columns import columns_of
+from derive.compute.scalar.array import array_of, elements_of
 from derive.compute.scalar.jsonb import jsonb_datum, parsed_json
 from derive.compute.scalar.values import datum_of_text, text_of
 from derive.document.exact import parse_exact
@@ -38,11 +40,9 @@ class TableRows:
         self._to_json = [_to_json(column.type) for column in columns]
         self._of_json = [_of_json(column.type) for column in columns]
         self._keys: list[tuple[int, Callable[[Any], JSON]]] = [
-            (index, _parsed if column.type is Type.JSONB else _to_json(column.type))
-            for index, column in enumerate(columns)
-            if column.pointer in table.key
+            (index, _key_of(column.type)) for index, column in enumerate(columns) if column.pointer in table.key
         ]
-        self._has_json = any(column.type is Type.JSONB for column in columns)
+        self._has_json = any(column.type in {Type.JSONB, Type.JSONB_ARRAY} for column in columns)
 
     def changes(self, rows: Iterable[tuple[Row, int]]) -> list[Change]:
         """Rows, and how often each is added, as `Tables.append` takes them."""
@@ -71,8 +71,12 @@ class TableRows:
         return list(zip(*made, strict=True)) if made else [()] * len(texts)
 
 
-def _parsed(datum: str) -> JSON:
-    return parse_exact(datum.encode())
+def _key_of(kind: Type) -> Callable[[Any], JSON]:
+    """What makes of a datum the JSON value by which rows are ordered."""
+    if kind not in {Type.JSONB, Type.JSONB_ARRAY}:
+        return _to_json(kind)
+    convert = _to_json(kind)
+    return lambda datum: parse_exact(orjson.dumps(convert(datum)))
 
 
 def _to_json(kind: Type) -> Callable[[Any], JSON]:
@@ -84,7 +88,19 @@ def _to_json(kind: Type) -> Callable[[Any], JSON]:
         return _double_to_json
     if kind is Type.JSONB:
         return orjson.Fragment
+    if kind.element:
+        return _array_to_json(kind.element)
     return lambda datum: text_of(kind, datum)
+
+
+def _array_to_json(kind: Type) -> Callable[[Any], Any]:
+    convert = _to_json(kind)
+    return lambda datum: [None if item is None else convert(item) for item in elements_of(kind, datum)]
+
+
+def _array_of_json(kind: Type) -> Callable[[Any], Datum]:
+    convert = _of_json(kind)
+    return lambda value: array_of(kind, [None if item is None else convert(item) for item in value])
 
 
 def _of_json(kind: Type) -> Callable[[Any], Datum]:
@@ -96,6 +112,8 @@ def _of_json(kind: Type) -> Callable[[Any], Datum]:
         return _double_of_json
     if kind is Type.JSONB:
         return jsonb_datum
+    if kind.element:
+        return _array_of_json(kind.element)
     return lambda value: datum_of_text(kind, value)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from derive.compute.algebra.types import Type
+from derive.compute.algebra.types import ARRAYS, Type
 from derive.compute.scalar import folds
 from derive.compute.scalar.accumulator import (
     Accumulator,
@@ -133,6 +133,10 @@ def _add_lists() -> None:
     for kind in (Type.TEXT, Type.BYTEA):
         name = f"string_agg_{word_of(kind)}"
         _add("string_agg", (kind, kind), kind, python_form(name), name=name, is_ordered=True)
+    for kind in ARRAYS:
+        assert kind.element is not None
+        name = f"array_agg_{word_of(kind.element)}"
+        _add("array_agg", (kind.element,), kind, python_form(name), name=name, is_ordered=True)
     for prefix in ("jsonb", "json"):
         name = f"{prefix}_agg"
         _add(name, (None,), Type.JSONB, python_form(name), name=name, is_ordered=True, conversions=(json_form,))
@@ -146,6 +150,16 @@ def _add_lists() -> None:
         _add(name, (Type.INTERVAL,), Type.INTERVAL, python_form(f"{name}_interval"))
 
 
+def _add_ordered_sets() -> None:
+    for name, arguments, result in (
+        ("percentile_cont", (Type.DOUBLE, Type.DOUBLE), Type.DOUBLE),
+        ("percentile_disc", (None, Type.DOUBLE), Type.UNKNOWN),
+        ("mode", (None,), Type.UNKNOWN),
+    ):
+        _add(name, arguments, result, python_form(name), name=name, is_ordered=True)
+
+
+_add_ordered_sets()
 _add_counts()
 _add_extremes()
 _add_sums()

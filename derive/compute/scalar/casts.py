@@ -8,8 +8,9 @@ from decimal import Decimal
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
-from derive.compute.algebra.types import Datum, Type
+from derive.compute.algebra.types import ARRAYS, Datum, Type
 from derive.compute.scalar.arithmetic import INTEGERS
+from derive.compute.scalar.array import array_of, elements_of
 from derive.compute.scalar.calendar import DATE_INFINITY, DAY, END_OF_MOMENTS, INFINITY
 from derive.compute.scalar.function import Function, Functions, SqlForm, over_data, word_of
 from derive.compute.scalar.jsonb import Json
@@ -204,6 +205,30 @@ def _from_json(kind: Type) -> Callable[[Json], Any]:
     return convert
 
 
+def _add_arrays() -> None:
+    """Arrays are cast as their elements are."""
+    by_name = {function.name: function for function in FUNCTIONS}
+    for source in ARRAYS:
+        for target in ARRAYS:
+            if source is target or not source.element or not target.element:
+                continue
+            cast = _CASTS.get((source.element, target.element))
+            if cast is None:
+                continue
+            context, name = cast
+            if not name:
+                _same(source, target, context)
+                continue
+            function = by_name[name]
+            assert function.python is not None
+            convert = _elementwise(function.python, source.element, target.element)
+            _cast_data(source, target, context, convert, can_fail=function.can_fail)
+
+
+def _elementwise(convert: Callable[..., Datum], source: Type, target: Type) -> Callable[[Any], Datum]:
+    return lambda datum: None if datum is None else array_of(target, map(convert, elements_of(source, datum)))
+
+
 def json_kind(value: Json) -> str:
     """What a JSON value is."""
     if value is None:
@@ -219,3 +244,4 @@ _add_numbers()
 _add_moments()
 _add_texts()
 _add_json()
+_add_arrays()

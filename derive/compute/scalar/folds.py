@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import apsw
 
 from derive.compute.algebra.types import Datum
-from derive.compute.scalar import deviation, list_folds
+from derive.compute.scalar import deviation, list_folds, ordered_sets
 from derive.compute.scalar.double import double_datum, text_of_double
 from derive.compute.scalar.exact import (
     SCALE,
@@ -243,6 +243,7 @@ FOLDS: dict[str, Callable[[], Fold]] = {
     "avg_double": _DoubleAverage,
     **deviation.FOLDS,
     **list_folds.FOLDS,
+    **ordered_sets.FOLDS,
 }
 """Aggregates of SQL, whose distinct forms are folds of the same."""
 _STATE_FOLDS: dict[str, Callable[[], Fold]] = {

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from derive.compute.algebra.types import Datum, Type
+from derive.compute.algebra.types import ARRAYS, Datum, Type
 from derive.compute.scalar.values import DECODERS, ENCODERS
 
 WORDS = {
@@ -17,6 +17,7 @@ WORDS = {
     Type.TIMESTAMP: "timestamp",
     Type.TIMESTAMPTZ: "timestamptz",
 }
+WORDS |= {kind: f"{WORDS.get(kind.element, kind.element.value)}_array" for kind in ARRAYS if kind.element}
 """Types in names of functions, where it is not their SQL name."""
 
 SqlForm: TypeAlias = Callable[[Sequence[str], Sequence[Type]], str]

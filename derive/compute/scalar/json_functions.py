@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 
 from derive.compute.algebra.types import Datum, Type
+from derive.compute.scalar.array import elements_of
 from derive.compute.scalar.casts import json_kind
 from derive.compute.scalar.function import Function, Functions, SqlForm, registered_name, word_of
-from derive.compute.scalar.json_path import changed, inserted, path_of, removed, step_into
+from derive.compute.scalar.json_path import Path, changed, inserted, removed, step_into
 from derive.compute.scalar.jsonb import Json, jsonb_datum, parsed_json
 from derive.compute.scalar.native import are_short
 from derive.compute.scalar.text import text_form
@@ -19,6 +20,7 @@ from derive.errors import SqlError
 FUNCTIONS = Functions()
 
 _J, _T, _I, _B = Type.JSONB, Type.TEXT, Type.INTEGER, Type.BOOLEAN
+_P = Type.TEXT_ARRAY
 _MISSING: Json = object()
 
 
@@ -100,12 +102,12 @@ def _exists(container: Json, key: str) -> bool:
     return isinstance(container, dict | list) and any(own == key for own in container if isinstance(own, str))
 
 
-def _any_exists(container: Json, keys: str) -> bool:
-    return any(key is not None and _exists(container, key) for key in path_of(keys))
+def _any_exists(container: Json, keys: Sequence[str | None]) -> bool:
+    return any(key is not None and _exists(container, key) for key in keys)
 
 
-def _all_exist(container: Json, keys: str) -> bool:
-    return all(key is None or _exists(container, key) for key in path_of(keys))
+def _all_exist(container: Json, keys: Sequence[str | None]) -> bool:
+    return all(key is None or _exists(container, key) for key in keys)
 
 
 def _concatenated(left: Json, right: Json) -> str:
@@ -167,8 +169,13 @@ def json_datum_of(kind: Type, datum: Datum) -> str:
     """A datum as `to_jsonb` has it; NULL is null."""
     if datum is None:
         return "null"
-    if kind is Type.JSONB:
-        return str(datum)
+    element = kind.element
+    if element and isinstance(datum, bytes):
+        return "[" + ", ".join(json_datum_of(element, item) for item in elements_of(element, datum)) + "]"
+    return str(datum) if kind is Type.JSONB else _json_of_scalar(kind, datum)
+
+
+def _json_of_scalar(kind: Type, datum: Datum) -> str:
     if kind is Type.BOOLEAN:
         return "true" if datum else "false"
     if kind in {Type.SMALLINT, Type.INTEGER, Type.BIGINT, Type.MZ_TIMESTAMP}:
@@ -287,8 +294,8 @@ def _add_access() -> None:
         define("->", (_J, kind), _J, word="get", can_fail=False)(_get)
         form = _get_text_form if kind is _T else None
         define("->>", (_J, kind), _T, word="get_text", sql=form, can_fail=False)(_get_text)
-    define("#>", (_J, _T), _J, word="get_path")(lambda value, path: _extract(value, path_of(path)))
-    define("#>>", (_J, _T), _T, word="get_path_text")(lambda value, path: _extract_text(value, path_of(path)))
+    define("#>", (_J, _P), _J, word="get_path")(_extract)
+    define("#>>", (_J, _P), _T, word="get_path_text")(_extract_text)
     for prefix in ("jsonb", "json"):
         define(f"{prefix}_extract_path", (_J, _T), _J, is_variadic=True, can_fail=False)(
             lambda value, *path: _extract(value, path)
@@ -303,8 +310,8 @@ def _add_access() -> None:
     define("@>", (_J, _J), _B, word="contains", can_fail=False)(contains)
     define("<@", (_J, _J), _B, word="is_contained", can_fail=False)(lambda part, value: contains(value, part))
     define("?", (_J, _T), _B, word="has_key", can_fail=False)(_exists)
-    define("?|", (_J, _T), _B, word="has_any_key")(_any_exists)
-    define("?&", (_J, _T), _B, word="has_all_keys")(_all_exist)
+    define("?|", (_J, _P), _B, word="has_any_key")(_any_exists)
+    define("?&", (_J, _P), _B, word="has_all_keys")(_all_exist)
 
 
 def _add_changes() -> None:
@@ -312,17 +319,17 @@ def _add_changes() -> None:
     define("||", (_J, _J), _J, word="concatenate")(_concatenated)
     define("-", (_J, _T), _J, word="remove")(_without_key)
     define("-", (_J, _I), _J, word="remove")(_without_index)
-    define("#-", (_J, _T), _J, word="remove_path")(lambda value, path: jsonb_datum(removed(value, path_of(path))))
+    define("#-", (_J, _P), _J, word="remove_path")(lambda value, path: jsonb_datum(removed(value, path)))
 
-    def put(value: Json, path: str, new: Json, creates: bool = True) -> str:
-        return jsonb_datum(changed(value, path_of(path), new, creates=creates))
+    def put(value: Json, path: Path, new: Json, creates: bool = True) -> str:
+        return jsonb_datum(changed(value, path, new, creates=creates))
 
-    def insert(value: Json, path: str, new: Json, is_after: bool = False) -> str:
-        return jsonb_datum(inserted(value, path_of(path), new, is_after=is_after))
+    def insert(value: Json, path: Path, new: Json, is_after: bool = False) -> str:
+        return jsonb_datum(inserted(value, path, new, is_after=is_after))
 
     for symbol, function in (("jsonb_set", put), ("jsonb_insert", insert)):
-        define(symbol, (_J, _T, _J), _J)(function)
-        define(symbol, (_J, _T, _J, _B), _J)(function)
+        define(symbol, (_J, _P, _J), _J)(function)
+        define(symbol, (_J, _P, _J, _B), _J)(function)
 
 
 _add_conversions()

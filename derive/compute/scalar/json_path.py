@@ -1,9 +1,8 @@
-"""Places in JSON values, written as PostgreSQL writes arrays of text: `{a,0,"b c"}`; and changes there."""
+"""Places in JSON values, which are arrays of text: `{a,0,"b c"}`; and changes there."""
 
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import TypeAlias
 
 from derive.compute.scalar.jsonb import Json
@@ -12,42 +11,7 @@ from derive.errors import SqlError
 Path: TypeAlias = tuple[str | None, ...]
 """Steps; None for NULL."""
 
-_ELEMENT = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|((?:[^,{}"\\\s]|\\.)(?:[^,{}"\\]|\\.)*))\s*([,}])', re.DOTALL)
-
-
 _INTEGER = re.compile(r"\s*[+-]?\d{1,18}", re.ASCII)
-
-
-@lru_cache(maxsize=256)
-def path_of(text: str) -> Path:
-    """The texts of an array that is written as a text; None for NULL.
-
-    Raises:
-        SqlError: 22P02, it is no array.
-    """
-    malformed = SqlError("22P02", f'malformed array literal: "{text}"')
-    body = text.strip()
-    if not body.startswith("{"):
-        raise malformed
-    if re.fullmatch(r"\{\s*\}", body):
-        return ()
-    at, steps = 1, list[str | None]()
-    while True:
-        element = _ELEMENT.match(body, at)
-        if element is None:
-            raise malformed
-        quoted, plain = element[1], element[2]
-        if quoted is None:
-            plain = plain.rstrip()
-            steps.append(None if plain.upper() == "NULL" else re.sub(r"\\(.)", r"\1", plain, flags=re.DOTALL))
-        else:
-            steps.append(re.sub(r"\\(.)", r"\1", quoted, flags=re.DOTALL))
-        at = element.end()
-        if element[3] == "}":
-            break
-    if at != len(body):
-        raise malformed
-    return tuple(steps)
 
 
 def _steps(path: Path) -> tuple[str, ...]:

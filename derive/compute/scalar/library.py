@@ -7,8 +7,10 @@ from functools import cache
 
 from derive.compute.scalar import (
     arithmetic,
+    array_functions,
     binary,
     casts,
+    fitting,
     json_functions,
     logic,
     mathematics,
@@ -17,32 +19,42 @@ from derive.compute.scalar import (
     moment_template,
     number_template,
     pattern,
+    regular_expressions,
+    row_functions,
     text,
 )
-from derive.compute.scalar.function import Function
+from derive.compute.scalar.function import Function, Functions
 
 _MODULES = (
     logic,
     arithmetic,
     casts,
+    fitting,
     mathematics,
     text,
     pattern,
+    regular_expressions,
     binary,
     moment,
     moment_field,
     moment_template,
     number_template,
     json_functions,
+    row_functions,
 )
+
+
+def _chosen_by_types() -> tuple[Functions, ...]:
+    """Functions of which PostgreSQL's rules for overloads choose one."""
+    return (*(module.FUNCTIONS for module in _MODULES), array_functions.TEXT_FUNCTIONS)
 
 
 @cache
 def functions_by_name() -> Mapping[str, Function]:
     """Every function, by its unique name."""
     functions: dict[str, Function] = {}
-    for module in _MODULES:
-        for function in module.FUNCTIONS:
+    for functions_of_kind in (*_chosen_by_types(), array_functions.FUNCTIONS):
+        for function in functions_of_kind:
             if function.name in functions:
                 raise ValueError(f"two functions are named {function.name}")
             functions[function.name] = function
@@ -51,10 +63,11 @@ def functions_by_name() -> Mapping[str, Function]:
 
 @cache
 def functions_by_symbol() -> Mapping[str, tuple[Function, ...]]:
-    """What SQL calls functions and operators, and which those are."""
+    """What SQL calls functions and operators, and which those are; but for those of arrays (`array_resolution`)."""
     symbols: dict[str, list[Function]] = {}
-    for function in functions_by_name().values():
-        symbols.setdefault(function.symbol, []).append(function)
+    for functions in _chosen_by_types():
+        for function in functions:
+            symbols.setdefault(function.symbol, []).append(function)
     return {symbol: tuple(functions) for symbol, functions in symbols.items()}
 
 

@@ -8,11 +8,22 @@ from functools import reduce
 from operator import and_, or_, xor
 from typing import Any
 
-from derive.compute.algebra.types import Datum
+from derive.compute.algebra.types import ARRAYS, Datum, Type
+from derive.compute.scalar.array import array_of
+from derive.compute.scalar.function import word_of
 from derive.compute.scalar.interval import Interval, interval_datum, interval_of
 from derive.compute.scalar.jsonb import jsonb_datum, parsed_json
 from derive.compute.scalar.moment import scaled
 from derive.errors import SqlError
+
+_MOST_BYTES = 1 << 28
+"""What rows that become one value may take."""
+_ROW_BYTES = 64
+
+
+def _size(data: tuple[Any, ...]) -> int:
+    """Roughly how many bytes a row takes."""
+    return _ROW_BYTES + sum(len(datum) for datum in data if isinstance(datum, str | bytes))
 
 
 class _Listed:
@@ -22,14 +33,19 @@ class _Listed:
 
     def __init__(self) -> None:
         self.rows: deque[tuple[Any, ...]] = deque()
+        self._size = 0
 
     def step(self, *data: Any) -> None:
         if data[0] is not None or not self.skips_null:
             self.rows.append(data)
+            self._size += _size(data)
+            if self._size > _MOST_BYTES:
+                hint = "Aggregate fewer rows at once."
+                raise SqlError("54000", "what is aggregated into one value is too large", hint=hint)
 
     def inverse(self, *data: Any) -> None:
         if data[0] is not None or not self.skips_null:
-            self.rows.popleft()
+            self._size -= _size(self.rows.popleft())
 
 
 class _StringAggregate(_Listed):
@@ -44,6 +60,19 @@ class _StringAggregate(_Listed):
             pieces += [separator, text] if separator is not None else [text]
         joined: str | bytes = first[0][:0].join(pieces)
         return joined
+
+
+class _Array(_Listed):
+    """Data as an array, NULL among them."""
+
+    skips_null = False
+
+    def __init__(self, element: Type) -> None:
+        super().__init__()
+        self._element = element
+
+    def value(self) -> Datum:
+        return array_of(self._element, [datum for (datum,) in self.rows]) if self.rows else None
 
 
 class _JsonArray(_Listed):
@@ -105,6 +134,10 @@ class _IntervalAverage(_IntervalSum):
         return interval_datum(scaled(self.total(), lambda field: field / count)) if count else None
 
 
+def _array(element: Type) -> Callable[[], Any]:
+    return lambda: _Array(element)
+
+
 def _bits(operate: Callable[[int, int], int]) -> Callable[[], Any]:
     return lambda: _Bits(operate)
 
@@ -112,6 +145,7 @@ def _bits(operate: Callable[[int, int], int]) -> Callable[[], Any]:
 FOLDS: dict[str, Callable[[], Any]] = {
     "string_agg_text": _StringAggregate,
     "string_agg_bytea": _StringAggregate,
+    **{f"array_agg_{word_of(kind.element)}": _array(kind.element) for kind in ARRAYS if kind.element},
     "jsonb_agg": _JsonArray,
     "jsonb_object_agg": _JsonObject,
     "json_agg": _JsonArray,

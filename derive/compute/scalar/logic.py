@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from derive.compute.algebra.types import Datum, Type
-from derive.compute.scalar.function import Function, Functions, SqlForm, word_of
+from derive.compute.scalar.function import Function, Functions, SqlForm, over_data, registered_name, word_of
 from derive.compute.scalar.interval import SPAN_BYTES
+from derive.compute.scalar.jsonb_order import jsonb_key
 
 FUNCTIONS = Functions()
 
+_JSONB_KEY = "jsonb_sort_key"
 COMPARABLE = tuple(kind for kind in Type if kind is not Type.UNKNOWN)
 COMPARISONS = {"=": "equal", "<>": "differ", "<": "less", "<=": "at_most", ">": "greater", ">=": "at_least"}
 
@@ -25,13 +27,29 @@ def _spans(form: SqlForm) -> SqlForm:
     return lambda arguments, kinds: form([f"substr({argument}, 1, {SPAN_BYTES})" for argument in arguments], kinds)
 
 
+def _keys(form: SqlForm) -> SqlForm:
+    """The form for jsonb, whose data do not sort as values do."""
+    return lambda arguments, kinds: form([sort_key(argument, Type.JSONB) for argument in arguments], kinds)
+
+
+def sort_key(argument: str, kind: Type) -> str:
+    """SQL of what a value sorts by."""
+    return f"{registered_name(_JSONB_KEY)}({argument})" if kind is Type.JSONB else argument
+
+
+def _comparison(symbol: str, kind: Type) -> SqlForm:
+    form = infix(symbol)
+    if kind is Type.INTERVAL:
+        return _spans(form)
+    return _keys(form) if kind is Type.JSONB and symbol not in {"=", "<>"} else form
+
+
 def _add_comparisons() -> None:
+    key = over_data(jsonb_key, (None,), Type.BYTEA)
+    FUNCTIONS.add(Function(_JSONB_KEY, f"{_JSONB_KEY}()", (Type.JSONB,), Type.BYTEA, key, can_fail=False))
     for kind in COMPARABLE:
         for symbol, word in COMPARISONS.items():
-            form = infix(symbol)
-            FUNCTIONS.native(
-                symbol, (kind, kind), Type.BOOLEAN, _spans(form) if kind is Type.INTERVAL else form, word=word
-            )
+            FUNCTIONS.native(symbol, (kind, kind), Type.BOOLEAN, _comparison(symbol, kind), word=word)
         for symbol, word, sql in (
             ("is distinct from", "is_distinct", "IS NOT"),
             ("is not distinct from", "is_not_distinct", "IS"),
@@ -70,23 +88,33 @@ def _add_logic() -> None:
         FUNCTIONS.add(Function(name, symbol, both[:1], Type.BOOLEAN, None, _postfix(words), False))
 
 
-def _rank(datum: Any) -> tuple[int, Any]:
+def rank(datum: Any) -> tuple[int, Any]:
     """What data sort by in Python as SQLite sorts them."""
     return (0 if isinstance(datum, int | float) else 1 if isinstance(datum, str) else 2), datum
 
 
 def _extreme(choose: Callable[..., Any]) -> Callable[..., Datum]:
     def extreme(*data: Datum) -> Datum:
-        extreme_datum: Datum = choose((datum for datum in data if datum is not None), key=_rank, default=None)
+        extreme_datum: Datum = choose((datum for datum in data if datum is not None), key=rank, default=None)
         return extreme_datum
 
     return extreme
 
 
+def _extreme_json(choose: Callable[..., Any]) -> Callable[..., Datum]:
+    def extreme(*data: Datum) -> Datum:
+        chosen: Datum = choose((datum for datum in data if datum is not None), key=jsonb_key, default=None)
+        return chosen
+
+    return extreme
+
+
 def _extreme_form(name: str, choose: str) -> SqlForm:
-    def form(arguments: Sequence[str], _: Sequence[Type]) -> str:
+    def form(arguments: Sequence[str], kinds: Sequence[Type]) -> str:
         if len(arguments) == 1:
             return arguments[0]
+        if kinds[0] is Type.JSONB:
+            return f"{registered_name(f'{name}_jsonb')}({', '.join(arguments)})"
         if len(arguments) == 2 and all(len(argument) < 40 for argument in arguments):
             left, right = arguments
             return f"coalesce({choose}({left}, {right}), {left}, {right})"
@@ -106,6 +134,8 @@ def _add_of_any_type() -> None:
         python = _extreme(max if choose == "max" else min)
         form = _extreme_form(name, choose)
         FUNCTIONS.add(Function(name, name, (None,), Type.UNKNOWN, python, form, False, False, True))
+        of_json, word = _extreme_json(max if choose == "max" else min), f"{name}_jsonb"
+        FUNCTIONS.add(Function(word, f"{word}()", (Type.JSONB,), Type.JSONB, of_json, None, False, False, True))
     FUNCTIONS.add(
         Function(
             "nullif",

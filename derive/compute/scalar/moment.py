@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 import time
+import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -347,6 +348,8 @@ def _add_volatile() -> None:
             )
         )
     FUNCTIONS.add(Function("random", "random", (), Type.DOUBLE, random.random, can_fail=False, is_volatile=True))
+    name = "gen_random_uuid"
+    FUNCTIONS.add(Function(name, name, (), Type.TEXT, lambda: str(uuid.uuid4()), can_fail=False, is_volatile=True))
 
 
 _add_arithmetic()

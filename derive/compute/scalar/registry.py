@@ -20,9 +20,12 @@ from derive.compute.scalar.aggregates import (
     resolve_aggregate,
     resolve_window,
 )
+from derive.compute.scalar.array_functions import builder_of, elements_sql
+from derive.compute.scalar.array_resolution import resolve_array, resolve_quantified
 from derive.compute.scalar.casts import CastContext, cast_between
 from derive.compute.scalar.function import registered_name
 from derive.compute.scalar.library import functions_by_name, functions_by_symbol
+from derive.compute.scalar.logic import sort_key
 from derive.compute.scalar.resolve import (
     Resolution,
     ambiguous_function,
@@ -40,8 +43,10 @@ __all__ = [
     "Resolution",
     "accumulator_of",
     "aggregate_sql",
+    "builder_of",
     "can_fail",
     "common_type",
+    "elements_sql",
     "evaluate",
     "failing_sql",
     "is_volatile",
@@ -51,7 +56,9 @@ __all__ = [
     "resolve_cast",
     "resolve_function",
     "resolve_operator",
+    "resolve_quantified",
     "resolve_window",
+    "sort_key",
     "sql_of",
     "sql_of_datum",
 ]
@@ -82,6 +89,9 @@ def resolve_function(name: str, types: Sequence[Type], offset: int | None = None
             return Resolution(name, tuple(types), types[0])
         equality = resolve_operator("=", types, offset)
         return Resolution(name, equality.argument_types, equality.argument_types[0])
+    of_arrays = resolve_array(name, types) if any(kind.element for kind in types) else None
+    if of_arrays is not None:
+        return of_arrays
     by_symbol = functions_by_symbol()
     functions = by_symbol.get(name, ())
     chosen = choose(functions, types)
@@ -104,6 +114,9 @@ def resolve_operator(symbol: str, types: Sequence[Type], offset: int | None = No
         SqlError: 42883, there is none; 42725, several fit.
     """
     symbol = _ALIASES.get(symbol.lower(), symbol.lower())
+    of_arrays = resolve_array(symbol, types) if any(kind.element for kind in types) else None
+    if of_arrays is not None:
+        return of_arrays
     chosen = choose(functions_by_symbol().get(symbol, ()), types, is_operator=True)
     if len(chosen) > 1:
         raise ambiguous_operator(symbol, types, offset)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from derive.compute.algebra.types import Type
+from derive.compute.algebra.types import ARRAYS, Type
 from derive.compute.scalar.casts import cast_between
 from derive.compute.scalar.function import Function
 from derive.errors import SqlError
@@ -28,6 +28,7 @@ CATEGORIES = {
     Type.JSONB: "U",
     Type.MZ_TIMESTAMP: "U",
     Type.UNKNOWN: "X",
+    **dict.fromkeys(ARRAYS, "A"),
 }
 """Types between which overloads may choose."""
 PREFERRED = {Type.BOOLEAN, Type.DOUBLE, Type.TEXT, Type.TIMESTAMPTZ, Type.INTERVAL}
@@ -56,12 +57,17 @@ def _coerces(source: Type, target: Type | None) -> bool:
     return target is None or source is Type.UNKNOWN or cast_between(source, target, "implicit") is not None
 
 
+def _fits(source: Type, wanted: Type | None) -> bool:
+    """Whether a function may be meant that wants a type; one that wants arrays wants them as they are."""
+    return _coerces(source, wanted) and not (source.element and wanted and source is not wanted)
+
+
 def choose(functions: Sequence[Function], types: Sequence[Type], *, is_operator: bool = False) -> list[Resolution]:
     """The functions that arguments of these types may mean: none, the one, or several."""
     candidates = [
         (function, signature)
         for function in functions
-        if (signature := function.takes(len(types))) is not None and all(map(_coerces, types, signature))
+        if (signature := function.takes(len(types))) is not None and all(map(_fits, types, signature))
     ]
     given = tuple(types)
     exact = _exact(candidates, given)

@@ -8,44 +8,18 @@ from collections.abc import Callable, Sequence
 
 from derive.compute.algebra.types import Datum, Type
 from derive.compute.scalar.function import Function, Functions, registered_name, word_of
+from derive.compute.scalar.letter_case import lower, title, upper
+from derive.compute.scalar.running import check_cancelled
 from derive.errors import SqlError
 
 FUNCTIONS = Functions()
 
 _T, _I, _L, _B = Type.TEXT, Type.INTEGER, Type.BIGINT, Type.BOOLEAN
 
-LONGEST = 1 << 28
-"""Bytes of text that functions make at most."""
-
-
-def lower(text: str) -> str:
-    """Every letter in lower case, one for one."""
-    return text.lower() if text.isascii() else "".join(map(_lower_letter, text))
-
-
-def upper(text: str) -> str:
-    """Every letter in upper case, one for one."""
-    return text.upper() if text.isascii() else "".join(map(_upper_letter, text))
-
-
-def _lower_letter(letter: str) -> str:
-    lowered = letter.lower()
-    return lowered if len(lowered) == 1 else letter
-
-
-def _upper_letter(letter: str) -> str:
-    raised = letter.upper()
-    return raised if len(raised) == 1 else letter
-
-
-def title(text: str) -> str:
-    """The first letter of every word in upper case, the others in lower case."""
-    letters: list[str] = []
-    is_inside = False
-    for letter in text:
-        letters.append(_lower_letter(letter) if is_inside else _upper_letter(letter))
-        is_inside = letter.isalnum()
-    return "".join(letters)
+LONGEST = 1 << 26
+"""Characters of a text that functions make at most."""
+_LONG = 1 << 20
+"""Texts of more characters take so long that it is asked before whether to go on."""
 
 
 def checked_length(length: int) -> int:
@@ -56,12 +30,22 @@ def checked_length(length: int) -> int:
     """
     if length > LONGEST:
         raise SqlError("54000", "requested length too large")
+    if length > _LONG:
+        check_cancelled()
     return length
 
 
 def _repeat(text: str, count: int) -> str:
     checked_length(len(text) * max(count, 0))
     return text * count
+
+
+def _replace(text: str, old: str, new: str) -> str:
+    if not old:
+        return text
+    if len(new) > len(old) and len(text) * len(new) > _LONG:
+        checked_length(len(text) + text.count(old) * (len(new) - len(old)))
+    return text.replace(old, new)
 
 
 def _padding(text: str, length: int, fill: str) -> str:
@@ -93,9 +77,12 @@ def part(text: str, begin: int, count: int | None = None) -> str:
 def _split_part(text: str, separator: str, position: int) -> str:
     if not position:
         raise SqlError("22023", "field position must not be zero")
-    parts = text.split(separator) if separator else [text]
-    index = position - 1 if position > 0 else position + len(parts)
-    return parts[index] if text and 0 <= index < len(parts) else ""
+    if not separator:
+        return text if position in {1, -1} else ""
+    # No more is split than is asked for.
+    parts = text.split(separator, position) if position > 0 else text.rsplit(separator, -position)[::-1]
+    index = abs(position) - 1
+    return parts[index] if index < len(parts) else ""
 
 
 def _translate(text: str, letters: str, others: str) -> str:
@@ -223,7 +210,7 @@ def _add_parts() -> None:
         define(symbol, (_T, _I), _T)(pad)
         define(symbol, (_T, _I, _T), _T)(pad)
     define("repeat", (_T, _I), _T)(_repeat)
-    define("replace", (_T, _T, _T), _T)(lambda text, old, new: text.replace(old, new) if old else text)
+    define("replace", (_T, _T, _T), _T)(_replace)
     define("split_part", (_T, _T, _I), _T)(_split_part)
     define("translate", (_T, _T, _T), _T, can_fail=False)(_translate)
     define("overlay", (_T, _T, _I), _T)(_overlay)
@@ -250,7 +237,9 @@ def _texts(arguments: Sequence[str], kinds: Sequence[Type]) -> list[str]:
 def _joined(separator: Datum, *texts: Datum) -> Datum:
     if separator is None:
         return None
-    return str(separator).join(str(text) for text in texts if text is not None)
+    pieces = [str(text) for text in texts if text is not None]
+    checked_length(sum(map(len, pieces)) + len(str(separator)) * len(pieces))
+    return str(separator).join(pieces)
 
 
 def _add_of_any_type() -> None:
@@ -323,7 +312,7 @@ def formatted(template: Datum, *texts: Datum) -> Datum:
     """
     if template is None:
         return None
-    at = 0
+    at = length = 0
 
     def argument(position: str | None) -> Datum:
         nonlocal at
@@ -333,6 +322,12 @@ def formatted(template: Datum, *texts: Datum) -> Datum:
         if at > len(texts):
             raise SqlError("22023", "too few arguments for format()")
         return texts[at - 1]
+
+    def counted(match: re.Match[str]) -> str:
+        nonlocal length
+        shown = replaced(match)
+        length = checked_length(length + len(shown))
+        return shown
 
     def replaced(match: re.Match[str]) -> str:
         position, is_left, width, width_position, kind = match.groups()
@@ -350,7 +345,7 @@ def formatted(template: Datum, *texts: Datum) -> Datum:
         shown = _directed(kind, argument(position))
         return shown.ljust(abs(columns)) if is_left or columns < 0 else shown.rjust(columns)
 
-    return _DIRECTIVE.sub(replaced, str(template))
+    return _DIRECTIVE.sub(counted, str(template))
 
 
 def _directed(kind: str, text: Datum) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from decimal import Decimal
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
-from derive.compute.algebra.types import Datum, Type
+from derive.compute.algebra.form import Form
+from derive.compute.algebra.types import ARRAYS, Datum, Type
+from derive.compute.scalar.array import array_of, elements_of, literal_of_texts, texts_of_literal
 from derive.compute.scalar.calendar import date_of_text, moment_of_text, text_of_date, text_of_moment
 from derive.compute.scalar.double import double_datum, double_of_text, float_of, text_of_double
 from derive.compute.scalar.interval import interval_datum, interval_of, interval_of_text, text_of_interval
@@ -64,6 +66,12 @@ def numeric_of_text(text: str) -> Decimal:
     return Decimal(word.replace("_", ""))
 
 
+def scale_of_text(text: str) -> int | None:
+    """How many digits behind the point a number is shown with that a text is; None for none."""
+    number = numeric_of_text(text)
+    return max(0, -int(number.as_tuple().exponent)) if number.is_finite() else None
+
+
 def boolean_of_text(text: str) -> int:
     """0 or 1 for a text.
 
@@ -104,6 +112,17 @@ def bytea_of_text(text: str) -> bytes:
     return b"".join(next(unescaped) if piece[0] == "\\" else piece.encode() for piece in pieces)
 
 
+def _array_of_text(kind: Type, text: str) -> bytes:
+    """The array of elements of a type that a text is."""
+    read = _OF_TEXT[kind]
+    return array_of(kind, [None if element is None else read(element) for element in texts_of_literal(text)])
+
+
+def _text_of_array(kind: Type, datum: bytes) -> str:
+    write = _TEXT_OF[kind]
+    return literal_of_texts([None if element is None else write(element) for element in elements_of(kind, datum)])
+
+
 _OF_TEXT: Mapping[Type, Callable[[str], Datum]] = {
     Type.BOOLEAN: boolean_of_text,
     Type.SMALLINT: lambda text: integer_of_text(Type.SMALLINT, text),
@@ -120,6 +139,7 @@ _OF_TEXT: Mapping[Type, Callable[[str], Datum]] = {
     Type.TIMESTAMP: lambda text: moment_of_text(text, has_zone=False),
     Type.TIMESTAMPTZ: lambda text: moment_of_text(text, has_zone=True),
     Type.INTERVAL: lambda text: interval_datum(interval_of_text(text)),
+    **{kind: partial(_array_of_text, kind.element) for kind in ARRAYS if kind.element},
 }
 
 _TEXT_OF: Mapping[Type, Callable[[Any], str]] = {
@@ -138,6 +158,7 @@ _TEXT_OF: Mapping[Type, Callable[[Any], str]] = {
     Type.TIMESTAMP: text_of_moment,
     Type.TIMESTAMPTZ: lambda datum: text_of_moment(datum, "+00"),
     Type.INTERVAL: lambda datum: text_of_interval(interval_of(datum)),
+    **{kind: partial(_text_of_array, kind.element) for kind in ARRAYS if kind.element},
 }
 
 DECODERS: Mapping[Type, Callable[[Any], Any]] = {
@@ -145,10 +166,12 @@ DECODERS: Mapping[Type, Callable[[Any], Any]] = {
     Type.NUMERIC: decimal_of,
     Type.JSONB: lru_cache(maxsize=16)(parsed_json),
     Type.INTERVAL: interval_of,
+    **{kind: partial(elements_of, kind.element) for kind in ARRAYS if kind.element},
 }
 """What makes a datum the value that functions work with, where it is not the datum itself.
 
-JSON is remembered for a while, as many fields of one document are asked for; nothing may change it.
+JSON is remembered for a while, as many fields of one document are asked for; nothing may change it. Of an array, the
+value is a tuple of data.
 """
 
 ENCODERS: Mapping[Type, Callable[[Any], Datum]] = {
@@ -156,6 +179,7 @@ ENCODERS: Mapping[Type, Callable[[Any], Datum]] = {
     Type.DOUBLE: double_datum,
     Type.NUMERIC: numeric_of,
     Type.INTERVAL: interval_datum,
+    **{kind: partial(array_of, kind.element) for kind in ARRAYS if kind.element},
 }
 """What makes the value of a function a datum. For jsonb, functions give data themselves, as None is NULL."""
 
@@ -174,6 +198,7 @@ def text_of(kind: Type, datum: Datum) -> str:
     return _TEXT_OF[kind](datum)
 
 
-def text_function(kind: Type) -> Callable[[Any], str]:
-    """`text_of` for one type, for many data."""
-    return _TEXT_OF[kind]
+def text_function(kind: Type, form: Form | None = None) -> Callable[[Any], str]:
+    """`text_of` for one type, and what is known beyond it, for many data."""
+    text = _TEXT_OF[kind]
+    return text if form is None else lambda datum: form.shown(text(datum))

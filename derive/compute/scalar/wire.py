@@ -5,9 +5,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
-from derive.compute.algebra.types import Datum, Type
+from derive.compute.algebra.form import Form
+from derive.compute.algebra.types import ARRAYS, Datum, Type
+from derive.compute.scalar.array import array_of, elements_of
 from derive.compute.scalar.calendar import (
     DATE_INFINITY,
     DAY,
@@ -33,6 +36,27 @@ _INFINITY_SCALE = 32
 """What PostgreSQL says that infinities have; it reads any."""
 _INT_LEAST, _INT_MOST, _LONG_LEAST, _LONG_MOST = -1 << 31, (1 << 31) - 1, -1 << 63, (1 << 63) - 1
 _JSONB_VERSION = b"\x01"
+_ARRAY_HEAD, _DIMENSION = struct.Struct(">iiI"), struct.Struct(">ii")
+_NO_ELEMENT = _INT.pack(-1)
+
+OIDS: Mapping[Type, int] = {
+    Type.BOOLEAN: 16,
+    Type.BYTEA: 17,
+    Type.BIGINT: 20,
+    Type.SMALLINT: 21,
+    Type.INTEGER: 23,
+    Type.TEXT: 25,
+    Type.DOUBLE: 701,
+    Type.DATE: 1082,
+    Type.TIMESTAMP: 1114,
+    Type.TIMESTAMPTZ: 1184,
+    Type.INTERVAL: 1186,
+    Type.NUMERIC: 1700,
+    Type.JSONB: 3802,
+}
+"""The numbers by which PostgreSQL calls types that arrays say that their elements have."""
+_TEXT_OIDS = {18, 19, 1042, 1043}
+"""Those of other types that are text here."""
 
 
 def binary_of(kind: Type, datum: Datum) -> bytes:
@@ -40,8 +64,12 @@ def binary_of(kind: Type, datum: Datum) -> bytes:
     return _BINARY_OF[kind](datum)
 
 
-def binary_function(kind: Type) -> Callable[[Any], bytes]:
-    """`binary_of` for one type, for many data."""
+def binary_function(kind: Type, form: Form | None = None) -> Callable[[Any], bytes]:
+    """`binary_of` for one type, and what is known beyond it, for many data."""
+    if form and kind is Type.NUMERIC:
+        return lambda datum: _binary_of_numeric(datum, max(form.scale, 0))
+    if form:
+        return lambda datum: form.shown(datum).encode()
     return _BINARY_OF[kind]
 
 
@@ -67,13 +95,13 @@ def _integer_of(layout: struct.Struct) -> Callable[[bytes], int]:
     return lambda data: int(layout.unpack(data)[0])
 
 
-def _binary_of_numeric(datum: bytes) -> bytes:
+def _binary_of_numeric(datum: bytes, least_scale: int = 0) -> bytes:
     number = decimal_of(datum)
     if not number.is_finite():
         if number.is_nan():
             return _NUMERIC_HEAD.pack(0, 0, _NUMERIC_NAN, 0)
         return _NUMERIC_HEAD.pack(0, 0, _NUMERIC_INFINITY if number > 0 else _NUMERIC_MINUS_INFINITY, _INFINITY_SCALE)
-    scale = scale_of(number)
+    scale = max(scale_of(number), least_scale)
     digits_behind = -(-scale // 4) * 4
     units = int(number.copy_abs().scaleb(digits_behind, EXACT))
     groups: list[int] = []
@@ -158,6 +186,42 @@ def _jsonb_of_binary(data: bytes) -> str:
     return jsonb_of_text(data[1:].decode())
 
 
+def _binary_of_array(kind: Type, datum: bytes) -> bytes:
+    elements = elements_of(kind, datum)
+    if not elements:
+        return _ARRAY_HEAD.pack(0, 0, OIDS[kind])
+    parts = [_ARRAY_HEAD.pack(1, int(None in elements), OIDS[kind]), _DIMENSION.pack(len(elements), 1)]
+    for element in elements:
+        if element is None:
+            parts.append(_NO_ELEMENT)
+        else:
+            data = _BINARY_OF[kind](element)
+            parts += (_INT.pack(len(data)), data)
+    return b"".join(parts)
+
+
+def _array_of_binary(kind: Type, data: bytes) -> bytes:
+    dimensions, _, oid = _ARRAY_HEAD.unpack_from(data)
+    if dimensions not in {0, 1}:
+        raise SqlError("0A000", "arrays of several dimensions are not supported", hint="Use jsonb.")
+    if oid != OIDS[kind] and not (kind is Type.TEXT and oid in _TEXT_OIDS):
+        raise SqlError("42804", f"binary data has array element type {oid} instead of expected {OIDS[kind]}")
+    count, begin = _DIMENSION.unpack_from(data, _ARRAY_HEAD.size) if dimensions else (0, 1)
+    if begin != 1:
+        raise SqlError("0A000", "bounds of arrays are not supported", hint="Arrays begin with 1.")
+    at, elements = _ARRAY_HEAD.size + _DIMENSION.size * dimensions, list[Datum]()
+    for _ in range(count):
+        size = int(_INT.unpack_from(data, at)[0])
+        at += _INT.size
+        if size < -1 or at + size > len(data):
+            raise _malformed(kind)
+        elements.append(None if size == -1 else datum_of_binary(kind, data[at : at + size]))
+        at += max(size, 0)
+    if at != len(data):
+        raise _malformed(kind)
+    return array_of(kind, elements)
+
+
 _BINARY_OF: Mapping[Type, Callable[[Any], bytes]] = {
     Type.BOOLEAN: lambda datum: b"\x01" if datum else b"\0",
     Type.SMALLINT: _SHORT.pack,
@@ -174,6 +238,7 @@ _BINARY_OF: Mapping[Type, Callable[[Any], bytes]] = {
     Type.TIMESTAMP: _binary_of_moment,
     Type.TIMESTAMPTZ: _binary_of_moment,
     Type.INTERVAL: _binary_of_interval,
+    **{kind: partial(_binary_of_array, kind.element) for kind in ARRAYS if kind.element},
 }
 
 _OF_BINARY: Mapping[Type, Callable[[bytes], Datum]] = {
@@ -192,4 +257,5 @@ _OF_BINARY: Mapping[Type, Callable[[bytes], Datum]] = {
     Type.TIMESTAMP: _moment_of_binary,
     Type.TIMESTAMPTZ: _moment_of_binary,
     Type.INTERVAL: _interval_of_binary,
+    **{kind: partial(_array_of_binary, kind.element) for kind in ARRAYS if kind.element},
 }

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import apsw
 
 from derive.storage.metadata.capability import least_write_frontier
 from derive.storage.metadata.descriptions import Collection
+from derive.storage.metadata.failures import standing_error
 from derive.time.frontier import BEGINNING
 
 
@@ -18,7 +20,7 @@ def read_collection(db: apsw.Connection, name: str) -> Collection | None:
         " FROM collection LEFT JOIN segment ON collection = name WHERE name = ? GROUP BY name",
         (name,),
     ).fetchone()
-    return Collection(*row) if row else None
+    return replace(Collection(*row), failure=standing_error(db, name)) if row else None
 
 
 def frontiers_of(db: apsw.Connection, name: str) -> tuple[int, int] | None:
@@ -31,6 +33,11 @@ def upper_of(db: apsw.Connection, name: str) -> int:
     """The `upper` of a collection, which is at its beginning if nothing is stored under this name."""
     frontiers = frontiers_of(db, name)
     return BEGINNING if frontiers is None else frontiers[1]
+
+
+def is_maintained(db: apsw.Connection, name: str) -> bool:
+    """Whether a collection is a materialized view, whose `upper` moves as it is written, and not as time passes."""
+    return bool(db.execute("SELECT maintained FROM collection WHERE name = ?", (name,)).get)
 
 
 def advance_upper(db: apsw.Connection, name: str, frontier: int) -> int:

@@ -22,7 +22,7 @@ from derive.storage.durable import sync
 from derive.storage.layout import move_former
 from derive.storage.metadata.bell import Bell
 
-FORMAT = 8
+FORMAT = 9
 """Version of the tables below, and of the files of segments."""
 
 _TABLES = """
@@ -165,7 +165,31 @@ CREATE TABLE appended (                 -- updates of tables that are in no segm
 ) WITHOUT ROWID;
 """
 
-_UPGRADES = {1: _GARBAGE, 2: _READS, 3: _PLACES, 4: _TIME + _EDITS, 5: _RUNS, 6: _TYPED, 7: _TABLES_OF_SQL}
+_FAILURES = """
+CREATE TABLE failure (                  -- errors in the place of a materialized view's rows
+    collection INTEGER NOT NULL,        -- its id
+    since INTEGER NOT NULL,             -- clock from which on an error is there
+    sqlstate TEXT NOT NULL,
+    message TEXT NOT NULL,
+    until INTEGER NOT NULL,             -- clock from which on it is there no more; where it still is, the end of time
+    PRIMARY KEY (collection, since, sqlstate, message)
+) WITHOUT ROWID;
+ALTER TABLE collection ADD COLUMN maintained INTEGER NOT NULL DEFAULT 0;    -- 1: only who maintains it lets time pass
+UPDATE collection SET maintained = 1 WHERE 'view:' || id IN (SELECT task FROM capability);
+DELETE FROM capability WHERE task LIKE 'view:%'
+    AND task NOT IN (SELECT 'view:' || id FROM collection WHERE columns IS NOT NULL AND upper < 1 << 62);
+"""
+
+_UPGRADES = {
+    1: _GARBAGE,
+    2: _READS,
+    3: _PLACES,
+    4: _TIME + _EDITS,
+    5: _RUNS,
+    6: _TYPED,
+    7: _TABLES_OF_SQL,
+    8: _FAILURES,
+}
 """From each older version of the tables, what makes the next one of it."""
 
 _SHARED_FOLDERS = 4

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from derive.errors import ViewError
 from derive.storage.metadata.capability import TaskCapability
 from derive.time.positions import Place
 from derive.time.segment import Segment
@@ -22,6 +23,8 @@ class Collection:
         documents: updates in all its segments.
         segments: how many files.
         bytes: their size.
+        failure: of a materialized view that has an error in the place of rows at the last time that is known, from when
+            on, and the error.
     """
 
     name: str
@@ -30,6 +33,12 @@ class Collection:
     documents: int
     segments: int
     bytes: int
+    failure: tuple[int, ViewError] | None = None
+
+    @property
+    def sound(self) -> int:
+        """Below this time it is final, and has no error that may yet be corrected."""
+        return self.upper if self.failure is None else min(self.upper, self.failure[0])
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 from uuid import uuid4
 
 import apsw
 
 from derive.storage.metadata.capability import LEASE, CapabilityRow, ReadCapability, insert_capability
+from derive.storage.metadata.collection import frontiers_of
 from derive.storage.metadata.descriptions import Hold
 from derive.storage.metadata.process import is_dead, show_process
 from derive.storage.timeline import wall_clock
@@ -38,11 +39,46 @@ def downgrade_read(db: apsw.Connection, capability: ReadCapability, frontier: in
 
 # Rights of tasks
 
+_VIEW = "view:"
+"""Begins the name under which a materialized view holds rights; no task of a catalog has a colon in its name."""
+
+
+_INDEX = "index:"
+"""The same for an index."""
+
+
+def holder_of_view(identifier: int) -> str:
+    """The name under which a materialized view holds rights to read what it is made of."""
+    return f"{_VIEW}{identifier}"
+
+
+def view_of_holder(task: str) -> int | None:
+    """The materialized view that holds rights under a name; None if that is a task's."""
+    return int(task.removeprefix(_VIEW)) if task.startswith(_VIEW) else None
+
+
+def holder_of_index(identifier: int) -> str:
+    """The name under which an index holds rights to read what it is on."""
+    return f"{_INDEX}{identifier}"
+
+
+def index_of_holder(task: str) -> int | None:
+    """The index that holds rights under a name; None if that is not one's."""
+    return int(task.removeprefix(_INDEX)) if task.startswith(_INDEX) else None
+
 
 def hold(db: apsw.Connection, task: str, transform: str, name: str, frontier: int) -> None:
     """Give a transform of a task a right to read a collection that lasts until it is taken away."""
     identifier = str(uuid4())
     insert_capability(db, CapabilityRow(identifier, "read", name, task, transform, frontier, at=wall_clock()))
+
+
+def hold_only(db: apsw.Connection, holder: str, names: Collection[str], frontier: int) -> None:
+    """Give a view or an index the right to read collections from a frontier on, and to read nothing else."""
+    take_holds(db, holder)
+    for name in names:
+        if frontiers_of(db, name) is not None:
+            hold(db, holder, name, name, frontier)
 
 
 def take_holds(db: apsw.Connection, task: str) -> dict[tuple[str, str], int]:
@@ -73,6 +109,14 @@ def rewind_holds(db: apsw.Connection, task: str) -> None:
 
 
 # Who reads
+
+
+def frontiers_of_holders(db: apsw.Connection) -> dict[str, int]:
+    """For each task that holds a right to read anything, the time from which on it may read all of that."""
+    rows: list[Any] = db.execute(
+        "SELECT task, max(frontier) FROM capability WHERE kind = 'read' AND task IS NOT NULL GROUP BY task"
+    ).fetchall()
+    return dict(rows)
 
 
 def holders(db: apsw.Connection) -> dict[str, set[str]]:

@@ -6,13 +6,15 @@ another is created under it, or until nobody can read it any more.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import apsw
 import orjson
 
 from derive.storage.metadata.binding import insert_collection
+from derive.storage.metadata.collection import frontiers_of
+from derive.storage.metadata.read_rights import hold_only, holder_of_view, take_holds
 from derive.storage.metadata.segment import read_segments, replace_segments
 from derive.storage.table import AppendedRow, RowUpdate, Table, TableColumn
 from derive.time.frontier import BEGINNING, END_OF_TIME
@@ -89,8 +91,26 @@ def rename(db: apsw.Connection, name: str, new_name: str) -> None:
         db.execute(f"UPDATE {table} SET collection = ? WHERE collection = ?", (new_name, name))
 
 
+def begin_view(db: apsw.Connection, identifier: int, names: Collection[str], frontier: int) -> None:
+    """Make a materialized view of a table that is new: it is known from a frontier on, and reads others from there on.
+
+    Args:
+        db: in a write transaction.
+        identifier: of the table.
+        names: of what it is made of.
+        frontier: where it begins; later where something that it is made of is not known any more at that time.
+    """
+    sinces = [known[0] for known in (frontiers_of(db, name) for name in names) if known]
+    db.execute(
+        "UPDATE collection SET maintained = 1, since = max(upper, ?1), upper = max(upper, ?1) WHERE id = ?2",
+        (max([frontier, *sinces]), identifier),
+    )
+    hold_only(db, holder_of_view(identifier), names, max([frontier, *sinces]))
+
+
 def end_writing(db: apsw.Connection, identifier: int) -> None:
-    """Move the `upper` of a table to the end, and take from everyone the right to write it."""
+    """Move the `upper` of a table to the end: nobody writes it any more, and as a view it reads nothing any more."""
+    take_holds(db, holder_of_view(identifier))
     db.execute("UPDATE collection SET upper = ? WHERE id = ?", (END_OF_TIME, identifier))
     db.execute("DELETE FROM capability WHERE collection = ? AND kind = 'write'", (name_of(db, identifier),))
 
@@ -109,6 +129,7 @@ def forget_unread(db: apsw.Connection) -> None:
     for identifier, name in rows:
         replace_segments(db, name, read_segments(db, name, BEGINNING), [])
         db.execute("DELETE FROM appended WHERE collection = ?", (identifier,))
+        db.execute("DELETE FROM failure WHERE collection = ?", (identifier,))
         db.execute("UPDATE collection SET since = upper WHERE id = ?", (identifier,))
 
 

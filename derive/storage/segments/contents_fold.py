@@ -18,7 +18,7 @@ from derive.document.pointer import JSON, MISSING
 from derive.protocol.specs import CollectionSpec
 from derive.reduce.combiner import Combiner
 from derive.storage.segments.consolidation import times_present
-from derive.storage.segments.rows import CLOCK, KEY, SEQ, ContentRows, StoredRows
+from derive.storage.segments.rows import CLOCK, DOC, KEY, SEQ, ContentRows, StoredRows, concat
 from derive.storage.segments.texts import write_texts
 
 PER_KEY: tuple[str, ...] = (KEY, CLOCK, SEQ)
@@ -40,7 +40,7 @@ def contents_per_key(spec: CollectionSpec, parts: Iterable[StoredRows]) -> Itera
         StorageError: a document is taken out of a multiset more often than it was put in.
     """
     rows = (part for part in parts if len(part))
-    return _counted(spec, rows) if spec.kind == "consolidated" else _Reducing(spec).contents(rows)
+    return (_Counting(spec) if spec.kind == "consolidated" else _Reducing(spec)).contents(rows)
 
 
 class _Reducing:
@@ -105,22 +105,56 @@ class _Reducing:
         self._last, self._value = None, MISSING
 
 
-def _counted(spec: CollectionSpec, parts: Iterable[StoredRows]) -> Iterator[ContentRows]:
-    """The documents of a multiset."""
-    last: tuple[int, int, bytes] | None = None
-    counts: Counter[str] = Counter()
-    for rows in parts:
+class _Counting:
+    """Counts the documents of a multiset. One that is there once, and alone of its key, is handed on as it is stored.
+
+    Args:
+        spec: the collection.
+    """
+
+    def __init__(self, spec: CollectionSpec) -> None:
+        self._spec = spec
+        self._last: tuple[int, int, bytes] | None = None  # clock, seq and key of the last row of the key that may go on
+        self._counts: Counter[str] = Counter()  # of its documents so far
+
+    def contents(self, parts: Iterable[StoredRows]) -> Iterator[ContentRows]:
+        """What rows come to."""
+        for rows in parts:
+            yield self._take(rows)
+        yield _content_rows(self._finish())
+
+    def _take(self, rows: StoredRows) -> ContentRows:
+        """What is known once these rows have come; of their last key, more may come."""
+        firsts = _first_rows(rows.keys)
+        counts = np.diff(np.append(firsts, len(rows)))
+        is_alone = (counts == 1) & (rows.diffs[firsts] == 1)
+        is_alone[0] &= self._last is None or self._last[2] != rows.sort_key(0)[2]
+        is_alone[-1] = False
+        is_handed_on = np.repeat(is_alone, counts)
+        counted = _content_rows(self._count(rows.filter(~is_handed_on)))
+        alone = rows.filter(is_handed_on)
+        handed_on = ContentRows.from_columns(*(alone.batch.column(name) for name in (CLOCK, SEQ, KEY, DOC)))
+        if not len(counted) or not len(handed_on):
+            return counted if len(counted) else handed_on
+        return concat([counted, handed_on]).sorted((KEY, DOC))
+
+    def _count(self, rows: StoredRows) -> list[_Row]:
+        """The documents of keys that end in some rows."""
         done: list[_Row] = []
         columns = (rows.sort_keys(), rows.texts.to_pylist(), rows.diffs.tolist())
         for identity, text, diff in zip(*columns, strict=True):
-            if last is not None and identity[2] != last[2]:
-                done += _present(spec, last, counts)
-                counts.clear()
-            last = identity
-            counts[text] += diff
-        yield _content_rows(done)
-    if last is not None:
-        yield _content_rows(list(_present(spec, last, counts)))
+            if self._last is not None and identity[2] != self._last[2]:
+                done += self._finish()
+            self._last = identity
+            self._counts[text] += diff
+        return done
+
+    def _finish(self) -> list[_Row]:
+        """The documents of the key that might have gone on."""
+        done = list(_present(self._spec, self._last, self._counts)) if self._last is not None else []
+        self._last = None
+        self._counts.clear()
+        return done
 
 
 def _present(spec: CollectionSpec, last: tuple[int, int, bytes], counts: Mapping[str, int]) -> Iterator[_Row]:

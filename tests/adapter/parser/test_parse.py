@@ -136,7 +136,7 @@ def test_names_of_collections_without_quotes(text: str) -> None:
         ("SET x.Y TO 'a', b, -1", Set("x.y", ("a", "b", "-1"), 4)),
         ("set local time zone 'UTC'", Set("timezone", ("UTC",), 10, is_local=True)),
         ("reset all", Set("all", None, 6)),
-        ("show transaction isolation level", Show("transaction_isolation", 5)),
+        ("show transaction isolation level", Show("transaction isolation level", 5)),
         ("show columns from s.t", ShowObjects("columns", QualifiedName("s", "t", 18), 5)),
         ("discard all", Discard("all")),
         ("unlisten *", Discard("listeners")),

@@ -7,9 +7,17 @@ from collections.abc import Mapping
 import apsw
 from toy_session import ToySession
 
-from derive.adapter.pg_catalog.objects import CatalogObjects, ObjectColumn, ObjectIndex, ObjectKind, ObjectRelation
+from derive.adapter.pg_catalog.effects import Effect
+from derive.adapter.pg_catalog.objects import (
+    CatalogObjects,
+    ObjectColumn,
+    ObjectIndex,
+    ObjectKind,
+    ObjectRelation,
+    SessionFacts,
+)
 from derive.adapter.pg_catalog.session import DescribingSession
-from derive.compute.algebra.types import Type
+from derive.compute.algebra.types import Datum, Type
 
 OBJECTS = CatalogObjects(
     (
@@ -50,9 +58,18 @@ OBJECTS = CatalogObjects(
 )
 
 
+class Deaf:
+    """Functions that do nothing."""
+
+    def begin(self) -> None: ...
+
+    async def call(self, effect: Effect) -> Datum:
+        return effect.function
+
+
 class CatalogSession(DescribingSession):
     """A toy session that answers questions about a few relations that are not there."""
 
     def __init__(self, database: apsw.Connection, begun: Mapping[str, str]) -> None:
         toy = ToySession(database, begun)
-        super().__init__(toy, lambda: OBJECTS, lambda: toy.parameters)
+        super().__init__(toy, lambda: OBJECTS, lambda: SessionFacts(toy.parameters), Deaf())

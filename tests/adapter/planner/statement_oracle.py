@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from postgres_server import server
 from psycopg import Connection
@@ -13,15 +13,16 @@ from psycopg.pq import DiagnosticField, ExecStatus
 from psycopg.pq.abc import PGresult
 from typing_extensions import override
 
+from derive.adapter.oids import OID_OF
 from derive.adapter.parser.parse import parse
 from derive.adapter.parser.statement import SelectStatement
 from derive.adapter.planner.names import NamedColumn, NamedRelation, Names, RelationKind
 from derive.adapter.planner.plan import plan_query
 from derive.adapter.planner.planned import PlannedQuery, bind
 from derive.compute.algebra.relation import GlobalId
-from derive.compute.algebra.types import Row, Type
+from derive.compute.algebra.types import ARRAYS, Row, Type
 from derive.compute.oneshot import evaluate
-from derive.compute.scalar.values import datum_of_text, text_of
+from derive.compute.scalar.values import datum_of_text, text_function
 from derive.errors import SqlError
 
 _TABLES = {
@@ -73,6 +74,7 @@ _TYPES = {
     1114: Type.TIMESTAMP,
     1184: Type.TIMESTAMPTZ,
     1186: Type.INTERVAL,
+    **{OID_OF[kind]: kind for kind in ARRAYS},
 }
 
 
@@ -123,7 +125,7 @@ def description(text: str) -> Description | Refusal:
     return Description([(column.name, column.type) for column in query.columns], list(query.parameters))
 
 
-def contents(relation: GlobalId) -> Iterator[list[Row]]:
+def contents(relation: GlobalId, _wanted: Collection[int] = ()) -> Iterator[list[Row]]:
     name = [*_TABLES][relation]
     yield [
         tuple(
@@ -137,20 +139,23 @@ def contents(relation: GlobalId) -> Iterator[list[Row]]:
 def rows(text: str) -> Shown | str:
     """The rows of a query as text, or the SQLSTATE."""
     query = planned(text)
-    types = [column.type for column in query.columns]
     try:
         bound = bind(query, [])
         batches = [*evaluate(bound.relation, bound.finishing, contents)]
     except SqlError as error:
         return error.sqlstate
-    return shown([row for batch in batches for row in batch], types)
+    texts = [text_function(column.type, column.form) for column in query.columns]
+    return _texts([row for batch in batches for row in batch], texts)
 
 
 def shown(data: Iterable[Row], types: list[Type]) -> Shown:
     """Rows as text."""
+    return _texts(data, [text_function(kind) for kind in types])
+
+
+def _texts(data: Iterable[Row], texts: list[Callable[[Any], str]]) -> Shown:
     return [
-        tuple(None if datum is None else text_of(kind, datum) for kind, datum in zip(types, row, strict=True))
-        for row in data
+        tuple(None if datum is None else text(datum) for text, datum in zip(texts, row, strict=True)) for row in data
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Iterator
 from types import TracebackType
 
 STARTUP = b"user\0flow\0database\0flow\0\0"
@@ -60,6 +61,11 @@ class ByteClient:
         while received[-1][0] != last:
             received.append(self.receive())
         return received
+
+    def rest(self) -> Iterator[tuple[bytes, bytes]]:
+        """All messages up to the end of the connection."""
+        while kind := self._socket.recv(1):
+            yield kind, self.read(struct.unpack("!i", self.read(4))[0] - 4)
 
     def is_sent_away(self) -> bool:
         """Whether nothing more comes, after whatever does."""

@@ -144,3 +144,20 @@ def test_copy_goes_on_after_what_is_no_part_of_it(toy: ToyServer) -> None:
         assert client.receive()[0] == b"G"
         assert kinds(client, message(b"d", b"4\tx"), message(b"Q", b"SELECT 1\0")) == "EZ"
         assert kinds(client, message(b"d", b"late"), message(b"c"), message(b"Q", b"SELECT 1\0")) == "TDCZ"
+
+
+def test_a_result_has_no_more_columns_than_postgresql_allows(toy: ToyServer) -> None:
+    with ByteClient(toy.port) as client:
+        for count, answer in ((1664, "TDCZ"), (1665, "EZ"), (40_000, "EZ")):
+            columns = ", ".join(["1"] * count)
+            assert kinds(client, message(b"Q", f"SELECT {columns}\0".encode())) == answer
+    assert toy.defects == []
+
+
+def test_replication_is_refused_before_it_begins(toy: ToyServer) -> None:
+    for value, answer in ((b"database", b"E"), (b"true", b"E"), (b"off", b"R")):
+        with ByteClient(toy.port, is_let_in=False) as client:
+            client.send(startup(b"user\0flow\0replication\0" + value + b"\0\0"))
+            kind, body = client.receive()
+            assert kind == answer
+            assert kind == b"R" or state_of(body) == "0A000"

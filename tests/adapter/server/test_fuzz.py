@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
-import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import psycopg
 import pytest
+from answers import are_answers
 from byte_client import STARTUP, ByteClient, message, startup
+from hostile import conversations, damaged, requests
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sql_server import served
 from toy_server import ToyServer, toy_server
 
 EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "40"))
@@ -21,58 +25,6 @@ def toy() -> Iterator[ToyServer]:
         yield server
 
 
-texts = st.sampled_from(
-    ["SELECT 1", "SELECT id, name FROM t", "BEGIN", "ROLLBACK", "SELECT $1::int", "COPY t FROM STDIN", "", "nonsense", "SELECT nope",
-     "COPY (SELECT id FROM t) TO STDOUT", "SELECT 'defect'", "INSERT INTO t VALUES ($1, $2, $3)", "DEALLOCATE a", "DISCARD ALL"]
-)  # fmt: skip
-names = st.sampled_from(["", "a", "b"])
-small = st.integers(-2, 3)
-
-
-def named(name: str) -> bytes:
-    return name.encode() + b"\0"
-
-
-@st.composite
-def requests(draw: st.DrawFn) -> bytes:
-    """A message that is well formed, though it may make no sense where it is."""
-    kind = draw(st.sampled_from(["Q", "P", "B", "D", "E", "C", "S", "H", "d", "c", "f"]))
-    if kind == "Q":
-        body = draw(texts).encode() + b"\0"
-    elif kind == "P":
-        oids = draw(st.lists(st.sampled_from([0, 20, 23, 25, 1007, 99999]), max_size=3))
-        body = named(draw(names)) + named(draw(texts)) + struct.pack(f"!H{len(oids)}I", len(oids), *oids)
-    elif kind == "B":
-        formats = draw(st.lists(small, max_size=2))
-        arguments = draw(st.lists(st.none() | st.binary(max_size=9), max_size=3))
-        results = draw(st.lists(small, max_size=2))
-        body = named(draw(names)) + named(draw(names)) + struct.pack(f"!H{len(formats)}h", len(formats), *formats)
-        body += struct.pack("!H", len(arguments))
-        for argument in arguments:
-            body += struct.pack("!i", -1) if argument is None else struct.pack("!i", len(argument)) + argument
-        body += struct.pack(f"!H{len(results)}h", len(results), *results)
-    elif kind in "DC":
-        body = draw(st.sampled_from([b"S", b"P", b"?"])) + named(draw(names))
-    elif kind == "E":
-        body = named(draw(names)) + struct.pack("!i", draw(small))
-    elif kind == "f":
-        body = b"no\0"
-    else:
-        body = draw(st.binary(max_size=8)) if kind == "d" else b""
-    return message(kind.encode(), body)
-
-
-@st.composite
-def damaged(draw: st.DrawFn) -> bytes:
-    """A message of any kind, body and length."""
-    kind = bytes([draw(st.integers(0, 255))])
-    body = draw(st.binary(max_size=20))
-    length = draw(
-        st.sampled_from([len(body) + 4, len(body) + 3, 0, 4, -1, 1 << 30]) | st.integers(-(1 << 31), (1 << 31) - 1)
-    )
-    return kind + struct.pack("!i", length) + body
-
-
 def goes_on(toy: ToyServer, witness: ByteClient) -> None:
     """A session from before works as it did, and so does a new one."""
     with ByteClient(toy.port) as another:
@@ -82,16 +34,50 @@ def goes_on(toy: ToyServer, witness: ByteClient) -> None:
     assert all(isinstance(defect, ZeroDivisionError) for defect in toy.defects)
 
 
+END = [message(b"c"), message(b"S"), message(b"Q", b"ROLLBACK\0"), message(b"Q", b"SELECT 4711\0"), message(b"X")]
+"""What ends a COPY that may be under way, and what is skipped behind an error."""
+
+
+def answered(port: int, sent: list[bytes], meanwhile: Callable[[], None] = lambda: None) -> bool:
+    """Whether a client's messages are answered as the protocol says."""
+    with ByteClient(port) as client:
+        client.send(b"".join([*sent, *END]))
+        meanwhile()
+        received = list(client.rest())
+    return are_answers([request[:1] for request in [*sent, *END]], [kind for kind, _ in received])
+
+
 @settings(max_examples=EXAMPLES)
-@given(st.lists(requests(), max_size=12))
-def test_messages_in_any_order_are_answered(toy: ToyServer, sent: list[bytes]) -> None:
-    # What comes behind ends a COPY that may be under way, and then whatever is skipped.
-    end = message(b"c") + message(b"S") + message(b"Q", b"ROLLBACK\0") + message(b"Q", b"SELECT 4711\0")
-    with ByteClient(toy.port) as witness, ByteClient(toy.port) as client:
-        client.send(b"".join(sent) + end)
-        while not any(kind == b"D" and body.endswith(b"4711") for kind, body in client.until(b"Z")):
-            pass
+@given(conversations())
+def test_every_message_is_answered_as_the_protocol_says(toy: ToyServer, sent: list[bytes]) -> None:
+    with ByteClient(toy.port) as witness:
+        assert answered(toy.port, sent)
         goes_on(toy, witness)
+
+
+def test_an_honest_session_goes_on_beside_hostile_ones(tmp_path: Path) -> None:
+    """With a session of SQL, and what describes catalogs and keeps savepoints before it."""
+    with served(tmp_path) as port, psycopg.connect(f"host=127.0.0.1 port={port} user=flow", autocommit=True) as honest:
+        honest.execute("CREATE TABLE t (id int, name text, x double precision)")
+        honest.execute("CREATE TABLE kept (n int)")
+        count = 0
+
+        def work() -> None:
+            nonlocal count
+            count += 1
+            honest.execute("INSERT INTO kept VALUES (%s)", (count,))
+            kept = honest.execute("SELECT count(*), sum(n), max(n) FROM kept").fetchone()
+            assert kept == (count, count * (count + 1) // 2, count)
+
+        @settings(max_examples=EXAMPLES)
+        @given(conversations())
+        def attempt(sent: list[bytes]) -> None:
+            assert answered(port, sent, meanwhile=work)
+
+        attempt()
+        rows = honest.execute("SELECT count(*) FROM t").fetchone()
+        assert rows
+        assert honest.execute("SELECT n FROM kept ORDER BY n").fetchall() == [(n,) for n in range(1, count + 1)]
 
 
 @settings(max_examples=EXAMPLES)

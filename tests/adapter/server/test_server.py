@@ -69,7 +69,7 @@ def test_what_was_written_before_encryption_is_refused(tmp_path: Path) -> None:
 
 def test_who_is_not_on_this_machine_needs_a_password() -> None:
     async def listen(host: str, passwords: Passwords | None) -> None:
-        server = Server(lambda begun: ToySession(toy_database(), begun), passwords=passwords)
+        server = Server(lambda begun, _: ToySession(toy_database(), begun), passwords=passwords)
         await server.listen(host, 0)
         await server.close()
 
@@ -82,7 +82,7 @@ def test_who_is_not_on_this_machine_needs_a_password() -> None:
 
 def test_a_port_that_is_taken() -> None:
     async def listen(port: int) -> None:
-        await Server(lambda begun: ToySession(toy_database(), begun)).listen("127.0.0.1", port)
+        await Server(lambda begun, _: ToySession(toy_database(), begun)).listen("127.0.0.1", port)
 
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

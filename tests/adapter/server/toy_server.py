@@ -12,7 +12,9 @@ from ssl import SSLContext
 import apsw
 from toy_session import ToySession, toy_database
 
+from derive.adapter.backends import Backends
 from derive.adapter.outcome import Session
+from derive.adapter.server.event_loop import new_event_loop
 from derive.adapter.server.passwords import Passwords
 from derive.adapter.server.server import Server
 
@@ -48,13 +50,13 @@ def toy_server(
     most_connections: int = 100,
     kind: Callable[[apsw.Connection, Mapping[str, str]], Session] = ToySession,
 ) -> Iterator[ToyServer]:
-    loop = asyncio.new_event_loop()
+    loop = new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     database = toy_database()
     toy: ToyServer
 
-    def open_session(begun: Mapping[str, str]) -> Session:
+    def open_session(begun: Mapping[str, str], _: Backends) -> Session:
         session = kind(database, begun)
         if isinstance(session, ToySession):
             toy.sessions.append(session)

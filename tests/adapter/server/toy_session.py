@@ -14,6 +14,7 @@ from derive.adapter.copying import copy_out
 from derive.adapter.oids import OID_OF, type_of_oid
 from derive.adapter.outcome import CopyOut, Notice, Prepared, Result, ResultColumn, TransactionStatus
 from derive.adapter.parser.statement import CopyFormat
+from derive.adapter.server.requests import decode
 from derive.compute.algebra.types import Datum, Row, Type
 from derive.errors import SqlError
 
@@ -33,7 +34,7 @@ TICKS = (ResultColumn("mz_timestamp", Type.BIGINT, 20), ResultColumn("n", Type.B
 
 
 def _copy(columns: Sequence[ResultColumn]) -> CopyOut:
-    return copy_out(CopyFormat(), [column.name for column in columns], [column.type for column in columns])
+    return copy_out(CopyFormat(), columns)
 
 
 SLEPT = (ResultColumn("pg_sleep", Type.TEXT, 25),)
@@ -210,12 +211,15 @@ class ToySession:
     def _take(self, table: str) -> Callable[[AsyncIterator[bytes]], Awaitable[int]]:
         async def take(pieces: AsyncIterator[bytes]) -> int:
             data = b"".join([piece async for piece in pieces])
-            lines = [line for line in data.decode().split("\n") if line and line != "\\."]
+            lines = [line for line in decode(data).split("\n") if line and line != "\\."]
             rows = [tuple(None if value == "\\N" else value for value in line.split("\t")) for line in lines]
             marks = ",".join("?" * len(self._columns(f"SELECT * FROM {table}")))
             if any(len(row) != marks.count("?") for row in rows):
                 raise SqlError("22P04", "missing data for a column")
-            self._database.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
+            try:
+                self._database.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
+            except apsw.ConstraintError as error:
+                raise SqlError("23505", str(error)) from error
             return len(rows)
 
         return take

@@ -11,7 +11,8 @@ import psycopg
 from postgres_server import server
 
 from derive.compute.algebra.expression import Call, Expression, Literal
-from derive.compute.algebra.types import Datum, Row, Type
+from derive.compute.algebra.types import ARRAYS, Datum, Row, Type
+from derive.compute.scalar.array_functions import builder_of
 from derive.compute.scalar.function import Function
 from derive.compute.scalar.registry import evaluate
 from derive.compute.scalar.values import datum_of_text
@@ -89,12 +90,8 @@ def call_sql(symbol: str, arguments: Sequence[str]) -> str:
     return f"({symbol} {arguments[0]})" if len(arguments) == 1 else f"({arguments[0]} {symbol} {arguments[1]})"
 
 
-def _with_path(symbol: str, arguments: Sequence[str]) -> str:
-    """A call whose second argument is an array there, and its text here."""
-    first, path, *rest = arguments
-    if symbol.isidentifier():
-        return f"{symbol}({', '.join((first, f'({path})::text[]', *rest))})"
-    return f"({first} {symbol} ({path})::text[])"
+def _quantified(symbol: str, word: str, arguments: Sequence[str]) -> str:
+    return f"({arguments[0]} {symbol} {word} ({arguments[1]}))"
 
 
 KEYWORDS: dict[str, Callable[[Sequence[str]], str]] = {
@@ -117,7 +114,14 @@ KEYWORDS: dict[str, Callable[[Sequence[str]], str]] = {
     },
     "position": lambda arguments: f"position({arguments[1]} in {arguments[0]})",
     "extract": lambda arguments: f"pg_catalog.extract({arguments[0]}, {arguments[1]})",
-    **{symbol: partial(_with_path, symbol) for symbol in ("#>", "#>>", "#-", "?|", "?&", "jsonb_set", "jsonb_insert")},
+    **{
+        f"{symbol} {word}": partial(_quantified, symbol, word)
+        for symbol in ("=", "<>", "<", "<=", ">", ">=")
+        for word in ("any", "all")
+    },
+    **{builder_of(kind.element): lambda arguments: f"ARRAY[{', '.join(arguments)}]" for kind in ARRAYS if kind.element},
+    "[]": lambda arguments: f"({arguments[0]})[{arguments[1]}]",
+    "[:]": lambda arguments: f"({arguments[0]})[{arguments[1]}:{arguments[2]}]",
     "not": lambda arguments: f"(NOT {arguments[0]})",
     "in": lambda arguments: f"({arguments[0]} IN ({', '.join(arguments[1:])}))",
 }

@@ -6,7 +6,8 @@ from decimal import Decimal
 
 from hypothesis import strategies as st
 
-from derive.compute.algebra.types import Type
+from derive.compute.algebra.types import ARRAYS, Type
+from derive.compute.scalar.array import literal_of_texts
 from derive.compute.scalar.calendar import text_of_date, text_of_moment
 from derive.compute.scalar.double import text_of_double
 from derive.compute.scalar.interval import Interval, text_of_interval
@@ -161,6 +162,11 @@ _USUAL: dict[Type, st.SearchStrategy[str]] = {
     ),
     Type.INTERVAL: _INTERVALS,
 }
+_USUAL |= {
+    kind: st.lists(st.one_of(st.none(), _USUAL[kind.element]), max_size=4).map(literal_of_texts)
+    for kind in ARRAYS
+    if kind.element
+}
 
 _PATTERNS = st.one_of(
     st.text("aAb%_", max_size=6), st.sampled_from(["\\%", "a\\_b", "a\\", "(a|b)%", "[ab]+", "%a%", "'%"])
@@ -204,7 +210,7 @@ _PATHS = st.one_of(
     st.lists(st.sampled_from(["a", "b", "abc", "0", "1", "-1", "2"]), max_size=3).map(
         lambda steps: f"{{{','.join(steps)}}}"
     ),
-    st.sampled_from(["{}", "{NULL}", "a", '{"a"}', "{a, 0}", "{a"]),
+    st.sampled_from(["{}", "{NULL}", '{"a"}', "{a, 0}"]),
 )
 _TEMPLATES = st.one_of(
     st.sampled_from(
@@ -301,7 +307,7 @@ _SPECIAL: dict[tuple[str, Type], st.SearchStrategy[str]] = {
         (symbol, Type.TEXT): _KEYS
         for symbol in ("->", "->>", "?", "-", "jsonb_extract_path", "jsonb_extract_path_text")
     },
-    **{(symbol, Type.TEXT): _PATHS for symbol in ("#>", "#>>", "#-", "?|", "?&", "jsonb_set", "jsonb_insert")},
+    **{(symbol, Type.TEXT_ARRAY): _PATHS for symbol in ("#>", "#>>", "#-", "?|", "?&", "jsonb_set", "jsonb_insert")},
     **{(symbol, Type.INTEGER): _SMALL for symbol in ("->", "->>", "-")},
     ("to_char", Type.TEXT): _TEMPLATES,
     **{

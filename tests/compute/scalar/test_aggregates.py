@@ -22,6 +22,7 @@ from derive.compute.algebra.types import Datum, Row, Type
 from derive.compute.scalar.accumulator import AggregateFunction
 from derive.compute.scalar.aggregate_library import AGGREGATES
 from derive.compute.scalar.numeric import decimal_of
+from derive.compute.scalar.ordered_sets import ORDERED_SETS
 from derive.compute.scalar.registry import accumulator_of, aggregate_sql, register, resolve_aggregate
 from derive.compute.scalar.values import datum_of_text
 from derive.errors import SqlError
@@ -35,6 +36,8 @@ ROUNDED = 1e-9
 OURS = {"any_value", "json_agg", "json_object_agg"}
 """Aggregates that PostgreSQL leaves open, or that are of another type there."""
 FUNCTIONS = [function for name, function in AGGREGATES.items() if name not in OURS]
+FRACTIONS = st.sampled_from([None, "0", "0.25", "0.5", "0.9", "1", "1.5", "-0.5", "NaN"])
+"""Of percentiles: one for all rows."""
 
 
 @cache
@@ -57,6 +60,8 @@ def calls(draw: st.DrawFn) -> tuple[AggregateFunction, tuple[Type, ...], list[li
     any_kind = st.sampled_from([Type.BIGINT, Type.TEXT, Type.DOUBLE, Type.NUMERIC, Type.DATE])
     kinds = tuple(kind or draw(any_kind) for kind in function.signature.arguments)
     values = [st.one_of(st.none(), *[usual_texts(kind)] * 6) for kind in kinds]
+    if ORDERED_SETS.get(function.signature.symbol):
+        values[-1] = st.just(draw(FRACTIONS))
     rows = draw(st.lists(st.tuples(*values), max_size=6))
     return function, kinds, [list(row) for row in rows]
 
@@ -72,7 +77,20 @@ def aggregate_of(function: AggregateFunction, kinds: tuple[Type, ...], *, is_dis
     resolution = resolve_aggregate(function.signature.symbol, kinds)
     assert resolution.function == function.signature.name
     arguments = tuple(Column(index, kind) for index, kind in enumerate(kinds))
-    return Aggregate(resolution.function, arguments, resolution.result_type, is_distinct)
+    is_of_them = resolution.result_type is Type.UNKNOWN  # as the planner has it: the result is one of the values
+    return Aggregate(resolution.function, arguments, kinds[0] if is_of_them else resolution.result_type, is_distinct)
+
+
+def call_sql(
+    symbol: str, names: list[str], ties: list[str], fraction: str | None, *, is_distinct: bool, is_ordered: bool
+) -> str:
+    """A call as PostgreSQL takes it, of rows that are ordered by `ties` where that matters."""
+    if symbol in ORDERED_SETS:
+        argument = literal_sql(fraction, Type.DOUBLE) if ORDERED_SETS[symbol] else ""
+        return f"{symbol}({argument}) WITHIN GROUP (ORDER BY {names[0]})"
+    order = f" ORDER BY {', '.join(ties)}" if is_ordered else ""
+    arguments = f"{'DISTINCT ' if is_distinct else ''}{', '.join(names)}{order}" if names else "*"
+    return f"{symbol}({arguments})"
 
 
 def of_ours(aggregate: Aggregate, over: str = "") -> list[Datum] | str:
@@ -99,23 +117,26 @@ def test_aggregates(
 ) -> None:
     function, kinds, texts = call
     symbol = function.signature.symbol
-    is_distinct = is_distinct and bool(kinds) and Type.INTERVAL not in kinds  # a month is 30 days to PostgreSQL
+    is_comparable = not {Type.INTERVAL, Type.JSONB} & set(kinds)  # a month is 30 days to PostgreSQL; `ties` are texts
+    is_distinct = is_distinct and bool(kinds) and symbol not in ORDERED_SETS and is_comparable
     rows = data_of(texts, kinds)
     numbers = [abs(datum) for row in rows for datum in row if isinstance(datum, float)]
     # PostgreSQL's own arithmetic overflows where the exact value need not.
     assume(max(numbers, default=0) < 1e100)
+    # And its squares of tiny numbers have few digits, or none.
+    assume(min((number for number in numbers if number), default=1) > 1e-100)
     names = [f"c{index}" for index in range(len(kinds))]
-    order = f" ORDER BY {', '.join(names)}" if function.is_ordered else ""
-    arguments = f"{'DISTINCT ' if is_distinct else ''}{', '.join(names)}{order}" if names else "*"
+    fraction = texts[0][-1] if texts and kinds else None
+    # Without an ORDER BY of its own, a call has values of jsonb in the order of their texts.
+    ties = [f'{one}::text COLLATE "C"' if kind is Type.JSONB else one for one, kind in zip(names, kinds, strict=True)]
+    called = call_sql(symbol, names, ties, fraction, is_distinct=is_distinct, is_ordered=function.is_ordered)
     values = [
         f"({', '.join(literal_sql(text, kind) for text, kind in zip(row, kinds, strict=True)) or 'NULL'})"
         for row in texts
     ]
     values = values or [f"({', '.join(literal_sql(None, kind) for kind in kinds) or 'NULL'})"]
     where = "" if texts else " WHERE false"
-    sql = (
-        f"SELECT {symbol}({arguments})::text FROM (VALUES {', '.join(values)}) AS r({', '.join(names) or 'c0'}){where}"
-    )
+    sql = f"SELECT ({called})::text FROM (VALUES {', '.join(values)}) AS r({', '.join(names) or 'c0'}){where}"
     aggregate = aggregate_of(function, kinds, is_distinct=is_distinct)
     theirs: Datum
     try:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from derive.compute.algebra.expression import Call, Literal
-from derive.compute.algebra.types import Type
+from derive.compute.algebra.types import Datum, Type
+from derive.compute.scalar.array import array_of
 from derive.compute.scalar.registry import evaluate, resolve_function, resolve_operator
 from derive.compute.scalar.values import datum_of_text
 from derive.errors import SqlError
@@ -42,11 +43,11 @@ def test_texts(kind: Type, text: str, sqlstate: str) -> None:
         ("format", [(f"%{MANY}s", T), ("x", T)], "54000"),
         ("repeat", [("ab", T), (2_000_000_000, N)], "54000"),
         ("lpad", [("ab", T), (2_000_000_000, N)], "54000"),
-        ("jsonb_set", [("[1]", J), (f"{{{MANY}}}", T), ("1", J)], "22P02"),
+        ("jsonb_set", [("[1]", J), (array_of(T, [MANY]), Type.TEXT_ARRAY), ("1", J)], "22P02"),
         ("regexp_replace", [("a", T), ("(" * 5000, T), ("b", T)], "2201B"),
     ],
 )
-def test_functions(function: str, arguments: list[tuple[str | int, Type]], sqlstate: str) -> None:
+def test_functions(function: str, arguments: list[tuple[Datum, Type]], sqlstate: str) -> None:
     resolution = resolve_function(function, [kind for _, kind in arguments])
     call = Call(resolution.function, tuple(Literal(*argument) for argument in arguments), resolution.result_type)
     with pytest.raises(SqlError) as raised:
@@ -55,7 +56,7 @@ def test_functions(function: str, arguments: list[tuple[str | int, Type]], sqlst
 
 
 def test_a_path_beyond_all_arrays_leads_nowhere() -> None:
-    resolution = resolve_operator("#>", (J, T))
-    path = Literal(f"{{{MANY}}}", T)
+    resolution = resolve_operator("#>", (J, Type.TEXT_ARRAY))
+    path = Literal(array_of(T, [MANY]), Type.TEXT_ARRAY)
 
     assert evaluate(Call(resolution.function, (Literal("[1]", J), path), J)) is None

@@ -1,0 +1,135 @@
+"""Advisory locks: numbers that sessions lock among one another, whatever the numbers stand for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from derive.errors import SqlError
+
+Key: TypeAlias = tuple[int, ...]
+"""One number, or two: locks of one number are others than those of two."""
+
+
+@dataclass(slots=True)
+class _Hold:
+    """What an owner holds of a key, and how often it has to give it back."""
+
+    owner: object
+    is_shared: bool
+    is_of_transaction: bool
+    count: int = 1
+
+    def is_like(self, other: _Hold) -> bool:
+        """Whether both are one lock that is taken several times."""
+        kinds = (self.is_shared, self.is_of_transaction) == (other.is_shared, other.is_of_transaction)
+        return kinds and self.owner is other.owner
+
+    def waits_for(self, other: _Hold) -> bool:
+        """Whether this cannot be given while another has the other."""
+        return self.owner is not other.owner and not (self.is_shared and other.is_shared)
+
+
+@dataclass(slots=True, eq=False)
+class _Wish:
+    """Somebody who waits."""
+
+    hold: _Hold
+    granted: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+
+class AdvisoryLocks:
+    """Locks of all sessions of a process, in one event loop, given in the order in which they are asked for."""
+
+    def __init__(self) -> None:
+        self._held: dict[Key, list[_Hold]] = {}
+        self._wishes: dict[Key, list[_Wish]] = {}
+
+    def try_lock(self, owner: object, key: Key, *, is_shared: bool, is_of_transaction: bool) -> bool:
+        """Lock a key if that can be done at once; whether it was done."""
+        hold = _Hold(owner, is_shared, is_of_transaction)
+        if self._is_hindered(key, hold):
+            return False
+        self._give(key, hold)
+        return True
+
+    async def lock(self, owner: object, key: Key, *, is_shared: bool, is_of_transaction: bool) -> None:
+        """Lock a key as soon as nobody else has it, and all who came first had it.
+
+        Raises:
+            SqlError: 40P01, who has it waits for this owner.
+        """
+        hold = _Hold(owner, is_shared, is_of_transaction)
+        wishes = self._wishes.setdefault(key, [])
+        has_some = any(other.owner is owner for other in self._held.get(key, []))
+        wish = _Wish(hold)
+        wishes.insert(0 if has_some else len(wishes), wish)
+        self._go_on(key)
+        try:
+            if not wish.granted.done() and owner in self._waited_for(owner, set()):
+                raise SqlError("40P01", "deadlock detected", hint="take locks in the same order in all sessions")
+            await wish.granted
+        except BaseException:
+            if wish in wishes:
+                wishes.remove(wish)
+                self._go_on(key)
+            else:
+                self.unlock(owner, key, is_shared=is_shared, is_of_transaction=is_of_transaction)
+            raise
+
+    def unlock(self, owner: object, key: Key, *, is_shared: bool, is_of_transaction: bool = False) -> bool:
+        """Give a lock back once; whether it was held."""
+        wanted = _Hold(owner, is_shared, is_of_transaction)
+        for hold in self._held.get(key, []):
+            if hold.is_like(wanted):
+                hold.count -= 1
+                if not hold.count:
+                    self._held[key].remove(hold)
+                    self._go_on(key)
+                return True
+        return False
+
+    def release(self, owner: object, *, is_of_transaction: bool) -> None:
+        """Give back all locks of an owner's transaction, or all others of the owner."""
+        for key, holds in list(self._held.items()):
+            kept = [hold for hold in holds if hold.owner is not owner or hold.is_of_transaction != is_of_transaction]
+            if len(kept) < len(holds):
+                self._held[key] = kept
+                self._go_on(key)
+
+    def _give(self, key: Key, hold: _Hold) -> None:
+        for other in self._held.setdefault(key, []):
+            if other.is_like(hold):
+                other.count += 1
+                return
+        self._held[key].append(hold)
+
+    def _go_on(self, key: Key) -> None:
+        """Give a key to those who wait for it, as far as they can have it."""
+        wishes = self._wishes.get(key, [])
+        while wishes and not self._is_hindered(key, wishes[0].hold):
+            wish = wishes.pop(0)
+            self._give(key, wish.hold)
+            wish.granted.set_result(None)
+        for kept in (self._held, self._wishes):
+            if not kept.get(key, True):
+                del kept[key]
+
+    def _is_hindered(self, key: Key, wanted: _Hold) -> bool:
+        return any(wanted.waits_for(hold) for hold in self._held.get(key, []))
+
+    def _waited_for(self, owner: object, passed: set[int]) -> Iterator[object]:
+        """Whoever an owner waits for, and whoever these wait for."""
+        for key, wishes in list(self._wishes.items()):
+            place = next((at for at, wish in enumerate(wishes) if wish.hold.owner is owner), None)
+            if place is None:
+                continue
+            wanted = wishes[place].hold
+            before = [hold for hold in self._held.get(key, []) if wanted.waits_for(hold)]
+            for hold in (*before, *(wish.hold for wish in wishes[:place])):
+                yield hold.owner
+                if id(hold.owner) not in passed:
+                    passed.add(id(hold.owner))
+                    yield from self._waited_for(hold.owner, passed)

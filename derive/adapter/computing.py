@@ -1,0 +1,182 @@
+"""What keeps views up to date for this process: a controller, and the instances that it has."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from derive.adapter.controller.controller import FIRST_TRANSIENT_ID, Controller
+from derive.adapter.controller.dataflow_holds import DataflowHolds
+from derive.adapter.controller.local import LocalReplica
+from derive.adapter.controller.process import ReplicaProcess
+from derive.adapter.controller.remote import RemoteReplica
+from derive.adapter.controller.state import ReplicaState, replica_states
+from derive.compute.algebra.relation import GlobalId
+from derive.compute.instance import Progress
+from derive.compute.protocol.messages import Dataflow, Welcome, reads_of
+from derive.compute.protocol.transport import OPEN, Security
+from derive.compute.worker import Worker
+from derive.materialize.process import installed_env
+from derive.storage.durable import make_folders
+from derive.storage.folder_id import folder_id
+from derive.storage.store import Store
+from derive.storage.task_log import TaskLog
+
+FOLDER = "sql-views"
+"""In the data folder, of an instance in this process; and the name of the log of what keeps views up to date."""
+
+PROCESSES = "compute"
+"""In the data folder, of instances that are processes of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instances:
+    """The instances of a controller; without any, there is one in this process.
+
+    Attributes:
+        replicas: how many processes this one starts.
+        command: of such a process, which keeps what it has in a folder, and knows this one by the token in a file.
+        tell: is told what these write to standard error, line by line.
+        addresses: `host:port` of those that others have started.
+        security: how the latter know this process.
+    """
+
+    replicas: int = 0
+    command: Callable[[Path, Path], Sequence[str]] = lambda folder, token_file: ()
+    tell: Callable[[str], None] = lambda line: None
+    addresses: tuple[str, ...] = ()
+    security: Security = OPEN
+
+
+HERE = Instances()
+"""One, in this process."""
+
+
+class Computing:
+    """The controller of this process, and its instances.
+
+    Args:
+        store: of the data folder.
+        root: the data folder.
+        instances: which.
+        on_progress: called whenever something new is known of dataflows, in any thread.
+        report: is told why instances in this process do not go on, and with None when they do again.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        root: Path,
+        instances: Instances,
+        on_progress: Callable[[], None],
+        report: Callable[[Exception | None], None],
+    ) -> None:
+        self._store, self._root, self._instances = store, root, instances
+        self._on_progress, self._report = on_progress, report
+        self.holds = DataflowHolds(store, self._names)
+        self._folder_id = folder_id(root)
+        self.controller = self._controller(0)
+        self._worker: Worker | None = None
+        self._earlier: Worker | None = None
+        self._remote: Sequence[RemoteReplica | ReplicaProcess] = ()
+        self.is_owner = False
+
+    def begin(self, epoch: int) -> None:
+        """This process keeps the views of the data folder up to date.
+
+        Args:
+            epoch: greater than any before.
+        """
+        self._earlier, self._worker = self._worker, None  # its subscriptions go on
+        self.is_owner = True
+        self.controller = self._controller(epoch)
+
+    def attach(self) -> None:
+        """Have instances do what the controller wants by now; they drop what else they have from before."""
+        if self._worker is None and not self._remote:
+            instances = self._instances
+            self._remote = [
+                *(self._start(f"r{number}") for number in range(1, instances.replicas + 1)),
+                *(RemoteReplica(self.controller, place, place, instances.security) for place in instances.addresses),
+            ]
+            if not self._remote:
+                self._begin_here(self._root / FOLDER)
+
+    def begin_for_subscriptions(self) -> None:
+        """Have an instance in this process, if there is none, for what is asked of it by this process alone."""
+        if not self.is_owner and self._worker is None:
+            self._begin_here(None)
+
+    def close(self) -> None:
+        """Give everything back."""
+        self._end()
+        self.holds.close()
+
+    def _names(self, dataflow: Dataflow) -> list[str]:
+        """What of Storage a dataflow is worked out of, through others."""
+        names = []
+        for source in dataflow.imports:
+            names.append(self._store.tables.name_of(source.id) or source.name)
+        for read in reads_of(dataflow):
+            below = self.controller.dataflow(read)
+            names += self._names(below) if below else []
+        return list(dict.fromkeys(names))
+
+    def hydrations(self) -> tuple[Progress, ...]:
+        """How far dataflows of many rows are that have yet to begin, each at the instance that is the furthest."""
+        furthest: dict[GlobalId, Progress] = {}
+        for replica in self.controller.replicas().values():
+            for progress in replica.report.hydrations if replica.report else ():
+                known = furthest.setdefault(progress.identifier, progress)
+                furthest[progress.identifier] = max(known, progress, key=lambda one: one.rows)
+        return tuple(furthest.values())
+
+    def replicas(self) -> list[ReplicaState]:
+        """How each instance is."""
+        places = [(remote.name, remote.address, remote.trouble) for remote in self._remote]
+        return replica_states(self.controller, places or [("local", "", "")])
+
+    def _controller(self, epoch: int) -> Controller:
+        return Controller(epoch, self.holds, self._on_progress, self._note_welcome, self._folder_id)
+
+    def _note_welcome(self, name: str, welcome: Welcome) -> None:
+        log = TaskLog(self._root, FOLDER)
+        kept, rebuilt, dropped = (
+            sum(identifier < FIRST_TRANSIENT_ID for identifier in identifiers)  # subscriptions always begin anew
+            for identifiers in (welcome.kept, welcome.rebuilt, welcome.dropped)
+        )
+        counts = {"kept": kept, "rebuilt": rebuilt, "dropped": dropped}
+        log.write("info", f"replica {name} is connected: it {welcome}", replica=name, process=welcome.process, **counts)
+
+    def _start(self, name: str) -> ReplicaProcess:
+        """Start a process that is a replica, which nobody but this process can tell anything."""
+        folder = self._root / PROCESSES / name
+        make_folders(folder)
+        token, token_file = secrets.token_urlsafe(), folder / "token"
+        token_file.unlink(missing_ok=True)
+        token_file.touch(mode=0o600)
+        token_file.write_text(token)
+        return ReplicaProcess(
+            self.controller,
+            name,
+            self._instances.command(folder, token_file),
+            installed_env(),
+            self._root,
+            Security(token),
+            tell=self._instances.tell,
+            report=lambda death: TaskLog(self._root, FOLDER).write("error", f"{death}; it is started again"),
+        )
+
+    def _begin_here(self, folder: Path | None) -> None:
+        self._worker = Worker(self._store, folder, "local", self._report)
+        LocalReplica(self.controller, self._worker)
+
+    def _end(self) -> None:
+        for replica in self._remote:
+            replica.close()
+        for worker in (self._worker, self._earlier):
+            if worker is not None:
+                worker.close()
+        self._remote, self._worker, self._earlier = (), None, None

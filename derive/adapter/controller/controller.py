@@ -1,0 +1,397 @@
+"""The controller of a compute instance: what is wanted of it, told to each replica, and one answer made of theirs.
+
+What is wanted is a log of commands that is always compacted: dataflows that are not dropped, each as of the time from
+which on somebody may ask for it. A replica that connects is given all of it, and makes itself equal to it. Everything
+here may be called from any thread, and waits for no replica.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import count
+from typing import Protocol
+
+from derive.adapter.controller.answers import PeekReceiver, PendingPeek, PendingTail, TailReceiver
+from derive.adapter.controller.replica import Link, Replica
+from derive.compute.algebra.relation import GlobalId
+from derive.compute.algebra.types import Datum
+from derive.compute.protocol.messages import (
+    AllowCompaction,
+    CancelPeeks,
+    Command,
+    CreateInstance,
+    Dataflow,
+    FrontierUppers,
+    Hello,
+    InitializationComplete,
+    Peek,
+    PeekResponse,
+    Query,
+    Report,
+    Response,
+    Status,
+    TailResponse,
+    Welcome,
+    reads_of,
+)
+from derive.errors import FlowError, FrontierError
+from derive.time.frontier import END_OF_TIME
+
+FIRST_TRANSIENT_ID: GlobalId = 1 << 40
+"""From here on, numbers identify dataflows that are in no catalog."""
+
+
+class Holds(Protocol):
+    """Rights to read what dataflows are made of, so that each replica can begin with them."""
+
+    def hold(self, dataflows: Sequence[Dataflow]) -> None:
+        """Hold the imports of dataflows from their `as_of` on, and no longer from earlier times.
+
+        They are not forgotten from when it returns until they are released, and by no restart.
+
+        Raises:
+            FrontierError: they are forgotten already.
+        """
+
+    def release(self, identifier: GlobalId) -> None:
+        """Give back what is held for a dataflow."""
+
+
+class Controller:
+    """What is wanted of an instance, and what is known of it.
+
+    Args:
+        epoch: greater than that of every controller before.
+        holds: on what dataflows are made of.
+        on_progress: called whenever something is known of dataflows that was not before, in any thread.
+        on_welcome: told the name of a replica that is connected, and what it kept, rebuilt and dropped.
+        folder: identifies the data folder, which must be that of each replica.
+
+    Attributes:
+        is_local: whether its replica is in this process.
+    """
+
+    def __init__(
+        self,
+        epoch: int,
+        holds: Holds,
+        on_progress: Callable[[], None] = lambda: None,
+        on_welcome: Callable[[str, Welcome], None] = lambda name, welcome: None,
+        folder: str = "",
+    ) -> None:
+        self.epoch, self._folder, self.is_local = epoch, folder, False
+        self._holds, self._on_progress, self._on_welcome = holds, on_progress, on_welcome
+        self._lock = threading.RLock()
+        self._dataflows: dict[GlobalId, Dataflow] = {}
+        self._uppers: dict[GlobalId, int] = {}
+        self._reads: dict[GlobalId, frozenset[GlobalId]] = {}
+        self._known: dict[GlobalId, tuple[int, int] | FlowError] = {}
+        self._peeks: dict[int, PendingPeek] = {}
+        self._tails: dict[GlobalId, PendingTail] = {}
+        self._replicas: dict[str, Replica] = {}
+        self._uuids = count(epoch << 40)
+        self._sessions = count()
+        self._ids = count(FIRST_TRANSIENT_ID)
+
+    # -- What is wanted
+
+    def new_id(self) -> GlobalId:
+        """An identifier for a dataflow that is gone with this controller."""
+        return next(self._ids)
+
+    def create(self, dataflows: Sequence[Dataflow]) -> None:
+        """Have dataflows maintained; those of the same collections begin at one time.
+
+        Args:
+            dataflows: none before those that it is over.
+
+        Raises:
+            FrontierError: what they are made of is forgotten.
+        """
+        self._holds.hold(dataflows)
+        with self._lock:
+            for dataflow in dataflows:
+                self._dataflows[dataflow.id] = dataflow
+                self._reads[dataflow.id] = reads_of(dataflow)
+                self._uppers[dataflow.id] = dataflow.as_of
+            for replica in self._replicas.values():
+                replica.create(dataflows)
+            self._learn([dataflow.id for dataflow in dataflows])
+
+    def drop(self, identifier: GlobalId) -> None:
+        """Have a dataflow maintained no more."""
+        with self._lock:
+            if self._dataflows.pop(identifier, None) is None:
+                return
+            del self._uppers[identifier], self._reads[identifier]
+            self._tails.pop(identifier, None)
+            for replica in self._replicas.values():
+                replica.forget(identifier)
+            self._learn([identifier])
+            self._tell(AllowCompaction(((identifier, END_OF_TIME),)))
+        self._holds.release(identifier)
+
+    def allow_compaction(self, frontiers: Mapping[GlobalId, int]) -> None:
+        """Nobody asks for earlier times of dataflows, but who does already.
+
+        Args:
+            frontiers: by identifier of a dataflow, the time from which on it is asked for.
+        """
+        allowed: dict[GlobalId, int] = {}
+        with self._lock:
+            for identifier, wished in frontiers.items():
+                dataflow = self._dataflows.get(identifier)
+                frontier = min([wished, *self._needed(identifier)])
+                if dataflow is not None and frontier > dataflow.as_of:
+                    self._dataflows[identifier] = replace(dataflow, as_of=frontier)
+                    allowed[identifier] = frontier
+            dataflows = [self._dataflows[identifier] for identifier in allowed]
+        if not allowed:
+            return
+        self._holds.hold(dataflows)  # it is durable before a replica forgets anything
+        with self._lock:
+            gone = [identifier for identifier in allowed if identifier not in self._dataflows]
+            self._tell(AllowCompaction(tuple(item for item in allowed.items() if item[0] not in gone)))
+        for identifier in gone:
+            self._holds.release(identifier)
+
+    def _needed(self, identifier: GlobalId) -> list[int]:
+        """Times at which a dataflow is still to be read, or to begin at a replica."""
+        times = [replica.begun[identifier] for replica in self._replicas.values() if identifier in replica.begun]
+        times += [self._dataflows[reader].as_of for reader, read in self._reads.items() if identifier in read]
+        tails = [tail for key, tail in self._tails.items() if identifier == key or identifier in tail.reads]
+        times += [tail.frontier - 1 for tail in tails]
+        return times + [pending.peek.time for pending in self._peeks.values() if identifier in pending.peek.query.reads]
+
+    # -- What is known
+
+    def ids(self) -> frozenset[GlobalId]:
+        """What is wanted."""
+        with self._lock:
+            return frozenset(self._dataflows)
+
+    def dataflow(self, identifier: GlobalId) -> Dataflow | None:
+        """What is wanted under an identifier."""
+        with self._lock:
+            return self._dataflows.get(identifier)
+
+    def frontiers(self, identifier: GlobalId) -> tuple[int, int]:
+        """At which times a dataflow can be asked: from `since` on, and before `upper`, which never goes back.
+
+        Raises:
+            FlowError: no replica maintains it any more; or it is not wanted.
+        """
+        known = self._known.get(identifier)  # without the lock: it is asked with each query
+        if isinstance(known, tuple):
+            return known
+        raise known or FrontierError(f"{identifier} is not maintained")
+
+    def _learn(self, identifiers: Iterable[GlobalId]) -> None:
+        """What is known of dataflows may be other than before."""
+        for identifier in identifiers:
+            dataflow = self._dataflows.get(identifier)
+            if dataflow is None:
+                self._known.pop(identifier, None)
+                continue
+            sinces = [known.since for replica in self._welcomed() if (known := replica.uppers.get(identifier))]
+            since = min(sinces, default=dataflow.as_of)
+            self._known[identifier] = self.failure(identifier) or (since, self._uppers[identifier])
+
+    def failure(self, identifier: GlobalId) -> FlowError | None:
+        """Why a dataflow does not go on; None if it does, or may, at one replica."""
+        with self._lock:
+            replicas = self._welcomed()
+            failures = [replica.failures.get(identifier) for replica in replicas]
+            return failures[0] if failures and all(failures) else None
+
+    def failures(self) -> Mapping[GlobalId, FlowError]:
+        """Why dataflows do not go on at any replica, by identifier."""
+        with self._lock:
+            return {identifier: known for identifier, known in self._known.items() if isinstance(known, FlowError)}
+
+    def lag(self, replica: Replica) -> int:
+        """How far the slowest dataflow of a replica is behind what is known of it, in microseconds."""
+        with self._lock:
+            uppers = [(upper, replica.uppers.get(identifier)) for identifier, upper in self._uppers.items()]
+            return max((upper - known.upper for upper, known in uppers if known is not None), default=0)
+
+    def replicas(self) -> Mapping[str, Replica]:
+        """Those that are connected, by name."""
+        with self._lock:
+            return dict(self._replicas)
+
+    def _welcomed(self) -> list[Replica]:
+        return [replica for replica in self._replicas.values() if replica.welcome is not None]
+
+    # -- Asking
+
+    def peek(
+        self,
+        query: Query,
+        time: int,
+        receive: PeekReceiver,
+        *,
+        arguments: Sequence[Datum] = (),
+        most_bytes: int | None = None,
+    ) -> int:
+        """Have a query answered, once, maybe in several parts, as soon as a replica is far enough.
+
+        Args:
+            query: over dataflows.
+            time: at which.
+            receive: takes the answer, in this thread or another one; `FrontierError` says that no replica can give one.
+            arguments: one for each parameter of the query.
+            most_bytes: so much may be in the result; None for any amount.
+
+        Returns:
+            What `cancel` takes.
+        """
+        peek = Peek(next(self._uuids), query, time, tuple(arguments), most_bytes)
+        with self._lock:
+            self._peeks[peek.uuid] = PendingPeek(peek, receive)
+            links = [replica.link for replica in self._replicas.values()]
+        for link in links:
+            link.send(peek)
+        return peek.uuid
+
+    def cancel(self, uuid: int) -> None:
+        """Nobody waits for an answer any more."""
+        with self._lock:
+            if self._peeks.pop(uuid, None) is not None:
+                self._tell(CancelPeeks((uuid,)))
+
+    def subscribe(self, dataflow: Dataflow, receive: TailReceiver) -> None:
+        """Have the rows of a tail sent as they change, each update once; `drop` ends it.
+
+        Args:
+            dataflow: exports a tail.
+            receive: takes what is new, in any thread, one at a time.
+
+        Raises:
+            FrontierError: what it is made of is forgotten.
+        """
+        with self._lock:
+            self._tails[dataflow.id] = PendingTail(dataflow, receive)
+        try:
+            self.create([dataflow])
+        except FlowError:
+            self._tails.pop(dataflow.id, None)
+            raise
+
+    # -- Replicas
+
+    def attach(self, name: str, link: Link) -> None:
+        """A replica is connected: tell it all that is wanted."""
+        with self._lock:
+            before = self._replicas.get(name)
+            if before is not None:
+                self.detach(name, before.link)
+            replica = self._replicas[name] = Replica(name, link)
+            self.is_local = link.is_local
+            link.send(Hello(self.epoch, next(self._sessions), folder=self._folder))
+            link.send(CreateInstance())
+            replica.create(
+                [self._tails[key].dataflow if key in self._tails else self._dataflows[key] for key in self._dataflows]
+            )
+            link.send(InitializationComplete())
+            self._learn(self._dataflows)
+            for pending in self._peeks.values():
+                link.send(pending.peek)
+
+    def detach(self, name: str, link: Link) -> None:
+        """The connection to a replica is gone."""
+        answers = []
+        with self._lock:
+            replica = self._replicas.get(name)
+            if replica is None or replica.link is not link:
+                return
+            del self._replicas[name]
+            link.close()
+            self._learn(self._dataflows)
+            for tail in self._tails.values():
+                tail.lose(replica)
+            for pending in list(self._peeks.values()):
+                pending.lose(replica)
+                if (refused := pending.refused(self._welcomed())) is not None:
+                    del self._peeks[pending.peek.uuid]
+                    answers.append((pending, refused))
+        for pending, refused in answers:
+            pending.receive(refused)
+
+    def _tell(self, command: Command) -> None:
+        for replica in self._replicas.values():
+            replica.link.send(command)
+
+    # -- Responses
+
+    def receive(self, link: Link, response: Response) -> None:
+        """Take a response, in the order in which a replica has sent them."""
+        if isinstance(response, PeekResponse):
+            self._receive_answer(link, response)
+            return
+        with self._lock:
+            replica = self._replica(link)
+            if replica is None:
+                return
+            match response:
+                case Welcome():
+                    replica.welcome = response
+                    self._learn(self._dataflows)
+                case TailResponse():
+                    replica.begun.pop(response.id, None)
+                case Report():
+                    replica.report = response
+                case FrontierUppers():
+                    self._advance(replica, response)
+                case Status():
+                    self._note_failure(replica, response)
+            tail = self._tails.get(response.id) if isinstance(response, TailResponse) else None
+            is_alone = len(self._replicas) == 1
+        if isinstance(response, Welcome):
+            self._on_welcome(replica.name, response)
+        if isinstance(response, Welcome | FrontierUppers | Status):
+            self._on_progress()
+        # Whoever takes it may hold up a replica in this process, but not this controller.
+        if tail is not None and isinstance(response, TailResponse):
+            tail.take(replica, response, is_alone=is_alone)
+
+    def _replica(self, link: Link) -> Replica | None:
+        return next((replica for replica in self._replicas.values() if replica.link is link), None)
+
+    def _receive_answer(self, link: Link, response: PeekResponse) -> None:
+        with self._lock:
+            replica, pending = self._replica(link), self._peeks.get(response.uuid)
+            if replica is None or pending is None:
+                return
+            answer = self._answer(pending, replica, response)
+        if answer is not None:
+            pending.receive(answer)
+
+    def _advance(self, replica: Replica, response: FrontierUppers) -> None:
+        for known in response.uppers:
+            if known.id in self._uppers:
+                replica.begun.pop(known.id, None)
+                replica.uppers[known.id] = known
+                replica.failures.pop(known.id, None)
+                self._uppers[known.id] = max(self._uppers[known.id], known.upper)
+        self._learn(known.id for known in response.uppers)
+
+    def _note_failure(self, replica: Replica, response: Status) -> None:
+        if response.failure is None:
+            replica.failures.pop(response.id, None)
+        elif response.id in self._dataflows:
+            replica.begun.pop(response.id, None)
+            replica.failures[response.id] = response.failure
+        self._learn([response.id])
+
+    def _answer(self, pending: PendingPeek, replica: Replica, response: PeekResponse) -> PeekResponse | None:
+        """What is to be handed on of an answer; when it is whole, nobody else is to go on with it."""
+        answer = pending.take(replica, response, self._welcomed())
+        if answer is not None and answer.is_last:
+            del self._peeks[response.uuid]
+            for other in self._replicas.values():
+                if other is not replica:
+                    other.link.send(CancelPeeks((response.uuid,)))
+        return answer

@@ -1,0 +1,114 @@
+"""Replicas that this process starts: each is a process of its own, and is started again when it has ended."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from derive.adapter.controller.controller import Controller
+from derive.adapter.controller.remote import RemoteReplica
+from derive.compute.protocol.transport import Security
+from derive.errors import FlowError
+from derive.materialize.process import ConnectorProcess
+
+_FIRST_SECONDS, _MOST_SECONDS = 0.2, 20.0
+"""How long nothing is started after a process has ended, at first and at most."""
+
+_STEADY_SECONDS = 30.0
+"""Whatever has lived for so long is started again as if it had never ended."""
+
+_LOOK_SECONDS = 0.2
+
+
+class ReplicaProcess:
+    """A thread that keeps a process alive that is a replica, and the controller connected to it.
+
+    The process ends with this one, however this one ends, as its standard input is then closed.
+
+    Args:
+        controller: of the instance.
+        name: of this replica.
+        command: runs it, and has it print its address.
+        environment: of the process.
+        folder: where it runs.
+        security: how it knows this process.
+        tell: is told what the process writes to standard error, line by line.
+        report: is told when it has ended, and why.
+    """
+
+    def __init__(
+        self,
+        controller: Controller,
+        name: str,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        folder: Path,
+        security: Security,
+        *,
+        tell: Callable[[str], None],
+        report: Callable[[str], None],
+    ) -> None:
+        self._controller, self.name, self._command = controller, name, command
+        self._environment, self._folder, self._security = environment, folder, security
+        self._tell, self._report = tell, report
+        self._trouble = "is being started"
+        self._replica: RemoteReplica | None = None
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._keep_alive, name=f"flowctl-process-{name}", daemon=True)
+        self._thread.start()
+
+    @property
+    def address(self) -> str:
+        """`host:port`; empty while there is none."""
+        replica = self._replica
+        return replica.address if replica is not None else ""
+
+    @property
+    def trouble(self) -> str:
+        """Why there is no connection; empty if there is one."""
+        replica = self._replica
+        return replica.trouble if replica is not None else self._trouble
+
+    def close(self) -> None:
+        """End the process."""
+        self._closed.set()
+        self._thread.join()
+
+    def _keep_alive(self) -> None:
+        pause = _FIRST_SECONDS
+        while not self._closed.is_set():
+            begun = time.monotonic()
+            try:
+                self._trouble = self._live()
+            except FlowError as error:
+                self._trouble = error.message
+            if self._closed.is_set():
+                return
+            self._report(self._trouble)
+            if time.monotonic() - begun > _STEADY_SECONDS:
+                pause = _FIRST_SECONDS
+            self._closed.wait(pause)
+            pause = min(2 * pause, _MOST_SECONDS)
+
+    def _live(self) -> str:
+        """Start the process, and be connected to it until it ends; why it did.
+
+        Raises:
+            TaskError: it could not be started.
+        """
+        process = ConnectorProcess(
+            f"replica {self.name}", self._command, str(self._folder), self._environment, tell=self._tell
+        )
+        try:
+            self._replica = RemoteReplica(self._controller, self.name, process.address, self._security)
+            while not self._closed.wait(_LOOK_SECONDS):
+                if (death := process.death()) is not None:
+                    return death
+            return ""
+        finally:
+            if self._replica is not None:
+                self._replica.close()
+                self._replica = None
+            process.close()

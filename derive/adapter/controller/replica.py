@@ -1,0 +1,65 @@
+"""What a controller knows of a replica, and how it reaches it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from derive.compute.algebra.relation import GlobalId
+from derive.compute.protocol.messages import Command, CreateDataflows, Dataflow, Report, Upper, Welcome
+from derive.errors import FlowError
+
+
+class Link(Protocol):
+    """A connection to a replica.
+
+    Attributes:
+        is_local: it is in this process, so neither is lost without the other.
+    """
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the replica is in this process."""
+
+    def send(self, command: Command) -> None:
+        """Send a command; nothing if the connection is gone. It does not wait for anything."""
+
+    def close(self) -> None:
+        """Close the connection."""
+
+
+@dataclass(slots=True, eq=False)
+class Replica:
+    """A replica that is connected.
+
+    Attributes:
+        name: among those of the controller.
+        link: to it.
+        welcome: what it kept, rebuilt and dropped; None before it has said so.
+        uppers: how far its dataflows are.
+        failures: why dataflows of it do not go on.
+        report: how its process is; None before it has said so.
+        begun: dataflows of which it has not told anything yet, and as of when it was told to begin with them.
+    """
+
+    name: str
+    link: Link
+    welcome: Welcome | None = None
+    report: Report | None = None
+    uppers: dict[GlobalId, Upper] = field(default_factory=dict)
+    failures: dict[GlobalId, FlowError] = field(default_factory=dict)
+    begun: dict[GlobalId, int] = field(default_factory=dict)
+
+    def create(self, dataflows: Sequence[Dataflow]) -> None:
+        """Have it maintain dataflows."""
+        for dataflow in dataflows:
+            self.forget(dataflow.id)
+            self.begun[dataflow.id] = dataflow.as_of
+        self.link.send(CreateDataflows(tuple(dataflows)))
+
+    def forget(self, identifier: GlobalId) -> None:
+        """Nothing is known of a dataflow any more."""
+        self.uppers.pop(identifier, None)
+        self.failures.pop(identifier, None)
+        self.begun.pop(identifier, None)

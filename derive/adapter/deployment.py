@@ -1,0 +1,150 @@
+"""Deployment: what a transaction has defined, and what it has written, happen at once, at its COMMIT.
+
+Tables are made in Storage first, where nobody knows of them. The change of the catalog is what makes them known, and
+Storage is brought in line with it afterwards. A crash in between leaves tables that no name stands for, or dropped ones
+that are there still: who comes next removes them. Rows of tables that were there before cannot be written that way:
+they are written together with a mark, which says that the change of the catalog, prepared before, has happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+
+from derive.adapter.catalog import Change, Item, is_provisional, position_name, stored_name
+from derive.adapter.coordinator import Coordinator
+from derive.adapter.draft import Draft
+from derive.adapter.group_commit import Commit
+from derive.adapter.parser.definition import ObjectKind
+from derive.adapter.sources import position_columns
+from derive.adapter.timeline import Write
+from derive.compute.algebra.relation import GlobalId
+from derive.errors import SqlError, UsageError
+from derive.storage.table import TableColumn
+
+
+async def deploy(
+    coordinator: Coordinator, draft: Draft, writes: Sequence[Write], commit: Commit, *, is_alone: bool = False
+) -> None:
+    """Have a transaction happen that has defined something. Who is cancelled meanwhile waits for the end of it.
+
+    Args:
+        coordinator: nobody else deploys at the same time.
+        draft: what it has defined.
+        writes: what it has written, also of tables that it has begun to define.
+        commit: commits writes.
+        is_alone: whether nobody else writes meanwhile.
+
+    Raises:
+        SqlError: it conflicts with what another session has defined or written; nothing has happened.
+        StorageError: storage cannot write; nothing has happened.
+    """
+    deploying = asyncio.ensure_future(_Deployment(coordinator, draft, commit, is_alone=is_alone).carry_out(writes))
+    try:
+        await asyncio.shield(deploying)
+    except asyncio.CancelledError:
+        await asyncio.wait([deploying])
+        if deploying.exception():
+            raise
+
+
+class _Deployment:
+    def __init__(self, coordinator: Coordinator, draft: Draft, commit: Commit, *, is_alone: bool) -> None:
+        self._coordinator, self._draft, self._commit, self._is_alone = coordinator, draft, commit, is_alone
+        self._tables = coordinator.store.tables
+        self._ids: dict[GlobalId, GlobalId] = {}  # by provisional one
+        self._created: list[GlobalId] = []
+        self._is_untidy = False
+
+    async def carry_out(self, writes: Sequence[Write]) -> None:
+        coordinator = self._coordinator
+        coordinator.settle()
+        change = self._draft.change(coordinator.objects)
+        try:
+            change = await self._create(change)
+            kept = [(self._ids.get(id_, id_), row, diff) for id_, row, diff in writes if self._is_there(id_)]
+            await self._happen(change, kept)
+        except Exception as error:
+            if not (isinstance(error, SqlError) and error.sqlstate == "08007"):
+                coordinator.settle()
+                if self._created:
+                    await asyncio.to_thread(self._tables.drop, *self._created)
+            raise
+        await self._tidy(change)
+
+    def _is_there(self, table: GlobalId) -> bool:
+        """Whether the transaction has not dropped a table that it has written."""
+        if is_provisional(table):
+            return table in self._ids
+        return table not in self._draft.base.items or table in self._draft.objects.items
+
+    async def _happen(self, change: Change, writes: list[Write]) -> None:
+        coordinator = self._coordinator
+        is_change = bool(change.added or change.removed or change.renamed)
+        if not writes:
+            if is_change:
+                coordinator.change(change)
+        elif not is_change:
+            await self._commit(writes)
+        elif all(table in self._created for table, _, _ in writes):
+            await self._commit(writes, then=lambda: coordinator.change(change))
+        else:
+            marks = await asyncio.to_thread(coordinator.prepare, change)
+            await self._commit([*writes, *marks], then=coordinator.carry_out_prepared)
+
+    async def _create(self, change: Change) -> Change:
+        """The change with what identifies the items that it adds, whose tables are there."""
+        added: list[Item] = []
+        for begun in sorted(change.added, key=lambda item: item.id):
+            item = begun.rebound(self._ids)
+            if item.position is not None:
+                columns = [TableColumn(name, kind.value) for name, kind in position_columns(item)]
+                self._ids[item.position] = await self._create_table(position_name(item.schema, item.name), columns)
+                item = item.rebound(self._ids)
+            if item.is_stored:
+                self._ids[begun.id] = await self._create_stored(item, added)
+            else:
+                self._ids[begun.id] = await asyncio.to_thread(self._tables.new_id)
+            added.append(replace(item, id=self._ids[begun.id]))
+        return replace(change, added=tuple(added))
+
+    async def _create_stored(self, item: Item, before: Sequence[Item]) -> GlobalId:
+        columns = [TableColumn(column.name, column.type.value, column.is_nullable) for column in item.columns]
+        at = view_of = None
+        if item.kind is ObjectKind.MATERIALIZED_VIEW:
+            items = {known.id: known for known in (*self._coordinator.objects.items.values(), *before, item)}
+            objects = self._coordinator.objects.with_items(items.values())
+            relation = objects.meaning(item)
+            maintained = self._coordinator.maintained
+            at = await asyncio.to_thread(maintained.first_time, relation, objects)
+            view_of = await asyncio.to_thread(maintained.source_names, relation, objects)
+        return await self._create_table(stored_name(item.schema, item.name), columns, at, view_of)
+
+    async def _create_table(
+        self,
+        name: str,
+        columns: Sequence[TableColumn],
+        at: int | None = None,
+        view_of: Collection[str] | None = None,
+    ) -> GlobalId:
+        def create() -> GlobalId:
+            # A name may be that of something that is dropped or renamed at the same time.
+            if self._tables.find(name) is None:
+                return self._tables.create(name, columns, at=at, view_of=view_of).id
+            self._is_untidy = True
+            return self._tables.create(f"{name}@new", columns, at=at, view_of=view_of).id
+
+        try:
+            self._created.append(await asyncio.to_thread(create))
+        except UsageError as error:
+            raise SqlError("42P07", error.message, hint=error.hint) from error
+        return self._created[-1]
+
+    async def _tidy(self, change: Change) -> None:
+        """Bring Storage in line with what names stand for now."""
+        if self._is_untidy or change.removed or change.renamed:
+            # What waits to be written to a dropped table is told.
+            async with nullcontext() if self._is_alone else self._coordinator.commits.exclusive():
+                await asyncio.to_thread(self._coordinator.reconcile)

@@ -1,0 +1,103 @@
+"""A thread that feeds one source, so that one that is slow, or cannot be read, holds up no other."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from derive.adapter.sources import FedSource, polled
+from derive.adapter.timeline import Write
+from derive.compute.algebra.relation import GlobalId
+from derive.compute.algebra.types import Row
+from derive.compute.relations.table_input import table_at
+from derive.errors import FencedError
+from derive.storage.store import Store
+
+_LOOK_SECONDS, _BREATH_SECONDS = 0.1, 0.01
+"""How often a source is looked at, unless that takes long, and how often while there is more."""
+
+_LAST_SECONDS = 3.0
+"""How long at most a source that has failed is not looked at; the first time it is so long as nothing is looked at."""
+
+
+class Feeder:
+    """Commits what is new in a source, and how far it is, together.
+
+    Args:
+        store: of the data folder.
+        source: what is fed.
+        commit: commits writes; returns once they have happened.
+        predecessor: fed what is under the same identifier before, and ends first.
+
+    Attributes:
+        failure: why the source is not fed at the moment; None if that is not so.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        source: FedSource,
+        commit: Callable[[Sequence[Write]], object],
+        predecessor: Feeder | None = None,
+    ) -> None:
+        self._store, self._source, self._commit, self._predecessor = store, source, commit, predecessor
+        self._position: Row | None = None
+        self.failure: Exception | None = None
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._feed, name=f"flowctl-source-{source.id}", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Feed no more; what is being committed still is."""
+        self._ended.set()
+
+    def join(self, seconds: float | None = None) -> None:
+        """Wait until nothing is committed any more, but not for what can neither be read nor be interrupted."""
+        self._thread.join(seconds)
+
+    @property
+    def source_id(self) -> GlobalId:
+        """Identifies what is fed."""
+        return self._source.id
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether something may yet be committed, or read."""
+        return self._thread.is_alive()
+
+    def _feed(self) -> None:
+        if self._predecessor is not None:
+            self._predecessor.join()
+            self._predecessor = None
+        pause = 0.0
+        while not self._ended.wait(pause):
+            begun = time.monotonic()
+            try:
+                is_idle = not self._feed_once()
+                pause = max(_LOOK_SECONDS, 10 * (time.monotonic() - begun)) if is_idle else _BREATH_SECONDS
+                self.failure = None
+            except Exception as error:  # whatever it is, it is told, and tried again
+                self._position = None  # it is not known whether it was committed
+                self.failure = error
+                pause = min(max(2 * pause, _LOOK_SECONDS), _LAST_SECONDS)
+
+    def _feed_once(self) -> bool:
+        """Commit what is new; whether there was something."""
+        if self._position is None:
+            self._position = self._stored_position()
+        before, place = self._position, self._source.position
+        changes, reached = polled(self._source, before, self._store.timeline.time())
+        if tuple(reached) == tuple(before) or self._ended.is_set():
+            return False
+        writes = [(self._source.id, row, diff) for row, diff in changes]
+        self._commit([*writes, (place, tuple(before), -1), (place, tuple(reached), 1)])
+        self._position = reached
+        return bool(changes)
+
+    def _stored_position(self) -> Row:
+        table = self._store.tables.table(self._source.position)
+        if table is None:
+            raise FencedError("the source was dropped")
+        (position,) = [row for rows in table_at(self._store, table, table.upper - 1) for row in rows]
+        return position

@@ -1,0 +1,103 @@
+"""What the catalog wants maintained: materialized views and indexes, each as a dataflow."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from graphlib import TopologicalSorter
+
+from derive.adapter.catalog import Item
+from derive.adapter.objects import Objects
+from derive.adapter.parser.definition import ObjectKind
+from derive.adapter.planner.reading import ids_of, with_gets
+from derive.compute.algebra.relation import Get, GlobalId, Relation
+from derive.compute.protocol.messages import Export, Index, Materialized
+from derive.errors import FlowError, SqlError
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be maintained, for what names stand for at one moment.
+
+    Attributes:
+        version: of the catalog.
+        dataflows: by identifier, relations over what is stored and over other dataflows, and what becomes of their
+            rows; none before those that it is over.
+        places: the dataflow that has the rows of a relation.
+    """
+
+    version: int
+    dataflows: Mapping[GlobalId, tuple[Relation, Export]]
+    places: Mapping[GlobalId, GlobalId]
+
+    def sources(self, identifier: GlobalId) -> frozenset[GlobalId]:
+        """What is stored, of what a dataflow is worked out, through others."""
+        read = ids_of(self.dataflows[identifier][0])
+        below = (self.sources(id_) for id_ in read if id_ in self.dataflows)
+        return frozenset(id_ for id_ in read if id_ not in self.dataflows).union(*below)
+
+    @property
+    def views(self) -> frozenset[GlobalId]:
+        """Those of the dataflows that are materialized views."""
+        return frozenset(
+            identifier for identifier, (_, export) in self.dataflows.items() if isinstance(export, Materialized)
+        )
+
+
+NOTHING = Wanted(-1, {}, {})
+
+
+def wanted_of(objects: Objects) -> Wanted:
+    """What is to be maintained, without what needs something that is no more."""
+    plans = _Plans(objects)
+    dataflows: dict[GlobalId, tuple[Relation, Export]] = {}
+    places: dict[GlobalId, GlobalId] = {}
+    for item in sorted(objects.items.values(), key=lambda item: item.id):
+        with suppress(FlowError):
+            if item.kind is ObjectKind.MATERIALIZED_VIEW:
+                dataflows[item.id] = plans.view(item, item.id), Materialized()
+                places[item.id] = item.id
+            elif item.kind is ObjectKind.INDEX and item.on is not None:
+                dataflows[item.id] = plans.index(item, item.on)
+                places.setdefault(item.on, item.id)
+    order = TopologicalSorter({id_: ids_of(relation) & dataflows.keys() for id_, (relation, _) in dataflows.items()})
+    return Wanted(objects.version, {id_: dataflows[id_] for id_ in order.static_order()}, places)
+
+
+class _Plans:
+    """Plans of dataflows, which make use of indexes that are older than they are: so a new index changes none."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+        self._indexes: dict[GlobalId, list[GlobalId]] = defaultdict(list)
+        for item in objects.items.values():
+            if item.kind is ObjectKind.INDEX and item.on is not None:
+                self._indexes[item.on].append(item.id)
+
+    def view(self, view: Item, before: GlobalId) -> Relation:
+        """What a view is, for a dataflow that uses older indexes only."""
+
+        def kept(get: Get) -> Relation:
+            item = self._objects.items.get(get.id)
+            if item is None or item.kind is not ObjectKind.VIEW:
+                return get
+            oldest = min(self._indexes.get(get.id, ()), default=before)
+            return Get(oldest, get.types) if oldest < before else self.view(item, before)
+
+        return with_gets(self._objects.meaning(view), kept)
+
+    def index(self, index: Item, subject: GlobalId) -> tuple[Relation, Index]:
+        """What an index has the rows of, and by which columns."""
+        named = self._objects.relation(subject)
+        if named is None:
+            raise SqlError("42P01", "what is indexed was dropped")
+        names = [column.name for column in named.columns]
+        if not set(index.indexed) <= set(names):
+            raise SqlError("42703", "what is indexed has other columns by now")
+        export = Index(tuple(names.index(name) for name in index.indexed))
+        item = self._objects.items.get(subject)
+        if item is not None and item.kind is ObjectKind.VIEW:
+            return self.view(item, index.id), export
+        return named.relation, export

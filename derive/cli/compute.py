@@ -1,0 +1,163 @@
+"""`flowctl compute`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    import threading
+
+    from derive.compute.protocol.messages import Welcome
+    from derive.compute.protocol.transport import Security
+
+_FOLDER = "compute"
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+_MOST_PORT = 65_535
+
+
+@click.command(name="compute")
+@click.option(
+    "--listen",
+    default="127.0.0.1:6876",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Where controllers connect to; port 0 for any that is free.",
+)
+@click.option(
+    "--data",
+    envvar="FLOW_DATA",
+    required=True,
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    help="The data folder.  [env FLOW_DATA]",
+)
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where this instance keeps what it has worked out.  [default: one of its own in the data folder]",
+)
+@click.option(
+    "--end-with-input", is_flag=True, help="End once standard input is closed, as whoever started it has ended."
+)
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="A secret that the controller has as well, in a file.",
+)
+@click.option("--tls-certificate", metavar="PEM", help="Certificate of this instance, for mutual TLS.")
+@click.option("--tls-key", metavar="PEM", help="Its private key.  [default: in the same file]")
+@click.option("--tls-authority", metavar="PEM", help="Certificate that signs those of controllers.")
+def command(
+    listen: str,
+    data: Path,
+    folder: Path | None,
+    token_file: Path | None,
+    tls_certificate: str | None,
+    tls_key: str | None,
+    tls_authority: str | None,
+    *,
+    end_with_input: bool,
+) -> None:
+    """Be a compute instance, which keeps views up to date and answers queries for `flowctl sql serve --instance`.
+
+    Prints the address on standard output as soon as controllers can connect, and works until it is stopped. What it has
+    worked out stays in its folder, so that it goes on where it was. It has no state that cannot be worked out again.
+
+    \b
+    Examples:
+      flowctl compute --data .flow --listen 127.0.0.1:6876
+      flowctl sql serve --data .flow --instance 127.0.0.1:6876
+    """
+    import signal
+    import threading
+    from contextlib import closing
+
+    from derive.compute.folder_lock import locked
+    from derive.compute.serving import InstanceServer
+    from derive.compute.worker import Worker
+    from derive.storage.store import Store
+
+    security = security_of(token_file, tls_certificate, tls_key, tls_authority)
+    _, port = place_of(listen, "--listen", security)
+    place = folder or data / _FOLDER / str(port)
+    stopped = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopped.set())
+    if end_with_input:
+        threading.Thread(target=_follow_input, args=(stopped,), daemon=True).start()
+    with locked(place), closing(Store(data)) as store:
+        worker = Worker(store, place, "compute", _report, _tell)
+        server = InstanceServer(worker.reconciler, listen, security)
+        sys.stdout.write(server.address + "\n")
+        sys.stdout.flush()
+        stopped.wait()
+        server.stop()
+        worker.close()
+
+
+def _follow_input(stopped: threading.Event) -> None:
+    """Stop once standard input is closed."""
+    while os.read(0, 4096):
+        pass
+    stopped.set()
+
+
+def _tell(welcome: Welcome) -> None:
+    from derive.cli.console import note
+
+    note(f"a controller (epoch {welcome.epoch}) is connected: {welcome.process} {welcome}")
+
+
+def _report(failure: Exception | None) -> None:
+    from derive.cli.console import note
+
+    if failure is None:
+        note("work goes on")
+    else:
+        note(f"work does not go on, which is tried again: {failure}", level="warn")
+
+
+def place_of(address: str, option: str, security: Security) -> tuple[str, int]:
+    """The host and the port of an instance.
+
+    Raises:
+        UsageError: the text is none, or anybody could pretend to be the other end.
+    """
+    from derive.errors import UsageError
+
+    host, separator, port = address.rpartition(":")
+    if not separator or not port.isdigit() or int(port) > _MOST_PORT or not host:
+        raise UsageError(f"{option} takes HOST:PORT, and not {address}", hint="such as 127.0.0.1:6876")
+    if host.strip("[]") not in _LOOPBACK and security.token is None and security.authority is None:
+        raise UsageError(
+            f"{host} is not this machine alone, and whoever reaches an instance could read the data folder",
+            hint="give both ends a token in a file, or certificates for TLS and an authority that has signed them",
+        )
+    return host.strip("[]"), int(port)
+
+
+def security_of(token_file: Path | None, certificate: str | None, key: str | None, authority: str | None) -> Security:
+    """How both ends know one another.
+
+    Raises:
+        UsageError: something is missing, or cannot be read.
+    """
+    from derive.compute.protocol.transport import Security
+    from derive.errors import UsageError
+
+    if (key or authority) and not certificate:
+        raise UsageError("--tls-key and --tls-authority are about a certificate", hint="give it with --tls-certificate")
+    try:
+        token = token_file.read_text().strip() if token_file else None
+        pem = Path(certificate).read_bytes() if certificate else None
+        secret = Path(key).read_bytes() if key else pem
+        signer = Path(authority).read_bytes() if authority else None
+    except OSError as error:
+        raise UsageError(f"{error.filename} cannot be read: {error.strerror}") from error
+    if token == "":
+        raise UsageError(f"{token_file} is empty", hint="write a secret into it, the same one for both ends")
+    return Security(token, pem, secret, signer)

@@ -1,0 +1,223 @@
+"""A dataflow's first rows, worked out in a process of its own and a database of its own, while others go on.
+
+The process reads the inputs, and works out the rows of all operators at one time. Its priority is low, and it ends with
+whoever has started it.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from ctypes import c_longlong
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+import apsw
+
+from derive.compute.algebra.relation import GlobalId, Relation
+from derive.compute.algebra.types import Row
+from derive.compute.dataflow.cohort import Cohort
+from derive.compute.dataflow.database import open_staging
+from derive.compute.dataflow.input import Input, Opener
+from derive.compute.lowering.connection import translated
+from derive.compute.lowering.plan import Plan
+from derive.errors import FlowError, SqlError
+
+_NICE = 5
+_MOST_TRIES = 3
+"""So often a process is begun that something ends, such as the system for want of memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstDataflow:
+    """The dataflow of a new cohort.
+
+    Attributes:
+        identifier: of the dataflow.
+        relation: what it has the rows of.
+        plan: of these.
+        sources: collections that it follows from.
+        cohort: the number of its cohort.
+        operator: the number of its first operator.
+        indexes: columns by which its rows are looked up.
+    """
+
+    identifier: GlobalId
+    relation: Relation
+    plan: Plan
+    sources: frozenset[GlobalId]
+    cohort: int
+    operator: int
+    indexes: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a process is to do.
+
+    Attributes:
+        folder: for its database, and what inputs keep; it is there.
+        time: of the rows.
+        inputs: what opens them, at that time.
+        dataflow: to work out; None to have inputs keep what they keep, and no more.
+    """
+
+    folder: Path
+    time: int
+    inputs: Mapping[GlobalId, Opener]
+    dataflow: FirstDataflow | None
+
+
+class Staged(Protocol):
+    """An order that is carried out."""
+
+    @property
+    def rows(self) -> int:
+        """How many rows of inputs were read so far."""
+
+    def is_over(self) -> bool:
+        """Whether it is done; raises a FlowError if there is no doing it."""
+
+    def stop(self) -> None:
+        """End it, if it has not ended."""
+
+
+Stage: TypeAlias = Callable[[Order], Staged]
+"""Has an order carried out."""
+
+
+class Staging:
+    """A process that carries out an order.
+
+    Args:
+        order: to carry out.
+    """
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._tries = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._tries += 1
+        self._rows = context.RawValue(c_longlong, 0)
+        self._answer, answer = context.Pipe(duplex=False)
+        what = (self._order, self._rows, answer)
+        self._process = context.Process(target=_carry_out, args=what, name="flowctl-hydration", daemon=True)
+        self._process.start()
+        answer.close()
+
+    @property
+    def rows(self) -> int:
+        """How many rows of inputs it has read so far."""
+        return int(self._rows.value)
+
+    def is_over(self) -> bool:
+        """Whether it has done its work.
+
+        Raises:
+            FlowError: there is no doing it.
+        """
+        if self._process.is_alive():
+            return False
+        code, failure = self._process.exitcode, None
+        with suppress(EOFError):  # it had nothing to say
+            failure = FlowError.from_json(self._answer.recv())
+        self.stop()
+        if failure is not None:
+            raise failure
+        if code == 0:
+            return True
+        if self._tries >= _MOST_TRIES:
+            raise SqlError("XX000", f"the process that works out the first rows of a view ended with exit code {code}")
+        for path in self._order.folder.iterdir():
+            path.unlink()
+        self._begin()
+        return False
+
+    def stop(self) -> None:
+        """End it, if it has not ended."""
+        self._process.kill()
+        self._process.join()
+        self._answer.close()
+
+
+def _carry_out(order: Order, rows: Any, answer: Connection) -> None:
+    """Carry an order out, in a process for it alone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    os.nice(_NICE)
+
+    def count(more: int) -> None:
+        rows.value += more
+
+    try:
+        carry_out(order, count)
+    except (FlowError, apsw.Error) as exc:
+        answer.send(as_failure(exc).to_json())
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os._exit(1)
+
+
+def carry_out(order: Order, count: Callable[[int], None] = lambda more: None) -> None:
+    """Carry an order out.
+
+    Args:
+        order: to carry out.
+        count: is told of rows that were read.
+    """
+    inputs = {identifier: _Counting(opener(), count) for identifier, opener in order.inputs.items()}
+    try:
+        with translated():
+            if order.dataflow is None:
+                for source in inputs.values():
+                    for _ in source.snapshot(order.time):
+                        pass
+            else:
+                _work_out(order.dataflow, order.folder, order.time, inputs)
+    finally:
+        for source in inputs.values():
+            source.close()
+
+
+def _work_out(first: FirstDataflow, folder: Path, time: int, inputs: Mapping[GlobalId, Input]) -> None:
+    connection = open_staging(folder)
+    with connection:
+        cohort = Cohort(connection, first.cohort, first.sources, time + 1)
+        cohort.record()
+        cohort.begin(first.identifier, first.relation, first.plan, inputs, first.operator)
+        for columns in first.indexes:
+            cohort.index(first.identifier, columns)
+    connection.close()
+
+
+class _Counting:
+    """An input whose rows are counted as they are read, and closed by nobody but its owner."""
+
+    def __init__(self, source: Input, count: Callable[[int], None]) -> None:
+        self._source = source
+        self._count = count
+        self.types, self.since, self.poll, self.close = source.types, source.since, source.poll, source.close
+
+    def snapshot(self, as_of: int) -> Iterator[list[Row]]:
+        """The same rows."""
+        for rows in self._source.snapshot(as_of):
+            self._count(len(rows))
+            yield rows
+
+
+def as_failure(exc: FlowError | apsw.Error) -> FlowError:
+    """Why a dataflow is not maintained."""
+    return exc if isinstance(exc, FlowError) else SqlError("XX000", f"SQLite does not maintain a view: {exc}")

@@ -1,0 +1,1 @@
+"""What a controller and a compute instance say to one another."""

@@ -1,0 +1,113 @@
+"""Plans, sources and rows as bytes: equal values are equal bytes, and nothing but such values comes out of them.
+
+A value is MessagePack. A list begins with a tag: the name of a class whose fields follow, or what kind of list it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from types import ModuleType
+from typing import Any
+
+import ormsgpack
+
+from derive import position
+from derive.compute.algebra import expression, relation, types
+from derive.compute.algebra.types import Row
+from derive.errors import ProtocolError
+from derive.protocol import collection
+from derive.schema import projection
+from derive.storage import table
+
+_TUPLE, _LIST, _SET, _INTEGER = "t", "l", "s", "i"
+
+
+def _classes(*modules: ModuleType) -> dict[str, type]:
+    """What is defined in some modules, by name."""
+    return {
+        name: value
+        for module in modules
+        for name, value in vars(module).items()
+        if isinstance(value, type)
+        and value.__module__ == module.__name__
+        and (is_dataclass(value) or issubclass(value, Enum))
+    }
+
+
+_CLASSES = _classes(expression, relation, types, collection, projection, table, position)
+"""Of the values that are sent; nothing else is ever made."""
+
+_FIELDS = {cls: tuple(item.name for item in fields(cls)) for cls in _CLASSES.values() if is_dataclass(cls)}
+
+
+def encode(value: object) -> bytes:
+    """A value of the algebra, a source, or data, as bytes."""
+    return ormsgpack.packb(_encoded(value))
+
+
+def decode(data: bytes) -> Any:
+    """The value that `encode` was given.
+
+    Raises:
+        ProtocolError: it is none.
+    """
+    try:
+        return _decoded(ormsgpack.unpackb(data))
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        raise ProtocolError(f"what was sent is no plan: {error}") from error
+
+
+def encode_rows(rows: Sequence[Row]) -> bytes:
+    """Rows as bytes."""
+    return ormsgpack.packb(rows)
+
+
+def decode_rows(data: bytes) -> list[Row]:
+    """The rows that `encode_rows` was given.
+
+    Raises:
+        ProtocolError: they are none.
+    """
+    try:
+        return list(map(tuple, ormsgpack.unpackb(data)))
+    except (ValueError, TypeError) as error:
+        raise ProtocolError(f"what was sent is no rows: {error}") from error
+
+
+def _encoded(value: Any) -> Any:  # noqa: PLR0911 - one for each kind
+    if value is None or isinstance(value, bool | float | str | bytes):
+        return value
+    if isinstance(value, int):
+        return value if -(2**63) <= value < 2**63 else [_INTEGER, str(value)]
+    if isinstance(value, Enum):
+        return [type(value).__name__, value.value]
+    if type(value) in _FIELDS:
+        return [type(value).__name__, *(_encoded(getattr(value, name)) for name in _FIELDS[type(value)])]
+    if isinstance(value, tuple):
+        return [_TUPLE, *map(_encoded, value)]
+    if isinstance(value, list):
+        return [_LIST, *map(_encoded, value)]
+    if isinstance(value, frozenset):
+        return [_SET, *sorted(map(_encoded, value))]
+    if isinstance(value, Mapping):
+        return {key: _encoded(item) for key, item in value.items()}
+    raise TypeError(f"a {type(value).__name__} is not sent")
+
+
+def _decoded(value: Any) -> Any:  # noqa: PLR0911 - one for each kind
+    if isinstance(value, dict):
+        return {key: _decoded(item) for key, item in value.items()}
+    if not isinstance(value, list):
+        return value
+    tag, *parts = value
+    if tag == _TUPLE:
+        return tuple(map(_decoded, parts))
+    if tag == _LIST:
+        return list(map(_decoded, parts))
+    if tag == _SET:
+        return frozenset(map(_decoded, parts))
+    if tag == _INTEGER:
+        return int(parts[0])
+    return _CLASSES[tag](*map(_decoded, parts))

@@ -1,0 +1,112 @@
+"""`flow.compute.v1.Compute` in gRPC: what both ends must agree on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import grpc
+
+from derive.protocol.stubs import compute_pb2 as pb
+
+SERVICE = "flow.compute.v1.Compute"
+
+_PING_MILLISECONDS, _PATIENCE_MILLISECONDS = 2_000, 3_000
+
+OPTIONS = (
+    ("grpc.max_receive_message_length", -1),  # batches of rows are as long as their rows are wide
+    ("grpc.max_send_message_length", -1),
+    # Who does not answer is gone, so that what it was to do is left to others soon.
+    ("grpc.keepalive_time_ms", _PING_MILLISECONDS),
+    ("grpc.keepalive_timeout_ms", _PATIENCE_MILLISECONDS),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", _PING_MILLISECONDS // 2),
+    ("grpc.http2.min_ping_interval_without_data_ms", _PING_MILLISECONDS // 2),
+)
+"""For channels and servers."""
+
+_TOKEN = "authorization"
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """How machines know one another. Without any of it, both ends are on one machine.
+
+    Attributes:
+        token: a secret that both have.
+        certificate: PEM of this end's certificate, for mutual TLS.
+        key: PEM of its private key.
+        authority: PEM of the certificate that signs those of others.
+    """
+
+    token: str | None = None
+    certificate: bytes | None = None
+    key: bytes | None = None
+    authority: bytes | None = None
+
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """What a client says with its call."""
+        return ((_TOKEN, f"Bearer {self.token}"),) if self.token else ()
+
+    def is_known(self, context: grpc.ServicerContext) -> bool:
+        """Whether a client has said what it must."""
+        import hmac
+
+        if self.token is None:
+            return True
+        said = {str(key): value for key, value in context.invocation_metadata()}.get(_TOKEN, "")
+        return hmac.compare_digest(said if isinstance(said, bytes) else said.encode(), f"Bearer {self.token}".encode())
+
+
+class SessionCall(Protocol):
+    """A session, as a client has it: an iterator of responses."""
+
+    def __iter__(self) -> Iterator[pb.ComputeResponse]: ...
+
+    def cancel(self) -> bool:
+        """End it."""
+
+
+OPEN = Security()
+"""Both ends are on one machine."""
+
+
+def open_channel(address: str, security: Security) -> grpc.Channel:
+    """A channel to the instance at `host:port`; it connects when it is used."""
+    if security.certificate is None:
+        return grpc.insecure_channel(address, options=OPTIONS)
+    credentials = grpc.ssl_channel_credentials(security.authority, security.key, security.certificate)
+    return grpc.secure_channel(address, credentials, options=OPTIONS)
+
+
+def add_port(server: grpc.Server, listen: str, security: Security) -> int:
+    """Have a server listen at `host:port`; returns the port."""
+    if security.certificate is None:
+        return server.add_insecure_port(listen)
+    pairs = [(security.key or b"", security.certificate)]
+    is_mutual = security.authority is not None
+    return server.add_secure_port(listen, grpc.ssl_server_credentials(pairs, security.authority, is_mutual))
+
+
+def open_session(channel: grpc.Channel, commands: Iterator[pb.ComputeCommand], security: Security) -> SessionCall:
+    """Begin a session."""
+    method = channel.stream_stream(
+        f"/{SERVICE}/Session",
+        request_serializer=pb.ComputeCommand.SerializeToString,
+        response_deserializer=pb.ComputeResponse.FromString,
+    )
+    call: SessionCall = method(commands, metadata=security.metadata, wait_for_ready=False)
+    return call
+
+
+def session_handler(
+    serve: Callable[[Iterator[pb.ComputeCommand], grpc.ServicerContext], Iterator[pb.ComputeResponse]],
+) -> grpc.GenericRpcHandler[Any, Any]:
+    """What a gRPC server is given so that it serves sessions."""
+    method = grpc.stream_stream_rpc_method_handler(
+        serve, pb.ComputeCommand.FromString, pb.ComputeResponse.SerializeToString
+    )
+    return grpc.method_handlers_generic_handler(SERVICE, {"Session": method})

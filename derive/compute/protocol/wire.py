@@ -1,0 +1,241 @@
+"""Commands and responses as messages of `flow.compute.v1`."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import orjson
+
+from derive.compute.algebra.relation import GlobalId
+from derive.compute.instance import Progress
+from derive.compute.protocol.encoding import decode, decode_rows, encode, encode_rows
+from derive.compute.protocol.messages import (
+    AllowCompaction,
+    CancelPeeks,
+    Command,
+    CreateDataflows,
+    CreateInstance,
+    Dataflow,
+    Export,
+    FrontierUppers,
+    Hello,
+    Import,
+    Index,
+    InitializationComplete,
+    Materialized,
+    Peek,
+    PeekResponse,
+    Query,
+    Report,
+    Response,
+    Status,
+    Tail,
+    TailResponse,
+    Update,
+    Upper,
+    Welcome,
+)
+from derive.errors import FlowError, ProtocolError
+from derive.protocol.stubs import compute_pb2 as pb
+from derive.time.frontier import END_OF_TIME
+
+_MOST_QUERIES = 1000
+
+
+def command_message(command: Command) -> pb.ComputeCommand:  # noqa: PLR0911 - one for each kind
+    """A command, to be sent."""
+    match command:
+        case Hello():
+            hello = pb.Hello(
+                epoch=command.epoch, session=command.session, protocol=command.protocol, folder=command.folder
+            )
+            return pb.ComputeCommand(hello=hello)
+        case CreateInstance():
+            return pb.ComputeCommand(create_instance=pb.CreateInstance(name=command.name))
+        case CreateDataflows():
+            dataflows = pb.CreateDataflows(dataflows=map(_dataflow_message, command.dataflows))
+            return pb.ComputeCommand(create_dataflows=dataflows)
+        case AllowCompaction():
+            compactions = [
+                pb.Compaction(id=identifier, frontier=None if frontier >= END_OF_TIME else frontier)
+                for identifier, frontier in command.frontiers
+            ]
+            return pb.ComputeCommand(allow_compaction=pb.AllowCompaction(compactions=compactions))
+        case Peek():
+            peek = pb.Peek(
+                uuid=command.uuid,
+                query=_query_bytes(command.query),
+                time=command.time,
+                arguments=encode_rows([command.arguments]),
+                most_bytes=command.most_bytes,
+            )
+            return pb.ComputeCommand(peek=peek)
+        case CancelPeeks():
+            return pb.ComputeCommand(cancel_peeks=pb.CancelPeeks(uuids=command.uuids))
+        case InitializationComplete():
+            return pb.ComputeCommand(initialization_complete=pb.InitializationComplete())
+
+
+def command_of(message: pb.ComputeCommand) -> Command:  # noqa: PLR0911 - one for each kind
+    """The command that a message is.
+
+    Raises:
+        ProtocolError: it is none.
+    """
+    kind = message.WhichOneof("kind")
+    match kind:
+        case "hello":
+            hello = message.hello
+            return Hello(hello.epoch, hello.session, hello.protocol, hello.folder)
+        case "create_instance":
+            return CreateInstance(message.create_instance.name)
+        case "create_dataflows":
+            return CreateDataflows(tuple(map(_dataflow_of, message.create_dataflows.dataflows)))
+        case "allow_compaction":
+            compactions = message.allow_compaction.compactions
+            return AllowCompaction(
+                tuple((one.id, one.frontier if one.HasField("frontier") else END_OF_TIME) for one in compactions)
+            )
+        case "peek":
+            peek = message.peek
+            most_bytes = peek.most_bytes if peek.HasField("most_bytes") else None
+            (arguments,) = decode_rows(peek.arguments)
+            return Peek(peek.uuid, _query_of(peek.query), peek.time, arguments, most_bytes)
+        case "cancel_peeks":
+            return CancelPeeks(tuple(message.cancel_peeks.uuids))
+        case "initialization_complete":
+            return InitializationComplete()
+    raise ProtocolError(f"a command of kind {kind} is not known")
+
+
+def response_message(response: Response) -> pb.ComputeResponse:
+    """A response, to be sent."""
+    match response:
+        case Welcome():
+            welcome = pb.Welcome(
+                process=response.process,
+                epoch=response.epoch,
+                kept=response.kept,
+                rebuilt=response.rebuilt,
+                dropped=response.dropped,
+                reasons=response.reasons,
+            )
+            return pb.ComputeResponse(welcome=welcome)
+        case FrontierUppers():
+            uppers = [pb.Upper(id=one.id, since=one.since, upper=one.upper) for one in response.uppers]
+            return pb.ComputeResponse(frontier_uppers=pb.FrontierUppers(uppers=uppers))
+        case PeekResponse():
+            peek = pb.PeekResponse(uuid=response.uuid, is_last=response.is_last)
+            if isinstance(response.result, FlowError):
+                peek.failure.CopyFrom(_failure_message(response.result))
+            else:
+                peek.rows = encode_rows(response.result)
+            return pb.ComputeResponse(peek_response=peek)
+        case TailResponse():
+            tail = pb.TailResponse(
+                id=response.id,
+                lower=response.lower,
+                upper=response.upper,
+                updates=encode_rows([(time, diff, *row) for time, row, diff in response.updates]),
+                failure=_optional_failure(response.failure),
+            )
+            return pb.ComputeResponse(tail_response=tail)
+        case Status():
+            return pb.ComputeResponse(status=pb.Status(id=response.id, failure=_optional_failure(response.failure)))
+        case Report():
+            hydrations = [
+                pb.Hydration(id=one.identifier, stage=one.stage, rows=one.rows) for one in response.hydrations
+            ]
+            return pb.ComputeResponse(report=pb.Report(memory_bytes=response.memory_bytes, hydrations=hydrations))
+
+
+def response_of(message: pb.ComputeResponse) -> Response:
+    """The response that a message is.
+
+    Raises:
+        ProtocolError: it is none.
+    """
+    kind = message.WhichOneof("kind")
+    match kind:
+        case "welcome":
+            welcome = message.welcome
+            kept, rebuilt, dropped = map(tuple[GlobalId, ...], (welcome.kept, welcome.rebuilt, welcome.dropped))
+            return Welcome(welcome.process, welcome.epoch, kept, rebuilt, dropped, tuple(welcome.reasons))
+        case "frontier_uppers":
+            return FrontierUppers(tuple(Upper(one.id, one.since, one.upper) for one in message.frontier_uppers.uppers))
+        case "peek_response":
+            peek = message.peek_response
+            is_rows = peek.WhichOneof("result") == "rows"
+            return PeekResponse(
+                peek.uuid, decode_rows(peek.rows) if is_rows else _failure_of(peek.failure), peek.is_last
+            )
+        case "tail_response":
+            tail = message.tail_response
+            failure = _failure_of(tail.failure) if tail.HasField("failure") else None
+            updates: tuple[Update, ...] = tuple((row[0], row[2:], row[1]) for row in decode_rows(tail.updates))  # type: ignore[misc]
+            return TailResponse(tail.id, tail.lower, tail.upper, updates, failure)
+        case "status":
+            status = message.status
+            return Status(status.id, _failure_of(status.failure) if status.HasField("failure") else None)
+        case "report":
+            progress = tuple(Progress(one.id, one.stage, one.rows) for one in message.report.hydrations)
+            return Report(message.report.memory_bytes, progress)
+    raise ProtocolError(f"a response of kind {kind} is not known")
+
+
+def _dataflow_message(dataflow: Dataflow) -> pb.Dataflow:
+    message = pb.Dataflow(
+        id=dataflow.id,
+        plan=encode(dataflow.plan),
+        imports=[
+            pb.Import(id=source.id, source=encode(source.source), name=source.name) for source in dataflow.imports
+        ],
+        as_of=dataflow.as_of,
+    )
+    match dataflow.export:
+        case Index():
+            message.index.CopyFrom(pb.Index(columns=dataflow.export.columns))
+        case Materialized():
+            message.materialized.CopyFrom(pb.Materialized())
+        case Tail():
+            tail = dataflow.export
+            message.tail.CopyFrom(pb.Tail(has_snapshot=tail.has_snapshot, of=tail.of, up_to=tail.up_to))
+    return message
+
+
+def _dataflow_of(message: pb.Dataflow) -> Dataflow:
+    export: Export
+    match message.WhichOneof("export"):
+        case "index":
+            export = Index(tuple(message.index.columns))
+        case "materialized":
+            export = Materialized()
+        case _:
+            tail = message.tail
+            of, up_to = tail.HasField("of"), tail.HasField("up_to")
+            export = Tail(tail.has_snapshot, tail.of if of else None, tail.up_to if up_to else None)
+    imports = tuple(Import(source.id, decode(source.source), source.name) for source in message.imports)
+    return Dataflow(message.id, decode(message.plan), imports, export, message.as_of)
+
+
+@lru_cache(_MOST_QUERIES)
+def _query_bytes(query: Query) -> bytes:
+    return encode((query.relation, query.finishing))
+
+
+@lru_cache(_MOST_QUERIES)
+def _query_of(data: bytes) -> Query:
+    """The same object for the same bytes, so that it is prepared once."""
+    return Query(*decode(data))
+
+
+def _optional_failure(failure: FlowError | None) -> pb.Failure | None:
+    return None if failure is None else _failure_message(failure)
+
+
+def _failure_message(failure: FlowError) -> pb.Failure:
+    return pb.Failure(error_json=orjson.dumps(failure.to_json()))
+
+
+def _failure_of(message: pb.Failure) -> FlowError:
+    return FlowError.from_json(orjson.loads(message.error_json))

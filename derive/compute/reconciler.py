@@ -1,0 +1,399 @@
+"""Command reconciliation: an instance is brought to what a controller's log says, and tells how far it is.
+
+A controller that was restarted finds its dataflows as they were, if they are still what it wants. An older controller
+is closed out by its epoch. Commands and peeks may be given from any thread; `work` is called again and again by one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from functools import partial
+from weakref import WeakKeyDictionary
+
+from derive.compute.algebra.relation import GlobalId
+from derive.compute.instance import Instance, PreparedPeek
+from derive.compute.memory import resident_bytes
+from derive.compute.protocol.messages import (
+    AllowCompaction,
+    CancelPeeks,
+    Command,
+    CreateDataflows,
+    CreateInstance,
+    Dataflow,
+    FrontierUppers,
+    Hello,
+    InitializationComplete,
+    Materialized,
+    Peek,
+    PeekResponse,
+    Query,
+    Report,
+    Response,
+    Status,
+    Tail,
+    Upper,
+    Welcome,
+    reads_of,
+)
+from derive.compute.session import Session, check_hello
+from derive.compute.tails import Opener, RunningTail
+from derive.errors import FlowError, FrontierError, SqlError
+from derive.reconcile.reconciliation import Reconciliation
+from derive.time.frontier import END_OF_TIME
+
+
+class Reconciler:
+    """An instance that does what the latest controller says.
+
+    Args:
+        instance: to be brought to what is wanted.
+        open_inputs: opens what a dataflow reads of Storage.
+        write_back: writes what materialized views have come to.
+        process: tells this process from others.
+        run: has something done soon, by another thread or by this one.
+        wake: has `work` called soon.
+        folder: identifies the data folder.
+        tell: is told what was kept as a session began.
+    """
+
+    def __init__(
+        self,
+        instance: Instance,
+        open_inputs: Opener,
+        write_back: Callable[[Instance, Collection[GlobalId]], None],
+        *,
+        process: str,
+        run: Callable[[Callable[[], object]], object],
+        wake: Callable[[], None],
+        folder: str = "",
+        tell: Callable[[Welcome], None] = lambda welcome: None,
+    ) -> None:
+        self._instance, self._open_inputs, self._write_back = instance, open_inputs, write_back
+        self._process, self._run, self._wake = process, run, wake
+        self._folder, self._tell = folder, tell
+        self._lock = threading.RLock()
+        self._latest = (-1, -1)
+        self._session: Session | None = None
+        self._commands: deque[Command] = deque()
+        self._obeyed: Session | None = None
+        self._dataflows: Reconciliation[GlobalId, Dataflow] = Reconciliation(self._difference, self._build, self._drop)
+        self._dataflows.present.update(instance.definitions())
+        self._attached: set[GlobalId] = set()
+        self._builds: dict[GlobalId, int] = {}
+        self._upstream: dict[GlobalId, Mapping[GlobalId, int]] = {}
+        self._failures: dict[GlobalId, FlowError] = {}
+        self._tails: dict[GlobalId, RunningTail] = {}
+        self._busy: set[GlobalId] = set()
+        self._told: dict[GlobalId, Upper] = {}
+        self._told_failures: dict[GlobalId, str] = {}
+        self._told_report: Report | None = None
+        self._waiting: dict[int, Peek] = {}
+        self._answering: set[int] = set()
+        self._prepared: WeakKeyDictionary[Query, PreparedPeek] = WeakKeyDictionary()
+
+    # -- Commands
+
+    def accept(self, session: Session, command: Command) -> None:
+        """Take a command, in the order in which they were sent.
+
+        Raises:
+            ProtocolError: the controller is not one of this instance.
+        """
+        with self._lock:
+            if isinstance(command, Hello):
+                self._greet(session, command)
+            elif session is not self._session:
+                return
+            elif isinstance(command, Peek):
+                self._waiting[command.uuid] = command
+            elif isinstance(command, CancelPeeks):
+                for uuid in command.uuids:
+                    self._waiting.pop(uuid, None)
+                    self._answering.discard(uuid)
+            else:
+                self._commands.append(command)
+        if isinstance(command, Peek):
+            self._look_at(command)
+        elif not isinstance(command, CancelPeeks):
+            self._wake()
+
+    def lose(self, session: Session) -> None:
+        """A connection is gone; what is maintained goes on."""
+        with self._lock:
+            if session is self._session:
+                self._leave()
+
+    def _greet(self, session: Session, hello: Hello) -> None:
+        check_hello(hello, self._folder)
+        if (hello.epoch, hello.session) <= self._latest:
+            session.close()
+            return
+        if self._session is not None and self._session is not session:
+            self._session.close()
+        self._leave()
+        self._latest, self._session = (hello.epoch, hello.session), session
+        self._commands.append(hello)
+
+    def _leave(self) -> None:
+        self._session = None
+        self._commands.clear()
+        self._waiting.clear()
+        self._answering.clear()
+
+    # -- Work
+
+    def work(self) -> bool:
+        """Obey commands, go through what is new, and tell the controller; whether anything happened."""
+        happened = False
+        while True:
+            with self._lock:
+                if not self._commands:
+                    break
+                command, self._obeyed = self._commands[0], self._session
+            self._obey(self._obeyed, command)
+            with self._lock:  # only now: until then no peek is answered, which may be about what it creates
+                if self._commands and self._commands[0] is command:
+                    self._commands.popleft()
+            happened = True
+        happened |= self._instance.step()
+        present = self._dataflows.present
+        views = [identifier for identifier in self._attached if isinstance(present[identifier].export, Materialized)]
+        with suppress(FrontierError):  # another replica has just written; the rest is written next time
+            self._write_back(self._instance, sorted(views))
+        self._report()
+        for peek in list(self._waiting.values()):
+            self._look_at(peek)
+        for identifier, tail in list(self._tails.items()):
+            if identifier not in self._busy and not tail.is_ended:
+                self._busy.add(identifier)
+                self._run(partial(self._work_on, identifier, tail))
+        return happened
+
+    def close(self) -> None:
+        """Give everything back."""
+        with self._lock:
+            self._leave()
+        for tail in self._tails.values():
+            tail.close()
+        self._instance.close()
+
+    def _obey(self, session: Session | None, command: Command) -> None:
+        match command:
+            case Hello():
+                self._told.clear()
+                self._told_failures.clear()
+                self._told_report = None
+            case CreateInstance():
+                self._dataflows.begin()
+            case CreateDataflows():
+                for dataflow in command.dataflows:
+                    self._name(dataflow)
+            case AllowCompaction():
+                for identifier, frontier in command.frontiers:
+                    if frontier >= END_OF_TIME:
+                        self._dataflows.remove(identifier)
+                    elif identifier in self._dataflows.present:
+                        self._instance.allow_compaction(identifier, frontier)
+            case InitializationComplete():
+                outcome = self._dataflows.complete()
+                self._instance.step()
+                if session is not None:
+                    kept, rebuilt, dropped = map(tuple, (outcome.kept, outcome.rebuilt, outcome.dropped))
+                    reasons = tuple(outcome.rebuilt.values())
+                    session.send(welcome := Welcome(self._process, self._latest[0], kept, rebuilt, dropped, reasons))
+                    self._tell(welcome)
+
+    def _name(self, dataflow: Dataflow) -> None:
+        self._told.pop(dataflow.id, None)  # the controller takes it to be where it begins: it is told
+        if not self._dataflows.name(dataflow.id, dataflow) and dataflow.id not in self._attached:
+            self._attach(dataflow)
+
+    def _difference(self, identifier: GlobalId, present: Dataflow, wanted: Dataflow) -> str | None:
+        """Why a dataflow cannot go on as what is wanted; None if it can."""
+        if present != wanted:
+            return "is another plan, or of other sources"
+        if isinstance(wanted.export, Tail):
+            return "is always made anew"
+        if identifier in self._failures:
+            return "had failed"
+        if not self._instance.is_known_from(identifier, wanted.as_of):
+            return f"was not known at {wanted.as_of}"
+        if any(self._builds.get(read, 0) != build for read, build in self._upstream.get(identifier, {}).items()):
+            return "is over one that was made anew"
+        return None
+
+    def _build(self, identifier: GlobalId, dataflow: Dataflow) -> None:
+        self._builds[identifier] = self._builds.get(identifier, 0) + 1
+        if isinstance(dataflow.export, Tail):
+            session = self._obeyed  # what a tail has sent to an earlier one may be lost: it is made anew for each
+            if session is not None:
+                self._tails[identifier] = RunningTail(dataflow, self._instance, self._open_inputs, session.send)
+            return
+        self._attach(dataflow)
+
+    def _attach(self, dataflow: Dataflow) -> None:
+        """Have a dataflow go on, or begin, with inputs."""
+        self._failures.pop(dataflow.id, None)
+        try:
+            inputs = self._open_inputs(dataflow, dataflow.as_of)
+        except FlowError as failure:
+            self._failures[dataflow.id] = failure
+            return
+        self._instance.maintain(dataflow.id, dataflow.plan, dataflow.as_of, inputs, definition=dataflow)
+        columns = getattr(dataflow.export, "columns", ())
+        if columns:
+            self._instance.index(dataflow.id, columns)
+        self._upstream[dataflow.id] = {read: self._builds.get(read, 0) for read in reads_of(dataflow)}
+        self._attached.add(dataflow.id)
+
+    def _drop(self, identifier: GlobalId, dataflow: Dataflow) -> None:
+        self._failures.pop(identifier, None)
+        self._told.pop(identifier, None)
+        self._told_failures.pop(identifier, None)
+        self._attached.discard(identifier)
+        if isinstance(dataflow.export, Tail):
+            tail = self._tails.pop(identifier, None)
+            if tail is not None:
+                with self._lock:
+                    tail.is_ended = True
+                    is_busy = identifier in self._busy
+                if not is_busy:
+                    tail.close()
+            return
+        self._instance.drop(identifier)
+
+    # -- Responses
+
+    def _report(self) -> None:
+        """Tell how far dataflows are, where it has changed."""
+        uppers = []
+        for identifier, dataflow in self._dataflows.present.items():
+            if isinstance(dataflow.export, Tail):
+                continue
+            failure = self._failures.get(identifier) or self._instance.failure(identifier)
+            self._tell_failure(identifier, failure)
+            if failure is None:
+                upper = Upper(identifier, *self._instance.frontiers(identifier))
+                if self._told.get(identifier) != upper:
+                    self._told[identifier] = upper
+                    uppers.append(upper)
+        if uppers:
+            self._send(FrontierUppers(tuple(uppers)))
+        if self._session and (report := Report(resident_bytes(), self._instance.hydrations())) != self._told_report:
+            self._told_report = report
+            self._send(report)
+
+    def _tell_failure(self, identifier: GlobalId, failure: FlowError | None) -> None:
+        text = "" if failure is None else str(failure)
+        if self._told_failures.get(identifier, "") != text:
+            self._told_failures[identifier] = text
+            self._send(Status(identifier, failure))
+
+    def _send(self, response: Response) -> None:
+        session = self._session
+        if session is not None:
+            session.send(response)
+
+    def _work_on(self, identifier: GlobalId, tail: RunningTail) -> None:
+        try:
+            while not tail.is_ended and tail.work():
+                pass
+        finally:
+            with self._lock:
+                self._busy.discard(identifier)
+                if tail.is_ended:
+                    tail.close()
+
+    # -- Peeks
+
+    def _look_at(self, peek: Peek) -> None:
+        """Answer a peek, if it can be answered."""
+        prepared = self._prepare(peek.query)
+        try:
+            known = [self._is_known(identifier, peek.time) for identifier in prepared.reads]
+            is_known, failure = all(known), None
+        except FlowError as error:
+            is_known, failure = True, error
+        with self._lock:
+            session = self._session
+            is_ready = is_known and not self._commands  # which may create what it is about
+            if not is_ready or session is None or self._waiting.pop(peek.uuid, None) is None:
+                return
+            self._answering.add(peek.uuid)
+        if failure is not None:
+            self._finish(session, PeekResponse(peek.uuid, failure))
+        elif not self._answer_here(session, peek, prepared):
+            self._run(lambda: self._answer(session, peek, prepared))
+
+    def _prepare(self, query: Query) -> PreparedPeek:
+        prepared = self._prepared.get(query)
+        if prepared is None:
+            prepared = self._prepared[query] = self._instance.prepare(query.relation, query.finishing)
+        return prepared
+
+    def _is_known(self, identifier: GlobalId, time: int) -> bool:
+        """Whether a dataflow is known at a time already.
+
+        Raises:
+            FlowError: it will not be.
+        """
+        if identifier in self._failures:
+            raise self._failures[identifier]
+        since, upper = self._instance.frontiers(identifier)
+        if since > time:
+            raise FrontierError(f"{identifier} is known from {since} on, and not at {time}")
+        return upper > time
+
+    def _answer_here(self, session: Session, peek: Peek, prepared: PreparedPeek) -> bool:
+        """Answer a peek in this thread, if that takes no time to speak of; whether it did."""
+        is_first = True
+
+        def is_over() -> bool:  # asked only after thousands of steps
+            return is_first
+
+        rows = self._instance.peek(
+            prepared, as_of=peek.time, arguments=peek.arguments, most_bytes=peek.most_bytes, cancelled=is_over
+        )
+        try:
+            first = next(rows, [])
+            if next(rows, None) is not None:
+                return False
+        except SqlError as failure:
+            if failure.sqlstate == "57014":
+                return False
+            self._finish(session, PeekResponse(peek.uuid, failure))
+            return True
+        except FlowError as failure:
+            self._finish(session, PeekResponse(peek.uuid, failure))
+            return True
+        finally:
+            is_first = False
+            rows.close()
+        self._finish(session, PeekResponse(peek.uuid, first))
+        return True
+
+    def _answer(self, session: Session, peek: Peek, prepared: PreparedPeek) -> None:
+        rows = self._instance.peek(
+            prepared,
+            as_of=peek.time,
+            arguments=peek.arguments,
+            most_bytes=peek.most_bytes,
+            cancelled=lambda: peek.uuid not in self._answering,
+        )
+        try:
+            for batch in rows:
+                session.send(PeekResponse(peek.uuid, batch, is_last=False))
+        except FlowError as failure:
+            self._finish(session, PeekResponse(peek.uuid, failure))
+        else:
+            self._finish(session, PeekResponse(peek.uuid, ()))
+
+    def _finish(self, session: Session, response: PeekResponse) -> None:
+        with self._lock:
+            if response.uuid not in self._answering:
+                return
+            self._answering.discard(response.uuid)
+        session.send(response)

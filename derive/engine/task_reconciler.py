@@ -1,0 +1,168 @@
+"""The tasks of a run are brought in line with its catalog: as the run begins, and whenever the catalog was edited.
+
+A task whose definition is the same goes on as it is. One that changed is released and opened anew, as by a restart; one
+that is gone is released, and its right to run with it. A task that had failed begins anew with any edit, as what it
+failed at may be what was mended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from derive.engine.derivation import Derivation
+from derive.engine.executor import Executor
+from derive.engine.joint import Joint
+from derive.engine.lineup import Lineup
+from derive.engine.materialization import Materialization
+from derive.engine.news import Cycle
+from derive.engine.run import Run
+from derive.engine.shape import default_shards, has_feedback
+from derive.engine.task import Task
+from derive.engine.task_opening import open_task
+from derive.errors import BusyError, DiskFullError, StorageError
+from derive.protocol.definition import is_same_definition
+from derive.protocol.materialization import MaterializationSpec
+from derive.protocol.specs import CatalogSpec, CollectionSpec, DerivationSpec
+from derive.reconcile.reconciliation import Reconciliation
+from derive.storage.roles import Operable
+from derive.storage.task_log import TaskLog
+from derive.time.limits import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What became of tasks; names of them.
+
+    Attributes:
+        kept: those that go on.
+        restarted: those that were defined otherwise, or had failed.
+        started: those that are new.
+        stopped: those that are gone.
+    """
+
+    kept: tuple[str, ...] = ()
+    restarted: tuple[str, ...] = ()
+    started: tuple[str, ...] = ()
+    stopped: tuple[str, ...] = ()
+
+
+class TaskReconciler:
+    """Brings the tasks of a run in line with what is wanted.
+
+    Args:
+        store: the data folder.
+        executor: carries out transactions.
+        tasks: names of those that may run; None for all.
+        shards: for tasks that have never run; None for the default.
+        cores: default number of shards; materializations have one.
+        limits: how work is cut.
+    """
+
+    def __init__(
+        self,
+        store: Operable,
+        executor: Executor,
+        *,
+        tasks: Sequence[str] | None,
+        shards: int | None,
+        cores: int,
+        limits: Limits,
+    ) -> None:
+        self._store, self._executor, self._names = store, executor, tasks
+        self._shards, self._cores, self._limits = shards, cores, limits
+        self._tasks: dict[str, Task] = {}
+        self._reconciliation: Reconciliation[str, DerivationSpec | MaterializationSpec] = Reconciliation(
+            self._difference, self._open, self._release
+        )
+
+    def affected(self, run: Run, catalog: CatalogSpec) -> list[Cycle]:
+        """The cycles of a run that do not go on with another catalog as they are."""
+        wanted, present = self._wanted(catalog), self._reconciliation.present
+        same = {name for name in present if name in wanted and not self._difference(name, present[name], wanted[name])}
+        others = [(name,) for name in catalog.materializations]
+        groups = {tuple(name for name in members if name in wanted) for members in (*catalog.cycles, *others)}
+        return [cycle for cycle in run.cycles if cycle not in groups or not same.issuperset(cycle)]
+
+    def apply(self, run: Run, catalog: CatalogSpec) -> Change:
+        """Bring the tasks of a run in line with a catalog; no thread is at any of the cycles that are affected.
+
+        What is left undone by an error is done by the next call. A task whose collections the data folder does not take
+        is opened, and stops with that error.
+
+        Raises:
+            FencedError: another run has taken over one of them meanwhile.
+            FlowError: the data folder cannot do it now.
+        """
+        wanted = self._wanted(catalog)
+        before = run.tasks
+        self._reconciliation.begin()
+        for name, spec in wanted.items():
+            if not self._reconciliation.name(name, spec):
+                self._move(spec)
+        self._reconciliation.complete()
+        read = {source for spec in wanted.values() for source in (spec.name, *spec.sources)}
+        for name, collection in catalog.collections.items():
+            if name not in read:
+                self._create([collection])
+        run.change(Lineup(catalog, {name: self._tasks[name] for name in wanted}, self._joint(catalog)))
+        kept = [name for name in wanted if before.get(name) is self._tasks[name]]
+        return Change(
+            kept=tuple(kept),
+            restarted=tuple(name for name in wanted if name in before and name not in kept),
+            started=tuple(name for name in wanted if name not in before),
+            stopped=tuple(name for name in before if name not in wanted),
+        )
+
+    def _wanted(self, catalog: CatalogSpec) -> Mapping[str, DerivationSpec | MaterializationSpec]:
+        names: Collection[str] = catalog.tasks if self._names is None else self._names
+        return {name: spec for name, spec in catalog.tasks.items() if name in names and not spec.disabled}
+
+    def _difference(
+        self, name: str, present: DerivationSpec | MaterializationSpec, wanted: DerivationSpec | MaterializationSpec
+    ) -> str | None:
+        if self._tasks[name].error is not None:
+            return "had failed"
+        return None if is_same_definition(present, wanted) else "is defined otherwise"
+
+    def _transactor(self, spec: DerivationSpec | MaterializationSpec) -> Derivation | Materialization:
+        if isinstance(spec, DerivationSpec):
+            shards = self._shards or default_shards(spec, self._cores)
+            return Derivation(self._store, self._executor, spec, shards)
+        return Materialization(self._store, self._executor, spec, self._shards or 1)
+
+    def _open(self, name: str, spec: DerivationSpec | MaterializationSpec) -> None:
+        own = [spec.collection] if isinstance(spec, DerivationSpec) else []
+        refused = self._create([*spec.sources.values(), *own])
+        self._tasks[name] = open_task(self._store, self._transactor(spec), self._limits, refused)
+
+    def _create(self, collections: Sequence[CollectionSpec]) -> StorageError | None:
+        """Bind names of collections; returns why that is refused."""
+        try:
+            self._store.create(*collections)
+        except (BusyError, DiskFullError):
+            raise
+        except StorageError as error:
+            return error
+        return None
+
+    def _release(self, name: str, _: DerivationSpec | MaterializationSpec) -> None:
+        self._tasks.pop(name).release()
+        TaskLog(self._store.root, name).write("info", "stopped, as the catalog was edited")
+
+    def _move(self, spec: DerivationSpec | MaterializationSpec) -> None:
+        if spec != self._reconciliation.present[spec.name]:
+            self._reconciliation.present[spec.name] = spec
+            self._tasks[spec.name].move(self._transactor(spec))
+
+    def _joint(self, catalog: CatalogSpec) -> dict[Cycle, Joint]:
+        derivations: dict[str, Derivation] = {}
+        for name, spec in self._wanted(catalog).items():
+            transactor = self._transactor(spec)
+            if isinstance(transactor, Derivation):
+                derivations[name] = transactor
+        return {
+            cycle: Joint(self._store, self._executor, [derivations[name] for name in cycle], self._limits)
+            for cycle in catalog.cycles
+            if all(name in derivations for name in cycle) and has_feedback(catalog.derivations[cycle[0]])
+        }

@@ -1,0 +1,35 @@
+"""Definitions: what a spec says, wherever it is written. An edit above it moves its lines, and changes no more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from derive.position import Position, Script
+
+
+def is_same_definition(one: object, other: object) -> bool:
+    """Whether two specs, or parts of them, differ in nothing but positions.
+
+    Maps whose entries are in another order differ: the order of properties may be that of columns.
+    """
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, Position):
+        return True
+    if isinstance(one, Script) and isinstance(other, Script):
+        return one.text == other.text
+    parts, others = _parts(one), _parts(other)
+    if parts is None or others is None:
+        return one == other
+    return list(parts) == list(others) and all(is_same_definition(parts[name], others[name]) for name in parts)
+
+
+def _parts(value: object) -> Mapping[Any, object] | None:
+    """What a value consists of, by name or index; None if it is one by itself."""
+    if is_dataclass(value):
+        return {part.name: getattr(value, part.name) for part in fields(value)}
+    if isinstance(value, tuple | list):
+        return dict(enumerate(value))
+    return value if isinstance(value, Mapping) else None

@@ -1,0 +1,88 @@
+"""Errors in the place of rows, in the metadata database: a materialized view has none, or some, at each time.
+
+An error is there from one time up to another, which its updates are made of: it comes, and it goes. Compaction forgets
+those that are gone. Of one that is there it keeps when it came, however long ago that is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import apsw
+
+from derive.document.clock import format_rfc3339
+from derive.errors import ViewError
+from derive.storage.table import ErrorUpdate
+from derive.time.frontier import END_OF_TIME
+
+
+def write_errors(db: apsw.Connection, identifier: int, updates: Sequence[ErrorUpdate]) -> None:
+    """Have errors come and go, in a write transaction.
+
+    Args:
+        db: in it.
+        identifier: of a materialized view.
+        updates: in the order of clocks; what comes is not there, and what goes is.
+    """
+    for update in updates:
+        error = (identifier, update.sqlstate, update.message)
+        if update.diff > 0:
+            db.execute(
+                "INSERT INTO failure (collection, sqlstate, message, since, until) VALUES (?, ?, ?, ?, ?)"
+                " ON CONFLICT DO UPDATE SET until = excluded.until",
+                (*error, update.clock, END_OF_TIME),
+            )
+        else:
+            db.execute(
+                "UPDATE failure SET until = ? WHERE collection = ? AND sqlstate = ? AND message = ? AND until = ?",
+                (update.clock, *error, END_OF_TIME),
+            )
+
+
+def standing_errors(db: apsw.Connection, identifier: int) -> dict[tuple[str, str], int]:
+    """Errors that are there at the last time that is known, by SQLSTATE and message, and since when."""
+    rows: list[Any] = db.execute(
+        "SELECT sqlstate, message, since FROM failure WHERE collection = ? AND until = ?", (identifier, END_OF_TIME)
+    ).fetchall()
+    return {(sqlstate, message): since for sqlstate, message, since in rows}
+
+
+def first_error(db: apsw.Connection, name: str, begin: int, end: int) -> tuple[int, ViewError] | None:
+    """The first time in `[begin, end)` at which a collection has an error, and the error; None if it has none then."""
+    row: Any = db.execute(
+        "SELECT max(failure.since, ?2) AS time, failure.since, sqlstate, message FROM failure"
+        " JOIN collection ON collection.id = failure.collection"
+        " WHERE name = ?1 AND until > ?2 AND failure.since < ?3 ORDER BY time, sqlstate, message LIMIT 1",
+        (name, begin, end),
+    ).fetchone()
+    return (row[0], view_error(name, *row[1:])) if row else None
+
+
+def standing_error(db: apsw.Connection, name: str) -> tuple[int, ViewError] | None:
+    """The error that a collection has at the last time that is known, and from when on it has any; None if none."""
+    row: Any = db.execute(
+        "SELECT min(failure.since) OVER (), failure.since, sqlstate, message FROM failure"
+        " JOIN collection ON collection.id = failure.collection"
+        " WHERE name = ? AND until = ? ORDER BY sqlstate, message LIMIT 1",
+        (name, END_OF_TIME),
+    ).fetchone()
+    return (row[0], view_error(name, *row[1:])) if row else None
+
+
+def forget_errors(db: apsw.Connection, name: str, since: int) -> None:
+    """Forget errors that were gone at a time, below which nothing is known any more; in a write transaction."""
+    db.execute(
+        "DELETE FROM failure WHERE collection = (SELECT id FROM collection WHERE name = ?) AND until <= ?",
+        (name, since),
+    )
+
+
+def view_error(name: str, since: int, sqlstate: str, message: str) -> ViewError:
+    """An error as whoever reads is told."""
+    return ViewError(
+        sqlstate,
+        message,
+        detail=f"'{name}' has had this error in the place of rows since {format_rfc3339(since)} (clock {since})",
+        hint="correct what it is made of, or read it at another time",
+    )

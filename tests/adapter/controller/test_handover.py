@@ -1,0 +1,56 @@
+"""What is handed over comes in order, from any thread, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from derive.adapter.controller.handover import Handover
+
+
+@pytest.mark.parametrize("is_patient", [True, False])
+def test_what_threads_hand_over_comes_in_the_order_of_each(*, is_patient: bool) -> None:
+    async def work() -> None:
+        handover: Handover[tuple[int, int]] = Handover(is_patient=is_patient)
+        handover.put((9, 0))
+        assert handover.get_nowait() == (9, 0)
+        assert handover.get_nowait() is None
+
+        def fill(thread: int) -> None:
+            for number in range(500):
+                handover.put((thread, number))
+
+        threads = [threading.Thread(target=fill, args=(thread,)) for thread in range(3)]
+        for thread in threads:
+            thread.start()
+        taken: list[list[int]] = [[], [], []]
+        async with asyncio.timeout(60):
+            while sum(map(len, taken)) < 1500:
+                item = await handover.get()
+                if item is not None:
+                    taken[item[0]].append(item[1])
+        assert taken == [list(range(500))] * 3
+        for thread in threads:
+            thread.join()
+        assert await handover.get(0.001) is None
+
+    asyncio.run(work())
+
+
+def test_a_thread_that_waits_for_room_goes_on_when_nobody_takes_anything_more() -> None:
+    async def work() -> None:
+        handover: Handover[int] = Handover(is_patient=True)
+        for number in range(20):
+            handover.put(number)  # the event loop's own thread never waits
+        thread = threading.Thread(target=handover.put, args=(20,))
+        thread.start()
+        await asyncio.to_thread(thread.join, 0.05)
+        assert thread.is_alive()
+        handover.close()
+        await asyncio.to_thread(thread.join, 60)
+        assert not thread.is_alive()
+        assert handover.get_nowait() is None
+
+    asyncio.run(work())

@@ -1,0 +1,196 @@
+"""What drivers and their pools do to sessions of SQL between one user and the next."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+
+import asyncpg
+import psycopg
+import pytest
+import sqlalchemy
+from sql_server import served
+
+Connection = psycopg.Connection[tuple[object, ...]]
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    with served(tmp_path_factory.mktemp("data")) as number:
+        with psycopg.connect(f"host=127.0.0.1 port={number} user=flow", autocommit=True) as connection:
+            connection.execute("CREATE TABLE numbers (n int)")
+            connection.execute("INSERT INTO numbers SELECT * FROM generate_series(1, 500)")
+        yield number
+
+
+@pytest.fixture
+def connection(port: int) -> Iterator[Connection]:
+    with psycopg.connect(f"host=127.0.0.1 port={port} user=flow", autocommit=True) as connected:
+        yield connected
+
+
+@pytest.fixture
+def another(port: int) -> Iterator[Connection]:
+    with psycopg.connect(f"host=127.0.0.1 port={port} user=flow", autocommit=True) as connected:
+        yield connected
+
+
+def one(connection: Connection, text: str) -> object:
+    row = connection.execute(text).fetchone()
+    assert row is not None
+    return row[0] if len(row) == 1 else row
+
+
+def test_asyncpg_resets_what_comes_back_to_its_pool(port: int) -> None:
+    async def talk() -> None:
+        settings = {"application_name": "pooled", "jit": "off"}
+        async with asyncpg.create_pool(
+            host="127.0.0.1", port=port, user="flow", database="flow", min_size=1, max_size=1, server_settings=settings
+        ) as pool:
+            async with pool.acquire() as connection:
+                await connection.execute("SET application_name = 'changed'")
+                assert await connection.fetchval("SELECT pg_try_advisory_lock(1)")
+                assert await connection.fetchval("SELECT current_setting('application_name')") == "changed"
+            async with pool.acquire() as connection:
+                assert await connection.fetchval("SHOW application_name") == "pooled"
+                assert not await connection.fetchval("SELECT pg_advisory_unlock(1)")
+                async with connection.transaction(isolation="serializable", readonly=True):
+                    assert [row["n"] async for row in connection.cursor("SELECT n FROM numbers ORDER BY n")][-1] == 500
+
+    asyncio.run(talk())
+
+
+@pytest.mark.parametrize("driver", ["psycopg", "pg8000"])
+def test_sqlalchemy_sets_an_isolation_and_takes_it_back(port: int, driver: str) -> None:
+    engine = sqlalchemy.create_engine(
+        f"postgresql+{driver}://flow@127.0.0.1:{port}/flow", pool_pre_ping=True, pool_size=1
+    )
+    count = sqlalchemy.text("SELECT count(*) FROM numbers WHERE n > :least")
+    for level in ("AUTOCOMMIT", "SERIALIZABLE", "READ COMMITTED"):
+        with engine.connect().execution_options(isolation_level=level) as connection:
+            assert connection.execute(count, {"least": 100}).scalar() == 400
+        with engine.connect() as connection:
+            assert connection.execute(sqlalchemy.text("SHOW transaction_isolation")).scalar() == "strict serializable"
+    streaming = {"stream_results": True, "max_row_buffer": 50}
+    with engine.connect() as connection:
+        rows = connection.execution_options(**streaming).execute(sqlalchemy.text("SELECT n FROM numbers"))
+        assert sum(row.n for row in rows) == 125_250
+    engine.dispose()
+
+
+def test_discard_all(connection: Connection, another: Connection) -> None:
+    connection.execute("SET application_name = 'before'")
+    connection.execute("PREPARE p AS SELECT 1")
+    connection.execute("DECLARE c CURSOR WITH HOLD FOR SELECT n FROM numbers")
+    connection.execute("SELECT pg_advisory_lock(7)")
+    assert not one(another, "SELECT pg_try_advisory_lock(7)")
+    connection.execute("DISCARD ALL")
+
+    assert one(connection, "SHOW application_name") == ""
+    assert one(another, "SELECT pg_try_advisory_lock(7)")
+    for statement in ("EXECUTE p", "FETCH 1 FROM c"):
+        with pytest.raises(psycopg.Error, match="does not exist"):
+            connection.execute(statement)
+
+
+def test_set_config_sets(connection: Connection) -> None:
+    assert one(connection, "SELECT set_config('application_name', 'mine', false)") == "mine"
+    assert connection.info.parameter_status("application_name") == "mine"
+    with connection.transaction():
+        assert one(connection, "SELECT set_config('application_name', 'local', true)") == "local"
+        assert one(connection, "SELECT current_setting('application_name')") == "local"
+        assert one(connection, "SELECT set_config('my.tenant', '5', true), current_setting('my.none', true)") == (
+            "5",
+            None,
+        )
+    assert one(connection, "SHOW application_name") == "mine"
+    assert one(connection, "SELECT set_config('application_name', NULL, false)") == ""
+    assert one(connection, "SELECT set_config(name, 'x', false) FROM pg_settings WHERE name = 'work_mem'") == "x"
+    row = connection.execute("SELECT set_config(%s, %s, false)", ("search_path", "public")).fetchone()
+    assert row == ("public",)
+    for statement, state in {
+        "SELECT set_config('nothing', '1', false)": "42704",
+        "SELECT set_config('TimeZone', 'Europe/Berlin', false)": "22023",
+        "SELECT current_setting('nothing')": "42704",
+        "SELECT pg_notify('a', 'b')": "0A000",
+        "LISTEN a": "0A000",
+    }.items():
+        with pytest.raises(psycopg.Error) as raised:
+            connection.execute(statement)
+        assert raised.value.sqlstate == state
+
+
+def test_functions_that_do_something_have_types(connection: Connection) -> None:
+    text = "SELECT pg_try_advisory_lock(3), pg_advisory_unlock(3), set_config('my.a', 'b', false), pg_advisory_unlock_all()"
+    cursor = connection.execute(text)
+
+    assert cursor.fetchone() == (True, True, "b", "")
+    assert [(column.name, column.type_code) for column in cursor.description or ()] == [
+        ("pg_try_advisory_lock", 16),
+        ("pg_advisory_unlock", 16),
+        ("set_config", 25),
+        ("pg_advisory_unlock_all", 2278),
+    ]
+
+
+def test_sleep_is_cancelled(connection: Connection) -> None:
+    begin = time.monotonic()
+    threading.Timer(0.2, connection.cancel_safe).start()
+    with pytest.raises(psycopg.errors.QueryCanceled, match="user request"):
+        connection.execute("SELECT pg_sleep(60)")
+    connection.execute("SET statement_timeout = '100ms'")
+    with pytest.raises(psycopg.errors.QueryCanceled, match="statement timeout"):
+        connection.execute("SELECT pg_sleep(60)")
+
+    assert time.monotonic() - begin < 5
+    assert one(connection, "SELECT pg_sleep(0.01)") == ""
+
+
+def test_locks_of_transactions_end_with_them(connection: Connection, another: Connection) -> None:
+    with connection.transaction():
+        connection.execute("SELECT pg_advisory_xact_lock(1, 2)")
+        assert not one(another, "SELECT pg_try_advisory_xact_lock_shared(1, 2)")
+        assert one(another, "SELECT pg_try_advisory_xact_lock(1)")
+    assert one(another, "SELECT pg_try_advisory_lock(1, 2)")
+    waiting = threading.Timer(0.2, another.execute, ["SELECT pg_advisory_unlock(1, 2)"])
+    waiting.start()
+    connection.execute("SELECT pg_advisory_lock(1, 2)")
+    waiting.join()
+    connection.close()
+    assert one(another, "SELECT pg_advisory_lock(1, 2)") == ""
+
+
+def test_cursors_of_sql_are_portals_to_clients(connection: Connection) -> None:
+    with connection.transaction(), connection.cursor("within") as cursor:
+        cursor.itersize = 100
+        assert len(cursor.execute("SELECT n FROM numbers").fetchall()) == 500
+    with connection.cursor("beyond", withhold=True) as cursor:
+        cursor.execute("SELECT n, n * 2 AS twice FROM numbers ORDER BY n")
+        assert cursor.fetchmany(2) == [(1, 2), (2, 4)]
+        assert [column.name for column in cursor.description or ()] == ["n", "twice"]
+    with pytest.raises(psycopg.errors.InvalidCursorName):
+        connection.execute("FETCH 1 FROM beyond")
+
+
+def test_sessions_know_and_end_one_another(connection: Connection, another: Connection) -> None:
+    process = connection.info.backend_pid
+    connection.execute("SET application_name = 'sleeper'")
+    assert one(connection, "SELECT pg_backend_pid()") == process
+    text = "SELECT pid, application_name, state, query FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND pid = {}"
+    seen = another.execute(text.format(process)).fetchall()
+    assert seen == [(process, "sleeper", "idle", "SELECT pg_backend_pid()")]
+    connection.execute("BEGIN")
+    assert one(another, text.format(process)) == (process, "sleeper", "idle in transaction", "BEGIN")
+    connection.execute("ROLLBACK")
+
+    ending = threading.Timer(0.2, another.execute, [f"SELECT pg_cancel_backend({process})"])
+    ending.start()
+    with pytest.raises(psycopg.errors.QueryCanceled):
+        connection.execute("SELECT pg_sleep(60)")
+    ending.join()
+    assert one(another, f"SELECT pg_terminate_backend({process})")
+    with pytest.raises(psycopg.OperationalError, match="administrator command"):
+        connection.execute("SELECT 1")
+    assert not one(another, "SELECT pg_terminate_backend(1000000)")

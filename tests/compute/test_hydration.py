@@ -1,0 +1,339 @@
+"""Dataflows of many rows begin while others go on, and whatever ends that leaves nothing behind."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from multiprocessing.connection import wait
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+
+import apsw
+import pytest
+from changing import Changing
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_relations import COLLECTIONS, RandomRelations, collections, random_changes
+from relations_sample import ORDERS, aggregate, call, column, number, shown
+
+from derive.compute.algebra.expression import Column
+from derive.compute.algebra.relation import Distinct, Get, Join, Project, Reduce, Relation, UnionAll
+from derive.compute.algebra.types import Row, Type
+from derive.compute.dataflow.staging import Order, Staged, carry_out
+from derive.compute.instance import Instance
+from derive.compute.oneshot import evaluate
+from derive.errors import FrontierError, SqlError
+
+EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "30"))
+COUNTS = Reduce(ORDERS, (column(ORDERS, 1),), (aggregate("count"),))
+PATIENCE_SECONDS = 60
+
+
+class Later:
+    """An order that is carried out in this process, once it was looked at a few times."""
+
+    def __init__(self, order: Order, looks: int) -> None:
+        self.rows = 0
+        self._order, self._looks = order, looks
+
+    def is_over(self) -> bool:
+        self._looks -= 1
+        if self._looks < 0:
+            carry_out(self._order)
+        return self._looks < 0
+
+    def stop(self) -> None:
+        """There is nothing to end."""
+
+
+def later(random: Random) -> Callable[[Order], Staged]:
+    return lambda order: Later(order, random.randrange(3))
+
+
+class Views:
+    """An instance that hydrates everything, views over collections and over one another, and crashes."""
+
+    def __init__(self, seed: int, folder: Path) -> None:
+        self.random = Random(seed)
+        self.folders = folder
+        self.collections = collections()
+        self.live: dict[int, list[Row]] = {identifier: [] for identifier in COLLECTIONS}
+        self.views: dict[int, Relation] = {}
+        self.count = 0
+        self.instance = self.opened(folder / "0")
+        self.time = 1
+
+    def opened(self, folder: Path) -> Instance:
+        self.folder = folder
+        return Instance(folder, most_here=self.random.choice((0, 0, 10)), stage=later(self.random))
+
+    def change(self) -> None:
+        """A tick in which rows come and go."""
+        self.time += self.random.randrange(1, 4)
+        for identifier, collection in self.collections.items():
+            if self.random.random() < 0.6:
+                collection.change(self.time, random_changes(self.random, self.live[identifier], collection.types))
+            collection.seal(self.time + 1)
+
+    def define(self) -> None:
+        """Maintain a view, of collections or of another view."""
+        self.count += 1
+        identifier = 100 + self.count
+        self.views[identifier] = self.relation()
+        self.maintain(identifier)
+        if self.random.random() < 0.5:
+            self.instance.index(identifier, [0])
+
+    def relation(self) -> Relation:
+        if not self.views or self.random.random() < 0.5:
+            return RandomRelations(self.random, False).relation(self.random.randrange(1, 4))
+        below = self.random.choice(list(self.views))
+        view = Get(below, self.views[below].types)
+        order = Get(1, COLLECTIONS[1])
+        return self.random.choice((Distinct(view), UnionAll((view, view)), Join((view, order), ())))
+
+    def maintain(self, identifier: int) -> None:
+        keeps = self.random.random() < 0.5
+        inputs = {one: source.movable(self.time, keeps=keeps) for one, source in self.collections.items()}
+        self.instance.maintain(identifier, self.views[identifier], self.time, inputs)
+
+    def drop(self) -> None:
+        """Maintain the newest view no more, wherever it is."""
+        identifier = max(self.views, default=None)
+        if identifier is not None:
+            self.instance.drop(identifier)
+            del self.views[identifier]
+
+    def steps(self, most: int) -> None:
+        idle = 0
+        while idle < 5 and most > 0:
+            idle = 0 if self.instance.step() else idle + 1
+            most -= 1
+
+    def crash(self) -> None:
+        """Another instance goes on with what is there at some moment, and is told of the views once more."""
+        self.steps(self.random.randrange(12))
+        folder = self.folders / str(len(list(self.folders.iterdir())))
+        shutil.copytree(self.folder, folder)
+        self.instance.close()
+        self.instance = self.opened(folder)
+        for identifier in self.views:
+            self.maintain(identifier)
+
+    def check(self) -> None:
+        """Every view, at every time that is known."""
+        for identifier, relation in self.views.items():
+            assert self.instance.failure(identifier) is None
+            since, upper = self.instance.frontiers(identifier)
+            assert upper > self.time, (identifier, relation)
+            view = Get(identifier, relation.types)
+            for at in range(since, self.time + 1):
+                maintained = Counter(row for batch in self.instance.peek(view, as_of=at) for row in batch)
+                assert maintained == self.from_scratch(relation, at), (relation, at)
+        assert not self.instance.hydrations()
+
+    def from_scratch(self, relation: Relation, at: int) -> Counter[Row]:
+        batches = evaluate(relation, shown(relation), lambda identifier, _: iter([list(self.contents(identifier, at))]))
+        return Counter(row for batch in batches for row in batch)
+
+    def contents(self, identifier: int, at: int) -> list[Row]:
+        if identifier in self.views:
+            return list(self.from_scratch(self.views[identifier], at).elements())
+        return [row for batch in self.collections[identifier].at(at) for row in batch]
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(st.integers(0, 1 << 32))
+def test_views_are_what_scratch_gives(seed: int) -> None:
+    """At every time, whenever a process is killed, or a view is dropped."""
+    with TemporaryDirectory() as folder:
+        views = Views(seed, Path(folder))
+        for _ in range(8):
+            views.change()
+            if len(views.views) < 4 and views.random.random() < 0.7:
+                views.define()
+            views.steps(views.random.choice((2, 5, 1000)))
+            if views.random.random() < 0.3:
+                views.crash()
+            if views.random.random() < 0.1:
+                views.drop()
+        views.steps(1000)
+        views.check()
+        operators = {row[0] for row in tables(views.folder)}
+        views.instance.close()
+        for identifier in list(views.views):
+            views.instance = views.opened(views.folder)
+            views.instance.drop(identifier)
+            views.steps(10)
+            views.instance.close()
+        assert bool(operators) == bool(views.views)
+        assert not tables(views.folder)
+
+
+def tables(folder: Path) -> list[tuple[str]]:
+    """Tables of operators in an instance's database."""
+    connection = apsw.Connection(str(folder / "compute.db"))
+    names = connection.execute(
+        "SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB '[aghm][0-9]*'"
+    ).fetchall()
+    connection.close()
+    return [(str(name),) for (name,) in names]
+
+
+# -- Processes
+
+
+def many() -> Changing:
+    """Enough orders that reading them takes a while."""
+    orders = Changing(ORDERS.types)
+    orders.change(1, [((index, f"customer {index % 7}", index, 0.5), 1) for index in range(3_000)])
+    orders.seal(5)
+    return orders
+
+
+def until(instance: Instance, is_over: Callable[[], bool]) -> None:
+    """Work until something is so."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not is_over():
+        assert time.monotonic() < deadline
+        if not instance.step():
+            wait([process.sentinel for process in multiprocessing.active_children()], 0.05)
+
+
+def is_known(instance: Instance, identifier: int) -> bool:
+    since, upper = instance.frontiers(identifier)
+    return upper > since
+
+
+def rows_of(instance: Instance, relation: Relation) -> Counter[Row]:
+    return Counter(row for batch in instance.peek(relation) for row in batch)
+
+
+def children() -> list[int]:
+    """Processes that hydrate for this one."""
+    return [process.pid for process in multiprocessing.active_children() if process.pid is not None]
+
+
+def test_others_go_on_while_a_view_begins() -> None:
+    """Ticks of others are not waited for, progress is told, and one begins after the other."""
+    orders, few = many(), Changing((Type.BIGINT,))
+    few.seal(2)
+    instance = Instance(most_here=1_000)
+    instance.maintain(20, Get(2, few.types), 1, {2: few.since(1)})
+    instance.maintain(9, COUNTS, 4, {1: orders.movable(4, keeps=True)})
+    instance.maintain(10, Get(1, ORDERS.types), 4, {1: orders.movable(4)})
+    instance.step()
+    instance.step()
+    assert [(one.identifier, one.stage) for one in instance.hydrations()] == [(9, "reading"), (10, "waiting")]
+    ticks = 0
+    while not is_known(instance, 9):
+        assert not is_known(instance, 10)
+        ticks += 1
+        few.change(few.frontier, [((ticks,), 1)])
+        few.seal(few.frontier + 1)
+        instance.step()
+        assert instance.frontiers(20)[1] == few.frontier
+    assert ticks > 3
+    until(instance, lambda: is_known(instance, 10))
+    assert rows_of(instance, Get(9, COUNTS.types)) == {
+        (f"customer {index}", 429 if index < 4 else 428): 1 for index in range(7)
+    }
+    orders.change(6, [((0, "customer 0", 0, 0.5), -1)])
+    orders.seal(8)
+    until(instance, lambda: instance.frontiers(9)[1] == instance.frontiers(10)[1] == 8)
+    assert rows_of(instance, Get(9, COUNTS.types))["customer 0", 428] == 1
+    assert sum(rows_of(instance, Get(10, ORDERS.types)).values()) == 2_999
+    instance.close()
+
+
+def test_a_dropped_view_is_not_hydrated() -> None:
+    """Its process ends, and the next one has its turn."""
+    orders = many()
+    instance = Instance(most_here=1_000)
+    instance.maintain(9, COUNTS, 4, {1: orders.movable(4)})
+    instance.step()
+    (process,) = children()
+    instance.drop(9)
+    instance.maintain(10, COUNTS, 4, {1: orders.movable(4)})
+    until(instance, lambda: process not in children())
+    with pytest.raises(FrontierError):
+        instance.frontiers(9)
+    until(instance, lambda: is_known(instance, 10))
+    instance.close()
+
+
+def test_a_process_that_is_killed_is_begun_again() -> None:
+    """Now and then the system kills one; a view that is always killed fails."""
+    orders = many()
+    instance = Instance(most_here=1_000)
+    instance.maintain(9, COUNTS, 4, {1: orders.movable(4)})
+    instance.step()
+    (process,) = children()
+    os.kill(process, signal.SIGKILL)
+    until(instance, lambda: is_known(instance, 9))
+    instance.maintain(10, COUNTS, 4, {1: orders.movable(4)})
+    while (failure := instance.failure(10)) is None:
+        instance.step()
+        for process in children():
+            os.kill(process, signal.SIGKILL)
+    assert "exit code -9" in failure.message
+    instance.close()
+
+
+def test_what_no_process_can_work_out() -> None:
+    """An error of a row is there as it is in other views; one of an input is told."""
+    orders = many()
+    instance = Instance(most_here=1_000)
+    inverse = Project(ORDERS, (call("/", number(60), column(ORDERS, 2)),))
+    instance.maintain(9, inverse, 4, {1: orders.movable(4)})
+    until(instance, lambda: is_known(instance, 9))
+    with pytest.raises(SqlError, match="division by zero"):
+        rows_of(instance, Get(9, inverse.types))
+    orders.change(6, [((0, "customer 0", 0, 0.5), -1)])
+    orders.seal(8)
+    until(instance, lambda: instance.frontiers(9)[1] == 8)
+    assert rows_of(instance, Get(9, inverse.types))[(60,)] == 1
+    orders.updates.append((3, (5, "nobody", 1, 0.5), -1))
+    instance.maintain(10, COUNTS, 7, {1: orders.movable(7)})
+    until(instance, lambda: instance.failure(10) is not None)
+    instance.close()
+
+
+HYDRATES = """
+import sys
+from pathlib import Path
+from test_hydration import COUNTS, is_known, many, until
+from derive.compute.instance import Instance
+
+if __name__ == "__main__":
+    instance = Instance(Path(sys.argv[1]), most_here=1_000)
+    instance.maintain(9, COUNTS, 4, {1: many().movable(4, keeps=True)})
+    until(instance, lambda: is_known(instance, 9))
+"""
+
+
+@pytest.mark.parametrize("failpoint", ["staged", "loaded", "completing", "completed"])
+def test_killed_while_it_hydrates(tmp_path: Path, failpoint: str) -> None:
+    """Whatever was done by then is removed or complete, and the process that works out rows ends as well."""
+    program = tmp_path / "hydrates.py"
+    program.write_text(HYDRATES)
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    environment = os.environ | {"FLOW_FAILPOINT": f"hydration.{failpoint}", "PYTHONPATH": path}
+    ended = subprocess.run([sys.executable, str(program), str(tmp_path / "views")], env=environment, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    instance = Instance(tmp_path / "views", most_here=1_000)
+    assert instance.ids() == ((9,) if failpoint == "completed" else ())
+    assert bool(tables(tmp_path / "views")) == (failpoint == "completed")
+    instance.maintain(9, COUNTS, 4, {1: many().movable(4, keeps=True)})
+    until(instance, lambda: is_known(instance, 9))
+    assert rows_of(instance, Get(9, COUNTS.types))["customer 0", 429] == 1
+    assert rows_of(instance, Reduce(Get(9, COUNTS.types), (), (aggregate("sum", Column(1, Type.BIGINT)),)))
+    instance.close()

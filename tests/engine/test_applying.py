@@ -1,0 +1,229 @@
+"""A catalog edited under a run: what is derived has the bytes of runs that were restarted in the place of each edit."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from pathlib import Path
+
+import pytest
+from conftest import World, write_catalog
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typing_extensions import override
+
+from derive.catalog import load
+from derive.engine.executor import InProcessExecutor
+from derive.engine.opening import open_changing_run
+from derive.engine.run import Run
+from derive.engine.scheduler import Scheduler
+from derive.engine.task_reconciler import Change, TaskReconciler
+from derive.errors import FencedError, StorageError
+from derive.materialize.stages import AnyPlan
+from derive.protocol.definition import is_same_definition
+from derive.protocol.specs import CatalogSpec
+from derive.shard.message import Message
+from derive.shard.progress import Progress
+
+HEAD = """
+collections:
+  a/numbers:
+    schema: {type: object, required: [id, n], properties: {id: {type: integer}, n: {type: integer}}}
+    key: [/id]
+"""
+DERIVED = """
+  a/NAME:
+    schema:
+      type: object
+      required: [n]
+      reduce: {strategy: merge}
+      properties: {n: {type: integer}, times: {type: integer, reduce: {strategy: sum}}}
+    key: [/KEY]
+    derive:
+      using: {sqlite: {}}
+      transforms: [{name: from, source: a/SOURCE, shuffle: any, lambda: "SELECT $n + ADDED AS n, 1 AS times WHERE $n < 900;"}]
+"""
+SECOND = 1_000_000
+BASE = 1_700_000_000_000_000
+
+
+def text_of(*derived: tuple[str, str, int], key: str = "n", above: int = 0) -> str:
+    """A catalog of derivations, each by its name, its source and what it adds, below some lines."""
+    parts = [
+        DERIVED.replace("NAME", name).replace("SOURCE", source).replace("ADDED", str(added)).replace("KEY", key)
+        for name, source, added in derived
+    ]
+    return "# a line\n" * above + HEAD + "".join(parts)
+
+
+def catalog_of(folder: Path, text: str) -> CatalogSpec:
+    return load(write_catalog(folder, text))
+
+
+def changing(world: World) -> tuple[Run, TaskReconciler]:
+    return open_changing_run(world.catalog, world.store, InProcessExecutor(), shards=1)
+
+
+def go_on(world: World, batch: int) -> None:
+    world.ingest("a/numbers", [{"id": 10 * batch + n, "n": n} for n in range(5)], clock=None)
+    world.wall += 5 * SECOND
+
+
+TWO = (("copies", "numbers", 1), ("again", "copies", 10))
+
+
+def test_only_what_changed_begins_anew(tmp_path: Path) -> None:
+    world = World(tmp_path / "data", catalog_of(tmp_path, text_of(*TWO)), wall=BASE)
+    run, reconciler = changing(world)
+    before = dict(run.tasks)
+
+    moved = catalog_of(tmp_path, text_of(*TWO, above=3))
+    assert reconciler.affected(run, moved) == []
+    assert reconciler.apply(run, moved) == Change(kept=("a/copies", "a/again"))
+    assert run.tasks == before
+    position = run.tasks["a/copies"].spec.inputs[0].position
+    assert position == moved.derivations["a/copies"].inputs[0].position
+
+    edited = catalog_of(tmp_path, text_of(TWO[0], ("again", "copies", 20), ("third", "numbers", 0)))
+    assert reconciler.affected(run, edited) == [("a/again",)]
+    assert reconciler.apply(run, edited) == Change(kept=("a/copies",), restarted=("a/again",), started=("a/third",))
+    gone = catalog_of(tmp_path, text_of(("again", "numbers", 20)))
+    assert reconciler.apply(run, gone) == Change(restarted=("a/again",), stopped=("a/copies", "a/third"))
+    assert not world.store.rights.is_at_work("a/copies")
+    assert world.store.rights.is_at_work("a/again")
+
+
+def test_a_task_whose_key_does_not_fit_stops_alone_and_goes_on_once_it_is_mended(tmp_path: Path) -> None:
+    world = World(tmp_path / "data", catalog_of(tmp_path, text_of(*TWO)), wall=BASE)
+    run, reconciler = changing(world)
+    go_on(world, 0)
+    run.step()
+
+    again = text_of(TWO[1], key="n, /times").removeprefix(HEAD).replace("required: [n]", "required: [n, times]")
+    wrong = text_of(TWO[0]) + again.replace(", reduce: {strategy: sum}", "")
+    reconciler.apply(run, catalog_of(tmp_path, wrong))
+    go_on(world, 1)
+    run.step()
+    error = run.tasks["a/again"].error
+    assert isinstance(error, StorageError)
+    assert "key" in error.message
+    state = world.store.task("a/again")
+    assert state is not None
+    assert state.error is not None
+    assert len(world.rows("a/copies")) == 10
+
+    reconciler.apply(run, catalog_of(tmp_path, text_of(*TWO)))
+    run.step()
+    assert run.tasks["a/again"].error is None
+    assert len(world.rows("a/again")) == 10
+
+
+def test_two_runs_of_different_catalogs_take_over_by_epoch(tmp_path: Path) -> None:
+    one = World(tmp_path / "data", catalog_of(tmp_path, text_of(TWO[0])), wall=BASE)
+    two = World(tmp_path / "data", catalog_of(tmp_path, text_of(("other", "numbers", 5))), wall=BASE)
+    first, _ = changing(one)
+    second, reconciler = changing(two)
+    go_on(one, 0)
+    two.wall = one.wall
+    first.step()
+    second.step()
+    assert (len(one.rows("a/copies")), len(two.rows("a/other"))) == (5, 5)
+
+    reconciler.apply(second, catalog_of(tmp_path, text_of(TWO[0], ("other", "numbers", 5))))
+    go_on(one, 1)
+    two.wall = one.wall
+    with pytest.raises(FencedError, match="another flowctl has taken over 'a/copies'"):
+        first.step()
+    second.step()
+    assert len(one.rows("a/copies")) == 10
+
+
+class Waits(InProcessExecutor):
+    """Lets transactions of one task begin and wait to be let go on."""
+
+    def __init__(self) -> None:
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    @override
+    def execute(self, plan: AnyPlan, progress: Progress) -> list[Message]:
+        if plan.spec.name == "a/copies":
+            self.begun.set()
+            assert self.go_on.wait(60)
+        return super().execute(plan, progress)
+
+
+def test_a_task_is_changed_between_transactions_while_others_go_on(tmp_path: Path) -> None:
+    three = (*TWO, ("third", "numbers", 3))
+    world = World(tmp_path / "data", catalog_of(tmp_path, text_of(*three)), wall=BASE)
+    executor = Waits()
+    run, reconciler = open_changing_run(world.catalog, world.store, executor, shards=1)
+    edited = catalog_of(tmp_path, text_of(("copies", "numbers", 2), *three[1:]))
+    go_on(world, 0)
+    with Scheduler(run, threads=4) as scheduler:
+        scheduler.look()
+        assert executor.begun.wait(60)
+        # What reads it is defined by its schema, which is the same: it goes on.
+        assert not scheduler.hold(reconciler.affected(run, edited))
+        third = threading.Event()
+        for _ in range(600):
+            if len(world.rows("a/third")) == 5:
+                break
+            third.wait(0.1)
+        assert len(world.rows("a/third")) == 5
+        executor.go_on.set()
+        for _ in range(600):
+            if scheduler.hold(reconciler.affected(run, edited)):
+                break
+            third.wait(0.1)
+        change = reconciler.apply(run, edited)
+        scheduler.adopt()
+        go_on(world, 1)
+        scheduler.step()
+    assert change == Change(kept=("a/again", "a/third"), restarted=("a/copies",))
+    assert sorted(row[3] for row in world.rows("a/copies")) == sorted(
+        f'{{"n":{n + added},"times":1}}' for n in range(5) for added in (1, 2)
+    )
+
+
+names = st.sampled_from(["copies", "again", "third"])
+derived = st.dictionaries(names, st.tuples(st.sampled_from(["numbers", "copies", "again"]), st.integers(0, 2)))
+edits = st.lists(st.tuples(derived, st.integers(0, 2)), min_size=1, max_size=5)
+
+
+@settings(max_examples=40)
+@given(edits=edits)
+def test_edits_of_a_run_publish_what_restarts_publish(edits: list[tuple[dict[str, tuple[str, int]], int]]) -> None:
+    """Derivations may read one another, and themselves; what is read and not derived is not a collection."""
+    texts = []
+    for chosen, above in edits:
+        known = {"numbers", *chosen}
+        parts = [(name, source, added + 100) for name, (source, added) in chosen.items() if source in known]
+        left = {"numbers", *(name for name, _, _ in parts)}
+        parts = [part if part[1] in left else (part[0], "numbers", part[2]) for part in parts]
+        texts.append(text_of(*parts, above=above))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        live = World(folder / "live", catalog_of(folder, texts[0]), wall=BASE)
+        restarted = World(folder / "restarted", live.catalog, wall=BASE)
+        run, reconciler = changing(live)
+        for batch, text in enumerate(texts):
+            catalog = catalog_of(folder, text)
+            live.catalog = restarted.catalog = catalog
+            reconciler.apply(run, catalog)
+            other = restarted.run(shards=1)
+            for world, work in ((live, run), (restarted, other)):
+                go_on(world, batch)
+                work.step()
+            other.close()
+            assert {name: live.rows(name) for name in catalog.collections} == {
+                name: restarted.rows(name) for name in catalog.collections
+            }
+            assert [task.error for task in run.tasks.values()] == [task.error for task in other.tasks.values()]
+
+
+def test_definitions_are_the_same_wherever_they_are_written(tmp_path: Path) -> None:
+    here, below = (catalog_of(tmp_path, text_of(*TWO, above=above)) for above in (0, 5))
+    other = catalog_of(tmp_path, text_of(("copies", "numbers", 2), TWO[1]))
+    same = [is_same_definition(here.tasks[name], below.tasks[name]) for name in here.tasks]
+    differ = [is_same_definition(here.tasks[name], other.tasks[name]) for name in here.tasks]
+    assert (same, differ) == ([True, True], [False, True])

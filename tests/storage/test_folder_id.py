@@ -1,0 +1,24 @@
+"""What tells data folders apart."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from derive.storage.folder_id import folder_id
+
+
+def test_whoever_asks_at_the_same_time_is_told_the_same(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        told = set(pool.map(folder_id, [tmp_path] * 32))
+
+    assert len(told) == 1
+    assert told == {folder_id(tmp_path)}
+    assert [path.name for path in tmp_path.iterdir()] == ["folder-id"]
+
+
+def test_folders_differ_and_one_that_is_not_there_has_none(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in "ab"]
+    for folder in folders:
+        folder.mkdir()
+
+    assert folder_id(folders[0]) != folder_id(folders[1])
+    assert folder_id(tmp_path / "none") == ""

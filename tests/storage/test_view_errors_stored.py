@@ -1,0 +1,123 @@
+"""Errors in the place of rows, as Storage has them: who reads at a time, who follows, and what compaction forgets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import orjson
+import pytest
+
+from derive.document.key import pack
+from derive.errors import FrontierError, ViewError
+from derive.storage.compaction import compact
+from derive.storage.contents import ReadOptions, contents_in_memory, read_rows
+from derive.storage.store import Store
+from derive.storage.subscription import subscribe_at as follow
+from derive.storage.table import ErrorUpdate, RowUpdate, Table, TableColumn, TableUpdate
+from derive.storage.table_subscription import subscribe_at
+
+DIVISION = ("22012", "division by zero")
+CAST = ("22P02", 'invalid input syntax for type integer: "x"')
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "data", wall=lambda: 1_000, durable=False)
+
+
+@pytest.fixture
+def view(store: Store) -> Table:
+    """A view with one row from 1100 on, an error at [1200, 1300), another at [1250, 1400), and one from 1500 on."""
+    view = store.tables.create("sql/public/v", [TableColumn("n", "bigint")], view_of=())
+    write(store, view, 1_200, rows={1_100: 1})
+    write(store, view, 1_260, errors=[(1_200, DIVISION, 1), (1_250, CAST, 1)])
+    write(store, view, 1_450, rows={1_400: 2}, errors=[(1_300, DIVISION, -1), (1_400, CAST, -1)])
+    write(store, view, 1_600, errors=[(1_500, DIVISION, 1)])
+    return view
+
+
+def write(
+    store: Store,
+    view: Table,
+    end: int,
+    rows: dict[int, int] | None = None,
+    errors: list[tuple[int, tuple[str, str], int]] | None = None,
+) -> None:
+    changes = [RowUpdate(clock, orjson.dumps({"n": n}).decode(), pack([n]), 1) for clock, n in (rows or {}).items()]
+    failures = [ErrorUpdate(clock, *error, diff) for clock, error, diff in errors or []]
+    store.tables.commit([TableUpdate(view.id, store.upper(view.name), end, tuple(changes), tuple(failures))])
+
+
+def at(store: Store, view: Table, time: int) -> list[object] | str:
+    """The rows at a time, or the SQLSTATE of the error."""
+    try:
+        rows = list(read_rows(store, view.spec, ReadOptions(as_of=time)))
+    except ViewError as error:
+        return error.sqlstate
+    return [document["n"] for _, document in contents_in_memory(view.spec, iter(rows))]
+
+
+TIMES = (1_150, 1_199, 1_200, 1_249, 1_250, 1_299, 1_300, 1_399, 1_400, 1_499, 1_500, 1_599)
+EXPECTED = [[1], [1], "22012", "22012", "22012", "22012", "22P02", "22P02", [1, 2], [1, 2], "22012", "22012"]
+
+
+def test_a_read_fails_while_there_is_an_error_and_only_then(store: Store, view: Table) -> None:
+    assert [at(store, view, time) for time in TIMES] == EXPECTED
+    known = store.collection(view.name)
+    assert known is not None
+    assert (known.upper, known.sound) == (1_600, 1_500)
+    assert known.failure is not None
+    assert "clock 1500" in str(known.failure[1].detail)
+
+
+def test_what_is_gone_is_forgotten_and_what_is_there_keeps_when_it_came(store: Store, view: Table) -> None:
+    compact(store, view.spec, since=1_300, grace=0)
+    assert [at(store, view, time) for time in TIMES[6:]] == EXPECTED[6:]
+    failure = store.tables.first_error(view.name, 0, 1_500)
+    assert failure is not None
+    assert (failure[0], failure[1].message) == (1_250, CAST[1])
+
+    compact(store, view.spec, since=1_550, grace=0)
+    with pytest.raises(FrontierError):
+        store.leases.lease(view.name, 1_549)
+    failure = store.tables.first_error(view.name, 1_550, 1_551)
+    assert failure is not None
+    assert "clock 1500" in str(failure[1].detail)
+
+
+def test_who_follows_goes_up_to_an_error_that_is_still_there(store: Store, view: Table) -> None:
+    told: list[object] = []
+    with pytest.raises(ViewError, match="division by zero"):
+        for update in follow(store, view.spec, ReadOptions(), lambda: None):
+            told.append(update if isinstance(update, int) else update.texts.to_pylist())
+    assert told == [['{"n":1}', '{"n":2}'], 1_500]
+
+    frontiers: list[int] = []
+    capability = store.capabilities.acquire_read(view.id, 1_150)
+    with pytest.raises(ViewError):
+        for part in subscribe_at(store, capability, lambda: None, has_snapshot=False):
+            frontiers += [part] if isinstance(part, int) else [update.clock for update in part]
+    assert frontiers == [1_400, 1_500]
+
+    write(store, view, 1_800, rows={1_700: 3}, errors=[(1_700, DIVISION, -1)])
+    subscription = follow(store, view.spec, ReadOptions(since=1_500), lambda: None)
+    rows, frontier = next(subscription), next(subscription)
+    assert not isinstance(rows, int)
+    assert (rows.texts.to_pylist(), frontier) == (['{"n":3}'], 1_800)
+    subscription.close()
+
+
+def test_nobody_but_who_maintains_a_view_lets_time_pass_for_it(store: Store, view: Table) -> None:
+    table = store.tables.create("sql/public/t", [TableColumn("n", "bigint")])
+
+    assert store.seal([view.name, table.name], 5_000) == {view.name: 1_600, table.name: 5_000}
+
+
+def test_a_view_that_is_dropped_leaves_no_error_and_no_hold(store: Store, view: Table) -> None:
+    table = store.tables.create("sql/public/t", [TableColumn("n", "bigint")])
+    other = store.tables.create("sql/public/w", [TableColumn("n", "bigint")], view_of=[table.name])
+    assert store.rights.views() == {other.id}
+    store.tables.drop(view.id, other.id)
+
+    assert store.rights.views() == set()
+    assert store.tables.errors(view.id) == {}
