@@ -13,6 +13,7 @@ from derive.adapter.controller.local import LocalReplica
 from derive.adapter.controller.process import ReplicaProcess
 from derive.adapter.controller.remote import RemoteReplica
 from derive.adapter.controller.state import ReplicaState, replica_states
+from derive.adapter.recording import LOG
 from derive.compute.algebra.relation import GlobalId
 from derive.compute.instance import Progress
 from derive.compute.protocol.messages import Dataflow, Welcome, reads_of
@@ -25,7 +26,7 @@ from derive.storage.store import Store
 from derive.storage.task_log import TaskLog
 
 FOLDER = "sql-views"
-"""In the data folder, of an instance in this process; and the name of the log of what keeps views up to date."""
+"""In the data folder, of an instance in this process."""
 
 PROCESSES = "compute"
 """In the data folder, of instances that are processes of their own."""
@@ -62,6 +63,7 @@ class Computing:
         root: the data folder.
         instances: which.
         on_progress: called whenever something new is known of dataflows, in any thread.
+        name_of: what a dataflow is called that is in the catalog.
         report: is told why instances in this process do not go on, and with None when they do again.
     """
 
@@ -71,10 +73,11 @@ class Computing:
         root: Path,
         instances: Instances,
         on_progress: Callable[[], None],
+        name_of: Callable[[GlobalId], str],
         report: Callable[[Exception | None], None],
     ) -> None:
         self._store, self._root, self._instances = store, root, instances
-        self._on_progress, self._report = on_progress, report
+        self._on_progress, self._name_of, self._report = on_progress, name_of, report
         self.holds = DataflowHolds(store, self._names)
         self._folder_id = folder_id(root)
         self.controller = self._controller(0)
@@ -142,13 +145,14 @@ class Computing:
         return Controller(epoch, self.holds, self._on_progress, self._note_welcome, self._folder_id)
 
     def _note_welcome(self, name: str, welcome: Welcome) -> None:
-        log = TaskLog(self._root, FOLDER)
+        log = TaskLog(self._root, LOG)
         kept, rebuilt, dropped = (
             sum(identifier < FIRST_TRANSIENT_ID for identifier in identifiers)  # subscriptions always begin anew
             for identifiers in (welcome.kept, welcome.rebuilt, welcome.dropped)
         )
         counts = {"kept": kept, "rebuilt": rebuilt, "dropped": dropped}
-        log.write("info", f"replica {name} is connected: it {welcome}", replica=name, process=welcome.process, **counts)
+        told = welcome.told(lambda id_: self._name_of(id_) if id_ < FIRST_TRANSIENT_ID else "a subscription")
+        log.write("info", f"replica {name} is connected: it {told}", replica=name, process=welcome.process, **counts)
 
     def _start(self, name: str) -> ReplicaProcess:
         """Start a process that is a replica, which nobody but this process can tell anything."""
@@ -166,7 +170,7 @@ class Computing:
             self._root,
             Security(token),
             tell=self._instances.tell,
-            report=lambda death: TaskLog(self._root, FOLDER).write("error", f"{death}; it is started again"),
+            report=lambda death: TaskLog(self._root, LOG).write("error", f"{death}; it is started again"),
         )
 
     def _begin_here(self, folder: Path | None) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from derive.adapter.advisory_locks import AdvisoryLocks
 from derive.adapter.catalog import Catalog, Change, position_name
 from derive.adapter.catalog_mark import CatalogMark
-from derive.adapter.computing import FOLDER, HERE, Computing, Instances
+from derive.adapter.computing import HERE, Computing, Instances
 from derive.adapter.feeding import Feeding
 from derive.adapter.group_commit import GroupCommit
 from derive.adapter.holds import StorageHolds
@@ -23,6 +23,7 @@ from derive.adapter.news import News
 from derive.adapter.objects import Objects
 from derive.adapter.ownership import Ownership
 from derive.adapter.plans import Plans
+from derive.adapter.recording import LOG, Described, Recording, described
 from derive.adapter.timeline import Timeline, Write
 from derive.adapter.upkeep import Upkeep
 from derive.compute.algebra.equality import Equalities
@@ -64,6 +65,7 @@ class Coordinator:
         plans: of statements.
         news: tells of commits.
         objects: what names stand for.
+        recording: of instances, for other processes.
         sessions: that are open.
     """
 
@@ -78,7 +80,7 @@ class Coordinator:
         if catalog:
             self.store.create(*(self.store.tables.as_stored(spec) for spec in catalog.collections.values()))
         self.objects = Objects(-1, (), {})
-        self.computing = Computing(self.store, root, instances, self._tell_progress, self._report)
+        self.computing = Computing(self.store, root, instances, self._tell_progress, self.name_of, self._report)
         self.maintained = Maintained(self.store, lambda: self.objects, self.computing)
         self.maintenance = Maintenance(self.store, lambda: self.objects, self.maintained, self.computing)
         self.lookups = Lookups(self.maintained)
@@ -91,12 +93,18 @@ class Coordinator:
         self.commits = GroupCommit(self.timeline, self._dropped, self.ledger)
         self.feeding = Feeding(self.store, self.commits)
         self.upkeep = Upkeep(self.store, self.holds)
+        self.recording = Recording(root, self._instances)
         self.advisory_locks = AdvisoryLocks()
         self.definitions = asyncio.Lock()
         self.sessions: set[SqlSession] = set()
 
     def _tell_progress(self) -> None:
         self.news.tell()
+
+    def name_of(self, identifier: GlobalId) -> str:
+        """What an identifier is called; `u7`, say, if it is no more."""
+        item = self.objects.items.get(identifier)
+        return f"u{identifier}" if item is None else item.name
 
     def session(self, begun: Mapping[str, str] | None = None, most_bytes: int | None = None) -> SqlSession:
         """A new session.
@@ -115,6 +123,7 @@ class Coordinator:
             await session.close()
         await self.feeding.close()
         await self.news.close()
+        await asyncio.to_thread(self.recording.close)
         await asyncio.to_thread(self.upkeep.close)
         await asyncio.to_thread(self.computing.close)
         self._catalog.close()
@@ -135,6 +144,7 @@ class Coordinator:
             self.reconcile()
             self.maintenance.begin(self._catalog.next_epoch())
             self.feeding.begin(self.objects.items)
+            self.recording.begin()
 
     def refresh(self) -> Objects:
         """What names stand for now, also if another process has changed it, which only the one that writes can do."""
@@ -191,12 +201,15 @@ class Coordinator:
     def _report(self, failure: Exception | None) -> None:
         """Say in the log why views are not kept up to date, or that they are again."""
         self.maintenance.failure = failure
-        log = TaskLog(self.store.root, FOLDER)
+        log = TaskLog(self.store.root, LOG)
         if failure is None:
             log.write("info", "views are kept up to date again")
         else:
             reason = failure if isinstance(failure, FlowError) else "".join(traceback.format_exception(failure))
             log.write("error", f"views are not kept up to date, which is tried again: {reason}")
+
+    def _instances(self) -> list[Described]:
+        return [described(state, self.objects.items) for state in self.computing.replicas()]
 
     def source(self, identifier: GlobalId) -> Source:
         """What Storage has under an identifier.

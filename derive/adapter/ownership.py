@@ -68,7 +68,7 @@ class Ownership:
             SqlError: another process has it.
         """
         if not self.acquire():
-            address = self._path.read_text().strip()
+            address = self.address()
             where = f" at {address}" if address else ""
             raise SqlError(
                 "55006",
@@ -81,6 +81,13 @@ class Ownership:
         if self._descriptor is not None:
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, address.encode(), 0)
+
+    def address(self) -> str:
+        """Where the process is served that has it; empty if it is not."""
+        try:
+            return self._path.read_text().strip()
+        except FileNotFoundError:
+            return ""
 
     def release(self) -> None:
         """Give it back."""

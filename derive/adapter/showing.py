@@ -114,6 +114,6 @@ def _replica(state: ReplicaState) -> Row:
         return (state.name, state.address, None, "connecting", state.trouble, *[None] * 6)
     counts = [len(welcome.kept), len(welcome.rebuilt), len(welcome.dropped), state.lag // 1000]
     memory = report.memory_bytes >> 20 if report is not None else None
-    numbers = [state.dataflows, *counts, memory]
+    numbers = [len(state.uppers), *counts, memory]
     texts = [None if number is None else str(number) for number in numbers]
     return (state.name, state.address, welcome.process, "connected", None, *texts)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from derive.cli.options import catalog_options, clock_of, output_option, stored_folder
+from derive.cli.options import catalog_options, clock_of, optional_catalog, output_option, stored_folder
 
 if TYPE_CHECKING:
     from derive.storage.task_log import Entry, LogReader
@@ -42,17 +42,20 @@ def command(
 ) -> None:
     """Show what tasks did, what stopped them, and what their lambdas said (`console.log` in TypeScript).
 
+    The task `sql-views` is the server of SQL, which tells of its compute instances.
+
     \b
     Examples:
       flowctl logs --task acmeBank/balances --follow
       flowctl logs --level error -o json
     """
-    from derive.catalog import load
+    from derive.adapter.recording import LOG
     from derive.document.clock import format_rfc3339
     from derive.storage.task_log import LEVELS, LogChanges, LogReader
 
-    catalog = load(source)
-    names = [catalog.find_task(task).name for task in tasks] or list(catalog.tasks)
+    catalog = optional_catalog(source, data)
+    known = list(catalog.tasks) if catalog else []
+    names = [catalog.find_task(task).name if catalog and task != LOG else task for task in tasks] or [*known, LOG]
     begin = clock_of("--since", since)
     earliest = "" if begin is None else format_rfc3339(begin)
     shown = LEVELS[LEVELS.index(level) :]

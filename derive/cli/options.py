@@ -121,6 +121,17 @@ def data_folder(source: Path, data: Path | None) -> Path:
     return (data or source.parent / ".flow").absolute()
 
 
+def optional_catalog(source: Path, data: Path | None) -> CatalogSpec | None:
+    """The catalog; None if there is none, and `--data` names a data folder, which may have been filled by SQL alone.
+
+    Raises:
+        CatalogError: the catalog is wrong.
+    """
+    from derive.catalog import load
+
+    return load(source) if source.exists() or data is None else None
+
+
 def stored_folder(source: Path, data: Path | None) -> Path:
     """The data folder for a command that creates none. It may be missing if `--data` is not given.
 

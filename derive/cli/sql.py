@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from derive.cli.options import catalog_options, data_folder
+from derive.cli.options import catalog_options, data_folder, optional_catalog
 
 if TYPE_CHECKING:
     from derive.adapter.outcome import CopyOut, Result, ResultColumn
@@ -94,9 +94,8 @@ async def _run(
     texts: Sequence[str], source: Path, data: Path | None, output: str | None, most_bytes: int | None
 ) -> None:
     from derive.adapter.opening import open_coordinator
-    from derive.catalog import load
 
-    catalog = load(source) if source.exists() or data is None else None
+    catalog = optional_catalog(source, data)
     coordinator = open_coordinator(catalog, data_folder(source, data))
     try:
         session = coordinator.session({"transaction_isolation": "serializable"}, most_bytes)

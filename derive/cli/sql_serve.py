@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from derive.cli.options import catalog_options, data_folder
+from derive.cli.options import catalog_options, data_folder, optional_catalog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -111,7 +111,6 @@ def command(
     from derive.adapter.server.event_loop import new_event_loop
     from derive.adapter.server.passwords import Passwords
     from derive.adapter.server.server import Server, tls_context
-    from derive.catalog import load
     from derive.errors import UsageError
 
     host, port = _address(listen)
@@ -122,7 +121,7 @@ def command(
     kept = _duration(retention)
     folder = data_folder(source, data)
     instances = _instances(folder, replicas, addresses, **security)
-    catalog = load(source) if source.exists() or data is None else None
+    catalog = optional_catalog(source, data)
 
     async def serve() -> None:
         from derive.adapter.coordinator import Coordinator

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from derive.cli.options import catalog_options, open_store, output_option, stored_folder
+from derive.cli.options import catalog_options, open_store, optional_catalog, output_option, stored_folder
 
 if TYPE_CHECKING:
     from derive.engine.waiting import Waiting
@@ -49,23 +49,29 @@ def command(source: Path, data: Path | None, output: str | None) -> None:
     materialization. As JSON, `waiting for` says more: for each transform how many documents wait, and when the
     first of them is due. What was edited under documents that a task had published before is told below the table.
 
+    Compute instances of `flowctl sql serve` follow, and views and indexes, each as far as the instance that is the
+    furthest; of a server that was killed, as they were. In JSON, dataflows are those of an instance.
+
     \b
     Examples:
       flowctl status
       flowctl status -o json | jq 'select(.state == "failed")'
     """
-    from derive.catalog import load
     from derive.cli.console import note, print_error, print_rows
+    from derive.cli.instances import print_instances
     from derive.document.clock import format_duration, format_rfc3339
 
-    catalog = load(source)
-    store = open_store(stored_folder(source, data), reading=True)
+    catalog = optional_catalog(source, data)
+    folder = stored_folder(source, data)
+    store = open_store(folder, reading=True)
     try:
-        rows = [_row(store, spec) for spec in catalog.tasks.values()]
+        rows = [_row(store, spec) for spec in (catalog.tasks.values() if catalog else ())]
         ahead, present = store.timeline.ahead(), store.timeline.present()
     finally:
         store.close()
-    print_rows(_COLUMNS, [row for row, _ in rows], output)
+    if catalog is not None:
+        print_rows(_COLUMNS, [row for row, _ in rows], output)
+    print_instances(folder, present, output)
     if ahead >= _WORTH_TELLING:
         note(
             f"in the data folder it is {format_rfc3339(present)}, {format_duration(_whole_seconds(ahead))} ahead of"

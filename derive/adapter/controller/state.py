@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from derive.adapter.controller.controller import Controller
-from derive.compute.protocol.messages import Report, Welcome
+from derive.compute.algebra.relation import GlobalId
+from derive.compute.protocol.messages import Report, Upper, Welcome
+from derive.errors import FlowError
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +21,8 @@ class ReplicaState:
         trouble: why it is not connected; empty if it is, or nothing is known.
         welcome: what it said as it was connected; None if it is not.
         report: how its process is; None before it has said so.
-        dataflows: how many it has told something of.
+        uppers: how far its dataflows are, as far as it has told.
+        failures: why dataflows of it do not go on.
         lag: how far its slowest dataflow is behind what is known of it, in microseconds.
     """
 
@@ -28,7 +31,8 @@ class ReplicaState:
     trouble: str
     welcome: Welcome | None = None
     report: Report | None = None
-    dataflows: int = 0
+    uppers: Mapping[GlobalId, Upper] = field(default_factory=dict)
+    failures: Mapping[GlobalId, FlowError] = field(default_factory=dict)
     lag: int = 0
 
 
@@ -46,6 +50,6 @@ def replica_states(controller: Controller, places: Iterable[tuple[str, str, str]
         if replica is None or replica.welcome is None:
             states.append(ReplicaState(name, address, trouble))
         else:
-            known, lag = len(replica.uppers), controller.lag(replica)
-            states.append(ReplicaState(name, address, "", replica.welcome, replica.report, known, lag))
+            lag, known = controller.lag(replica), (replica.uppers.copy(), replica.failures.copy())
+            states.append(ReplicaState(name, address, "", replica.welcome, replica.report, *known, lag))
     return states

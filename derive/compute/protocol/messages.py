@@ -7,7 +7,7 @@ dropped. Frontiers are absolute, so to hear one twice or late changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeAlias
@@ -233,9 +233,17 @@ class Welcome:
     reasons: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        kept, dropped = (", ".join(f"u{one}" for one in ids) or "nothing" for ids in (self.kept, self.dropped))
+        return self.told("u{}".format)
+
+    def told(self, name_of: Callable[[GlobalId], str]) -> str:
+        """What became of dataflows, for people.
+
+        Args:
+            name_of: what a dataflow is called.
+        """
+        kept, dropped = (", ".join(map(name_of, ids)) or "nothing" for ids in (self.kept, self.dropped))
         whys = zip(self.rebuilt, self.reasons, strict=True)
-        rebuilt = ", ".join(f"u{one} ({why})" for one, why in whys) or "nothing"
+        rebuilt = ", ".join(f"{name_of(one)} ({why})" for one, why in whys) or "nothing"
         return f"kept {kept}; rebuilt {rebuilt}; dropped {dropped}"
 
 

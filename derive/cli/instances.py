@@ -1,0 +1,87 @@
+"""Compute instances, as `flowctl status` tells of them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from derive.adapter.recording import Record
+
+_COLUMNS = ["instance", "state", "address", "process", "dataflows", "lag", "memory MiB", "reason"]
+_DATAFLOW_COLUMNS = ["name", "kind", "lag", "upper", "error"]
+
+
+def print_instances(folder: Path, present: int, output: str | None) -> None:
+    """Print how compute instances are, if there is a server of SQL, or was one that was killed.
+
+    Args:
+        folder: the data folder.
+        present: what time it is in it.
+        output: as for `print_rows`.
+    """
+    from derive.adapter.recording import read_record
+    from derive.cli.console import note, print_rows
+    from derive.document.clock import format_rfc3339
+    from derive.storage.metadata.process import show_process
+
+    record = read_record(folder)
+    if record is None:
+        return
+    rows = [_row(record, instance, present) for instance in record.instances]
+    if (output or ("table" if sys.stdout.isatty() else "json")) == "json":
+        print_rows(_COLUMNS, rows, "json")
+    else:
+        print_rows(_COLUMNS, [row | {"dataflows": len(row["dataflows"])} for row in rows], "table")
+        if dataflows := _furthest([dataflow for row in rows for dataflow in row["dataflows"]]):
+            print_rows(_DATAFLOW_COLUMNS, dataflows, "table")
+    if not record.is_live:
+        note(
+            f"no server of SQL is at work: compute instances are as {show_process(record.process)} wrote at"
+            f" {format_rfc3339(record.at)}, before it was killed",
+            level="warn",
+        )
+
+
+def _row(record: Record, instance: Mapping[str, Any], present: int) -> dict[str, Any]:
+    from derive.document.clock import format_duration, format_rfc3339
+
+    def lag_of(upper: int) -> str:
+        return format_duration(max(0, present - upper) // 1_000_000 * 1_000_000)
+
+    uppers = [dataflow["upper"] for dataflow in instance["dataflows"] if dataflow["upper"] is not None]
+    connected = "connecting" if instance["process"] is None else "connected"
+    memory = instance["memory"]
+    return {
+        "instance": instance["name"],
+        "state": connected if record.is_live else "unknown",
+        "address": instance["address"] or None,
+        "process": instance["process"],
+        "lag": lag_of(min(uppers)) if uppers else None,
+        "memory MiB": None if memory is None else memory >> 20,
+        "reason": instance["reason"],
+        "kept": instance["kept"],
+        "rebuilt": instance["rebuilt"],
+        "dropped": instance["dropped"],
+        "dataflows": [
+            {
+                "name": dataflow["name"],
+                "kind": dataflow["kind"],
+                "lag": None if dataflow["upper"] is None else lag_of(dataflow["upper"]),
+                "upper": None if dataflow["upper"] is None else format_rfc3339(dataflow["upper"]),
+                "error": dataflow["error"],
+            }
+            for dataflow in instance["dataflows"]
+        ],
+        "at": format_rfc3339(record.at),
+    }
+
+
+def _furthest(dataflows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each dataflow, as the instance has it that is the furthest."""
+    furthest: dict[str, dict[str, Any]] = {}
+    for dataflow in sorted(dataflows, key=lambda dataflow: (dataflow["name"], dataflow["upper"] or "")):
+        furthest[dataflow["name"]] = dataflow
+    return list(furthest.values())

@@ -1,0 +1,100 @@
+"""What `flowctl status` and `flowctl logs` tell of compute instances, from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from test_main import flowctl
+from test_replicas import replicas_of
+from test_sql_serve import serve
+
+
+def instances_of(folder: Path) -> list[dict[str, Any]]:
+    """What is told of instances."""
+    status, out, err = flowctl(folder, "status", "-o", "json")
+    assert status == 0, err
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def wait_for_instances(folder: Path, condition: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
+    deadline = time.monotonic() + 60
+    while not condition(instances := instances_of(folder)):
+        assert time.monotonic() < deadline, instances
+    return instances
+
+
+def test_status_tells_of_instances_by_the_names_of_sql(tmp_path: Path) -> None:
+    with serve(tmp_path, "--replicas", "2", "--instance", "127.0.0.1:9") as served:
+        with psycopg.connect(served.address, autocommit=True) as connection:
+            connection.execute("CREATE TABLE t (a bigint, b bigint)")
+            connection.execute("CREATE MATERIALIZED VIEW sums AS SELECT a, sum(b) AS b FROM t GROUP BY a")
+            connection.execute("CREATE INDEX by_a ON t (a)")
+            connection.execute("CREATE MATERIALIZED VIEW ratios AS SELECT a, a / b AS ratio FROM sums")
+            connection.execute("INSERT INTO t VALUES (1, 2)")
+
+        def is_up(instances: list[dict[str, Any]]) -> bool:
+            return all(len(instance["dataflows"]) == 3 for instance in instances[:2]) and len(instances) == 3
+
+        r1, r2, other = wait_for_instances(tmp_path, is_up)
+        assert [instance["instance"] for instance in (r1, r2, other)] == ["r1", "r2", "127.0.0.1:9"]
+        assert {instance["state"] for instance in (r1, r2)} == {"connected"}
+        assert r1["address"].startswith("127.0.0.1:")
+        assert [(one["name"], one["kind"], one["error"]) for one in r1["dataflows"]] == [
+            ("sums", "materialized view", None),
+            ("by_a", "index", None),
+            ("ratios", "materialized view", None),
+        ]
+        assert all(one["lag"] and one["upper"] for one in r1["dataflows"])
+        assert r1["memory MiB"] > 20
+        assert (other["state"], other["lag"], other["dataflows"]) == ("connecting", None, [])
+        assert "Connection refused" in other["reason"]
+
+        killed = replicas_of(served)[0]
+        os.kill(killed, signal.SIGKILL)
+        before = {instance["process"] for instance in (r1, r2)}
+        wait_for_instances(
+            tmp_path,
+            lambda instances: is_up(instances) and {instance["process"] for instance in instances[:2]} != before,
+        )
+        _, out, _ = flowctl(tmp_path, "logs")
+        told = [entry["message"] for entry in map(json.loads, out.splitlines())]
+        assert any("rebuilt sums (was not there), by_a (was not there)" in message for message in told) or any(
+            "kept sums, by_a, ratios" in message for message in told
+        ), told
+        assert not any("u1" in message for message in told)
+
+        _, table, _ = flowctl(tmp_path, "status", "-o", "table")
+        assert "sums    materialized view" in table
+        assert table.count("by_a") == 1
+
+        served.stop(signal.SIGKILL)
+        status, out, err = flowctl(tmp_path, "status", "-o", "json")
+        assert status == 0
+        assert {json.loads(line)["state"] for line in out.splitlines()} == {"unknown"}
+        assert f":{served.process.pid} wrote at " in err
+
+    with serve(tmp_path) as served:
+        (here,) = wait_for_instances(tmp_path, lambda instances: len(instances) == 1)
+        assert (here["instance"], here["state"], here["address"]) == ("local", "connected", None)
+        assert served.stop() == 0
+    assert flowctl(tmp_path, "status", "--data", str(tmp_path / ".flow")) == (0, "", "")
+
+
+def test_a_folder_without_a_catalog_has_instances_and_a_log(tmp_path: Path) -> None:
+    with serve(tmp_path) as served:
+        (tmp_path / "flow.yaml").unlink()
+        data = ("--data", str(tmp_path / ".flow"))
+        with psycopg.connect(served.address, autocommit=True) as connection:
+            connection.execute("CREATE TABLE t (a bigint)")
+            connection.execute("CREATE MATERIALIZED VIEW v AS SELECT a FROM t")
+        deadline = time.monotonic() + 60
+        while '"name":"v"' not in (told := flowctl(tmp_path, "status", *data)[1]):
+            assert time.monotonic() < deadline, told
+        assert "replica local is connected" in flowctl(tmp_path, "logs", "--task", "sql-views", *data)[1]
