@@ -192,6 +192,10 @@ class Instance:
         dataflow = self._dataflows.maintained.get(identifier)
         return dataflow is not None and dataflow.since <= time and self.failure(identifier) is None
 
+    def has_begun(self, identifier: GlobalId) -> bool:
+        """Whether a relation is maintained; not if it will be, or could not begin."""
+        return identifier in self._dataflows.maintained
+
     def frontiers(self, identifier: GlobalId) -> tuple[int, int]:
         """At which times a relation can be asked: from `since` on, and before `upper`.
 

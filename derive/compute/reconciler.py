@@ -7,15 +7,17 @@ is closed out by its epoch. Commands and peeks may be given from any thread; `wo
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
-from weakref import WeakKeyDictionary
 
 from derive.compute.algebra.relation import GlobalId
-from derive.compute.instance import Instance, PreparedPeek
+from derive.compute.instance import Instance
 from derive.compute.memory import resident_bytes
+from derive.compute.peeks import Peeks
 from derive.compute.protocol.messages import (
     AllowCompaction,
     CancelPeeks,
@@ -28,8 +30,6 @@ from derive.compute.protocol.messages import (
     InitializationComplete,
     Materialized,
     Peek,
-    PeekResponse,
-    Query,
     Report,
     Response,
     Status,
@@ -38,9 +38,10 @@ from derive.compute.protocol.messages import (
     Welcome,
     reads_of,
 )
-from derive.compute.session import Session, check_hello
+from derive.compute.retries import Retries
+from derive.compute.session import Identity, Session, check_hello
 from derive.compute.tails import Opener, RunningTail
-from derive.errors import FlowError, FrontierError, SqlError
+from derive.errors import FlowError, FrontierError
 from derive.reconcile.reconciliation import Reconciliation
 from derive.time.frontier import END_OF_TIME
 
@@ -52,11 +53,11 @@ class Reconciler:
         instance: to be brought to what is wanted.
         open_inputs: opens what a dataflow reads of Storage.
         write_back: writes what materialized views have come to.
-        process: tells this process from others.
+        identity: of the instance.
         run: has something done soon, by another thread or by this one.
         wake: has `work` called soon.
-        folder: identifies the data folder.
         tell: is told what was kept as a session began.
+        clock: counts seconds.
     """
 
     def __init__(
@@ -65,15 +66,14 @@ class Reconciler:
         open_inputs: Opener,
         write_back: Callable[[Instance, Collection[GlobalId]], None],
         *,
-        process: str,
+        identity: Identity,
         run: Callable[[Callable[[], object]], object],
         wake: Callable[[], None],
-        folder: str = "",
         tell: Callable[[Welcome], None] = lambda welcome: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._instance, self._open_inputs, self._write_back = instance, open_inputs, write_back
-        self._process, self._run, self._wake = process, run, wake
-        self._folder, self._tell = folder, tell
+        self._identity, self._run, self._wake, self._tell = identity, run, wake, tell
         self._lock = threading.RLock()
         self._latest = (-1, -1)
         self._session: Session | None = None
@@ -90,9 +90,8 @@ class Reconciler:
         self._told: dict[GlobalId, Upper] = {}
         self._told_failures: dict[GlobalId, str] = {}
         self._told_report: Report | None = None
-        self._waiting: dict[int, Peek] = {}
-        self._answering: set[int] = set()
-        self._prepared: WeakKeyDictionary[Query, PreparedPeek] = WeakKeyDictionary()
+        self._retries = Retries(clock)
+        self._peeks = Peeks(instance, self._lock, self._answerable, self._failures.get, run)
 
     # -- Commands
 
@@ -108,15 +107,13 @@ class Reconciler:
             elif session is not self._session:
                 return
             elif isinstance(command, Peek):
-                self._waiting[command.uuid] = command
+                self._peeks.add(command)
             elif isinstance(command, CancelPeeks):
-                for uuid in command.uuids:
-                    self._waiting.pop(uuid, None)
-                    self._answering.discard(uuid)
+                self._peeks.cancel(command.uuids)
             else:
                 self._commands.append(command)
         if isinstance(command, Peek):
-            self._look_at(command)
+            self._peeks.look_at(command)
         elif not isinstance(command, CancelPeeks):
             self._wake()
 
@@ -127,7 +124,7 @@ class Reconciler:
                 self._leave()
 
     def _greet(self, session: Session, hello: Hello) -> None:
-        check_hello(hello, self._folder)
+        check_hello(hello, self._identity.folder)
         if (hello.epoch, hello.session) <= self._latest:
             session.close()
             return
@@ -140,8 +137,11 @@ class Reconciler:
     def _leave(self) -> None:
         self._session = None
         self._commands.clear()
-        self._waiting.clear()
-        self._answering.clear()
+        self._peeks.clear()
+
+    def _answerable(self) -> Session | None:
+        """To whom peeks are answered now; nobody while there are commands, which may create what they are about."""
+        return None if self._commands else self._session
 
     # -- Work
 
@@ -158,14 +158,16 @@ class Reconciler:
                 if self._commands and self._commands[0] is command:
                     self._commands.popleft()
             happened = True
+        for identifier in self._retries.due():
+            self._instance.drop(identifier)
+            self._attach(self._dataflows.present[identifier])
         happened |= self._instance.step()
         present = self._dataflows.present
         views = [identifier for identifier in self._attached if isinstance(present[identifier].export, Materialized)]
         with suppress(FrontierError):  # another replica has just written; the rest is written next time
             self._write_back(self._instance, sorted(views))
         self._report()
-        for peek in list(self._waiting.values()):
-            self._look_at(peek)
+        self._peeks.look()
         for identifier, tail in list(self._tails.items()):
             if identifier not in self._busy and not tail.is_ended:
                 self._busy.add(identifier)
@@ -196,20 +198,30 @@ class Reconciler:
                     if frontier >= END_OF_TIME:
                         self._dataflows.remove(identifier)
                     elif identifier in self._dataflows.present:
-                        self._instance.allow_compaction(identifier, frontier)
+                        self._allow_compaction(identifier, frontier)
             case InitializationComplete():
                 outcome = self._dataflows.complete()
                 self._instance.step()
                 if session is not None:
                     kept, rebuilt, dropped = map(tuple, (outcome.kept, outcome.rebuilt, outcome.dropped))
                     reasons = tuple(outcome.rebuilt.values())
-                    session.send(welcome := Welcome(self._process, self._latest[0], kept, rebuilt, dropped, reasons))
+                    session.send(
+                        welcome := Welcome(self._identity.process, self._latest[0], kept, rebuilt, dropped, reasons)
+                    )
                     self._tell(welcome)
 
     def _name(self, dataflow: Dataflow) -> None:
         self._told.pop(dataflow.id, None)  # the controller takes it to be where it begins: it is told
-        if not self._dataflows.name(dataflow.id, dataflow) and dataflow.id not in self._attached:
+        is_made = self._dataflows.name(dataflow.id, dataflow)
+        self._dataflows.present[dataflow.id] = dataflow  # nobody asks for earlier times than its own
+        if not is_made and dataflow.id not in self._attached:
             self._attach(dataflow)
+
+    def _allow_compaction(self, identifier: GlobalId, frontier: int) -> None:
+        present = self._dataflows.present
+        present[identifier] = replace(present[identifier], as_of=max(frontier, present[identifier].as_of))
+        self._instance.allow_compaction(identifier, frontier)
+        self._retries.hasten(identifier)  # it may have failed as this time has come
 
     def _difference(self, identifier: GlobalId, present: Dataflow, wanted: Dataflow) -> str | None:
         """Why a dataflow cannot go on as what is wanted; None if it can."""
@@ -235,12 +247,13 @@ class Reconciler:
         self._attach(dataflow)
 
     def _attach(self, dataflow: Dataflow) -> None:
-        """Have a dataflow go on, or begin, with inputs."""
+        """Have a dataflow go on, or begin, with inputs; if they cannot be opened, it begins later."""
         self._failures.pop(dataflow.id, None)
         try:
             inputs = self._open_inputs(dataflow, dataflow.as_of)
         except FlowError as failure:
             self._failures[dataflow.id] = failure
+            self._instance.drop(dataflow.id)  # others that are over it wait for its beginning
             return
         self._instance.maintain(dataflow.id, dataflow.plan, dataflow.as_of, inputs, definition=dataflow)
         columns = getattr(dataflow.export, "columns", ())
@@ -254,6 +267,7 @@ class Reconciler:
         self._told.pop(identifier, None)
         self._told_failures.pop(identifier, None)
         self._attached.discard(identifier)
+        self._retries.forget(identifier)
         if isinstance(dataflow.export, Tail):
             tail = self._tails.pop(identifier, None)
             if tail is not None:
@@ -275,7 +289,10 @@ class Reconciler:
                 continue
             failure = self._failures.get(identifier) or self._instance.failure(identifier)
             self._tell_failure(identifier, failure)
-            if failure is None:
+            if failure is not None:
+                if not self._instance.has_begun(identifier):
+                    self._retries.note(identifier)
+            else:
                 upper = Upper(identifier, *self._instance.frontiers(identifier))
                 if self._told.get(identifier) != upper:
                     self._told[identifier] = upper
@@ -306,94 +323,3 @@ class Reconciler:
                 self._busy.discard(identifier)
                 if tail.is_ended:
                     tail.close()
-
-    # -- Peeks
-
-    def _look_at(self, peek: Peek) -> None:
-        """Answer a peek, if it can be answered."""
-        prepared = self._prepare(peek.query)
-        try:
-            known = [self._is_known(identifier, peek.time) for identifier in prepared.reads]
-            is_known, failure = all(known), None
-        except FlowError as error:
-            is_known, failure = True, error
-        with self._lock:
-            session = self._session
-            is_ready = is_known and not self._commands  # which may create what it is about
-            if not is_ready or session is None or self._waiting.pop(peek.uuid, None) is None:
-                return
-            self._answering.add(peek.uuid)
-        if failure is not None:
-            self._finish(session, PeekResponse(peek.uuid, failure))
-        elif not self._answer_here(session, peek, prepared):
-            self._run(lambda: self._answer(session, peek, prepared))
-
-    def _prepare(self, query: Query) -> PreparedPeek:
-        prepared = self._prepared.get(query)
-        if prepared is None:
-            prepared = self._prepared[query] = self._instance.prepare(query.relation, query.finishing)
-        return prepared
-
-    def _is_known(self, identifier: GlobalId, time: int) -> bool:
-        """Whether a dataflow is known at a time already.
-
-        Raises:
-            FlowError: it will not be.
-        """
-        if identifier in self._failures:
-            raise self._failures[identifier]
-        since, upper = self._instance.frontiers(identifier)
-        if since > time:
-            raise FrontierError(f"{identifier} is known from {since} on, and not at {time}")
-        return upper > time
-
-    def _answer_here(self, session: Session, peek: Peek, prepared: PreparedPeek) -> bool:
-        """Answer a peek in this thread, if that takes no time to speak of; whether it did."""
-        is_first = True
-
-        def is_over() -> bool:  # asked only after thousands of steps
-            return is_first
-
-        rows = self._instance.peek(
-            prepared, as_of=peek.time, arguments=peek.arguments, most_bytes=peek.most_bytes, cancelled=is_over
-        )
-        try:
-            first = next(rows, [])
-            if next(rows, None) is not None:
-                return False
-        except SqlError as failure:
-            if failure.sqlstate == "57014":
-                return False
-            self._finish(session, PeekResponse(peek.uuid, failure))
-            return True
-        except FlowError as failure:
-            self._finish(session, PeekResponse(peek.uuid, failure))
-            return True
-        finally:
-            is_first = False
-            rows.close()
-        self._finish(session, PeekResponse(peek.uuid, first))
-        return True
-
-    def _answer(self, session: Session, peek: Peek, prepared: PreparedPeek) -> None:
-        rows = self._instance.peek(
-            prepared,
-            as_of=peek.time,
-            arguments=peek.arguments,
-            most_bytes=peek.most_bytes,
-            cancelled=lambda: peek.uuid not in self._answering,
-        )
-        try:
-            for batch in rows:
-                session.send(PeekResponse(peek.uuid, batch, is_last=False))
-        except FlowError as failure:
-            self._finish(session, PeekResponse(peek.uuid, failure))
-        else:
-            self._finish(session, PeekResponse(peek.uuid, ()))
-
-    def _finish(self, session: Session, response: PeekResponse) -> None:
-        with self._lock:
-            if response.uuid not in self._answering:
-                return
-            self._answering.discard(response.uuid)
-        session.send(response)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from derive.compute.protocol.messages import PROTOCOL, Hello, Response
@@ -16,6 +17,19 @@ class Session(Protocol):
 
     def close(self) -> None:
         """Close the connection out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which instance this is.
+
+    Attributes:
+        process: tells its process from others.
+        folder: identifies the data folder.
+    """
+
+    process: str
+    folder: str = ""
 
 
 def check_hello(hello: Hello, folder: str) -> None:

@@ -14,6 +14,7 @@ from derive.compute.instance import Input, Instance
 from derive.compute.protocol.messages import Dataflow, Welcome
 from derive.compute.reconciler import Reconciler
 from derive.compute.relations.input import relation_input
+from derive.compute.session import Identity
 from derive.compute.writeback import Writeback
 from derive.errors import FencedError
 from derive.storage.folder_id import folder_id
@@ -58,10 +59,9 @@ class Worker:
             Instance(folder),
             self._open,
             self._writeback.write,
-            process=f"{name}-{os.getpid()}",
+            identity=Identity(f"{name}-{os.getpid()}", folder_id(store.root)),
             run=self._pool.submit,
             wake=store.changes.nudge,
-            folder=folder_id(store.root),
             tell=tell,
         )
         self._closed = threading.Event()

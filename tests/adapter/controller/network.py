@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -16,7 +16,8 @@ from derive.compute.dataflow.input import Input
 from derive.compute.instance import Instance
 from derive.compute.protocol.messages import Command, Dataflow, Response
 from derive.compute.reconciler import Reconciler
-from derive.errors import FrontierError
+from derive.compute.session import Identity
+from derive.errors import FlowError, FrontierError
 
 
 @dataclass(eq=False)
@@ -85,11 +86,17 @@ class Session:
 
 
 class Memory:
-    """What collections hold, and from when on it is remembered for whom."""
+    """What collections hold, and from when on it is remembered for whom.
+
+    Attributes:
+        is_shut: nothing can be opened.
+    """
 
     def __init__(self, collections: Mapping[GlobalId, Changing]) -> None:
         self.collections = collections
         self.since = 1
+        self.is_shut = False
+        self.opened: list[int] = []
         self.held: dict[GlobalId, int] = {}
 
     def hold(self, dataflows: Sequence[Dataflow]) -> None:
@@ -109,6 +116,9 @@ class Memory:
 
     def open(self, dataflow: Dataflow, as_of: int) -> dict[GlobalId, Input]:
         """Open what a dataflow reads."""
+        self.opened.append(as_of)
+        if self.is_shut:
+            raise FlowError("the disk is away")
         if as_of < self.since:
             raise FrontierError(f"what was before {self.since} is forgotten")
         return {source.id: self.collections[source.id].since(as_of) for source in dataflow.imports}
@@ -117,8 +127,8 @@ class Memory:
 class Process:
     """A replica as a process: it may die, and come back with what is on disk, or without."""
 
-    def __init__(self, name: str, memory: Memory, folder: Path) -> None:
-        self.name, self._memory, self._folder = name, memory, folder
+    def __init__(self, name: str, memory: Memory, folder: Path, clock: Callable[[], float] = lambda: 0.0) -> None:
+        self.name, self._memory, self._folder, self._clock = name, memory, folder, clock
         self.count = 0
         self.begin(is_lost=False)
 
@@ -130,9 +140,10 @@ class Process:
             Instance(folder),
             self._memory.open,
             lambda instance, identifier: None,
-            process=f"{self.name}-{self.count}",
+            identity=Identity(f"{self.name}-{self.count}"),
             run=lambda task: task(),
             wake=lambda: None,
+            clock=self._clock,
         )
 
     def die(self, *, is_lost: bool) -> None:

@@ -1,0 +1,188 @@
+"""A dataflow that cannot begin is tried again, after a pause, or when it may begin with a later time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+
+import pytest
+from changing import Changing
+from network import Memory, Process, Wire
+from relations_sample import call, number
+
+from derive.adapter.controller.controller import Controller
+from derive.compute.algebra.expression import Column
+from derive.compute.algebra.relation import Filter, Finishing, Get
+from derive.compute.algebra.types import Type
+from derive.compute.protocol.messages import Dataflow, Import, Index, PeekResponse, Query
+from derive.compute.retries import Retries
+from derive.errors import FlowError
+
+TYPES = (Type.BIGINT, Type.BIGINT)
+BELOW = Dataflow(101, Get(1, TYPES), (Import(1, None, "u"),), Index((0,)), 1)  # type: ignore[arg-type]
+ABOVE = Dataflow(102, Filter(Get(101, TYPES), call(">", Column(0, Type.BIGINT), number(1))), (), Index(), 1)
+
+
+class World:
+    """One controller and two replicas, of which one may be unable to open anything."""
+
+    def __init__(self, folder: Path) -> None:
+        self.seconds = 0.0
+        self.collection = Changing(TYPES)
+        self.collection.change(1, [((1, 1), 1), ((2, 2), 1)])
+        self.collection.seal(2)
+        self.memory = Memory({1: self.collection})
+        self.memories = {name: Memory({1: self.collection}) for name in "ab"}
+        self.controller = Controller(1, self.memory)
+        self.processes = {
+            name: Process(name, memory, folder, lambda: self.seconds) for name, memory in self.memories.items()
+        }
+        self.wires = {name: self.connected(name) for name in "ab"}
+
+    def connected(self, name: str) -> Wire:
+        wire = Wire(self.controller, self.processes[name].reconciler)
+        self.controller.attach(name, wire.link)
+        return wire
+
+    def settle(self) -> None:
+        """Everything arrives, and is obeyed; no time passes."""
+        random = Random(0)
+        for _ in range(4):
+            for name, wire in self.wires.items():
+                while wire.down or wire.up:
+                    wire.deliver(random)
+                self.processes[name].reconciler.work()
+
+    def uppers(self, name: str) -> dict[int, int]:
+        """How far a replica is."""
+        return {key: known.upper for key, known in self.controller.replicas()[name].uppers.items()}
+
+    def peek(self, identifier: int, time: int) -> list[object]:
+        """What is answered."""
+        answers: list[object] = []
+
+        def receive(response: PeekResponse) -> None:
+            rows = response.result
+            answers.extend([rows] if isinstance(rows, FlowError) else rows)
+
+        query = Query(Get(identifier, TYPES), Finishing((), None, 0, (0, 1)))
+        self.controller.peek(query, time, receive)
+        self.settle()
+        return sorted(answers, key=str)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path)
+    yield world
+    for process in world.processes.values():
+        process.reconciler.close()
+
+
+def test_what_cannot_be_opened_is_tried_again_and_what_is_over_it_waits(world: World) -> None:
+    world.memories["a"].is_shut = True
+    world.controller.create([BELOW, ABOVE])
+    world.settle()
+    replica = world.controller.replicas()["a"]
+    assert str(replica.failures[101]) == "the disk is away"
+    assert world.uppers("b") == {101: 2, 102: 2}
+    assert world.controller.failure(101) is None  # as another replica maintains it
+
+    world.memories["a"].is_shut = False
+    world.settle()
+    assert replica.failures
+    world.seconds += 1
+    world.settle()
+    assert not replica.failures
+    assert world.uppers("a") == {101: 2, 102: 2}
+    world.controller.detach("b", world.wires["b"].link)
+    assert world.peek(102, 1) == [(2, 2)]
+
+
+def test_pauses_grow_up_to_a_limit(world: World) -> None:
+    memory = world.memories["a"]
+    memory.is_shut = True
+    world.controller.create([BELOW])
+    tries = [0.0]
+    while world.seconds < 200:
+        before = len(memory.opened)
+        world.settle()
+        if world.seconds and len(memory.opened) > before:
+            tries.append(world.seconds)
+        world.seconds += 0.5
+    assert [after - before for before, after in pairwise(tries)][:8] == [0.5, 1, 2, 4, 8, 16, 30, 30]
+
+    memory.is_shut = False
+    world.seconds += 30
+    world.settle()
+    assert world.uppers("a") == {101: 2}
+
+
+def test_a_failed_dataflow_begins_with_the_time_that_is_allowed_by_then(world: World) -> None:
+    memory = world.memories["a"]
+    memory.is_shut = True
+    world.controller.create([BELOW])
+    world.settle()
+    memory.is_shut = False
+    memory.since = 4  # at this replica, what was before is forgotten
+    world.seconds += 10
+    world.settle()
+    assert str(world.controller.replicas()["a"].failures[101]) == "what was before 4 is forgotten"
+
+    world.collection.change(5, [((3, 3), 1), ((1, 1), -1)])
+    world.collection.seal(6)
+    world.settle()
+    world.controller.allow_compaction({101: 4})
+    world.settle()  # no time passes
+    assert memory.opened[-1] == 4
+    assert not world.controller.replicas()["a"].failures
+    world.controller.detach("b", world.wires["b"].link)
+    assert world.peek(101, 4) == [(1, 1), (2, 2)]
+    assert world.peek(101, 5) == [(2, 2), (3, 3)]
+
+
+def test_what_was_kept_and_cannot_go_on_begins_anew_with_what_is_over_it(world: World) -> None:
+    world.controller.create([BELOW, ABOVE])
+    world.settle()
+    world.controller.detach("b", world.wires["b"].link)
+    world.processes["a"].die(is_lost=False)
+    world.memories["a"].is_shut = True
+    world.wires["a"] = world.connected("a")
+    world.settle()
+    assert str(world.peek(101, 1)) == "[FlowError('the disk is away')]"
+    world.memories["a"].is_shut = False
+    world.collection.change(2, [((4, 4), 1)])
+    world.collection.seal(3)
+    world.seconds += 1
+    world.settle()
+    assert world.peek(101, 2) == [(1, 1), (2, 2), (4, 4)]
+    assert world.peek(102, 2) == [(2, 2), (4, 4)]
+
+
+def test_what_is_dropped_is_not_tried_again(world: World) -> None:
+    world.memories["a"].is_shut = True
+    world.controller.create([BELOW])
+    world.settle()
+    world.controller.drop(101)
+    world.settle()
+    opened = len(world.memories["a"].opened)
+    world.seconds += 100
+    world.settle()
+    assert len(world.memories["a"].opened) == opened
+
+
+def test_each_retry_is_told_once() -> None:
+    seconds = 0.0
+    retries = Retries(lambda: seconds)
+    retries.note(1)
+    assert retries.due() == []
+    retries.hasten(1)
+    assert retries.due() == [1]
+    assert retries.due() == []
+    retries.note(1)
+    seconds = 0.9  # the pause is twice as long by now
+    assert retries.due() == []
+    seconds = 1.0
+    assert retries.due() == [1]
