@@ -1,4 +1,7 @@
-"""Leases to read: whoever reads a collection once, or follows it, keeps for so long what it held at that time."""
+"""Leases to read: whoever reads a collection once, or follows it, keeps for so long what it held at that time.
+
+They are durable once any later commit is, which is soon enough: a loss of power ends leases anyway.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from derive.storage.metadata.capability import ReadCapability, drop, is_live
 from derive.storage.metadata.collection import frontiers_of
 from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.read_rights import downgrade_read, lease_read
-from derive.storage.metadata.renewal import renewed
+from derive.storage.metadata.renewal import Renewals
 
 
 class Leases:
@@ -20,6 +23,7 @@ class Leases:
 
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
+        self._renewals = Renewals(metadata.path)
 
     def lease(self, name: str, frontier: int | None = None) -> ReadCapability:
         """Acquire a leased right to read a collection.
@@ -35,7 +39,7 @@ class Leases:
             FrontierError: the contents at that time are no longer known.
         """
         can_write = self._metadata.can_write
-        with self._metadata.transaction() if can_write else self._metadata.snapshot() as db:
+        with self._metadata.transaction(synced=False) if can_write else self._metadata.snapshot() as db:
             frontiers = frontiers_of(db, name)
             if frontiers is None:
                 raise UsageError(f"nothing is stored in collection '{name}' yet")
@@ -72,14 +76,14 @@ class Leases:
             FencedError: the lease ran out, or the collection was reset.
         """
         if self._metadata.can_write:
-            with self._metadata.transaction() as db:
+            with self._metadata.transaction(synced=False) as db:
                 if not downgrade_read(db, capability, frontier):
                     raise _ended(capability)
         return replace(capability, frontier=max(capability.frontier, frontier))
 
     def drop(self, capability: ReadCapability) -> None:
         """Give a lease back; `since` is no longer held by it."""
-        with self._metadata.transaction() as db:
+        with self._metadata.transaction(synced=False) as db:
             drop(db, capability.id)
 
     @contextmanager
@@ -89,7 +93,7 @@ class Leases:
             yield
             return
         try:
-            with renewed(self._metadata.path, capability.id):
+            with self._renewals.renewed(capability.id):
                 yield
         finally:
             self.drop(capability)

@@ -58,7 +58,7 @@ from derive.storage.metadata.host import Host, this_host
 from derive.storage.metadata.moves import insert_update, move_task
 from derive.storage.metadata.opening import open_metadata
 from derive.storage.metadata.read_rights import rewind_holds
-from derive.storage.metadata.renewal import renewed
+from derive.storage.metadata.renewal import Renewals
 from derive.storage.metadata.segment import read_segments, segment_paths
 from derive.storage.metadata.tables import has_appended
 from derive.storage.metadata.tasks import begin_epoch, forget_task, read_task, write_note
@@ -239,7 +239,7 @@ class Store:
 
     def renewed(self, capability: WriteCapability, every: float) -> AbstractContextManager[None]:
         """Renew the lease to ingest, every so many seconds, for as long as the block takes."""
-        return renewed(self._metadata.path, capability.id, every)
+        return Renewals(self._metadata.path, every).renewed(capability.id)
 
     def update_and_downgrade(
         self,

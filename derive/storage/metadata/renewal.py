@@ -1,4 +1,4 @@
-"""Renewing a lease in the background, so that its holder may take, or wait, as long as it likes."""
+"""Renewing leases in the background, so that their holders may take, or wait, as long as they like."""
 
 from __future__ import annotations
 
@@ -12,29 +12,58 @@ from derive.storage.metadata.capability import RENEW_SECONDS, renew
 from derive.storage.metadata.database import Metadata
 
 
-@contextmanager
-def renewed(path: Path, identifier: str, every: float = RENEW_SECONDS) -> Iterator[None]:
-    """Renew a lease for as long as the block takes.
+class Renewals:
+    """Leases of this process in one data folder; a thread renews them all in one commit, while there are any.
 
     A lease that ended nevertheless, because this process was stopped for longer than it lasts, stays ended.
 
     Args:
         path: of the metadata database.
-        identifier: of the capability.
         every: seconds between renewals.
     """
-    done = threading.Event()
-    renewal = threading.Thread(target=_renew, args=(path, identifier, every, done), daemon=True)
-    renewal.start()
-    try:
-        yield
-    finally:
-        done.set()
-        renewal.join()
 
+    def __init__(self, path: Path, every: float = RENEW_SECONDS) -> None:
+        self._path, self._every = path, every
+        self._leases: set[str] = set()
+        self._thread: threading.Thread | None = None
+        self._done = threading.Event()
+        self._lock = threading.Lock()
 
-def _renew(path: Path, identifier: str, every: float, done: threading.Event) -> None:
-    while not done.wait(every):
-        # A failure is not told: the next time may do, and else the lease runs out, which its holder finds.
-        with suppress(FlowError), closing(Metadata(path)) as metadata, metadata.transaction() as db:
-            renew(db, identifier)
+    @contextmanager
+    def renewed(self, identifier: str) -> Iterator[None]:
+        """Renew a lease for as long as the block takes.
+
+        Args:
+            identifier: of the capability.
+        """
+        with self._lock:
+            self._leases.add(identifier)
+            if self._thread is None:
+                self._done = threading.Event()
+                self._thread = threading.Thread(target=self._work, args=(self._done,), daemon=True)
+                self._thread.start()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._leases.discard(identifier)
+                ended = None if self._leases else self._thread
+                if ended is not None:
+                    self._thread = None
+                    self._done.set()
+            if ended is not None:
+                ended.join()
+
+    def _work(self, done: threading.Event) -> None:
+        while not done.wait(self._every):
+            with self._lock:
+                leases = list(self._leases)
+            # A failure is not told: the next time may do, and else leases run out, which their holders find. It is not
+            # synced, as a loss of power ends leases anyway.
+            with (
+                suppress(FlowError),
+                closing(Metadata(self._path)) as metadata,
+                metadata.transaction(synced=False) as db,
+            ):
+                for identifier in leases:
+                    renew(db, identifier)
