@@ -142,6 +142,8 @@ class Objects:
             try:
                 view = plan_view(statement.query, BoundNames(self, item), names)
             except SqlError as error:
+                if error.sqlstate == "54001":
+                    raise  # it is one view too many that reads another one
                 raise disagreement(item, error.sqlstate, error.message, tuple(item.bindings)) from error
             require_agreement(item, view)
             self._views[item.id] = view.relation

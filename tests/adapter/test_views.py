@@ -13,6 +13,7 @@ from derive.adapter.planner.reading import ids_of
 from derive.compute.algebra.relation import Get
 from derive.compute.relations.table_input import table_at
 from derive.engine.reset import reset
+from derive.errors import SqlError
 from derive.storage.compaction import compact
 
 
@@ -404,5 +405,38 @@ def test_percentiles_are_maintained(world: SqlWorld) -> None:
         assert await client("SELECT * FROM v ORDER BY a") == [("1", "20", "20"), ("2", None, None)]
         await client("DELETE FROM t WHERE n = 20")
         assert await client("SELECT * FROM v ORDER BY a") == [("1", "25", "10"), ("2", None, None)]
+
+    world.within(work)
+
+
+def test_views_over_views_over_views(world: SqlWorld) -> None:
+    """Each reads a column of the one before more than once; SQLite by itself would double the text with each."""
+
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE v0 (a bigint)")
+        await client("INSERT INTO v0 VALUES (1), (2)")
+        for number in range(1, 41):
+            united = f" UNION ALL SELECT a FROM v{number - 1} WHERE a < 0" if number % 9 == 0 else ""
+            await client(f"CREATE VIEW v{number} AS SELECT a + 1 AS a FROM v{number - 1} WHERE a * 2 > 0{united}")
+        assert await client("SELECT a FROM v40 ORDER BY a") == [("41",), ("42",)]
+        await client("CREATE MATERIALIZED VIEW m AS SELECT a, count(*) AS n FROM v40 GROUP BY a")
+        await client("CREATE INDEX ON v30 (a)")
+        await until_maintained(coordinator, "m")
+        assert await client("SELECT * FROM m ORDER BY a") == [("41", "1"), ("42", "1")]
+        assert await client("SELECT a FROM v40 WHERE a = 42") == [("42",)]
+
+    world.within(work)
+
+
+def test_too_many_views_over_views_are_told_of_in_one_sentence(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("BEGIN")
+        await client("CREATE TABLE v0 (a bigint)")
+        with pytest.raises(SqlError) as told:
+            for number in range(1, 1000):
+                await client(f"CREATE VIEW v{number} AS SELECT a FROM v{number - 1}")
+        assert (told.value.sqlstate, told.value.message) == ("54001", "stack depth limit exceeded")
 
     world.within(work)

@@ -28,6 +28,7 @@ class Block:
         tables: how many are joined.
         is_plain: whether further tables may join with a comma.
         is_derived: whether it selects from other SELECTs.
+        depth: into how many SELECTs, one inside the other, SQLite may put what it computes.
     """
 
     source: str
@@ -38,6 +39,7 @@ class Block:
     tables: int = 1
     is_plain: bool = True
     is_derived: bool = False
+    depth: int = 0
 
 
 def order_term(order: Order, text: str) -> str:

@@ -51,6 +51,11 @@ MOST_TABLES = 50
 """So many tables are joined in one SELECT; SQLite takes 64."""
 MOST_UNITED = 400
 """So many SELECTs are united in one; SQLite takes 500."""
+MOST_INSIDE = 4
+"""So many SELECTs are inside of one another until SQLite has to keep one apart.
+
+It makes one SELECT of two by putting what the inner one computes wherever the outer one reads it, which is often more
+than once: a hundred views, each over the one before, would become more text than there is memory."""
 
 ONE_ROW = "flow_one_row"
 """A function of SQLite that returns its second argument, unless the first, a number of rows, is above 1."""
@@ -164,7 +169,11 @@ class _Lowering:
 
     def wrapped(self, block: Block) -> Block:
         """A block of the same rows, all of whose columns are those of a table."""
-        return self._derived(self._select(block), len(block.columns))
+        is_apart = block.depth >= MOST_INSIDE
+        select = self._select(block)
+        wrapped = self._derived(kept_apart(select) if is_apart else select, len(block.columns))
+        wrapped.depth = 0 if is_apart else block.depth + 1
+        return wrapped
 
     def _select(self, block: Block, verb: str = "SELECT") -> str:
         columns = ", ".join(f"{text} AS c{index}" for index, text in enumerate(block.columns)) or "NULL AS c0"
@@ -259,6 +268,7 @@ class _Lowering:
             joined.fallible += block.fallible
             joined.tables += block.tables
             joined.is_derived |= block.is_derived
+            joined.depth = max(joined.depth, block.depth)
         return self._restricted(joined, join.predicates, scopes)
 
     def _outer_join(self, join: OuterJoin, scopes: tuple[Scope, ...]) -> Block:
@@ -279,6 +289,7 @@ class _Lowering:
             tables=2,
             is_plain=False,
             is_derived=True,
+            depth=max(left.depth, right.depth),
         )
 
     def _unnest(self, unnest: Unnest, scopes: tuple[Scope, ...]) -> Block:
@@ -306,12 +317,15 @@ class _Lowering:
         return block if atomic and not block.computed else self.wrapped(block)
 
     def _union(self, inputs: Sequence[Relation], scopes: tuple[Scope, ...]) -> Block:
-        selects = [self.select(relation, scopes) for relation in inputs]
+        blocks = [self.block(relation, scopes) for relation in inputs]
+        selects = [self._select(block) for block in blocks]
         width = len(inputs[0].types)
         while len(selects) > MOST_UNITED:
             united = kept_apart(" UNION ALL ".join(selects[:MOST_UNITED]))
             selects = [*selects[MOST_UNITED:], f"SELECT {names(width)} FROM ({united})"]
-        return self._derived(" UNION ALL ".join(selects), width)
+        united_block = self._derived(" UNION ALL ".join(selects), width)
+        united_block.depth = max(block.depth for block in blocks) + 1
+        return united_block
 
     def _set_operation(self, operation: SetOperation, scopes: tuple[Scope, ...]) -> Block:
         width = len(operation.types)
