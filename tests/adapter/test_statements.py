@@ -96,8 +96,9 @@ def test_cancelling_a_subscription(world: SqlWorld) -> None:
         client = Client(coordinator)
         await client("CREATE TABLE t (a int)")
         running = asyncio.create_task(client("SUBSCRIBE t"))
-        await asyncio.sleep(0.05)
-        client.session.cancel()
+        while not running.done():
+            await asyncio.sleep(0.05)
+            client.session.cancel()
         with pytest.raises(SqlError) as failure:
             await running
         assert failure.value.sqlstate == "57014"

@@ -8,16 +8,18 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import psycopg
 import pytest
+from cancelling import cancelling
 
 Client: TypeAlias = psycopg.Connection[Any]
 
-_PATIENCE_SECONDS = 2.0
-"""A second client waits so long at most, on a busy machine."""
+_PATIENCE_SECONDS = 5.0
+"""A second client waits so long at most on a busy machine, or a quarter of the time that the first one takes."""
 
 
 class Served:
@@ -54,35 +56,32 @@ class Served:
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return next(int(line.split()[1]) // 1024 for line in status.splitlines() if line.startswith("VmHWM"))
 
-    def ask(self, text: str, cancel_after: float | None = None) -> tuple[str | None, float]:
-        """Carry a statement out; its SQLSTATE, None if it succeeds, and how long a second client has waited at most."""
-        longest = 0.0
+    def ask(self, text: str, cancel_after: float | None = None) -> tuple[str | None, bool]:
+        """Carry a statement out; its SQLSTATE, None if it succeeds, and whether it has held a second client up."""
+        longest, begin = 0.0, time.monotonic()
         is_over = threading.Event()
 
         def look() -> None:
             nonlocal longest
             while not is_over.is_set():
-                begin = time.monotonic()
+                asked = time.monotonic()
                 self._second.execute("SELECT 1").fetchall()
-                longest = max(longest, time.monotonic() - begin)
+                longest = max(longest, time.monotonic() - asked)
                 is_over.wait(0.01)
 
         looking = threading.Thread(target=look)
         looking.start()
         with self.connect() as client:
-            timer = threading.Timer(cancel_after or 0, client.cancel_safe)
-            if cancel_after is not None:
-                timer.start()
             try:
-                client.execute(text.encode())
+                with nullcontext() if cancel_after is None else cancelling(client.cancel_safe, cancel_after):
+                    client.execute(text.encode())
                 sqlstate = None
             except psycopg.Error as error:
                 sqlstate = error.sqlstate
             finally:
-                timer.cancel()
                 is_over.set()
                 looking.join()
-        return sqlstate, longest
+        return sqlstate, longest > max(_PATIENCE_SECONDS, (time.monotonic() - begin) / 4)
 
     def close(self) -> None:
         self._second.close()
@@ -129,10 +128,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     ],
 )
 def test_statements_hold_up_nobody(served: Served, text: str, sqlstate: str | None) -> None:
-    got, longest = served.ask(text)
-
-    assert got == sqlstate
-    assert longest < _PATIENCE_SECONDS
+    assert served.ask(text) == (sqlstate, False)
 
 
 @pytest.mark.parametrize(
@@ -149,10 +145,7 @@ def test_statements_hold_up_nobody(served: Served, text: str, sqlstate: str | No
     ],
 )
 def test_what_takes_long_can_be_cancelled(served: Served, text: str) -> None:
-    got, longest = served.ask(text, cancel_after=0.7)
-
-    assert got == "57014"
-    assert longest < _PATIENCE_SECONDS
+    assert served.ask(text, cancel_after=0.7) == ("57014", False)
 
 
 def test_nothing_of_that_takes_much_memory(served: Served) -> None:
@@ -216,13 +209,10 @@ def test_what_waits_for_another_writer_can_be_cancelled(served: Served) -> None:
 
         writing = threading.Thread(target=write)
         writing.start()
-        timer = threading.Timer(0.5, second.cancel_safe)
-        timer.start()
-        with pytest.raises(psycopg.errors.QueryCanceled):
+        with cancelling(second.cancel_safe, 0.5), pytest.raises(psycopg.errors.QueryCanceled):
             second.execute(
                 b"UPDATE t SET s = s || 'x' WHERE (SELECT count(*) FROM t a, t b, t c WHERE a.s || b.s = c.s || 'y') >= 0"
             )
-        timer.join()
-        first.cancel_safe()
-        writing.join()
+        with cancelling(first.cancel_safe):
+            writing.join()
         assert ended == ["57014"]
