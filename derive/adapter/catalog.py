@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import apsw
 import orjson
 
+from derive.adapter.controller.place import ReplicaPlace
 from derive.adapter.parser.definition import ObjectKind
 from derive.adapter.planner.names import NamedColumn
 from derive.compute.algebra.form import Form, FormName
@@ -26,11 +27,17 @@ from derive.errors import StorageError
 from derive.failpoint import reach
 
 FILE = "sql.db"
-_FORMAT = 2
+_FORMAT = 3
 _PREPARED = """
 CREATE TABLE prepared (
     version INTEGER PRIMARY KEY,        -- of the catalog once it has happened
     change TEXT NOT NULL                -- JSON
+);
+"""
+_REPLICAS = """
+CREATE TABLE replica (
+    name TEXT PRIMARY KEY,
+    address TEXT NOT NULL               -- host:port; empty for a process that the server starts
 );
 """
 _TABLES = (
@@ -50,8 +57,9 @@ CREATE TABLE change (
 );
 """
     + _PREPARED
+    + _REPLICAS
 )
-_UPGRADES = {1: _PREPARED}
+_UPGRADES = {1: _PREPARED, 2: _REPLICAS}
 """By format, what makes the next one of it."""
 
 PROVISIONAL: GlobalId = 1 << 30
@@ -198,6 +206,21 @@ class Catalog:
             epoch: int = self._db.pragma("user_version") + 1
             self._db.pragma("user_version", epoch)
         return epoch
+
+    def replicas(self) -> list[ReplicaPlace]:
+        """Replicas that were created, by name."""
+        return [ReplicaPlace(*row) for row in self._db.execute("SELECT name, address FROM replica ORDER BY name")]
+
+    def add_replica(self, place: ReplicaPlace) -> None:
+        """Remember a replica; durable when it returns."""
+        with self._transaction():
+            self._db.execute("INSERT INTO replica VALUES (?, ?)", (place.name, place.address))
+
+    def drop_replica(self, name: str) -> bool:
+        """Forget a replica, durably; whether it was known."""
+        with self._transaction():
+            forgotten = self._db.execute("DELETE FROM replica WHERE name = ? RETURNING name", (name,)).fetchall()
+        return bool(forgotten)
 
     def version(self) -> int:
         """How many changes there were."""

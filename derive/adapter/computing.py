@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import secrets
+import shutil
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +12,7 @@ from pathlib import Path
 from derive.adapter.controller.controller import FIRST_TRANSIENT_ID, Controller
 from derive.adapter.controller.dataflow_holds import DataflowHolds
 from derive.adapter.controller.local import LocalReplica
+from derive.adapter.controller.place import LOCAL, ReplicaPlace
 from derive.adapter.controller.process import ReplicaProcess
 from derive.adapter.controller.remote import RemoteReplica
 from derive.adapter.controller.state import ReplicaState, replica_states
@@ -31,6 +34,9 @@ FOLDER = "sql-views"
 PROCESSES = "compute"
 """In the data folder, of instances that are processes of their own."""
 
+_NEAR = 1_000_000
+"""How many microseconds a replica may be behind that takes over from the one in this process."""
+
 
 @dataclass(frozen=True, slots=True)
 class Instances:
@@ -38,14 +44,15 @@ class Instances:
 
     Attributes:
         replicas: how many processes this one starts.
-        command: of such a process, which keeps what it has in a folder, and knows this one by the token in a file.
+        command: of such a process, which keeps what it has in a folder, and knows this one by the token in a file; None
+            where there can be none.
         tell: is told what these write to standard error, line by line.
         addresses: `host:port` of those that others have started.
         security: how the latter know this process.
     """
 
     replicas: int = 0
-    command: Callable[[Path, Path], Sequence[str]] = lambda folder, token_file: ()
+    command: Callable[[Path, Path], Sequence[str]] | None = None
     tell: Callable[[str], None] = lambda line: None
     addresses: tuple[str, ...] = ()
     security: Security = OPEN
@@ -56,7 +63,7 @@ HERE = Instances()
 
 
 class Computing:
-    """The controller of this process, and its instances.
+    """The controller of this process, and its instances; while there are no others, there is one in this process.
 
     Args:
         store: of the data folder.
@@ -65,6 +72,13 @@ class Computing:
         on_progress: called whenever something new is known of dataflows, in any thread.
         name_of: what a dataflow is called that is in the catalog.
         report: is told why instances in this process do not go on, and with None when they do again.
+
+    Attributes:
+        holds: on what dataflows are made of.
+        controller: of the instances.
+        places: of those that are in other processes, by name.
+        security: how those that others have started know this process.
+        is_owner: whether this process keeps the views of the data folder up to date.
     """
 
     def __init__(
@@ -82,8 +96,14 @@ class Computing:
         self._folder_id = folder_id(root)
         self.controller = self._controller(0)
         self._worker: Worker | None = None
+        self._local: LocalReplica | None = None
         self._earlier: Worker | None = None
-        self._remote: Sequence[RemoteReplica | ReplicaProcess] = ()
+        self._remote: dict[str, RemoteReplica | ReplicaProcess] = {}
+        self._lock = threading.Lock()
+        self.places: dict[str, ReplicaPlace] = {}
+        self.add(*(ReplicaPlace(f"r{number}") for number in range(1, instances.replicas + 1)))
+        self.add(*(ReplicaPlace(address, address) for address in instances.addresses))
+        self.security = instances.security
         self.is_owner = False
 
     def begin(self, epoch: int) -> None:
@@ -92,20 +112,66 @@ class Computing:
         Args:
             epoch: greater than any before.
         """
-        self._earlier, self._worker = self._worker, None  # its subscriptions go on
+        self._earlier, self._worker, self._local = self._worker, None, None  # its subscriptions go on
         self.is_owner = True
         self.controller = self._controller(epoch)
 
     def attach(self) -> None:
         """Have instances do what the controller wants by now; they drop what else they have from before."""
-        if self._worker is None and not self._remote:
-            instances = self._instances
-            self._remote = [
-                *(self._start(f"r{number}") for number in range(1, instances.replicas + 1)),
-                *(RemoteReplica(self.controller, place, place, instances.security) for place in instances.addresses),
-            ]
-            if not self._remote:
-                self._begin_here(self._root / FOLDER)
+        with self._lock:
+            if not self.places:
+                if self._worker is None:
+                    self._begin_here(self._root / FOLDER)
+                return
+            if self._local is not None:
+                self._local.is_local = False
+                if self.controller.is_streaming:
+                    return
+            for name, place in self.places.items():
+                if name not in self._remote:
+                    self._remote[name] = self._start(place)
+            if self._local is not None and self._is_caught_up():
+                self._local.leave()
+                self._end_here()
+
+    def add(self, *places: ReplicaPlace) -> None:
+        """Have replicas in other processes, from the next `attach` on; an address that is known gets another name.
+
+        Where there can be no such processes nothing happens.
+        """
+        if not self.can_start:
+            return
+        with self._lock:
+            for place in places:
+                same = [name for name, known in self.places.items() if place.address and known.address == place.address]
+                for name in same:
+                    del self.places[name]
+                self.places.setdefault(place.name, place)
+
+    def remove(self, name: str) -> None:
+        """Be without a replica; its process ends, and what it had is gone. It waits for that."""
+        with self._lock:  # until it is gone, as none in this process may begin before
+            place, replica = self.places.pop(name), self._remote.pop(name, None)
+            if replica is not None:
+                replica.close()
+        if not place.address:
+            shutil.rmtree(self._root / PROCESSES / name, ignore_errors=True)
+
+    @property
+    def can_start(self) -> bool:
+        """Whether there can be instances in other processes."""
+        return self._instances.command is not None
+
+    def _is_caught_up(self) -> bool:
+        """Whether a replica in another process knows as much as the one in this process."""
+        replicas = dict(self.controller.replicas())
+        here = replicas.pop(LOCAL, None)
+        return here is not None and any(
+            replica.welcome is not None
+            and here.uppers.keys() <= replica.uppers.keys() | replica.failures.keys()
+            and self.controller.lag(replica) < _NEAR
+            for replica in replicas.values()
+        )
 
     def begin_for_subscriptions(self) -> None:
         """Have an instance in this process, if there is none, for what is asked of it by this process alone."""
@@ -138,8 +204,8 @@ class Computing:
 
     def replicas(self) -> list[ReplicaState]:
         """How each instance is."""
-        places = [(remote.name, remote.address, remote.trouble) for remote in self._remote]
-        return replica_states(self.controller, places or [("local", "", "")])
+        places = [(remote.name, remote.address, remote.trouble) for remote in list(self._remote.values())]
+        return replica_states(self.controller, [*([(LOCAL, "", "")] if self._worker else []), *places])
 
     def _controller(self, epoch: int) -> Controller:
         return Controller(epoch, self.holds, self._on_progress, self._note_welcome, self._folder_id)
@@ -154,8 +220,11 @@ class Computing:
         told = welcome.told(lambda id_: self._name_of(id_) if id_ < FIRST_TRANSIENT_ID else "a subscription")
         log.write("info", f"replica {name} is connected: it {told}", replica=name, process=welcome.process, **counts)
 
-    def _start(self, name: str) -> ReplicaProcess:
-        """Start a process that is a replica, which nobody but this process can tell anything."""
+    def _start(self, place: ReplicaPlace) -> RemoteReplica | ReplicaProcess:
+        """Connect to a replica, or start a process that is one, which nobody but this process can tell anything."""
+        name, command = place.name, self._instances.command
+        if place.address or command is None:
+            return RemoteReplica(self.controller, name, place.address, self.security)
         folder = self._root / PROCESSES / name
         make_folders(folder)
         token, token_file = secrets.token_urlsafe(), folder / "token"
@@ -165,7 +234,7 @@ class Computing:
         return ReplicaProcess(
             self.controller,
             name,
-            self._instances.command(folder, token_file),
+            command(folder, token_file),
             installed_env(),
             self._root,
             Security(token),
@@ -175,12 +244,18 @@ class Computing:
 
     def _begin_here(self, folder: Path | None) -> None:
         self._worker = Worker(self._store, folder, "local", self._report)
-        LocalReplica(self.controller, self._worker)
+        self._local = LocalReplica(self.controller, self._worker)
+
+    def _end_here(self) -> None:
+        if self._worker is not None:
+            self._worker.close()
+        self._worker = self._local = None
 
     def _end(self) -> None:
-        for replica in self._remote:
+        for replica in self._remote.values():
             replica.close()
-        for worker in (self._worker, self._earlier):
-            if worker is not None:
-                worker.close()
-        self._remote, self._worker, self._earlier = (), None, None
+        self._remote = {}
+        self._end_here()
+        if self._earlier is not None:
+            self._earlier.close()
+        self._earlier = None

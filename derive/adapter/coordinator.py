@@ -57,6 +57,7 @@ class Coordinator:
         holds: keep what transactions read.
         ledger: knows frontiers.
         ownership: the right to write.
+        catalog: what names stand for, durably.
         computing: has the instances that keep views up to date.
         maintained: views that are kept up to date, for those who read them.
         maintenance: keeps them up to date.
@@ -75,7 +76,7 @@ class Coordinator:
         self.store = Store(root)
         self.ownership = Ownership(root)
         self._flow = catalog
-        self._catalog = Catalog(root)
+        self.catalog = Catalog(root)
         self._mark = CatalogMark(self.store)
         if catalog:
             self.store.create(*(self.store.tables.as_stored(spec) for spec in catalog.collections.values()))
@@ -126,7 +127,7 @@ class Coordinator:
         await asyncio.to_thread(self.recording.close)
         await asyncio.to_thread(self.upkeep.close)
         await asyncio.to_thread(self.computing.close)
-        self._catalog.close()
+        self.catalog.close()
         self.store.close()
         self.ownership.release()
 
@@ -142,7 +143,8 @@ class Coordinator:
             self.ownership.begun = self.store.timeline.read()
             self._look()
             self.reconcile()
-            self.maintenance.begin(self._catalog.next_epoch())
+            self.computing.add(*self.catalog.replicas())
+            self.maintenance.begin(self.catalog.next_epoch())
             self.feeding.begin(self.objects.items)
             self.recording.begin()
 
@@ -157,7 +159,7 @@ class Coordinator:
 
     def change(self, change: Change) -> None:
         """Change what names stand for; durable when it returns."""
-        self._catalog.change(change)
+        self.catalog.change(change)
         self._look()
 
     def prepare(self, change: Change) -> list[Write]:
@@ -166,13 +168,13 @@ class Coordinator:
         Returns:
             What is to be written as well, so that it happens.
         """
-        return self._mark.writes(self._catalog.prepare(change))
+        return self._mark.writes(self.catalog.prepare(change))
 
     def carry_out_prepared(self) -> None:
         """Carry out the change that was prepared, since what was to be written is written."""
-        version = self._catalog.prepared()
+        version = self.catalog.prepared()
         if version is not None:
-            self._catalog.settle(version, has_happened=True)
+            self.catalog.settle(version, has_happened=True)
         self._look()
 
     def settle(self) -> None:
@@ -180,12 +182,12 @@ class Coordinator:
 
         It may be at work still if this is not the process that writes.
         """
-        version = self._catalog.prepared()
+        version = self.catalog.prepared()
         if version is None:
             return
         has_happened = self._mark.version() >= version
         if has_happened or self.ownership.is_held:
-            self._catalog.settle(version, has_happened=has_happened)
+            self.catalog.settle(version, has_happened=has_happened)
             self._look()
 
     def _dropped(self, identifier: GlobalId) -> str | None:
@@ -231,10 +233,10 @@ class Coordinator:
 
     def _look(self) -> None:
         """Look what names stand for."""
-        version = self._catalog.version()
+        version = self.catalog.version()
         if version != self.objects.version:
             derived = self._flow.derivations if self._flow else ()
-            self.objects = Objects(version, self._catalog.items(), self._collections(), derived)
+            self.objects = Objects(version, self.catalog.items(), self._collections(), derived)
             if self.ownership.is_held:
                 self.feeding.reconcile(self.objects.items)
 

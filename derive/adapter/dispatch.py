@@ -13,14 +13,8 @@ from derive.adapter.intervals import micros_of
 from derive.adapter.oids import OID_OF
 from derive.adapter.outcome import Result, ResultColumn
 from derive.adapter.parser.definition import (
-    AlterTable,
-    CreateIndex,
-    CreateSchema,
-    CreateSource,
-    CreateTable,
-    CreateView,
-    Drop,
-    Rename,
+    CreateReplica,
+    DropReplica,
 )
 from derive.adapter.parser.remembering import MOST_CHARACTERS
 from derive.adapter.parser.statement import (
@@ -46,6 +40,7 @@ from derive.adapter.planner.plan import plan_value
 from derive.adapter.planner.type_name import type_of
 from derive.adapter.planner.write_planner import plan_write
 from derive.adapter.preparing import Plan, plan, plan_statement, text_column
+from derive.adapter.replicas import change_replicas
 from derive.adapter.state import State
 from derive.compute.algebra.types import Datum, Row, Type
 from derive.compute.scalar.registry import evaluate
@@ -86,17 +81,10 @@ async def carry_out(state: State, begun: Plan, arguments: Sequence[Datum]) -> Re
             return copies.copy_from(state, statement)
         case Copy() as statement:
             return await copies.copy_to(state, begun, statement, arguments)
-        case (
-            CreateTable()
-            | CreateView()
-            | CreateIndex()
-            | CreateSource()
-            | CreateSchema()
-            | Drop()
-            | Rename()
-            | AlterTable() as statement
-        ):
+        case statement if isinstance(statement, defining.Definition):
             return await defining.define(state, statement, begun.text)
+        case CreateReplica() | DropReplica() as statement:
+            return await change_replicas(state, statement)
         case Explain() as statement:
             return await _explain(state, begun, statement)
         case ShowObjects() as statement:

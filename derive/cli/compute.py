@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from derive.compute.protocol.transport import Security
 
 _FOLDER = "compute"
-_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
-_MOST_PORT = 65_535
 
 
 @click.command(name="compute")
@@ -77,6 +75,7 @@ def command(
     from contextlib import closing
 
     from derive.compute.folder_lock import locked
+    from derive.compute.protocol.address import place_of
     from derive.compute.serving import InstanceServer
     from derive.compute.worker import Worker
     from derive.storage.store import Store
@@ -119,25 +118,6 @@ def _report(failure: Exception | None) -> None:
         note("work goes on")
     else:
         note(f"work does not go on, which is tried again: {failure}", level="warn")
-
-
-def place_of(address: str, option: str, security: Security) -> tuple[str, int]:
-    """The host and the port of an instance.
-
-    Raises:
-        UsageError: the text is none, or anybody could pretend to be the other end.
-    """
-    from derive.errors import UsageError
-
-    host, separator, port = address.rpartition(":")
-    if not separator or not port.isdigit() or int(port) > _MOST_PORT or not host:
-        raise UsageError(f"{option} takes HOST:PORT, and not {address}", hint="such as 127.0.0.1:6876")
-    if host.strip("[]") not in _LOOPBACK and security.token is None and security.authority is None:
-        raise UsageError(
-            f"{host} is not this machine alone, and whoever reaches an instance could read the data folder",
-            hint="give both ends a token in a file, or certificates for TLS and an authority that has signed them",
-        )
-    return host.strip("[]"), int(port)
 
 
 def security_of(token_file: Path | None, certificate: str | None, key: str | None, authority: str | None) -> Security:

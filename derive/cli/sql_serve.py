@@ -162,7 +162,8 @@ def _instances(
     from functools import partial
 
     from derive.adapter.computing import Instances
-    from derive.cli.compute import place_of, security_of
+    from derive.cli.compute import security_of
+    from derive.compute.protocol.address import place_of
     from derive.errors import UsageError
 
     security = security_of(compute_token_file, compute_tls_certificate, compute_tls_key, compute_tls_authority)

@@ -239,7 +239,7 @@ def test_what_cannot_be_in_a_block(world: SqlWorld) -> None:
 def test_names_of_an_older_format_are_upgraded(world: SqlWorld) -> None:
     world.script("CREATE TABLE t (a int)", "INSERT INTO t VALUES (1)")
     with closing(apsw.Connection(str(world.data / "sql.db"))) as database:
-        database.execute("DROP TABLE prepared; UPDATE format SET version = 1")
+        database.execute("DROP TABLE prepared; DROP TABLE replica; UPDATE format SET version = 1")
 
     block = ("BEGIN", "CREATE TABLE u (a int)", "INSERT INTO t VALUES (2)", "COMMIT")
     assert world.script(*block, "SELECT count(*) FROM t")[-1] == [("2",)]

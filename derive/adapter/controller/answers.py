@@ -27,10 +27,14 @@ class PendingPeek:
     Args:
         peek: what was asked.
         receive: takes the answer, maybe in several parts.
+
+    Attributes:
+        is_streamed: a part was handed on, and the rest can only come from the same replica.
     """
 
     def __init__(self, peek: Peek, receive: PeekReceiver) -> None:
         self.peek, self.receive = peek, receive
+        self.is_streamed = False
         self._parts: dict[Replica, list[Row]] = {}
         self._refusals: dict[Replica, FlowError] = {}
 
@@ -39,7 +43,10 @@ class PendingPeek:
         if isinstance(response.result, FlowError) and not isinstance(response.result, SqlError):
             self._refusals[replica] = response.result
             return self.refused(replicas)
-        if isinstance(response.result, SqlError) or replica.link.is_local:
+        if isinstance(response.result, SqlError):
+            return response
+        if replica.link.is_local:
+            self.is_streamed = True
             return response
         if not response.is_last:
             self._parts.setdefault(replica, []).extend(response.result)
@@ -71,6 +78,7 @@ class PendingTail:
     Attributes:
         frontier: everything below was handed on.
         reads: the dataflow that it may follow.
+        is_streamed: a part of the snapshot was handed on, and the rest can only come from the same replica.
     """
 
     def __init__(self, dataflow: Dataflow, receive: TailReceiver) -> None:
@@ -80,6 +88,7 @@ class PendingTail:
         of = dataflow.export.of
         self.reads: frozenset[GlobalId] = frozenset() if of is None else frozenset({of})
         self._parts: dict[Replica, list[Update]] = {}
+        self.is_streamed = False
         self._lock = threading.Lock()
 
     @property
@@ -113,6 +122,7 @@ class PendingTail:
             if response.upper < self.frontier:
                 return None
             if replica.link.is_local:
+                self.is_streamed = True
                 return response
             self._parts.setdefault(replica, []).extend(response.updates)
             return None
@@ -126,6 +136,7 @@ class PendingTail:
         lower, self.frontier = self.frontier, response.upper
         if self.frontier > self._dataflow.as_of:
             self._parts.clear()
+            self.is_streamed = False
         return TailResponse(response.id, lower, response.upper, tuple(updates))
 
     def lose(self, replica: Replica) -> None:

@@ -11,9 +11,9 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import Protocol
 
 from derive.adapter.controller.answers import PeekReceiver, PendingPeek, PendingTail, TailReceiver
+from derive.adapter.controller.holds import Holds
 from derive.adapter.controller.replica import Link, Replica
 from derive.compute.algebra.relation import GlobalId
 from derive.compute.algebra.types import Datum
@@ -43,22 +43,6 @@ FIRST_TRANSIENT_ID: GlobalId = 1 << 40
 """From here on, numbers identify dataflows that are in no catalog."""
 
 
-class Holds(Protocol):
-    """Rights to read what dataflows are made of, so that each replica can begin with them."""
-
-    def hold(self, dataflows: Sequence[Dataflow]) -> None:
-        """Hold the imports of dataflows from their `as_of` on, and no longer from earlier times.
-
-        They are not forgotten from when it returns until they are released, and by no restart.
-
-        Raises:
-            FrontierError: they are forgotten already.
-        """
-
-    def release(self, identifier: GlobalId) -> None:
-        """Give back what is held for a dataflow."""
-
-
 class Controller:
     """What is wanted of an instance, and what is known of it.
 
@@ -68,9 +52,6 @@ class Controller:
         on_progress: called whenever something is known of dataflows that was not before, in any thread.
         on_welcome: told the name of a replica that is connected, and what it kept, rebuilt and dropped.
         folder: identifies the data folder, which must be that of each replica.
-
-    Attributes:
-        is_local: whether its replica is in this process.
     """
 
     def __init__(
@@ -81,7 +62,7 @@ class Controller:
         on_welcome: Callable[[str, Welcome], None] = lambda name, welcome: None,
         folder: str = "",
     ) -> None:
-        self.epoch, self._folder, self.is_local = epoch, folder, False
+        self.epoch, self._folder = epoch, folder
         self._holds, self._on_progress, self._on_welcome = holds, on_progress, on_welcome
         self._lock = threading.RLock()
         self._dataflows: dict[GlobalId, Dataflow] = {}
@@ -217,6 +198,17 @@ class Controller:
             uppers = [(upper, replica.uppers.get(identifier)) for identifier, upper in self._uppers.items()]
             return max((upper - known.upper for upper, known in uppers if known is not None), default=0)
 
+    def is_local(self) -> bool:
+        """Whether its replica is in this process."""
+        return any(replica.link.is_local for replica in list(self._replicas.values()))
+
+    @property
+    def is_streaming(self) -> bool:
+        """Whether a part of an answer, or of a snapshot, was handed on of which the rest can come from one replica."""
+        with self._lock:
+            peeks, tails = self._peeks.values(), self._tails.values()
+            return any(peek.is_streamed for peek in peeks) or any(tail.is_streamed for tail in tails)
+
     def replicas(self) -> Mapping[str, Replica]:
         """Those that are connected, by name."""
         with self._lock:
@@ -289,7 +281,6 @@ class Controller:
             if before is not None:
                 self.detach(name, before.link)
             replica = self._replicas[name] = Replica(name, link)
-            self.is_local = link.is_local
             link.send(Hello(self.epoch, next(self._sessions), folder=self._folder))
             link.send(CreateInstance())
             replica.create(

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
 _MOST = 8
+
+_LOOK_SECONDS = 1.0
 
 _MAKING = threading.Lock()
 
@@ -22,12 +25,12 @@ class Handover(Generic[T]):
     where somebody does.
 
     Args:
-        is_patient: whether threads that fill it wait while it is full. The event loop's own thread never does.
+        is_patient: tells whether threads that fill it wait while it is full. The event loop's own thread never does.
     """
 
     __slots__ = ("_is_closed", "_is_patient", "_items", "_loop", "_news", "_room", "_thread")
 
-    def __init__(self, *, is_patient: bool) -> None:
+    def __init__(self, *, is_patient: Callable[[], bool]) -> None:
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._items: deque[T] = deque()
@@ -43,7 +46,8 @@ class Handover(Generic[T]):
             return
         room = self._made_room()
         with room:
-            room.wait_for(lambda: self._is_closed or not self._is_patient or len(self._items) < _MOST)
+            while not room.wait_for(self._has_room, _LOOK_SECONDS):
+                pass  # nobody tells when patience has come to an end
             if self._is_closed:
                 return
             self._items.append(item)
@@ -74,6 +78,9 @@ class Handover(Generic[T]):
             self._is_closed = True
             self._items.clear()
         self._tell_room()
+
+    def _has_room(self) -> bool:
+        return self._is_closed or not self._is_patient() or len(self._items) < _MOST
 
     def _tell(self) -> None:
         if self._news is not None:

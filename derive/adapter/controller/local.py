@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from derive.adapter.controller.controller import Controller
+from derive.adapter.controller.place import LOCAL
 from derive.compute.protocol.messages import Command, Response
 from derive.compute.worker import Worker
 
@@ -13,19 +14,24 @@ class LocalReplica:
     Args:
         controller: of the instance.
         worker: the instance.
-        name: of this replica.
+
+    Attributes:
+        is_local: nothing is lost between both ends, so that parts of answers can be handed on before the last is there.
+            It is unset before there are other replicas, which may give the same answers.
     """
 
-    is_local = True
-
-    def __init__(self, controller: Controller, worker: Worker, name: str = "local") -> None:
-        self._controller, self._worker = controller, worker
+    def __init__(self, controller: Controller, worker: Worker) -> None:
+        self._controller, self._worker, self.is_local = controller, worker, True
         self._session = _Session(self, controller)
-        controller.attach(name, self)
+        controller.attach(LOCAL, self)
 
     def send(self, command: Command) -> None:
         """Tell the instance something."""
         self._worker.reconciler.accept(self._session, command)
+
+    def leave(self) -> None:
+        """The controller has other replicas, and goes on without this one."""
+        self._controller.detach(LOCAL, self)
 
     def close(self) -> None:
         """Leave the instance alone."""

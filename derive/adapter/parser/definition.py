@@ -93,6 +93,25 @@ class CreateSchema:
 
 
 @dataclass(frozen=True, slots=True)
+class CreateReplica:
+    """`CREATE [CLUSTER] REPLICA name [(ADDRESS 'host:port')]`; without an address the server starts a process."""
+
+    name: str
+    offset: int
+    address: str = ""
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DropReplica:
+    """`DROP [CLUSTER] REPLICA [IF EXISTS] name`."""
+
+    name: str
+    offset: int
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class CollectionSource:
     """`FROM COLLECTION name`: a collection of the catalog."""
 

@@ -9,6 +9,7 @@ from derive.adapter.parser.definition import (
     AlterTable,
     ColumnDefinition,
     CreateIndex,
+    CreateReplica,
     CreateSchema,
     CreateSource,
     CreateTable,
@@ -16,6 +17,7 @@ from derive.adapter.parser.definition import (
     Default,
     Drop,
     DropColumn,
+    DropReplica,
     ObjectKind,
     Rename,
     RenameColumn,
@@ -26,6 +28,7 @@ from derive.adapter.parser.definition import (
 from derive.adapter.parser.expression_parser import OTHER
 from derive.adapter.parser.query_parser import QueryParser
 from derive.adapter.parser.reader import TokenReader
+from derive.adapter.parser.replica_parser import parse_create_replica, parse_drop_replica
 from derive.adapter.parser.source_parser import parse_origin
 from derive.adapter.parser.token import TokenKind
 from derive.adapter.parser.type_parser import parse_type
@@ -48,7 +51,7 @@ _TABLE_CONSTRAINTS = {
 }
 """By first word, what it is, and what to do instead."""
 
-Created: TypeAlias = CreateTable | CreateView | CreateIndex | CreateSource | CreateSchema
+Created: TypeAlias = CreateTable | CreateView | CreateIndex | CreateSource | CreateSchema | CreateReplica
 
 
 def parse_create(reader: TokenReader, queries: QueryParser) -> Created:
@@ -75,6 +78,8 @@ def parse_create(reader: TokenReader, queries: QueryParser) -> Created:
     if reader.accept_word("schema"):
         if_not_exists = reader.accept_words("if", "not", "exists")
         return CreateSchema(*reader.located_name(), if_not_exists)
+    if reader.accept_words("cluster", "replica") or reader.accept_word("replica"):
+        return parse_create_replica(reader)
     kinds = {"database": "databases", "role": "roles", "user": "roles", "type": "types"}
     kinds |= {"function": "functions", "sequence": "sequences", "trigger": "triggers", "extension": "extensions"}
     if reader.is_word(*kinds):
@@ -208,9 +213,11 @@ def _index_column(reader: TokenReader) -> tuple[str, int]:
     return name
 
 
-def parse_drop(reader: TokenReader) -> Drop:
+def parse_drop(reader: TokenReader) -> Drop | DropReplica:
     """Read a `DROP`."""
     reader.expect_word("drop")
+    if reader.accept_words("cluster", "replica") or reader.accept_word("replica"):
+        return parse_drop_replica(reader)
     kind = _kind(reader, "dropped")
     if_exists = reader.accept_words("if", "exists")
     names = reader.list_of(reader.qualified_name)

@@ -9,11 +9,13 @@ from typing import TypeAlias
 from derive.adapter.parser.definition import (
     AlterTable,
     CreateIndex,
+    CreateReplica,
     CreateSchema,
     CreateSource,
     CreateTable,
     CreateView,
     Drop,
+    DropReplica,
     Rename,
 )
 from derive.adapter.parser.query_syntax import NO_WITH, Alias, FromItem, Query, SelectItem, With
@@ -311,6 +313,8 @@ Statement: TypeAlias = (
     | CreateIndex
     | CreateSource
     | CreateSchema
+    | CreateReplica
+    | DropReplica
     | Drop
     | AlterTable
     | Rename

@@ -13,7 +13,7 @@ from derive.adapter.controller.handover import Handover
 @pytest.mark.parametrize("is_patient", [True, False])
 def test_what_threads_hand_over_comes_in_the_order_of_each(*, is_patient: bool) -> None:
     async def work() -> None:
-        handover: Handover[tuple[int, int]] = Handover(is_patient=is_patient)
+        handover: Handover[tuple[int, int]] = Handover(is_patient=lambda: is_patient)
         handover.put((9, 0))
         assert handover.get_nowait() == (9, 0)
         assert handover.get_nowait() is None
@@ -41,7 +41,7 @@ def test_what_threads_hand_over_comes_in_the_order_of_each(*, is_patient: bool) 
 
 def test_a_thread_that_waits_for_room_goes_on_when_nobody_takes_anything_more() -> None:
     async def work() -> None:
-        handover: Handover[int] = Handover(is_patient=True)
+        handover: Handover[int] = Handover(is_patient=lambda: True)
         for number in range(20):
             handover.put(number)  # the event loop's own thread never waits
         thread = threading.Thread(target=handover.put, args=(20,))

@@ -1,0 +1,81 @@
+"""CREATE REPLICA and DROP REPLICA: durable as they return, and carried out while queries and subscriptions go on."""
+
+from __future__ import annotations
+
+import asyncio
+
+from derive.adapter.computing import Computing
+from derive.adapter.controller.place import LOCAL, ReplicaPlace, is_replica_name
+from derive.adapter.outcome import Notice, Result
+from derive.adapter.parser.definition import CreateReplica, DropReplica
+from derive.adapter.state import State
+from derive.compute.protocol.address import place_of
+from derive.errors import SqlError, UsageError
+
+
+async def change_replicas(state: State, statement: CreateReplica | DropReplica) -> Result:
+    """Carry out a statement that adds a replica, or removes one.
+
+    Raises:
+        SqlError: it cannot be; nothing has happened.
+    """
+    what = "CREATE REPLICA" if isinstance(statement, CreateReplica) else "DROP REPLICA"
+    if state.is_explicit:
+        raise SqlError("25001", f"{what} cannot run inside a transaction block")
+    state.transaction.check_writable()
+    coordinator = state.coordinator
+    if not coordinator.computing.can_start:
+        raise SqlError("0A000", f"{what} is for a server", hint="send it to flowctl sql serve")
+    coordinator.own()
+    async with coordinator.definitions:
+        if isinstance(statement, CreateReplica):
+            notices = await _create(state, statement)
+        else:
+            notices = await _drop(state, statement)
+    return Result(lambda _: what, notices=notices)
+
+
+async def _create(state: State, statement: CreateReplica) -> tuple[Notice, ...]:
+    coordinator, name, offset = state.coordinator, statement.name, statement.offset
+    computing = coordinator.computing
+    if name in computing.places:
+        message = f'replica "{name}" already exists'
+        if statement.if_not_exists:
+            return (Notice("NOTICE", "42710", f"{message}, skipping"),)
+        raise SqlError("42710", message, offset=offset)
+    if not is_replica_name(name):
+        hint = f"Up to 63 letters, digits, - and _, the first no digit; {LOCAL} is the one in the server's process."
+        raise SqlError("42602", f'"{name}" is no name for a replica', offset=offset, hint=hint)
+    if statement.address:
+        _check_address(computing, statement.address)
+    place = ReplicaPlace(name, statement.address)
+    coordinator.catalog.add_replica(place)
+    await asyncio.to_thread(computing.add, place)
+    coordinator.store.changes.nudge()
+    return ()
+
+
+def _check_address(computing: Computing, address: str) -> None:
+    try:
+        place_of(address, "ADDRESS", computing.security)
+    except UsageError as error:
+        raise SqlError("22023", error.message, hint=error.hint) from error
+    for place in computing.places.values():
+        if place.address == address:
+            raise SqlError("42710", f'{address} is the address of replica "{place.name}"')
+
+
+async def _drop(state: State, statement: DropReplica) -> tuple[Notice, ...]:
+    coordinator, name = state.coordinator, statement.name
+    if name not in coordinator.computing.places:
+        if statement.if_exists:
+            return (Notice("NOTICE", "00000", f'replica "{name}" does not exist, skipping'),)
+        hint = "It goes as soon as another replica has caught up with it." if name == LOCAL else None
+        raise SqlError("42704", f'replica "{name}" does not exist', offset=statement.offset, hint=hint)
+    notices: tuple[Notice, ...] = ()
+    if not coordinator.catalog.drop_replica(name):
+        message = f'replica "{name}" is one of the server\'s options, and is back once it is started with them again'
+        notices = (Notice("NOTICE", "00000", message),)
+    await asyncio.to_thread(coordinator.computing.remove, name)
+    coordinator.store.changes.nudge()
+    return notices

@@ -1,0 +1,31 @@
+"""Addresses of compute instances, and whether they can be used with what both ends know of one another."""
+
+from __future__ import annotations
+
+from derive.compute.protocol.transport import Security
+from derive.errors import UsageError
+
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+_MOST_PORT = 65_535
+
+
+def place_of(address: str, option: str, security: Security) -> tuple[str, int]:
+    """The host and the port of an instance.
+
+    Args:
+        address: `host:port`.
+        option: what somebody has given it as.
+        security: how both ends know one another.
+
+    Raises:
+        UsageError: the text is none, or anybody could pretend to be the other end.
+    """
+    host, separator, port = address.rpartition(":")
+    if not separator or not port.isdigit() or int(port) > _MOST_PORT or not host:
+        raise UsageError(f"{option} takes HOST:PORT, and not {address}", hint="such as 127.0.0.1:6876")
+    if host.strip("[]") not in _LOOPBACK and security.token is None and security.authority is None:
+        raise UsageError(
+            f"{host} is not this machine alone, and whoever reaches an instance could read the data folder",
+            hint="give both ends a token in a file, or certificates for TLS and an authority that has signed them",
+        )
+    return host.strip("[]"), int(port)
