@@ -36,6 +36,15 @@ class Upkeep:
         self._thread.join()
         self._holds.close()
 
+    def hold(self) -> None:
+        """Hold what can be read, from now on; all else may wait until clients are served.
+
+        Raises:
+            FlowError: the disk is full or broken.
+        """
+        with self._lock:
+            self._holds.follow()
+
     def tend(self) -> None:
         """Do what is to be done now.
 

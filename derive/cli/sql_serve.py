@@ -129,7 +129,7 @@ def command(
         coordinator = Coordinator(folder, catalog, kept, instances)
         try:
             coordinator.own()
-            await asyncio.to_thread(coordinator.upkeep.tend)
+            await asyncio.to_thread(coordinator.upkeep.hold)
             server = Server(
                 _sessions(coordinator, max_result_bytes),
                 passwords=passwords,

@@ -22,6 +22,7 @@ from derive.errors import FlowError
 from derive.failpoint import reach
 from derive.protocol.specs import CollectionSpec
 from derive.storage.disk_errors import translated
+from derive.storage.garbage import GRACE
 from derive.storage.metadata.descriptions import Hold
 from derive.storage.roles import Kept
 from derive.storage.segments.fold import FOLD_SIZES, Fold, FoldSizes, by_partition, copy_rows
@@ -32,9 +33,6 @@ from derive.storage.timeline import wall_clock
 from derive.time.frontier import BEGINNING, END_OF_TIME
 from derive.time.segment import Segment
 from derive.time.source_read import SourceRead
-
-GRACE = 600_000_000
-"""How long replaced files are kept, microseconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,9 @@ from derive.storage.metadata.segment import (
 from derive.storage.metadata.tables import forget_unread
 from derive.storage.segments.partition import COMPACTED, INGESTED, collection_folder, former_folder
 
+GRACE = 600_000_000
+"""How long replaced files are kept, microseconds."""
+
 
 class Garbage:
     """What is garbage among the files of one data folder.

@@ -8,7 +8,6 @@ from collections.abc import Callable, Generator, Iterator
 from derive.errors import FencedError, FrontierError, SegmentMissingError
 from derive.storage.metadata.held import Capability
 from derive.storage.roles import Readable
-from derive.storage.segments.consolidation import times_present
 from derive.storage.table import GlobalId, RowUpdate
 from derive.time.frontier import BEGINNING, END_OF_TIME
 from derive.time.source_read import SourceRead
@@ -27,17 +26,23 @@ def read_updates(store: Readable, table: GlobalId, begin: int, end: int) -> Iter
         StorageError: there is no such table.
         FencedError: it was dropped while it was read.
     """
-    from derive.storage.segments.reader import read_sorted
-
     read = store.tables.read(table, begin, end)
     try:
-        for rows in read_sorted(store.root, [SourceRead(0, 0, begin, end, read.segments)]):
-            columns = (rows.adjusted.tolist(), rows.texts.to_pylist(), rows.keys.to_pylist(), rows.diffs.tolist())
-            yield from map(RowUpdate, *columns)
+        yield from _in_segments(store, SourceRead(0, 0, begin, end, read.segments))
     except SegmentMissingError as exc:
         raise FencedError(f"table {table} was dropped while it was read") from exc
     for clock, _, diff, key, text in read.appended:
         yield RowUpdate(clock, text, key, diff)
+
+
+def _in_segments(store: Readable, read: SourceRead) -> Iterator[RowUpdate]:
+    if not read.segments:
+        return
+    from derive.storage.segments.reader import read_sorted
+
+    for rows in read_sorted(store.root, [read]):
+        columns = (rows.adjusted.tolist(), rows.texts.to_pylist(), rows.keys.to_pylist(), rows.diffs.tolist())
+        yield from map(RowUpdate, *columns)
 
 
 def table_contents(store: Readable, table: GlobalId, as_of: int) -> dict[tuple[str, bytes], int]:
@@ -46,6 +51,8 @@ def table_contents(store: Readable, table: GlobalId, as_of: int) -> dict[tuple[s
     Raises:
         StorageError: a row was taken out more often than it was put in.
     """
+    from derive.storage.segments.consolidation import times_present
+
     counts: Counter[tuple[str, bytes]] = Counter()
     for update in read_updates(store, table, BEGINNING, as_of + 1):
         counts[update.text, update.key] += update.diff

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from derive.storage.compaction import GRACE, compact
+from derive.storage.garbage import GRACE
 from derive.storage.roles import Kept
 from derive.storage.table import GlobalId, Table
 from derive.storage.timeline import wall_clock
@@ -58,6 +58,8 @@ class TableUpkeep:
         forgets = since > table.since and known.documents >= max(_FEWEST_ROWS, 2 * self._left[table.id])
         if not forgets and known.segments < self._segments[table.id] + _FEWEST:
             return
+        from derive.storage.compaction import compact  # not before there is something to do
+
         wanted = since if forgets else None
         done = compact(self._store, table.spec, since=wanted, fewest=_FEWEST, grace=self._grace, wait=False)
         if done is not None:

@@ -32,7 +32,7 @@ def test_a_recent_time_is_known_though_others_compact(world: SqlWorld) -> None:
         ingest(coordinator, [(1, "ann", 10.0)])
         await client("CREATE TABLE t (a int)")
         await client("INSERT INTO t VALUES (1)")
-        coordinator.upkeep.tend()
+        coordinator.upkeep.hold()
         assert await client('SELECT count(*) FROM "shop/orders", t') == [("1",)]
         time = coordinator.timeline.latest
         ingest(coordinator, [(2, "ben", 5.0)])

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import pairwise
-
-import duckdb
+from typing import TYPE_CHECKING
 
 from derive.adapter.arrays import elements_of
 from derive.adapter.oids import OID_OF, PG_TYPES
@@ -25,6 +24,9 @@ from derive.adapter.pg_catalog.translation import translated
 from derive.compute.algebra.types import Datum, Type
 from derive.compute.scalar.values import datum_of_text, text_of
 from derive.errors import SqlError
+
+if TYPE_CHECKING:
+    import duckdb
 
 SETTINGS = {
     "server_version": SERVER_VERSION,
@@ -136,6 +138,8 @@ class CatalogDatabase:
     """Catalogs with what there is at one moment, in the memory of DuckDB."""
 
     def __init__(self, objects: CatalogObjects) -> None:
+        import duckdb  # only here: a server does not wait for it as it begins
+
         limits: dict[str, str | bool | int | float | list[str]] = {
             "threads": 1,
             "memory_limit": "256MB",
@@ -166,6 +170,8 @@ class CatalogDatabase:
         self, text: str, arguments: Sequence[str], facts: SessionFacts
     ) -> tuple[list[tuple[str, str]], list[tuple[object, ...]]]:
         """Names and types of the columns of a query, and its rows."""
+        import duckdb
+
         query = translated(text, arguments, self._words)
         words = {token.word for token in tokens_of(query)}
         with self._turn:
@@ -296,6 +302,8 @@ def _quoted(text: str) -> str:
 
 
 def _refusal(error: duckdb.Error) -> SqlError:
+    import duckdb
+
     message = str(error).split("\n")[0]
     hint = "of PostgreSQL's catalogs there is what clients ask for; relations of your own cannot be joined with them"
     what = message.partition(": ")[2] or message

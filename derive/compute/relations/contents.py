@@ -18,8 +18,6 @@ from derive.compute.relations.table_input import table_at
 from derive.document.key import pack
 from derive.document.pointer import JSON
 from derive.schema.projection import UUID_POINTER
-from derive.storage.contents import ReadOptions
-from derive.storage.reduced_read import read_reduced, reduced_here
 from derive.storage.roles import Readable
 from derive.storage.table import Table
 
@@ -95,6 +93,9 @@ def reduced_at(
         as_of: the time.
         keys: packed keys that are wanted; None for all.
     """
+    from derive.storage.contents import ReadOptions
+    from derive.storage.reduced_read import read_reduced, reduced_here
+
     with TemporaryDirectory(prefix="flowctl-") as scratch:
 
         def reduced(root: Path, spec: CollectionSpec, read: SourceRead) -> Iterator[ContentRows]:

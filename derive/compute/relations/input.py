@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from derive.compute.relations.columns import Source
-from derive.compute.relations.reduced import ReducedInput
 from derive.compute.relations.table_input import TableInput
 from derive.storage.roles import Readable
 from derive.storage.table import Table
+
+if TYPE_CHECKING:
+    from derive.compute.relations.reduced import ReducedInput
 
 
 def relation_input(store: Readable, source: Source, as_of: int) -> ReducedInput | TableInput:
@@ -23,4 +27,6 @@ def relation_input(store: Readable, source: Source, as_of: int) -> ReducedInput 
     """
     if isinstance(source, Table):
         return TableInput(store, source, as_of)
+    from derive.compute.relations.reduced import ReducedInput
+
     return ReducedInput(store, source, as_of)

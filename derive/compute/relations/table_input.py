@@ -14,9 +14,7 @@ from derive.compute.relations.hold import Hold
 from derive.compute.relations.table_rows import TableRows
 from derive.document.clock import format_rfc3339
 from derive.errors import FencedError, FrontierError, SegmentMissingError, ViewError
-from derive.storage.reduced_read import reduced_here
 from derive.storage.roles import Readable
-from derive.storage.segments.rows import StoredRows
 from derive.storage.table import Table
 from derive.storage.table_files import pieces_of
 from derive.storage.table_subscription import read_updates
@@ -63,6 +61,10 @@ def _held(store: Readable, table: Table, as_of: int) -> Iterator[None]:
 
 
 def _batches(store: Readable, table: Table, as_of: int) -> Iterator[list[Row]]:
+    # Who goes on from what it has reads no files at first, and need not wait for what that takes.
+    from derive.storage.reduced_read import reduced_here
+    from derive.storage.segments.rows import StoredRows
+
     known = store.tables.read(table.id, BEGINNING, as_of + 1)
     read = SourceRead(0, 0, BEGINNING, as_of + 1, known.segments)
     columns = zip(*pieces_of(known.appended), strict=True) if known.appended else ((),) * len(StoredRows.SCHEMA)

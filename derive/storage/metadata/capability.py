@@ -107,9 +107,10 @@ def drop_ended(db: apsw.Connection) -> None:
         "SELECT id, kind, collection, task, holder, expires FROM capability WHERE expires IS NOT NULL"
     ).fetchall()
     now = wall_clock()
+    dead = {holder: is_dead(holder) for holder in {lease[4] for lease in leases}}  # each costs reading a file
     for identifier, kind, collection, task, holder, expires in leases:
         is_late = expires < now and not (kind == "run" and is_here(holder))
-        if not is_late and not is_dead(holder):
+        if not is_late and not dead[holder]:
             continue
         if kind == "run":
             drop_run(db, task)  # the task's own next run collects what it has left

@@ -155,4 +155,5 @@ def reading_since(db: apsw.Connection) -> dict[str, int]:
     rows: list[Any] = db.execute(
         "SELECT collection, at, holder FROM capability WHERE kind = 'read' AND at IS NOT NULL ORDER BY at DESC"
     ).fetchall()
-    return {collection: at for collection, at, holder in rows if not is_dead(holder)}
+    dead = {holder: is_dead(holder) for holder in {row[2] for row in rows}}
+    return {collection: at for collection, at, holder in rows if not dead[holder]}
