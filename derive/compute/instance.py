@@ -91,6 +91,8 @@ class Instance:
         self._definitions: dict[GlobalId, Any] = {identifier: unpacked(blob) for identifier, blob in defined}
         self._prepared: dict[tuple[Relation, Finishing], PreparedPeek] = {}
         self._dataflows = Dataflows(self._connection, most_here, stage)
+        for identifier in self._definitions.keys() - self._dataflows.maintained.keys():
+            self._define(identifier, None)  # it had not begun when the instance ended, and may be wanted no more
         self._readers: list[apsw.Connection] = []
 
     def close(self) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
+import apsw
 import pytest
 from changing import Changing
 from relations_sample import CUSTOMERS, ORDERS, aggregate, call, column, number, shown
@@ -13,6 +15,7 @@ from relations_sample import CUSTOMERS, ORDERS, aggregate, call, column, number,
 from derive.compute.algebra.expression import Column, Parameter
 from derive.compute.algebra.relation import Filter, Finishing, Get, Join, Project, Reduce, Relation
 from derive.compute.algebra.types import Row, Type
+from derive.compute.dataflow.database import NAME
 from derive.compute.dataflow.peek import PreparedPeek
 from derive.compute.instance import Instance
 from derive.errors import FrontierError, SqlError
@@ -165,6 +168,17 @@ def test_restart(tmp_path: Path, orders: Changing, customers: Changing) -> None:
     assert instance.frontiers(9) == (8, 9)
     assert len(rows_of(instance, Get(9, JOINED.types))) == 3
     instance.close()
+
+
+def test_nothing_is_left_of_what_had_not_begun(tmp_path: Path) -> None:
+    """A view that waits for another one when an instance ends is wanted anew, or not at all."""
+    instance = Instance(tmp_path)
+    instance.maintain(9, Get(8, ORDERS.types), 2, {}, definition="over a view that is not there yet")
+    settled(instance)
+    instance.close()
+    Instance(tmp_path).close()
+    with closing(apsw.Connection(str(tmp_path / NAME))) as database:
+        assert database.execute("SELECT id FROM definitions").fetchall() == []
 
 
 def test_prepared_peeks(orders: Changing) -> None:
