@@ -38,12 +38,13 @@ bench: $(READY) ## Measure the figures of the README on this machine; BENCH='--t
 transactions: $(READY) ## Measure a collection of 10,000 small transactions; takes some minutes
 	@$(BIN)/python -m bench.transactions
 
-torture: $(READY) ## Kill both examples, and the SQL server, at random moments, over and over; takes more than an hour
+torture: $(READY) ## Kill both examples, the SQL server and its instances at random moments, over and over; takes hours
 	@$(BIN)/python tests/engine/torture.py --example acmebank --rounds 200
 	@$(BIN)/python tests/engine/torture.py --example flights --rounds 50
 	@for example in acmebank flights; do \
 	    PYTHONPATH=. $(BIN)/python tests/materialize/torture_tables.py --example $$example --rounds 100 || exit 1; done
 	@PYTHONPATH=. $(BIN)/python tests/adapter/torture_sql.py --rounds 100
+	@PYTHONPATH=. $(BIN)/python tests/adapter/controller/torture_instances.py --rounds 200
 	@$(BIN)/python -m pytest -m torture
 	@FLOW_LAW_EXAMPLES=200 $(BIN)/python -m pytest tests/engine/test_power_loss.py
 

@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psycopg
 from history import Event, Outcome, Read, Write, violations
@@ -35,7 +36,12 @@ _LISTS = 3
 
 
 class Server:
-    """`flowctl sql serve` over a data folder, through its deaths."""
+    """`flowctl sql serve` over a data folder, through its deaths.
+
+    Attributes:
+        port: where clients connect to.
+        lives: how often it was started.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._command = [
@@ -44,7 +50,7 @@ class Server:
         ]  # fmt: skip
         self._log = folder / "server.log"
         self._process: subprocess.Popen[str] | None = None
-        self.port = 0
+        self.port = self.lives = 0
 
     def start(self) -> None:
         """Start it, and wait until clients can connect."""
@@ -54,6 +60,7 @@ class Server:
         address = self._process.stdout.readline().strip()
         if not address:
             raise SystemExit(f"the server does not start: {self._log.read_text()[-2000:]}")
+        self.lives += 1
         self.port = int(address.rpartition(":")[2])
 
     def kill(self) -> None:
@@ -127,6 +134,7 @@ class Client:
         self._writes = 0
         self._own: list[str] = []
         self._removed = self._missed = frozenset[str]()
+        self._life = server.lives
         self._connection = server.connect()
         self._transactions: dict[Callable[[str], None], tuple[str, ...]] = {
             self._insert: ("a",),
@@ -183,11 +191,14 @@ class Client:
         """By then, what was asked of the server that was killed has happened, or never will.
 
         Raises:
-            psycopg.OperationalError: the server is there, and says that a statement has failed.
+            psycopg.OperationalError: the server is there, and says that a statement has failed, or has hung up.
         """
         if not self._connection.closed:
             raise error
+        life, self._life = self._life, self._server.lives
         self._connection = self._server.connect()
+        if self._server.lives == life:
+            raise error
 
     def _execute(self, query: str, *arguments: object) -> psycopg.Cursor:
         return self._connection.execute(query, arguments or None)
@@ -271,15 +282,17 @@ def _read_of(
     return Read(client, begin, end, frozenset(rows), lists, counts, view if with_view else None)
 
 
-class Follower:
-    """A subscription to everything, which goes on after each death of the server from where it was told last."""
+class Subscriber:
+    """A subscription, which goes on after each death of the server from where it was told last.
 
-    def __init__(self, server: Server, tables: Tables) -> None:
-        self._server = server
-        self._query = " UNION ALL ".join(tables.queries(with_view=True))
-        self._cells: Counter[tuple[str, str, int | None]] = Counter()
+    Attributes:
+        defect: what has ended it.
+    """
+
+    def __init__(self, server: Server, query: str) -> None:
+        self._server, self._query = server, query
+        self._cells: Counter[tuple[Any, ...]] = Counter()
         self._progress: int | None = None
-        self.events: list[Read] = []
         self.defect: BaseException | None = None
 
     def run(self, stop: threading.Event) -> None:
@@ -297,47 +310,66 @@ class Follower:
         except BaseException as error:
             self.defect = error
 
-    @property
-    def rows(self) -> frozenset[str]:
-        """What was told last."""
-        return self.events[-1].rows if self.events else frozenset()
+    def is_enough(self) -> bool:
+        """Whether another subscription is to go on from here."""
+        return False
+
+    def record(self, clock: int) -> None:
+        """Rows are others than before, at a time."""
 
     def _follow(self, connection: psycopg.Connection, stop: threading.Event) -> None:
         options = "WITH (PROGRESS)"
         if self._progress is not None:
             options = f"WITH (SNAPSHOT = false, PROGRESS) AS OF {self._progress - 1}"
-        told: Counter[tuple[str, str, int | None]] = Counter()
+        told: Counter[tuple[Any, ...]] = Counter()
         has_begun = False
         with connection.cursor() as cursor:
             for at, is_progress, diff, *cell in cursor.stream(f"SUBSCRIBE ({self._query}) {options}".encode()):
                 if not is_progress:
-                    table, name, count = cell
-                    told[table, name, count] += int(diff)
+                    told[tuple(cell)] += int(diff)
                     continue
                 if told:
-                    self._record(int(at) - 1, told)
+                    self._take(int(at) - 1, told)
                     told = Counter()
                 if has_begun:
                     self._progress = int(at)
                 has_begun = True  # the first time is where it begins, before that of the progress of before
-                if stop.is_set():
+                if stop.is_set() or self.is_enough():
                     cursor.close()
                     connection.close()
                     return
 
-    def _record(self, clock: int, told: Counter[tuple[str, str, int | None]]) -> None:
+    def _take(self, clock: int, told: Counter[tuple[Any, ...]]) -> None:
         """What is so at a time, by what was told since the time before."""
         for cell, diff in told.items():
             self._cells[cell] += diff
         self._cells = Counter({cell: count for cell, count in self._cells.items() if count})
         if any(count != 1 for count in self._cells.values()):
             raise SystemExit(f"a subscription tells of a row twice, or takes away one that is not there: {self._cells}")
+        self.record(clock)
+
+
+class Follower(Subscriber):
+    """A subscription to everything."""
+
+    def __init__(self, server: Server, tables: Tables) -> None:
+        super().__init__(server, " UNION ALL ".join(tables.queries(with_view=True)))
+        self.events: list[Read] = []
+
+    @property
+    def rows(self) -> frozenset[str]:
+        """What was told last."""
+        return self.events[-1].rows if self.events else frozenset()
+
+    def record(self, clock: int) -> None:
         read = _read_of("follower", -1, time.monotonic_ns(), list(self._cells), with_view=True)
         self.events.append(replace(read, clock=clock))
 
 
 class SqlTorture:
     """Histories under torture."""
+
+    rounds_are = "kills"
 
     def __init__(self, folder: Path, *, seed: int, clients: int) -> None:
         self._chance = random.Random(seed)
@@ -432,9 +464,7 @@ class SqlTorture:
 
     def _told(self) -> str:
         outcomes = ", ".join(f"{self.outcomes[outcome]} {outcome.value}" for outcome in Outcome)
-        return (
-            f"{self.kills} kills, {self.reads} reads, {self.told} told, {self.deletions} deletions, writes: {outcomes}"
-        )
+        return f"{self.kills} {self.rounds_are}, {self.reads} reads, {self.told} told, {self.deletions} deletions, writes: {outcomes}"
 
 
 def _rows_of(event: Event) -> frozenset[str]:

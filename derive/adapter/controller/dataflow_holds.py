@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from derive.compute.algebra.relation import GlobalId
 from derive.compute.protocol.messages import Dataflow, Index, Materialized, Tail
 from derive.errors import FrontierError
+from derive.failpoint import reach
 from derive.storage.metadata.held import Capability
 from derive.storage.rights import MadeOf
 from derive.storage.store import Store
@@ -52,6 +53,7 @@ class DataflowHolds:
         if views or indexes:
             self._indexes.update(indexes)
             self._store.rights.hold_for_dataflows(views, indexes)  # one commit, however many there are
+            reach("dataflow.held")
         self._check(needed)
 
     def release(self, identifier: GlobalId) -> None:

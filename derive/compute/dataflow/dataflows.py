@@ -21,6 +21,7 @@ from derive.compute.dataflow.staging import FirstDataflow, Stage, Staging, as_fa
 from derive.compute.dataflow.wish import Dataflow, Wish
 from derive.compute.lowering.expressions import gets_of
 from derive.errors import FlowError, FrontierError
+from derive.failpoint import reach
 
 MOST_UPDATES = 20_000
 """After about so many updates a transaction of a step ends."""
@@ -85,6 +86,8 @@ class Dataflows:
             if cohort.complete() > upper:
                 with self._connection:
                     cohort.advance(MOST_UPDATES)
+                    reach("dataflow.committing")
+                reach("dataflow.committed")
                 cohort.committed = cohort.upper
         except (FlowError, apsw.Error) as exc:
             self.broken[cohort.id] = as_failure(exc)
