@@ -1,14 +1,17 @@
-"""Applying edits: a run that goes on is brought in line with its catalog, and says what becomes of its tasks."""
+"""Applying changes: a run that goes on is brought in line with its catalog, and with what others do to its tasks.
+
+It says what becomes of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from derive.catalog.loading.resources import Resources
-    from derive.cli.watching import CatalogWatch, Edit
+    from derive.cli.watching import CatalogWatch
     from derive.engine.run import Run
     from derive.engine.scheduler import Scheduler
     from derive.engine.task import Task
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Applying:
-    """Applies the edits of a catalog to a run.
+    """Applies to a run the edits of a catalog, and what `flowctl reset` and `flowctl split` have done to its tasks.
 
     Args:
         run: the run.
@@ -27,30 +30,51 @@ class Applying:
 
     def __init__(self, run: Run, reconciler: TaskReconciler, watch: CatalogWatch) -> None:
         self._run, self._reconciler, self._watch = run, reconciler, watch
-        self._edit: Edit | None = None
+        self._edit: tuple[Sequence[str], CatalogSpec] | None = None
+        run.is_mended = True
 
     def advance(self, scheduler: Scheduler) -> bool:
-        """Apply an edit once the tasks that it changes are between two transactions; whether one has yet to be."""
+        """Apply what is new once the tasks that it changes are between two transactions; whether some has yet to be.
+
+        Raises:
+            FencedError: another run has taken over.
+        """
+        from derive.cli.console import note
+        from derive.errors import FencedError
+
+        self._take_edit()
+        edit, done = self._edit, self._reconciler.find_superseded(self._run)
+        if done is None:
+            return True
+        if edit is None and not done:
+            return False
+        catalog = edit[1] if edit else self._run.lineup.catalog
+        if not scheduler.hold(self._reconciler.affected(self._run, catalog)):
+            return True
+        try:
+            change = self._reconciler.apply(self._run, catalog)
+        except FencedError:  # somebody was faster: the next look tells who
+            return True
+        scheduler.adopt()
+        reasons = [*([_edited(edit[0])] if edit else []), *(f"{name} {what}" for name, what in done.items())]
+        note(f"{', '.join(reasons)}: {_describe(change)}")
+        tell_new(self._run.tasks[name] for name in (*change.restarted, *change.started))
+        self._edit = None
+        return False
+
+    def _take_edit(self) -> None:
+        """Look whether the catalog was edited."""
         from derive.cli.console import note, print_error
         from derive.errors import FlowError
 
         edit = self._watch.take()
-        if edit is not None and isinstance(edit.outcome, FlowError):
+        if edit is None:
+            return
+        if isinstance(edit.outcome, FlowError):
             print_error(edit.outcome)
-            note(f"{_edited(edit)}, and is wrong: what runs goes on unchanged", level="warn")
-        elif edit is not None:
-            self._edit = edit
-        if self._edit is None or isinstance(self._edit.outcome, FlowError):
-            return False
-        catalog = self._edit.outcome
-        if not scheduler.hold(self._reconciler.affected(self._run, catalog)):
-            return True
-        change = self._reconciler.apply(self._run, catalog)
-        scheduler.adopt()
-        note(f"{_edited(self._edit)}: {_describe(change)}")
-        tell_new(self._run.tasks[name] for name in (*change.restarted, *change.started))
-        self._edit = None
-        return False
+            note(f"{_edited(edit.files)}, and is wrong: what runs goes on unchanged", level="warn")
+        else:
+            self._edit = edit.files, edit.outcome
 
 
 @contextmanager
@@ -68,8 +92,8 @@ def applying_edits(
         yield Applying(run, reconciler, watch)
 
 
-def _edited(edit: Edit) -> str:
-    return f"{', '.join(edit.files)} changed"
+def _edited(files: Sequence[str]) -> str:
+    return f"{', '.join(files)} changed"
 
 
 def _describe(change: Change) -> str:

@@ -73,7 +73,8 @@ def command(
     cause is gone.
 
     With --watch, edits of the files of the catalog are applied while it is at work: tasks that are defined otherwise
-    begin anew after their transaction, others go on. While the catalog is wrong, what runs goes on unchanged.
+    begin anew after their transaction, others go on. While the catalog is wrong, what runs goes on unchanged. So are
+    `flowctl reset` and `flowctl split` of its tasks.
 
     \b
     Examples:

@@ -15,8 +15,8 @@ from derive.cli.options import catalog_options, open_store, stored_folder
 def command(source: Path, data: Path | None, tasks: tuple[str, ...]) -> None:
     """Double the shards of a task, at the cost of a copy of its state.
 
-    What it derives or materializes stays the same, byte for byte. A `flowctl run` that is under way is superseded:
-    start it again.
+    What it derives or materializes stays the same, byte for byte. A `flowctl run --watch` that is under way goes on
+    with them; without `--watch`, start it again.
 
     \b
     Examples:

@@ -49,10 +49,10 @@ class Derivation:
         """Never: nothing is published for no documents."""
         return False
 
-    def open(self) -> Opened:
+    def open(self, *, if_free: bool = False) -> Opened:
         """Take it over, and remove files and state that runs before have left and that nobody knows."""
         store, spec = self.store, self.spec
-        capability, state = store.acquire_task(spec.name, self.shards, [spec.name])
+        capability, state = store.acquire_task(spec.name, self.shards, [spec.name], if_free=if_free)
         with publish_epoch(store.root, spec.name, capability.epoch):
             store.garbage.collect_uncommitted(spec.name)
             remove_shards(store.root, spec.name, state.shards)

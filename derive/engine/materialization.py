@@ -65,10 +65,10 @@ class Materialization:
         """Until the endpoint has been asked: it may have lost what it had, or have tables that are to be altered."""
         return self._prepared is None
 
-    def open(self) -> Opened:
+    def open(self, *, if_free: bool = False) -> Opened:
         """Take it over. Its endpoint fences the run before off when the first stream is opened."""
         store, spec = self._store, self.spec
-        capability, state = store.acquire_task(spec.name, self._shards)
+        capability, state = store.acquire_task(spec.name, self._shards, if_free=if_free)
         with publish_epoch(store.root, spec.name, capability.epoch):
             remove_shards(store.root, spec.name, state.shards)
             shutil.rmtree(progress_folder(store.root, spec.name), ignore_errors=True)

@@ -57,6 +57,7 @@ class Run:
 
     Attributes:
         lineup: its tasks, and who reads whom.
+        is_mended: whether somebody opens a task anew that was superseded, which otherwise is the end of the run.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class Run:
         self._store = store
         self._observer = observer or Silent()
         self.lineup = Lineup(catalog, tasks, joint or {})
-        self._stopped = False
+        self._stopped = self.is_mended = False
         self._retries = retries or Retries()
         self._news = News(store, self.cycles, self._find_due)
 
@@ -279,8 +280,12 @@ class Run:
         """Let what goes wrong with a task stop this one, and not the run."""
         try:
             yield
-        except (FencedError, EngineLostError):
+        except EngineLostError:
             raise
+        except FencedError as fenced:
+            if not self.is_mended:
+                raise
+            task.error = fenced
         except Exception as exc:
             error = internal(self._store.root, task.spec.name, exc)
             # A source that was reset since it was looked at has other files now, and is looked at again.
@@ -290,7 +295,12 @@ class Run:
 
     def _stop(self, task: Task, error: FlowError) -> None:
         name = task.spec.name
-        task.fail(error)
+        try:
+            task.fail(error)
+        except FencedError:
+            if self.is_mended:  # it was reset under the transaction, which has failed at that
+                return
+            raise
         if error.heals:
             self._retries.postpone(name)
         self._observer.failed(name, error)

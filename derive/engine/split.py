@@ -19,11 +19,14 @@ from derive.shard.state import copy_state, fold, publish_epoch, remove_shards, s
 from derive.storage.metadata.descriptions import Divided, TaskState
 from derive.storage.roles import Runnable
 
+SPLIT = "split"
+"""For what a task is acquired while it is split."""
+
 _MOST_SHARDS = 1024
 
 
 def split(store: Runnable, name: str, *, is_materialized: bool = False) -> int:
-    """Double the shards of a task; a run that is under way is fenced by it.
+    """Double the shards of a task; a run that is under way is fenced by it, and one that watches goes on with them.
 
     Until the metadata commit the task has the shards it had, and copies made for a split that never came to that are
     made again.
@@ -44,7 +47,7 @@ def split(store: Runnable, name: str, *, is_materialized: bool = False) -> int:
         raise TaskError(f"'{name}' has never run", hint="say with how many shards it starts: flowctl run --shards N")
     if 2 * before.shards > _MOST_SHARDS:
         raise TaskError(f"'{name}' has {before.shards} shards already")
-    capability, state = store.acquire_task(name, before.shards, () if is_materialized else [name])
+    capability, state = store.acquire_task(name, before.shards, () if is_materialized else [name], purpose=SPLIT)
     count = 2 * state.shards
     with publish_epoch(store.root, name, capability.epoch):
         remove_shards(store.root, name, state.shards)

@@ -97,6 +97,11 @@ class Task:
         self._transactor, self.spec = transactor, transactor.spec
 
     @property
+    def capability(self) -> TaskCapability:
+        """The right to run it."""
+        return self._capability
+
+    @property
     def shards(self) -> int:
         """How many shards keep its state."""
         return self._checkpoint.shards

@@ -15,7 +15,14 @@ from derive.time.pace import Pace
 from derive.time.positions import current_positions
 
 
-def open_task(store: Runnable, transactor: Transactor, limits: Limits, refused: FlowError | None = None) -> Task:
+def open_task(
+    store: Runnable,
+    transactor: Transactor,
+    limits: Limits,
+    refused: FlowError | None = None,
+    *,
+    if_free: bool = False,
+) -> Task:
     """Take a task over: whoever ran it before can commit nothing more.
 
     Args:
@@ -23,12 +30,13 @@ def open_task(store: Runnable, transactor: Transactor, limits: Limits, refused: 
         transactor: what is done with the documents that the task reads.
         limits: how its work is cut.
         refused: why it cannot be run as it is defined now, if it cannot.
+        if_free: only if nobody else runs it.
 
     Raises:
-        FencedError: yet another run has taken it over meanwhile.
+        FencedError: yet another run has taken it over meanwhile; or somebody runs it who is not to be superseded.
     """
     task = transactor.spec
-    opened = transactor.open()
+    opened = transactor.open(if_free=if_free)
     state = opened.state
     positions = current_positions(task.inputs, task.tick, state.positions, state.places)
     rights = hold(store, task, positions, opened.capability)

@@ -1,4 +1,8 @@
-"""The tasks of a run are brought in line with its catalog: as the run begins, and whenever the catalog was edited.
+"""The tasks of a run are brought in line with what is wanted: as the run begins, and whenever that has changed.
+
+What is wanted is the catalog, and of each task what the data folder says: its epoch counts who has started, reset or
+split it, and of a run that holds an older one the task is opened anew. Whoever starts a run wants it to go on in the
+place of others, so a task that another run has taken over is not taken back.
 
 A task whose definition is the same goes on as it is. One that changed is released and opened anew, as by a restart; one
 that is gone is released, and its right to run with it. A task that had failed begins anew with any edit, as what it
@@ -18,13 +22,15 @@ from derive.engine.lineup import Lineup
 from derive.engine.news import Cycle
 from derive.engine.run import Run
 from derive.engine.shape import default_shards, has_feedback
+from derive.engine.split import SPLIT
 from derive.engine.task import Task
 from derive.engine.task_opening import open_task
-from derive.errors import BusyError, DiskFullError, StorageError
+from derive.errors import BusyError, DiskFullError, FencedError, StorageError
 from derive.protocol.definition import is_same_definition
 from derive.protocol.materialization import MaterializationSpec
 from derive.protocol.specs import CatalogSpec, CollectionSpec, DerivationSpec
 from derive.reconcile.reconciliation import Reconciliation
+from derive.storage.metadata.process import show_process
 from derive.storage.roles import Operable
 from derive.storage.task_log import TaskLog
 from derive.time.limits import Limits
@@ -75,9 +81,38 @@ class TaskReconciler:
         self._store, self._executor, self._names = store, executor, tasks
         self._shards, self._cores, self._limits = shards, cores, limits
         self._tasks: dict[str, Task] = {}
+        self._superseded: frozenset[str] = frozenset()
         self._reconciliation: Reconciliation[str, DerivationSpec | MaterializationSpec] = Reconciliation(
             self._difference, self._open, self._release
         )
+
+    def find_superseded(self, run: Run) -> Mapping[str, str] | None:
+        """Tasks of which the right to run was taken away, each with what was done to it; `apply` opens them anew.
+
+        Returns:
+            None where something is being done to one of them still.
+
+        Raises:
+            FencedError: another run has taken over one of them.
+        """
+        fenced = [task.error for task in run.tasks.values() if isinstance(task.error, FencedError)]
+        names = self._store.rights.superseded(task.capability for task in run.tasks.values())
+        if fenced and not names:
+            raise fenced[0]  # by what is not in this data folder, such as an endpoint
+        done: dict[str, str] = {}
+        for name in names:
+            runner = self._store.rights.runner(name)
+            if runner is not None and runner.purpose != SPLIT:
+                raise FencedError(
+                    f"another flowctl run ({show_process(runner.process)}) has taken over '{name}'; this one ends"
+                )
+            state = self._store.task(name)
+            if runner is not None:
+                return None
+            is_split = state is not None and state.shards != run.tasks[name].shards
+            done[name] = "was reset" if state is None else "was split" if is_split else "had lost its lease"
+        self._superseded = frozenset(done)
+        return done
 
     def affected(self, run: Run, catalog: CatalogSpec) -> list[Cycle]:
         """The cycles of a run that do not go on with another catalog as they are."""
@@ -124,6 +159,8 @@ class TaskReconciler:
     def _difference(
         self, name: str, present: DerivationSpec | MaterializationSpec, wanted: DerivationSpec | MaterializationSpec
     ) -> str | None:
+        if name in self._superseded:
+            return "was superseded"
         if self._tasks[name].error is not None:
             return "had failed"
         return None if is_same_definition(present, wanted) else "is defined otherwise"
@@ -139,7 +176,10 @@ class TaskReconciler:
     def _open(self, name: str, spec: DerivationSpec | MaterializationSpec) -> None:
         own = [spec.collection] if isinstance(spec, DerivationSpec) else []
         refused = self._create([*spec.sources.values(), *own])
-        self._tasks[name] = open_task(self._store, self._transactor(spec), self._limits, refused)
+        self._tasks[name] = open_task(
+            self._store, self._transactor(spec), self._limits, refused, if_free=name in self._superseded
+        )
+        self._superseded -= {name}
 
     def _create(self, collections: Sequence[CollectionSpec]) -> StorageError | None:
         """Bind names of collections; returns why that is refused."""
@@ -153,7 +193,8 @@ class TaskReconciler:
 
     def _release(self, name: str, _: DerivationSpec | MaterializationSpec) -> None:
         self._tasks.pop(name).release()
-        TaskLog(self._store.root, name).write("info", "stopped, as the catalog was edited")
+        if name not in self._superseded:
+            TaskLog(self._store.root, name).write("info", "stopped, as the catalog was edited")
 
     def _move(self, spec: DerivationSpec | MaterializationSpec) -> None:
         if spec != self._reconciliation.present[spec.name]:

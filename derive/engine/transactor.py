@@ -74,8 +74,15 @@ class Transactor(Protocol):
     def has_to_execute(self) -> bool:
         """Whether the next transaction has to be executed even if it has no documents, and only time moves."""
 
-    def open(self) -> Opened:
-        """Take the task over from whoever ran it, who can commit nothing more, and remove what that run has left."""
+    def open(self, *, if_free: bool = False) -> Opened:
+        """Take the task over from whoever ran it, who can commit nothing more, and remove what that run has left.
+
+        Args:
+            if_free: only if nobody else runs it.
+
+        Raises:
+            FencedError: somebody else runs it, who is not to be superseded.
+        """
 
     def prepare(self, waiting: Size, shards: int, limits: Limits) -> Limits:
         """Be ready to execute a transaction that has something to read.

@@ -6,10 +6,18 @@ not processed. The right moves up in the very commit that moves the task.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
-from derive.storage.metadata.capability import TaskCapability, drop_ended, is_at_work, require_run
+from derive.storage.metadata.capability import (
+    Runner,
+    TaskCapability,
+    drop_ended,
+    is_at_work,
+    is_live,
+    require_run,
+    runner_of,
+)
 from derive.storage.metadata.collection import frontiers_of
 from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.read_rights import (
@@ -102,6 +110,17 @@ class Rights:
     def forget_index(self, identifier: int) -> None:
         """Take from an index that is gone its right to read."""
         self.forget(holder_of_index(identifier))
+
+    def superseded(self, capabilities: Iterable[TaskCapability]) -> list[str]:
+        """Names of the tasks of which these rights to run have been taken away, or have ended."""
+        with self._metadata.snapshot() as db:
+            return [capability.task for capability in capabilities if not is_live(db, capability.id)]
+
+    def runner(self, task: str) -> Runner | None:
+        """Who else has the right to run a task than this process; None if nobody has."""
+        with self._metadata.transaction() as db:
+            drop_ended(db)
+            return runner_of(db, task)
 
     def is_at_work(self, task: str) -> bool:
         """Whether a process holds the right to run a task."""

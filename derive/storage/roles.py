@@ -119,7 +119,9 @@ class Writable(Folder, Protocol):
 class Runnable(View, Protocol):
     """To whoever runs a task."""
 
-    def acquire_task(self, name: str, shards: int, outputs: Sequence[str] = ()) -> tuple[TaskCapability, TaskState]:
+    def acquire_task(
+        self, name: str, shards: int, outputs: Sequence[str] = (), *, purpose: str | None = None, if_free: bool = False
+    ) -> tuple[TaskCapability, TaskState]:
         """The right to run a task, and to write collections for it alone."""
 
     def commit_task(

@@ -36,6 +36,7 @@ from derive.storage.metadata.capability import (
     lease_write,
     least_write_frontier,
     renew_runs,
+    require_free,
     require_run,
     require_write,
 )
@@ -290,20 +291,29 @@ class Store:
         with self._metadata.snapshot() as db:
             return read_task(db, name)
 
-    def acquire_task(self, name: str, shards: int, outputs: Sequence[str] = ()) -> tuple[TaskCapability, TaskState]:
+    def acquire_task(
+        self, name: str, shards: int, outputs: Sequence[str] = (), *, purpose: str | None = None, if_free: bool = False
+    ) -> tuple[TaskCapability, TaskState]:
         """The right to run a task, and to write collections for it alone; every earlier one is superseded (law L5).
 
         Args:
             name: the task.
             shards: how many it gets if it has never run.
             outputs: names of the collections that it writes.
+            purpose: what it is for, for people; None for a run.
+            if_free: only if no other process has it.
 
         Returns:
             The right, and what is known of the task: whoever ran it may have committed until just now.
+
+        Raises:
+            FencedError: another process has it, which is not to be superseded.
         """
         with self._metadata.transaction(calls=True) as db:
+            if if_free:
+                require_free(db, name)
             epoch = begin_epoch(db, name, shards)
-            capability = lease_run(db, name, epoch, {output: upper_of(db, output) for output in outputs})
+            capability = lease_run(db, name, epoch, {output: upper_of(db, output) for output in outputs}, purpose)
             state = read_task(db, name)
         assert state is not None
         return capability, state

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 from conftest import World, write_catalog
@@ -50,8 +52,8 @@ def copies(name: str = "copies", source: str = "numbers", lambda_: str = "one.sq
 class Watched:
     """A `flowctl run --watch` on a folder of its own."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.told = folder, folder / "told"
+    def __init__(self, folder: Path, told: str = "told") -> None:
+        self.folder, self.told = folder, folder / told
         self.process = self.start()
         self.count = 0
 
@@ -105,6 +107,25 @@ class Watched:
         state = store.task(name)
         store.close()
         return state.error if state else None
+
+    def flowctl(self, *arguments: str) -> None:
+        """Another command on the same folder."""
+        command = [sys.executable, "-c", FLOWCTL, *arguments, "--source", str(self.folder / "flow.yaml")]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+    def stored(self) -> list[tuple[int, int]]:
+        """What is materialized; nothing before there is a table."""
+        with closing(sqlite3.connect(self.folder / "stored.db")) as database:
+            if not database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'copies'").fetchone():
+                return []
+            return database.execute("SELECT id, n FROM copies ORDER BY id").fetchall()
+
+    def shards(self, name: str) -> int:
+        store = Store(self.folder / ".flow", reading=True)
+        state = store.task(name)
+        store.close()
+        return state.shards if state else 0
 
     def stop(self, by: signal.Signals = signal.SIGTERM) -> int:
         self.process.send_signal(by)
@@ -171,7 +192,10 @@ def test_a_run_that_is_killed_while_it_applies_an_edit_goes_on(tmp_path: Path) -
             run.ingest()
             text = NUMBERS + copies() + "".join(copies(f"more-{n}", "numbers") for n in range(turn + 1))
             (tmp_path / "flow.yaml").write_text(text)
-            time.sleep(0.45 + 0.1 * turn)  # about when it is applied
+            if turn == 1:
+                run.wait_for(lambda: run.shards("w/more-1"))
+            elif turn == 2:
+                run.wait_for_text("w/more-2 starts")
             assert run.stop(signal.SIGKILL) == -signal.SIGKILL
             run.process = run.start()
         run.wait_for_text("running 4 tasks")
@@ -182,6 +206,73 @@ def test_a_run_that_is_killed_while_it_applies_an_edit_goes_on(tmp_path: Path) -
     finally:
         run.process.kill()
         run.process.wait()
+
+
+def test_resets_and_splits_are_applied_under_a_run(tmp_path: Path) -> None:
+    write_catalog(tmp_path, NUMBERS + copies() + copies("again", "copies") + STORED, one__sql=ONE)
+    run = Watched(tmp_path)
+
+    def go_on() -> None:
+        """Two more documents come, and all that follows from all of them is there."""
+        run.ingest()
+        expected = [(number, number + 1) for number in range(run.count)]
+        run.wait_for_documents("w/copies", run.count)
+        run.wait_for_documents("w/again", run.count)
+        assert run.documents("w/copies") == sorted(f'{{"id":{id_},"n":{n}}}' for id_, n in expected)
+        assert run.documents("w/again") == sorted(f'{{"id":{id_},"n":{n + 1}}}' for id_, n in expected)
+        run.wait_for(lambda: run.stored() == expected)
+
+    try:
+        run.wait_for_text("running 3 tasks")
+        go_on()
+        run.flowctl("split", "--task", "w/copies")
+        run.wait_for_text("w/copies was split: w/copies restarts, 2 tasks go on")
+        assert (run.shards("w/copies"), run.shards("w/again")) == (2, 1)
+        go_on()
+        run.flowctl("reset", "--task", "w/again")
+        run.wait_for_text("w/again was reset: w/again restarts, 2 tasks go on")
+        go_on()
+        run.flowctl("split", "--task", "w/stored")
+        run.wait_for_text("w/stored was split: w/stored restarts, 2 tasks go on")
+        go_on()
+        run.flowctl("reset", "--task", "w/copies", "--cascade")
+        run.wait_for_text(
+            "w/copies was reset, w/again was reset, w/stored was reset: w/copies, w/again, w/stored restart"
+        )
+        go_on()
+        for _ in range(3):  # one after the other, whatever the run is doing
+            run.ingest()
+            run.flowctl("reset", "--task", "w/again")
+            run.flowctl("split", "--task", "w/stored")
+        go_on()
+        assert run.shards("w/stored") == 8
+        assert run.stop() == 0
+    finally:
+        run.process.kill()
+        run.process.wait()
+
+
+def test_a_second_run_takes_over_and_the_first_says_so_and_ends(tmp_path: Path) -> None:
+    write_catalog(tmp_path, NUMBERS + copies() + copies("again", "copies"), one__sql=ONE)
+    runs = [Watched(tmp_path, "first")]
+    try:
+        runs[0].wait_for_text("running 2 tasks")
+        runs[0].ingest()
+        runs[0].wait_for_documents("w/again", 2)
+        runs.append(Watched(tmp_path, "second"))
+        assert runs[0].process.wait(60) == 1
+        assert f":{runs[1].process.pid}) has taken over 'w/copies'; this one ends" in runs[0].told.read_text()
+        runs[1].count = 2
+        runs[1].ingest()
+        runs[1].wait_for_documents("w/again", 4)
+        runs[1].flowctl("reset", "--task", "w/again")
+        runs[1].wait_for_text("w/again was reset: w/again restarts")
+        runs[1].wait_for_documents("w/again", 4)
+        assert runs[1].stop() == 0
+    finally:
+        for run in runs:
+            run.process.kill()
+            run.process.wait()
 
 
 def test_watching_has_no_end(tmp_path: Path) -> None:

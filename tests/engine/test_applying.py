@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import tempfile
 import threading
+from contextlib import closing
 from pathlib import Path
 
+import apsw
 import pytest
 from conftest import World, write_catalog
 from hypothesis import given, settings
@@ -15,8 +17,10 @@ from typing_extensions import override
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
 from derive.engine.opening import open_changing_run
+from derive.engine.reset import reset
 from derive.engine.run import Run
 from derive.engine.scheduler import Scheduler
+from derive.engine.split import SPLIT, split
 from derive.engine.task_reconciler import Change, TaskReconciler
 from derive.errors import FencedError, StorageError
 from derive.materialize.stages import AnyPlan
@@ -219,6 +223,105 @@ def test_edits_of_a_run_publish_what_restarts_publish(edits: list[tuple[dict[str
                 name: restarted.rows(name) for name in catalog.collections
             }
             assert [task.error for task in run.tasks.values()] == [task.error for task in other.tasks.values()]
+        live.store.close()
+        restarted.store.close()
+
+
+def test_who_else_runs_a_task_is_told_from_what_is_done_to_it(tmp_path: Path) -> None:
+    world = World(tmp_path / "data", catalog_of(tmp_path, text_of(*TWO)), wall=BASE)
+    run, reconciler = changing(world)
+    assert reconciler.find_superseded(run) == {}
+    reset(world.catalog, world.store, ["a/again"])
+    assert reconciler.find_superseded(run) == {"a/again": "was reset"}
+
+    world.store.acquire_task("a/again", 1, ["a/again"], purpose=SPLIT)
+    with closing(apsw.Connection(str(world.root / "metadata.db"))) as database:
+        database.execute("UPDATE capability SET holder = 'elsewhere:7:x:1' WHERE task = 'a/again'")
+        assert reconciler.find_superseded(run) is None
+        database.execute("UPDATE capability SET purpose = NULL WHERE task = 'a/again'")
+    with pytest.raises(
+        FencedError, match=r"another flowctl run \(elsewhere:7\) has taken over 'a/again'; this one ends"
+    ):
+        reconciler.find_superseded(run)
+    with pytest.raises(FencedError, match="another flowctl has taken over 'a/again'"):  # it came after the last look
+        reconciler.apply(run, world.catalog)
+    runner = world.store.rights.runner("a/again")
+    assert runner is not None
+    assert runner.process.startswith("elsewhere:7")
+
+    run.tasks["a/copies"].error = FencedError("another endpoint has it")
+    world.store.reset(["a/again"])
+    assert reconciler.find_superseded(run) == {"a/again": "was reset"}
+    reconciler.apply(run, world.catalog)
+    run.tasks["a/copies"].error = FencedError("another endpoint has it")
+    with pytest.raises(FencedError, match="another endpoint has it"):
+        reconciler.find_superseded(run)
+
+
+def test_a_task_that_is_reset_under_its_transaction_stops_alone(tmp_path: Path) -> None:
+    world = World(tmp_path / "data", catalog_of(tmp_path, text_of(*TWO)), wall=BASE)
+    executor = Waits()
+    run, reconciler = open_changing_run(world.catalog, world.store, executor, shards=1)
+    run.is_mended = True
+    go_on(world, 0)
+    with Scheduler(run, threads=4) as scheduler:
+        scheduler.look()
+        assert executor.begun.wait(60)
+        reset(world.catalog, world.store, ["a/copies"], cascade=True)
+        assert reconciler.find_superseded(run) == {"a/copies": "was reset", "a/again": "was reset"}
+        assert not scheduler.hold(reconciler.affected(run, world.catalog))
+        executor.go_on.set()
+        pause = threading.Event()
+        while not scheduler.hold(reconciler.affected(run, world.catalog)):
+            pause.wait(0.1)
+        assert isinstance(run.tasks["a/copies"].error, FencedError)
+        assert reconciler.apply(run, world.catalog) == Change(restarted=("a/copies", "a/again"))
+        scheduler.adopt()
+        scheduler.step()
+    assert len(world.rows("a/again")) == 5
+
+
+actions = st.lists(st.tuples(st.sampled_from(["reset", "split"]), names), min_size=1, max_size=4)
+
+
+@settings(max_examples=25)
+@given(actions=actions, derived=derived)
+def test_resets_and_splits_under_a_run_publish_what_restarts_publish(
+    actions: list[tuple[str, str]], derived: dict[str, tuple[str, int]]
+) -> None:
+    known = {"numbers", *derived}
+    parts = [(name, source if source in known else "numbers", added + 100) for name, (source, added) in derived.items()]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        live = World(folder / "live", catalog_of(folder, text_of(*parts)), wall=BASE)
+        restarted = World(folder / "restarted", live.catalog, wall=BASE)
+        run, reconciler = changing(live)
+        run.is_mended = True
+        other = restarted.run(shards=1)
+        for batch, (action, short) in enumerate(actions):
+            for world, work in ((live, run), (restarted, other)):
+                go_on(world, batch)
+                work.step()
+            if short not in derived:
+                continue
+            for world in (live, restarted):
+                if action == "reset":
+                    reset(world.catalog, world.store, [f"a/{short}"], cascade=True)
+                else:
+                    split(world.store, f"a/{short}")
+            run.step()  # which finds out, or does not
+            assert f"a/{short}" in (reconciler.find_superseded(run) or ())
+            reconciler.apply(run, live.catalog)
+            other = restarted.run(shards=1)
+        for world, work in ((live, run), (restarted, other)):
+            go_on(world, 9)
+            work.step()
+        assert [task.error for task in run.tasks.values()] == [None] * len(derived)
+        assert {name: sorted(row[3] for row in live.rows(name)) for name in live.catalog.collections} == {
+            name: sorted(row[3] for row in restarted.rows(name)) for name in live.catalog.collections
+        }
+        live.store.close()
+        restarted.store.close()
 
 
 def test_definitions_are_the_same_wherever_they_are_written(tmp_path: Path) -> None:

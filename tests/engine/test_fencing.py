@@ -88,9 +88,11 @@ class Interrupted(Store):
         self._before = before
 
     @override
-    def acquire_task(self, name: str, shards: int, outputs: Sequence[str] = ()) -> tuple[TaskCapability, TaskState]:
+    def acquire_task(
+        self, name: str, shards: int, outputs: Sequence[str] = (), *, purpose: str | None = None, if_free: bool = False
+    ) -> tuple[TaskCapability, TaskState]:
         self._before()
-        return super().acquire_task(name, shards, outputs)
+        return super().acquire_task(name, shards, outputs, purpose=purpose, if_free=if_free)
 
 
 @pytest.mark.parametrize("shards", [1, 3])

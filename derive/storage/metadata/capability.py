@@ -193,7 +193,45 @@ def writers(db: apsw.Connection) -> list[str]:
 # Rights to run
 
 
-def lease_run(db: apsw.Connection, task: str, epoch: int, frontiers: Mapping[str, int]) -> TaskCapability:
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """Who has the right to run a task.
+
+    Attributes:
+        process: as derive/storage/metadata/process.py names it.
+        purpose: what it has it for, for people; None for a run.
+    """
+
+    process: str
+    purpose: str | None
+
+
+def runner_of(db: apsw.Connection, task: str) -> Runner | None:
+    """Who else has the right to run a task than this process; None if nobody has."""
+    row: Any = db.execute(
+        "SELECT holder, purpose FROM capability WHERE task = ? AND kind = 'run' AND holder <> ?", (task, this_process())
+    ).fetchone()
+    return row and Runner(*row)
+
+
+def require_free(db: apsw.Connection, task: str) -> None:
+    """Require that no other process has the right to run a task.
+
+    Args:
+        db: in a write transaction.
+        task: its name.
+
+    Raises:
+        FencedError: one has.
+    """
+    drop_ended(db)
+    if runner_of(db, task) is not None:
+        raise _superseded(task)
+
+
+def lease_run(
+    db: apsw.Connection, task: str, epoch: int, frontiers: Mapping[str, int], purpose: str | None = None
+) -> TaskCapability:
     """Lease the right to run a task, and to write collections for it; whoever had either is superseded.
 
     Args:
@@ -201,10 +239,12 @@ def lease_run(db: apsw.Connection, task: str, epoch: int, frontiers: Mapping[str
         task: its name.
         epoch: of the task, from here on.
         frontiers: for each collection that it writes, the clock at or above which it will.
+        purpose: what it is for, for people; None for a run.
     """
     capability = TaskCapability(str(uuid4()), task, epoch, dict(frontiers))
     _delete_run(db, task)
     insert_capability(db, CapabilityRow(capability.id, "run", task=task, expires=wall_clock() + LEASE))
+    db.execute("UPDATE capability SET purpose = ? WHERE id = ?", (purpose, capability.id))
     for name, frontier in frontiers.items():
         db.execute("DELETE FROM capability WHERE collection = ? AND kind = 'write'", (name,))
         insert_capability(db, CapabilityRow(str(uuid4()), "write", collection=name, task=task, frontier=frontier))
