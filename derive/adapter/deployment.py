@@ -18,6 +18,7 @@ from derive.adapter.coordinator import Coordinator
 from derive.adapter.draft import Draft
 from derive.adapter.group_commit import Commit
 from derive.adapter.parser.definition import ObjectKind
+from derive.adapter.settled import settled
 from derive.adapter.sources import position_columns
 from derive.adapter.timeline import Write
 from derive.compute.algebra.relation import GlobalId
@@ -41,13 +42,7 @@ async def deploy(
         SqlError: it conflicts with what another session has defined or written; nothing has happened.
         StorageError: storage cannot write; nothing has happened.
     """
-    deploying = asyncio.ensure_future(_Deployment(coordinator, draft, commit, is_alone=is_alone).carry_out(writes))
-    try:
-        await asyncio.shield(deploying)
-    except asyncio.CancelledError:
-        await asyncio.wait([deploying])
-        if deploying.exception():
-            raise
+    await settled(_Deployment(coordinator, draft, commit, is_alone=is_alone).carry_out(writes))
 
 
 class _Deployment:

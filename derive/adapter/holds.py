@@ -11,6 +11,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Collection, Sequence
 
+from derive.adapter.settled import settled
 from derive.compute.algebra.relation import GlobalId
 from derive.storage.metadata.held import Capability
 from derive.storage.store import Store
@@ -44,7 +45,12 @@ class StorageHolds:
             self._times[number] = time
             is_held = self._frontier <= time and ids.issubset(lease.collection for lease in self._held)
         if not is_held:
-            self._own[number] = await asyncio.to_thread(self._leased, (), ids, time)
+            try:
+                self._own[number] = await settled(asyncio.to_thread(self._leased, (), ids, time))
+            except BaseException:
+                with self._lock:
+                    del self._times[number]  # nobody knows of it who could give it back
+                raise
         return number
 
     async def release(self, hold: int) -> None:

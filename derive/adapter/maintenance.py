@@ -54,7 +54,7 @@ class Maintenance:
         self._created: dict[GlobalId, tuple[Relation, Export]] = {}
         self._followed: Counter[GlobalId] = Counter()
         self._sealed = self._compacted = 0
-        self._lock = threading.Lock()
+        self._lock, self._following = threading.Lock(), threading.Lock()
 
     def begin(self, epoch: int) -> None:
         """This process is the one that writes, and keeps views up to date."""
@@ -91,19 +91,20 @@ class Maintenance:
 
     def follow(self, ids: Collection[GlobalId]) -> None:
         """Let time pass for what is stored, as somebody follows it."""
-        with self._lock:
+        with self._following:
             self._followed.update(ids)
 
     def unfollow(self, ids: Collection[GlobalId]) -> None:
         """Somebody follows it no more."""
-        with self._lock:
+        with self._following:
             self._followed.subtract(ids)
             self._followed = +self._followed
 
     def work(self) -> bool:
         """Tell the controller what is new; whether there is more to do."""
-        with self._lock:
+        with self._following:
             followed = frozenset(self._followed)
+        with self._lock:
             is_owner, controller = self._computing.is_owner, self._computing.controller
             if is_owner:
                 objects = self._objects()

@@ -13,6 +13,7 @@ from derive.adapter.planner.plan import PlannedView
 from derive.adapter.planner.reading import ids_of, require_maintainable
 from derive.adapter.preparing import Plan, rows_of_view
 from derive.adapter.reading import clock_of, time_of
+from derive.adapter.settled import settled
 from derive.adapter.state import State
 from derive.adapter.subscription import Subscription
 from derive.adapter.timeline import told
@@ -101,7 +102,7 @@ class _Stream:
         imports = tuple(Import.of(identifier, state.coordinator.source(identifier)) for identifier in sorted(ids))
         dataflow = Dataflow(stream._identifier, relation, imports, tail, time)
         try:
-            await asyncio.to_thread(stream._controller.subscribe, dataflow, stream._handover.put)
+            await settled(asyncio.to_thread(stream._controller.subscribe, dataflow, stream._handover.put))
         except FlowError as error:
             await stream.aclose()
             raise _as_sql(error) from error

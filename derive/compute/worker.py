@@ -26,8 +26,11 @@ _SECONDS = 0.5
 _FIRST_PAUSE, _MOST_PAUSE = 0.1, 10.0
 """Seconds for which nothing is done after work has failed, at first and at most."""
 
-_THREADS = 64
-"""Queries and tails that are worked on at once."""
+_MOST_THREADS = 2000
+"""Queries and tails that are worked on at once.
+
+One that has more rows than its reader takes keeps a thread waiting: there are more threads than readers who are slow.
+Of the others there are never more at once than there is work for."""
 
 
 class Worker:
@@ -53,7 +56,7 @@ class Worker:
         tell: Callable[[Welcome], None] = lambda welcome: None,
     ) -> None:
         self._store, self._report = store, report
-        self._pool = ThreadPoolExecutor(_THREADS, "flowctl-compute")
+        self._pool = ThreadPoolExecutor(_MOST_THREADS, "flowctl-compute")
         self._writeback = Writeback(store)
         self.reconciler = Reconciler(
             Instance(folder),

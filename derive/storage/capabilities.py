@@ -7,6 +7,7 @@ every use, and known by an identifier that may be told to another process. Actio
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import TypeAlias
 
 import apsw
 
@@ -33,6 +34,9 @@ from derive.storage.metadata.timeline import assign_up_to
 from derive.storage.table import GlobalId, TableColumn, TableUpdate
 from derive.storage.tables import Tables, write_update
 from derive.time.frontier import BEGINNING, END_OF_TIME
+
+Retained: TypeAlias = tuple[Sequence[Capability], Collection[GlobalId], int]
+"""Leases as they were before, of which collections they are to be, and from when on."""
 
 
 class Capabilities:
@@ -105,29 +109,19 @@ class Capabilities:
             frontier: the time. What is forgotten of it already stays so.
             purpose: what they are for, for people.
         """
-        wanted = set(collections)
+        (kept,) = self.retain_all([(held, collections, frontier)], purpose=purpose)
+        return kept
+
+    def retain_all(self, wishes: Sequence[Retained], *, purpose: str) -> list[list[Capability]]:
+        """The same for several holders of such rights, in one commit.
+
+        Args:
+            wishes: of each, what is held, the collections, and the time.
+            purpose: what they are for, for people.
+        """
         with self._metadata.transaction(synced=False) as db:
             drop_ended(db)
-            kept = {}
-            for capability in held:
-                if capability.collection not in wanted or not is_live(db, capability.id):
-                    drop(db, capability.id)
-                else:
-                    kept[capability.collection] = capability
-            for collection in wanted:
-                name = name_of(db, collection)
-                frontiers = None if name is None else frontiers_of(db, name)
-                if name is None or frontiers is None:
-                    continue
-                since, upper = frontiers
-                bound = max(since, min(frontier, upper - 1))
-                before = kept.get(collection)
-                if before is None:
-                    lease = add_capability(db, "read", (collection, name), bound, purpose=purpose, lasts=False)
-                else:
-                    lease = move_capability(db, before, max(bound, before.frontier))
-                kept[collection] = lease
-        return list(kept.values())
+            return [_retained(db, wish, purpose) for wish in wishes]
 
     def acquire_write(self, collection: GlobalId, *, purpose: str | None = None, lasts: bool = False) -> Capability:
         """The right to write a table from its `upper` on, beside others who may have it.
@@ -231,6 +225,31 @@ def _known(db: apsw.Connection, collection: GlobalId) -> tuple[str, tuple[int, i
     if name is None or frontiers is None:
         raise UsageError(f"there is no collection {collection}")
     return name, frontiers
+
+
+def _retained(db: apsw.Connection, wish: Retained, purpose: str) -> list[Capability]:
+    held, collections, frontier = wish
+    wanted = set(collections)
+    kept = {}
+    for capability in held:
+        if capability.collection not in wanted or not is_live(db, capability.id):
+            drop(db, capability.id)
+        else:
+            kept[capability.collection] = capability
+    for collection in wanted:
+        name = name_of(db, collection)
+        frontiers = None if name is None else frontiers_of(db, name)
+        if name is None or frontiers is None:
+            continue
+        since, upper = frontiers
+        bound = max(since, min(frontier, upper - 1))
+        before = kept.get(collection)
+        if before is None:
+            lease = add_capability(db, "read", (collection, name), bound, purpose=purpose, lasts=False)
+        else:
+            lease = move_capability(db, before, max(bound, before.frontier))
+        kept[collection] = lease
+    return list(kept.values())
 
 
 def _perform(db: apsw.Connection, action: Action) -> Capability | None:

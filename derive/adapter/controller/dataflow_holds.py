@@ -39,11 +39,13 @@ class DataflowHolds:
         views: dict[GlobalId, MadeOf] = {}
         indexes: dict[GlobalId, MadeOf] = {}
         needed: dict[str, int] = {}
+        tails = [dataflow for dataflow in dataflows if isinstance(dataflow.export, Tail)]
+        begun = self._lease(tails)
         for dataflow in dataflows:
+            if dataflow.id in begun:
+                continue  # what it follows tells it if it is too far behind
             names = self._names(dataflow)
             match dataflow.export:
-                case Tail():
-                    self._lease(dataflow)
                 case Materialized():
                     views[dataflow.id] = names, dataflow.as_of
                 case Index():
@@ -59,10 +61,13 @@ class DataflowHolds:
     def release(self, identifier: GlobalId) -> None:
         """Give back what is held for a dataflow."""
         with self._lock:
-            leased = self._leased.pop(identifier, None)
-        if leased is not None:
-            self._retain(leased, (), 0)
-        elif identifier in self._indexes:
+            is_leased = identifier in self._leased
+            if is_leased:
+                self._retain({identifier: ((), 0)})
+                del self._leased[identifier]
+        if is_leased:
+            return
+        if identifier in self._indexes:
             self._indexes.discard(identifier)
             self._store.rights.forget_index(identifier)
 
@@ -81,24 +86,34 @@ class DataflowHolds:
     def renew(self) -> None:
         """Have leases live on; from any thread, several times a minute."""
         with self._lock:
-            for identifier, leased in self._leased.items():
-                collections = [lease.collection for lease in leased]
-                frontier = min((lease.frontier for lease in leased), default=0)
-                self._leased[identifier] = self._retain(leased, collections, frontier)
+            self._retain(
+                {
+                    identifier: (
+                        [lease.collection for lease in leased],
+                        min((lease.frontier for lease in leased), default=0),
+                    )
+                    for identifier, leased in self._leased.items()
+                }
+            )
 
     def close(self) -> None:
         """Give leases back."""
         for identifier in list(self._leased):
             self.release(identifier)
 
-    def _lease(self, dataflow: Dataflow) -> None:
+    def _lease(self, tails: Sequence[Dataflow]) -> set[GlobalId]:
+        """Hold what tails are made of; returns those for which it was held before."""
         with self._lock:
-            leased = self._leased.get(dataflow.id, ())
-            imported = [source.id for source in dataflow.imports]
-            self._leased[dataflow.id] = self._retain(leased, imported, dataflow.as_of)
+            begun = {tail.id for tail in tails if tail.id in self._leased}
+            self._retain({tail.id: ([source.id for source in tail.imports], tail.as_of) for tail in tails})
+        return begun
 
-    def _retain(self, leased: Sequence[Capability], ids: Collection[GlobalId], frontier: int) -> Sequence[Capability]:
-        return self._store.capabilities.retain(leased, ids, frontier, purpose="SUBSCRIBE")
+    def _retain(self, wanted: Mapping[GlobalId, tuple[Collection[GlobalId], int]]) -> None:
+        """Hold what tails need, of which collections and from when on, in one commit, however many there are."""
+        if wanted:
+            wishes = [(self._leased.get(identifier, ()), *wish) for identifier, wish in wanted.items()]
+            retained = self._store.capabilities.retain_all(wishes, purpose="SUBSCRIBE")
+            self._leased.update(zip(wanted, retained, strict=True))
 
     def _check(self, needed: Mapping[str, int]) -> None:
         for name, as_of in needed.items():
