@@ -92,7 +92,7 @@ def instance(data: Path, *options: str) -> Iterator[tuple[str, IO[str]]]:
 def reason_of(connection: psycopg.Connection[Any], expected: str) -> str:
     """Why the only instance is not connected, once it is told what is expected."""
     rows: list[tuple[str, ...]] = []
-    for _ in range(200):
+    for _ in range(1200):
         rows = connection.execute("SHOW REPLICAS").fetchall()
         if rows and rows[0][4] and expected in rows[0][4]:
             break
