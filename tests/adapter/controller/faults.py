@@ -37,11 +37,13 @@ class Faults:
 
     Attributes:
         reached: names of failpoints that were reached.
+        spares: whether the faults that `some` has given last leave the server, and an instance, alone.
     """
 
     def __init__(self, cluster: Cluster, chance: random.Random, longest: float) -> None:
         self.cluster, self._chance, self._longest = cluster, chance, longest
         self.reached: set[str] = set()
+        self.spares = False
         self._zombie: Process | None = None
 
     def some(self) -> list[Fault]:
@@ -50,6 +52,7 @@ class Faults:
         if self.cluster.replicas or self._chance.random() < 0.4:
             victims.append(None)
         chosen = self._chance.sample(victims, 2 if len(victims) > 1 and self._chance.random() < 0.4 else 1)
+        self.spares = None not in chosen and len(chosen) < len(self.cluster.instances)
         return [self._of_server() if victim is None else self.of_instance(victim) for victim in chosen]
 
     def _of_server(self) -> Fault:

@@ -91,13 +91,14 @@ class StandingClient:
     Attributes:
         defect: what has ended it.
         count: how often it has done it.
-        slowest: seconds that it has taken at most, while it had a server.
+        slow: when that began and ended, where it took more than a second.
     """
 
     def __init__(self, server: Server, chance: random.Random, pause: float) -> None:
         self._server, self.chance, self._pause = server, chance, pause
         self.defect: BaseException | None = None
-        self.count, self.slowest = 0, 0.0
+        self.count = 0
+        self.slow: list[tuple[float, float]] = []
 
     def act(self, connection: psycopg.Connection) -> None:
         """Do it."""
@@ -114,7 +115,8 @@ class StandingClient:
                             begin = time.monotonic()
                             self.act(connection)
                             self.count += 1
-                            self.slowest = max(self.slowest, time.monotonic() - begin)
+                            if (end := time.monotonic()) - begin > 1:
+                                self.slow.append((begin, end))
                     except psycopg.OperationalError as error:
                         if not connection.closed:
                             raise
