@@ -88,6 +88,7 @@ class PendingTail:
         of = dataflow.export.of
         self.reads: frozenset[GlobalId] = frozenset() if of is None else frozenset({of})
         self._parts: dict[Replica, list[Update]] = {}
+        self._failures: dict[Replica, FlowError] = {}
         self.is_streamed = False
         self._lock = threading.Lock()
 
@@ -100,20 +101,30 @@ class PendingTail:
         before = self._dataflow
         return Dataflow(before.id, before.plan, before.imports, rest, self.frontier - 1)
 
-    def take(self, replica: Replica, response: TailResponse, *, is_alone: bool) -> None:
+    def take(self, replica: Replica, response: TailResponse, replicas: Collection[Replica]) -> None:
         """Hand on what is new in a response of a replica.
 
         Args:
             replica: which.
             response: of it.
-            is_alone: whether no other replica could go on where this one cannot.
+            replicas: all, which may go on where this one cannot.
         """
+        if isinstance(response.failure, FlowError) and not isinstance(response.failure, SqlError):
+            self._failures[replica] = response.failure
+            self.give_up(replicas)
+            return
         with self._lock:
-            if isinstance(response.failure, FlowError) and not isinstance(response.failure, SqlError) and not is_alone:
-                return
             news = self._news(replica, response)
             if news is not None:
                 self.receive(news)
+
+    def give_up(self, replicas: Collection[Replica]) -> None:
+        """Hand on why the tail ends, if there are replicas and none of them can go on with it."""
+        failures = dict(self._failures)
+        if replicas and all(replica in failures for replica in replicas):
+            with self._lock:
+                failure = next(iter(failures.values()))
+                self.receive(TailResponse(self._dataflow.id, self.frontier, self.frontier, (), failure))
 
     def _news(self, replica: Replica, response: TailResponse) -> TailResponse | None:
         if response.failure is not None:
@@ -142,3 +153,4 @@ class PendingTail:
     def lose(self, replica: Replica) -> None:
         """A replica is gone, with what it had said."""
         self._parts.pop(replica, None)
+        self._failures.pop(replica, None)

@@ -303,6 +303,7 @@ class Controller:
             self._learn(self._dataflows)
             for tail in self._tails.values():
                 tail.lose(replica)
+            tails, replicas = list(self._tails.values()), list(self._replicas.values())
             for pending in list(self._peeks.values()):
                 pending.lose(replica)
                 if (refused := pending.refused(self._welcomed())) is not None:
@@ -310,6 +311,8 @@ class Controller:
                     answers.append((pending, refused))
         for pending, refused in answers:
             pending.receive(refused)
+        for tail in tails:
+            tail.give_up(replicas)
 
     def _tell(self, command: Command) -> None:
         for replica in self._replicas.values():
@@ -339,14 +342,14 @@ class Controller:
                 case Status():
                     self._note_failure(replica, response)
             tail = self._tails.get(response.id) if isinstance(response, TailResponse) else None
-            is_alone = len(self._replicas) == 1
+            replicas = list(self._replicas.values())
         if isinstance(response, Welcome):
             self._on_welcome(replica.name, response)
         if isinstance(response, Welcome | FrontierUppers | Status):
             self._on_progress()
         # Whoever takes it may hold up a replica in this process, but not this controller.
         if tail is not None and isinstance(response, TailResponse):
-            tail.take(replica, response, is_alone=is_alone)
+            tail.take(replica, response, replicas)
 
     def _replica(self, link: Link) -> Replica | None:
         return next((replica for replica in self._replicas.values() if replica.link is link), None)

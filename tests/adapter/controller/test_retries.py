@@ -1,8 +1,9 @@
-"""A dataflow that cannot begin is tried again, after a pause, or when it may begin with a later time."""
+"""A dataflow that cannot begin is tried again, after a pause, or when it may begin with a later time; a tail ends."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -16,7 +17,7 @@ from derive.adapter.controller.controller import Controller
 from derive.compute.algebra.expression import Column
 from derive.compute.algebra.relation import Filter, Finishing, Get
 from derive.compute.algebra.types import Type
-from derive.compute.protocol.messages import Dataflow, Import, Index, PeekResponse, Query
+from derive.compute.protocol.messages import Dataflow, Import, Index, PeekResponse, Query, Tail, TailResponse
 from derive.compute.retries import Retries
 from derive.errors import FlowError
 
@@ -171,6 +172,28 @@ def test_what_is_dropped_is_not_tried_again(world: World) -> None:
     world.seconds += 100
     world.settle()
     assert len(world.memories["a"].opened) == opened
+
+
+def test_a_tail_ends_once_no_replica_can_go_on_with_it(world: World) -> None:
+    told: list[TailResponse] = []
+    for memory in world.memories.values():
+        memory.is_shut = True
+    world.controller.subscribe(replace(BELOW, id=103, export=Tail(has_snapshot=True)), told.append)
+    world.settle()
+    assert [str(response.failure) for response in told] == ["the disk is away"]
+
+
+def test_a_tail_ends_once_the_last_replica_that_went_on_with_it_is_lost(world: World) -> None:
+    told: list[TailResponse] = []
+    world.memories["a"].is_shut = True
+    world.controller.subscribe(replace(BELOW, id=103, export=Tail(has_snapshot=True)), told.append)
+    world.settle()
+    assert [row for response in told for _, row, _ in response.updates] == [(1, 1), (2, 2)]
+    assert told[-1].failure is None
+
+    del told[:]
+    world.controller.detach("b", world.wires["b"].link)
+    assert [str(response.failure) for response in told] == ["the disk is away"]
 
 
 def test_each_retry_is_told_once() -> None:
