@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from derive.adapter.outcome import ResultColumn
 from derive.compute.algebra.types import Row
+from derive.errors import SqlError
 
 
 class Cursor:
@@ -71,11 +72,19 @@ class Cursor:
         done, _ = await asyncio.wait([self._next], timeout=left)
         if not done:
             return False
+        if self._is_endless and self._ready and _has_failed(self._next):
+            return False  # what came before is fetched first, and the error next
         gathered, self._next = self._next, None
         batch = gathered.result()
         self._is_done = batch is None
         self._ready += batch or ()
         return True
+
+
+def _has_failed(done: asyncio.Future[Sequence[Row] | None]) -> bool:
+    """Whether something ended with an error that nobody has asked for."""
+    error = None if done.cancelled() else done.exception()
+    return isinstance(error, SqlError) and error.sqlstate != "57014"
 
 
 async def _one(rows: AsyncIterator[Sequence[Row]]) -> Sequence[Row] | None:

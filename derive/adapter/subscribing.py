@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 
 from derive.adapter.catalog import is_provisional
 from derive.adapter.controller.handover import Handover
@@ -21,6 +22,7 @@ from derive.compute.algebra.relation import Get, GlobalId, Relation
 from derive.compute.algebra.types import Row
 from derive.compute.protocol.messages import Dataflow, Import, Tail, TailResponse
 from derive.errors import FencedError, FlowError, FrontierError, SqlError
+from derive.time.frontier import END_OF_TIME
 
 _LOOK_SECONDS = 0.25
 """How often it is looked whether the statement is cancelled. A cursor may take rows when its statement is over."""
@@ -125,11 +127,16 @@ class _Stream:
                 response = await self._handover.get(_LOOK_SECONDS)
                 self._state.check_stopped()
                 if response is None:
+                    self._require_sources()
                     continue
                 if response.failure is not None:
                     raise _as_sql(response.failure)
                 if response.updates:
                     self._state.coordinator.timeline.tell(response.updates[-1][0])
+                if self._ids and response.upper >= END_OF_TIME:  # there will be nothing more, which is no progress
+                    response = replace(
+                        response, upper=max([response.lower, *(at + 1 for at, _, _ in response.updates)])
+                    )
                 rows = self._subscription.rows(response)
                 if not self._ids and response.upper > response.lower:
                     await self.aclose()  # it stays as it is
@@ -140,6 +147,18 @@ class _Stream:
             raise
         await self.aclose()
         raise StopAsyncIteration
+
+    def _require_sources(self) -> None:
+        """Check that what is followed is there still, where nothing has come of it for a while.
+
+        Raises:
+            SqlError: 55000, it is not.
+        """
+        objects = self._state.coordinator.refresh()
+        if not self._ids <= objects.items.keys() | objects.collections.keys():
+            raise _as_sql(
+                FencedError("a table, source or collection that it reads was dropped, and all before is told")
+            )
 
     async def aclose(self) -> None:
         """Follow no more."""

@@ -11,6 +11,7 @@ from sql_world import Client, SqlWorld
 
 from derive.adapter.controller.controller import FIRST_TRANSIENT_ID
 from derive.adapter.coordinator import Coordinator
+from derive.errors import SqlError
 from derive.storage.capabilities import Retained
 from derive.storage.metadata.database import Metadata
 
@@ -92,5 +93,41 @@ def test_who_cancels_as_a_subscription_begins_leaves_nothing_behind(world: SqlWo
         await follower.session.close()
         await asyncio.sleep(0.5)  # what was left behind would come now
         assert followed(coordinator) == 0
+
+    world.within(work)
+
+
+def test_a_subscription_ends_when_what_it_reads_is_dropped(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        for name in "tu":
+            await client(f"CREATE TABLE {name} (a bigint)")
+        await client("CREATE MATERIALIZED VIEW v AS SELECT a FROM t")
+        followers = {}
+        for query in ("t", "v", "(SELECT t.a FROM t, u)", "(SELECT a FROM u)"):
+            followers[query] = follower = Client(coordinator)
+            await follower("BEGIN")
+            await follower(f"DECLARE c CURSOR FOR SUBSCRIBE {query} WITH (PROGRESS)")
+            await follower("FETCH 2 c WITH (timeout = '60s')")
+        await client("INSERT INTO t VALUES (1)")
+        await client("DROP MATERIALIZED VIEW v")
+        await client("DROP TABLE t")
+        await client("CREATE TABLE t (a bigint)")
+        await client("INSERT INTO t VALUES (2)")
+        present = coordinator.store.timeline.present() + 60_000_000
+        for query in ("t", "v", "(SELECT t.a FROM t, u)"):
+            told: list[tuple[str | None, ...]] = []
+            with pytest.raises(SqlError) as ended:
+                while True:
+                    told += await followers[query]("FETCH ALL c WITH (timeout = '1s')")
+            assert ended.value.sqlstate == "55000"
+            assert "dropped" in str(ended.value.detail)
+            if query == "t":
+                assert [row[-1] for row in told if row[1] == "f"] == ["1"]
+            assert all(int(str(row[0])) < present for row in told)
+        await client("INSERT INTO u VALUES (3)")
+        follower = followers["(SELECT a FROM u)"]
+        while not any(row[1] == "f" for row in await follower("FETCH ALL c WITH (timeout = '1s')")):
+            pass
 
     world.within(work)
