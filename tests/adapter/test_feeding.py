@@ -30,7 +30,7 @@ from derive.errors import SqlError
 
 T = TypeVar("T")
 EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "8"))
-SECONDS = 30
+SECONDS = 120
 NAMES = st.sampled_from(["a", "b", "c"])
 
 PROCESSES = multiprocessing.get_context("forkserver")

@@ -16,7 +16,7 @@ from derive.compute.dataflow.database import NAME
 from derive.storage.store import Store
 from derive.storage.task_log import recent_entries
 
-_PATIENCE_SECONDS = 30.0
+_PATIENCE_SECONDS = 120.0
 
 
 def begun_at(instance: Path) -> dict[int, int]:

@@ -84,7 +84,7 @@ class PostgresServer:
             [*program, "-c", "listen_addresses=127.0.0.1"], stdout=log, stderr=log, user=self.user, cwd=self._folder
         )
         log.close()
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while True:
             try:
                 self.connect().close()

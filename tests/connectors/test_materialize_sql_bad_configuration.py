@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import Any
 
@@ -224,9 +225,16 @@ def test_a_servers_disk_that_is_full(small_disk: Path, in_postgres: Database) ->
 
 
 @pytest.fixture
-def own_server(tmp_path: Path) -> Iterator[PostgresServer]:
+def folder() -> Iterator[Path]:
+    """A folder that another user can be let into: pytest keeps those of tests to itself whenever it begins."""
+    with TemporaryDirectory(prefix="derive-postgres-") as name:
+        yield Path(name)
+
+
+@pytest.fixture
+def own_server(folder: Path) -> Iterator[PostgresServer]:
     """A server that may be killed."""
-    running = PostgresServer(tmp_path, fsync="on")
+    running = PostgresServer(folder, fsync="on")
     yield running
     running.stop(signal.SIGINT)
 
@@ -263,7 +271,7 @@ def test_a_server_that_is_killed_in_a_commit(own_server: PostgresServer) -> None
         committing.start()
         asleep = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
         while not query(asleep):
-            pass
+            assert committing.is_alive(), errors
         own_server.stop(signal.SIGQUIT)
         committing.join()
         (error,) = errors
@@ -310,8 +318,8 @@ def test_a_port_that_belongs_to_something_else(in_postgres: Database) -> None:
     assert "closed the connection unexpectedly" in error.message
 
 
-def test_a_server_without_connections_to_spare(tmp_path: Path) -> None:
-    running = PostgresServer(tmp_path, max_connections="5", superuser_reserved_connections="0")
+def test_a_server_without_connections_to_spare(folder: Path) -> None:
+    running = PostgresServer(folder, max_connections="5", superuser_reserved_connections="0")
     taken: list[psycopg.Connection[Any]] = []
     try:
         with suppress(psycopg.OperationalError):

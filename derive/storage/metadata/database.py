@@ -379,9 +379,10 @@ class Metadata:
             self._telling.wait_for(lambda: self.told != told, seconds)
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection, once no thread is at work with it."""
         self.bell.close()
-        self._db.close()
+        with self._turn:
+            self._db.close()
 
 
 def _connect_to_read(path: Path) -> apsw.Connection:
