@@ -16,7 +16,7 @@ from test_main import flowctl
 from test_replicas import has_ended, instance, replicas_of
 from test_sql_serve import Served, serve
 
-SECONDS = 60
+SECONDS = 120
 
 
 class Traffic:
@@ -118,7 +118,7 @@ def test_replicas_come_and_go_under_queries_and_a_subscription(tmp_path: Path) -
             execute(served, f"CREATE CLUSTER REPLICA default.new (ADDRESS '{address}')")
             wait_for_replicas(served, "old", "new")
             assert execute(served, "DROP REPLICA old") == "DROP REPLICA"
-            assert has_ended(process, 20)
+            assert has_ended(process, SECONDS)
             assert not (data / "compute" / "old").exists()
             wait_for_replicas(served, "new")
             going.wait_for_answers()

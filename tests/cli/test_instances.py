@@ -24,7 +24,7 @@ def instances_of(folder: Path) -> list[dict[str, Any]]:
 
 
 def wait_for_instances(folder: Path, condition: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not condition(instances := instances_of(folder)):
         assert time.monotonic() < deadline, instances
     return instances
@@ -94,7 +94,7 @@ def test_a_folder_without_a_catalog_has_instances_and_a_log(tmp_path: Path) -> N
         with psycopg.connect(served.address, autocommit=True) as connection:
             connection.execute("CREATE TABLE t (a bigint)")
             connection.execute("CREATE MATERIALIZED VIEW v AS SELECT a FROM t")
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while '"name":"v"' not in (told := flowctl(tmp_path, "status", *data)[1]):
             assert time.monotonic() < deadline, told
         assert "replica local is connected" in flowctl(tmp_path, "logs", "--task", "sql-views", *data)[1]

@@ -1,0 +1,105 @@
+"""The instance in the server's process hands parts on at once, and others come only where that repeats nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from sql_world import CATALOG, Client, SqlWorld
+
+from derive.adapter.computing import Instances
+from derive.adapter.controller.answers import PendingPeek
+from derive.adapter.controller.place import ReplicaPlace
+from derive.adapter.controller.replica import Replica
+from derive.adapter.coordinator import Coordinator
+from derive.compute.algebra.relation import Finishing, Get
+from derive.compute.algebra.types import Row, Type
+from derive.compute.protocol.messages import Command, Dataflow, Import, Peek, PeekResponse, Query, Tail, TailResponse
+
+EVERYTHING = Finishing((), None, 0, (0,))
+RELATION = Get(1, (Type.BIGINT,))
+
+
+@dataclass
+class Link:
+    """A connection that leads nowhere."""
+
+    is_local: bool
+
+    def send(self, command: Command) -> None:
+        """Nobody is there."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def part(*numbers: int, is_last: bool = False) -> PeekResponse:
+    return PeekResponse(7, [(number,) for number in numbers], is_last)
+
+
+def rows_of(answer: PeekResponse | None) -> list[Row] | None:
+    if answer is None:
+        return None
+    assert isinstance(answer.result, list)
+    return answer.result
+
+
+def test_an_answer_in_parts_is_of_one_replica() -> None:
+    here, there = Replica("local", Link(is_local=True)), Replica("one", Link(is_local=False))
+    peek = Peek(7, Query(RELATION, EVERYTHING), 1)
+    begun = PendingPeek(peek, lambda answer: None)
+    assert rows_of(begun.take(here, part(1, 2), [here])) == [(1,), (2,)]
+    assert begun.is_streamed
+
+    here.link.is_local = False  # type: ignore[misc]
+    assert begun.take(here, part(3), [here]) is None
+    assert rows_of(begun.take(here, part(4, is_last=True), [here])) == [(3,), (4,)]
+
+    later = PendingPeek(peek, lambda answer: None)
+    assert later.take(here, part(1, 2), [here, there]) is None
+    assert not later.is_streamed
+    assert later.take(there, part(1), [here, there]) is None
+    assert rows_of(later.take(there, part(2, is_last=True), [here, there])) == [(1,), (2,)]
+
+
+def test_others_begin_once_no_snapshot_is_being_handed_on(tmp_path: Path) -> None:
+    world = SqlWorld(tmp_path, CATALOG)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def receive(_: TailResponse) -> None:
+        begun.set()
+        assert go_on.wait(60)
+
+    async def work() -> None:
+        # Its process ends at once, and is started again and again.
+        instances = Instances(command=lambda folder, token_file: ["false"])
+        coordinator = Coordinator(world.data, world.catalog, instances=instances)
+        try:
+            client = Client(coordinator)
+            await client("CREATE TABLE t (a bigint)")
+            await client("INSERT INTO t SELECT * FROM generate_series(1, 30000)")
+            computing, item = coordinator.computing, coordinator.objects.find(None, "t")
+            assert item is not None
+            table = coordinator.store.tables.table(item.id)
+            assert table is not None
+            computing.attach()
+            relation, imports = Get(item.id, (Type.BIGINT,)), (Import.of(item.id, table),)
+            identifier = computing.controller.new_id()
+            tail = Dataflow(identifier, relation, imports, Tail(has_snapshot=True), table.upper - 1)
+            await asyncio.to_thread(computing.controller.subscribe, tail, receive)
+            assert await asyncio.to_thread(begun.wait, 60)
+            computing.add(ReplicaPlace("one"))
+            computing.attach()
+            assert [state.name for state in computing.replicas()] == ["local"]
+            go_on.set()
+            while [state.name for state in computing.replicas()] != ["local", "one"]:
+                computing.attach()
+                await asyncio.sleep(0.05)
+            computing.controller.drop(identifier)
+        finally:
+            go_on.set()
+            await coordinator.close()
+
+    asyncio.run(asyncio.wait_for(work(), 120))
