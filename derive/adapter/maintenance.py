@@ -203,6 +203,8 @@ class Maintenance:
 
     def _compact(self, controller: Controller) -> None:
         """Have nobody remember what nobody asks for any more."""
+        if late := controller.late():  # who is started again is to ask for no more than every replica knows
+            controller.allow_compaction(late)
         present = self._store.timeline.time()
         if present - self._compacted < RETENTION // 10:
             return
@@ -212,7 +214,6 @@ class Maintenance:
         for identifier in controller.ids():
             with suppress(FlowError):
                 since, upper = controller.frontiers(identifier)
-                # It may have begun later than it was told to: who is started again is to ask for no more than that.
                 frontiers[identifier] = max(since, upper - 1 - RETENTION)
                 if identifier not in self._created:
                     frontiers[identifier] = present  # a tail: as far as it is

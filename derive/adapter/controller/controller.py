@@ -25,6 +25,7 @@ from derive.compute.protocol.messages import (
     Dataflow,
     FrontierUppers,
     Hello,
+    Index,
     InitializationComplete,
     Peek,
     PeekResponse,
@@ -69,6 +70,7 @@ class Controller:
         self._uppers: dict[GlobalId, int] = {}
         self._reads: dict[GlobalId, frozenset[GlobalId]] = {}
         self._known: dict[GlobalId, tuple[int, int] | FlowError] = {}
+        self._late: dict[GlobalId, int] = {}
         self._peeks: dict[int, PendingPeek] = {}
         self._tails: dict[GlobalId, PendingTail] = {}
         self._replicas: dict[str, Replica] = {}
@@ -137,6 +139,12 @@ class Controller:
             self._tell(AllowCompaction(tuple(item for item in allowed.items() if item[0] not in gone)))
         for identifier in gone:
             self._holds.release(identifier)
+
+    def late(self) -> Mapping[GlobalId, int]:
+        """Indexes that have begun at a replica later than it was told to, and when, since this was asked last."""
+        with self._lock:
+            late, self._late = self._late, {}
+        return late
 
     def _needed(self, identifier: GlobalId) -> list[int]:
         """Times at which a dataflow is still to be read, or to begin at a replica."""
@@ -366,10 +374,10 @@ class Controller:
     def _advance(self, replica: Replica, response: FrontierUppers) -> None:
         for known in response.uppers:
             if known.id in self._uppers:
-                replica.begun.pop(known.id, None)
-                replica.uppers[known.id] = known
-                replica.failures.pop(known.id, None)
+                replica.learn(known)
                 self._uppers[known.id] = max(self._uppers[known.id], known.upper)
+                if known.since > (dataflow := self._dataflows[known.id]).as_of and isinstance(dataflow.export, Index):
+                    self._late[known.id] = known.since
         self._learn(known.id for known in response.uppers)
 
     def _note_failure(self, replica: Replica, response: Status) -> None:

@@ -58,6 +58,12 @@ class Replica:
             self.begun[dataflow.id] = dataflow.as_of
         self.link.send(CreateDataflows(tuple(dataflows)))
 
+    def learn(self, known: Upper) -> None:
+        """A dataflow is as far as it says."""
+        self.begun.pop(known.id, None)
+        self.failures.pop(known.id, None)
+        self.uppers[known.id] = known
+
     def forget(self, identifier: GlobalId) -> None:
         """Nothing is known of a dataflow any more."""
         self.uppers.pop(identifier, None)

@@ -190,6 +190,11 @@ class Model(RuleBasedStateMachine):
         self.controller.allow_compaction(frontiers | dict.fromkeys(self.tails, self.now))
         self.memory.compact(self.now)
 
+    @rule()
+    def settle(self) -> None:
+        """What has begun later than it was told to is asked for from then on."""
+        self.controller.allow_compaction(self.controller.late())
+
     @precondition(lambda self: self.catalog)
     @rule(random=RANDOM, ahead=st.integers(0, 2))
     def peek(self, random: Random, ahead: int) -> None:

@@ -1,0 +1,85 @@
+"""What begins later than it was told to is asked for from then on, so that a restarted controller finds it."""
+
+from __future__ import annotations
+
+from changing import Changing
+from network import Memory
+
+from derive.adapter.controller.controller import Controller
+from derive.compute.algebra.relation import Get
+from derive.compute.algebra.types import Type
+from derive.compute.protocol.messages import (
+    Command,
+    Dataflow,
+    Export,
+    FrontierUppers,
+    Import,
+    Index,
+    Materialized,
+    Response,
+    Upper,
+    Welcome,
+)
+
+TYPES = (Type.BIGINT, Type.BIGINT)
+
+
+class Quiet:
+    """A replica that says what a test says."""
+
+    is_local = False
+
+    def __init__(self, controller: Controller, name: str) -> None:
+        self._controller, self.commands = controller, list[Command]()
+        controller.attach(name, self)
+        self.say(Welcome(name, 1, (), (), ()))
+
+    def send(self, command: Command) -> None:
+        self.commands.append(command)
+
+    def close(self) -> None: ...
+
+    def say(self, response: Response) -> None:
+        self._controller.receive(self, response)
+
+    def is_at(self, since: int, upper: int) -> None:
+        self.say(FrontierUppers((Upper(7, since, upper),)))
+
+
+def world(export: Export) -> tuple[Controller, Memory]:
+    memory = Memory({1: Changing(TYPES)})
+    controller = Controller(1, memory)
+    controller.create([Dataflow(7, Get(1, TYPES), (Import(1, None, "u"),), export, 5)])  # type: ignore[arg-type]
+    return controller, memory
+
+
+def test_an_index_is_held_from_when_it_has_begun() -> None:
+    controller, memory = world(Index((0,)))
+    replica = Quiet(controller, "a")
+    assert controller.late() == {}
+    replica.is_at(9, 12)
+
+    controller.allow_compaction(controller.late())
+
+    assert memory.held == {7: 9}
+    replica.is_at(9, 13)
+    assert controller.late() == {}
+
+
+def test_it_is_held_from_when_all_replicas_have_begun() -> None:
+    controller, memory = world(Index((0,)))
+    first, second = Quiet(controller, "a"), Quiet(controller, "b")
+    first.is_at(6, 12)
+    controller.allow_compaction(controller.late())
+    assert memory.held == {7: 5}  # the other one may begin there
+
+    second.is_at(9, 12)
+    controller.allow_compaction(controller.late())
+    assert memory.held == {7: 9}
+
+
+def test_a_view_is_held_from_when_it_was_written() -> None:
+    controller, _ = world(Materialized())
+    Quiet(controller, "a").is_at(9, 12)
+
+    assert controller.late() == {}
