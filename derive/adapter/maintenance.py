@@ -9,6 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 
 from derive.adapter.computing import Computing
 from derive.adapter.controller.controller import Controller
@@ -21,6 +22,7 @@ from derive.adapter.wanted import wanted_of
 from derive.compute.algebra.relation import GlobalId, Relation
 from derive.compute.instance import Progress
 from derive.compute.protocol.messages import Dataflow, Export, Import, Index, Materialized
+from derive.compute.relations.columns import Source
 from derive.errors import FencedError, FlowError, FrontierError
 from derive.storage.store import Store
 from derive.time.frontier import END_OF_TIME
@@ -141,7 +143,9 @@ class Maintenance:
         self._drop(controller, [id_ for id_, created in self._created.items() if wanted.get(id_) != created])
         missing = [identifier for identifier in wanted if identifier not in self._created]
         times = self._times() if missing else {}
-        created = [self._dataflow(controller, identifier, times.get(identifier)) for identifier in missing]
+        # Of many dataflows few are made of others than the rest: each collection is looked at once, and for one time.
+        source, frontiers = cache(self._maintained.source), cache(self._maintained.stored_frontiers)
+        created = [self._dataflow(identifier, times.get(identifier), source, frontiers) for identifier in missing]
         if any(created):
             with suppress(FrontierError):  # something was forgotten just now; the next time, perhaps
                 controller.create([dataflow for dataflow in created if dataflow is not None])
@@ -176,25 +180,32 @@ class Maintenance:
                 times[identifier] = min(times[other] for other, others in sources.items() if others == made_of)
         return times
 
-    def _dataflow(self, controller: Controller, identifier: GlobalId, written: int | None) -> Dataflow | None:
+    def _dataflow(
+        self,
+        identifier: GlobalId,
+        written: int | None,
+        source: Callable[[GlobalId], Source | None],
+        frontiers: Callable[[frozenset[GlobalId]], tuple[int, int]],
+    ) -> Dataflow | None:
         """What is to be maintained under an identifier; None if what it is made of is not there yet.
 
         Args:
-            controller: is told.
             identifier: of the dataflow.
             written: the time from which on materialized views need it; None if none does.
+            source: what Storage has under an identifier.
+            frontiers: from which time on, and before which, everything is known of what is stored.
         """
         wanted = self._maintained.wanted
         relation, export = wanted.dataflows[identifier]
         imports = []
         for source_id in sorted(ids_of(relation) - wanted.dataflows.keys()):
-            source = self._maintained.source(source_id)
-            if source is None:
+            stored = source(source_id)
+            if stored is None:
                 return None
-            imports.append(Import.of(source_id, source))
+            imports.append(Import.of(source_id, stored))
         if isinstance(export, Materialized) and written is None:
             return None  # it is being dropped
-        since, upper = self._maintained.stored_frontiers(wanted.sources(identifier))
+        since, upper = frontiers(wanted.sources(identifier))
         times = [upper - 1 if written is None else written]
         if isinstance(export, Index):
             times.append(self._held.get(identifier, upper - 1))  # an instance has it from then on already, perhaps
