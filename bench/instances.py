@@ -32,11 +32,11 @@ from derive.compute.dataflow.database import NAME
 from derive.storage.task_log import recent_entries
 
 MOST_ANSWER_SECONDS = 2.0
-"""After the server's address is printed, every view is looked up within so long."""
+"""After a server was killed and is started again at once, every view is looked up within so long."""
 MOST_KILLED_RATIO = 5.0
 """So many times as long as undisturbed ones 99 of 100 look-ups may take while replicas are killed."""
 
-PATIENCE_SECONDS = 1_800.0
+PATIENCE_SECONDS = 3_600.0
 _TABLES, _BUCKETS, _LOOKED_UP = 10, 100, 10_000
 _LOOKUP_CLIENTS, _SUBSCRIBERS = 3, 2
 _KILL_SECONDS = 5.0
@@ -77,9 +77,10 @@ def serving(folder: Path, *options: str) -> Iterator[Served]:
     """`flowctl sql serve` for as long as the block takes, if it does not end it."""
     source = folder / "flow.yaml"
     source.write_text("collections: {}\n")
-    program = [sys.executable, "-m", "derive.cli.main", "sql", "serve", "--listen", "127.0.0.1:0"]
+    # As it is installed: what was compiled once is not compiled again with each start.
+    program = ["env", "-u", "PYTHONDONTWRITEBYTECODE", sys.executable, "-m", "derive.cli.main", "sql", "serve"]
     begun = time.perf_counter()
-    command = [*program, "--source", str(source), *options]
+    command = [*program, "--listen", "127.0.0.1:0", "--source", str(source), *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout
         port = int(process.stdout.readline().strip().rpartition(":")[2])
@@ -150,16 +151,17 @@ def until_maintained(connection: Connection, views: int) -> float:
 def until_everywhere(folder: Path, views: int) -> None:
     """Wait until every instance has all views."""
     places = sorted((folder / ".flow" / PROCESSES).glob("*")) or [folder / ".flow" / FOLDER]
-
-    def has_all(place: Path) -> bool:
-        try:
-            with closing(apsw.Connection(str(place / NAME), flags=apsw.SQLITE_OPEN_READONLY)) as database:
-                return bool(database.execute("SELECT count(*) FROM dataflows").get == views)
-        except apsw.Error:  # it is only just being made
-            return False
-
     for place in places:
-        until(lambda place=place: has_all(place), f"{place.name} has all views")  # type: ignore[misc]
+        until(lambda place=place: has_dataflows(place, views), f"{place.name} has all views")  # type: ignore[misc]
+
+
+def has_dataflows(place: Path, count: int) -> bool:
+    """Whether an instance has begun with so many dataflows."""
+    try:
+        with closing(apsw.Connection(str(place / NAME), flags=apsw.SQLITE_OPEN_READONLY)) as database:
+            return bool(database.execute("SELECT count(*) FROM dataflows").get == count)
+    except apsw.Error:  # it is only just being made
+        return False
 
 
 def restart(report: Report, rows: int, views: int, options: Sequence[str]) -> None:
@@ -174,18 +176,19 @@ def restart(report: Report, rows: int, views: int, options: Sequence[str]) -> No
             until_everywhere(folder, views)
             time.sleep(_SETTLING_SECONDS)
             first_seconds = time.perf_counter() - begun
+            before = len(welcomes(folder))
+            killed = time.perf_counter()
             served.end(signal.SIGKILL)
-        before = len(welcomes(folder))
         with serving(folder, *options) as served, connect(served.port) as connection:
-            begun = time.perf_counter()
             look_at(connection, 0, rows)
-            first_answer = time.perf_counter() - begun
+            first_answer = time.perf_counter() - killed
             for view in range(views):
                 look_at(connection, view, rows)
-            seconds = time.perf_counter() - begun
+            seconds = time.perf_counter() - killed
             count = max(1, int(options[1]) if options else 1)
             until(lambda: len(welcomes(folder)) - before >= count, "instances are there")
-            maintained = time.perf_counter() - begun + until_maintained(connection, views)
+            until_maintained(connection, views)
+            maintained = time.perf_counter() - killed
         said = welcomes(folder)[before:]
         kept, rebuilt = sum(entry["kept"] for entry in said), sum(entry["rebuilt"] for entry in said)
     values: dict[str, Value] = {
@@ -193,7 +196,6 @@ def restart(report: Report, rows: int, views: int, options: Sequence[str]) -> No
         "start s": served.start_seconds,
         "first s": first_answer,
         "all s": seconds,
-        "user s": served.start_seconds + seconds,
         "current s": maintained,
         "kept": float(kept),
         "rebuilt": float(rebuilt),
@@ -380,9 +382,9 @@ def main() -> int:
     arguments = parser.parse_args()
     report = Report(as_json=arguments.json)
     if arguments.part in {None, "restart"}:
-        names = ("built s", "start s", "first s", "all s", "user s", "current s")
+        seconds = ("built s", "start s", "first s", "all s", "current s")
         counts = [Column(name, ",.0f", 9) for name in ("kept", "rebuilt")]
-        report.begin("restart", [*map(Column, names), *counts], about="A server is killed and started again")
+        report.begin("restart", [*map(Column, seconds), *counts], about="A server is killed and started again")
         for options in ((), ("--replicas", "2")):
             restart(report, arguments.rows, arguments.views, options)
     names = ("p50 ms", "p99 ms", "most ms", "insert p99", "p50 ratio", "p99 ratio")
