@@ -63,7 +63,9 @@ class ConnectorProcess:
                 stderr=subprocess.PIPE,
                 cwd=folder,
                 env=dict(env),
-                start_new_session=True,  # Ctrl-C is for us, who end it when what is under way is done
+                # Ctrl-C is for us, who end it when what is under way is done. It is of our session nevertheless: Linux
+                # may share processors among sessions first, and who gives way to us would give way to nobody.
+                process_group=0,
             )
         except OSError as exc:
             raise TaskError(f"{name} cannot be started: {exc.strerror or exc}") from exc

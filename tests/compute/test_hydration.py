@@ -270,6 +270,19 @@ def test_a_dropped_view_is_not_hydrated() -> None:
     instance.close()
 
 
+def test_who_works_many_rows_out_gives_way_to_others() -> None:
+    instance = Instance(most_here=1_000)
+    instance.maintain(9, COUNTS, 4, {1: many().movable(4)})
+    instance.step()
+    (process,) = children()
+    deadline = time.monotonic() + 60
+    while os.getpriority(os.PRIO_PROCESS, process) == os.getpriority(os.PRIO_PROCESS, 0):
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    assert os.getpriority(os.PRIO_PROCESS, process) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + 15)
+    instance.close()
+
+
 def test_a_process_that_is_killed_is_begun_again() -> None:
     """Now and then the system kills one; a view that is always killed fails."""
     orders = many()

@@ -20,7 +20,7 @@ def deno_processes(session: int) -> list[int]:
 
 
 def connector_processes(session: int) -> list[int]:
-    """Process ids of the materialize connectors that a session has started, each in a session of its own."""
+    """Process ids of the materialize connectors that a session has started."""
     owners = set(_processes(session)) | {session}
     others = _processes(None)
     return [

@@ -49,6 +49,20 @@ def test_it_is_known_by_the_address_that_it_prints() -> None:
     assert process.ended is not None
 
 
+def test_it_shares_our_processors_and_not_our_signals() -> None:
+    process = start(SLEEPER)
+    (child,) = [
+        int(pid)
+        for task in Path("/proc/self/task").glob("*/children")
+        for pid in task.read_text().split()
+        if b"time.sleep(600)" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+
+    assert os.getsid(child) == os.getsid(0)
+    assert os.getpgid(child) == child
+    process.close()
+
+
 def test_one_that_ends_before_it_is_ready_is_told_with_its_last_words() -> None:
     with pytest.raises(TaskError) as caught:
         start(TOY, TOY="fail")

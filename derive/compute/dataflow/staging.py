@@ -29,7 +29,7 @@ from derive.compute.lowering.connection import translated
 from derive.compute.lowering.plan import Plan
 from derive.errors import FlowError, SqlError
 
-_NICE = 5
+_NICE = 15
 _MOST_TRIES = 3
 """So often a process is begun that something ends, such as the system for want of memory."""
 
