@@ -19,6 +19,7 @@ from connectors.kit.requests import (
     Validation,
 )
 from derive.errors import ProtocolError
+from derive.protocol.driver import BEGUN
 from derive.protocol.specs import JSON
 from derive.protocol.stubs import flow_pb2
 from derive.protocol.stubs import materialize_pb2 as pb
@@ -45,14 +46,20 @@ def validation_of(request: pb.ValidateRequest) -> Validation:
     return Validation(_given(request.materialization, "materialization"), config, tuple(bindings))
 
 
-def application_of(request: pb.ApplyRequest) -> Application:
+def application_of(request: pb.ApplyRequest, metadata: Iterable[tuple[str, str | bytes]] = ()) -> Application:
     """What `Apply` asks.
+
+    Args:
+        request: the message.
+        metadata: of the call.
 
     Raises:
         ProtocolError: something in it makes no sense.
     """
     materialization = _materialization_of(request.materialization)
-    return Application(materialization, _given(request.version, "version"), request.dry_run)
+    begun = str({str(key): value for key, value in metadata}.get(BEGUN, ""))
+    numbers = frozenset(int(number) for number in begun.split(",") if number.isdigit())
+    return Application(materialization, _given(request.version, "version"), request.dry_run, numbers)
 
 
 def opening_of(message: pb.TransactionRequest.Open) -> Opening:

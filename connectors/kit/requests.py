@@ -169,11 +169,14 @@ class Application:
         materialization: for what.
         version: another for every change of the materialization.
         dry_run: whether to say only what would be done.
+        begun: indices of bindings of which something was stored, as the runtime knows: where the endpoint has a
+            checkpoint, what they go to has to be there, since what it held would not be stored again.
     """
 
     materialization: Materialization
     version: str
     dry_run: bool = False
+    begun: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ class Servicer:
         """Answer `Apply`."""
 
         def answer() -> pb.ApplyResponse:
-            application = application_of(request)
+            application = application_of(request, context.invocation_metadata())
             self._check(application.materialization)
             return pb.ApplyResponse(action_description=self._connector.apply(application))
 

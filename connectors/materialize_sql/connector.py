@@ -22,7 +22,7 @@ from connectors.materialize_sql.column import Column, Table
 from connectors.materialize_sql.constraints import constrain
 from connectors.materialize_sql.dialect import Dialect
 from connectors.materialize_sql.endpoint import Endpoint
-from connectors.materialize_sql.fence import CHECKPOINTS, Fence, create_checkpoints, raise_fence
+from connectors.materialize_sql.fence import CHECKPOINTS, Fence, create_checkpoints, has_checkpoint, raise_fence
 from connectors.materialize_sql.migration import Migration, migrate
 from connectors.materialize_sql.names import literal
 from connectors.materialize_sql.session import SqlSession
@@ -96,11 +96,11 @@ class SqlConnector:
         config = request.materialization.config
         with closing(self.connect(config, for_writing=not request.dry_run)) as endpoint:
             if request.dry_run:
-                return _described(self._statements(request.materialization, endpoint))
+                return _described(self._statements(request, endpoint))
             with endpoint.transaction():
                 if self.locked is not None:  # others may be about to create the table of checkpoints, too
                     endpoint.query(self.locked(literal(CHECKPOINTS)))
-                statements = self._statements(request.materialization, endpoint)
+                statements = self._statements(request, endpoint)
                 for statement in statements:
                     endpoint.query(statement)
             return _described(statements)
@@ -125,15 +125,33 @@ class SqlConnector:
             endpoint.close()
             raise
 
-    def _statements(self, materialization: Materialization, endpoint: Endpoint) -> list[str]:
+    def _statements(self, request: Application, endpoint: Endpoint) -> list[str]:
+        materialization = request.materialization
         schema = self.schema_of(materialization.config)
         path = (*schema, CHECKPOINTS)
         statements = self.schema_statements(materialization.config, endpoint)
         if endpoint.describe(path) is None:
             statements.append(create_checkpoints(self.dialect, path))
+        elif request.begun and has_checkpoint(endpoint.query, self.dialect, path, materialization.name):
+            for index in sorted(request.begun):
+                self._require_table(materialization.bindings[index], endpoint, schema)
         for binding in materialization.bindings:
             statements += self._migration(binding, endpoint, materialization).statements
         return statements
+
+    def _require_table(self, binding: Binding, endpoint: Endpoint, schema: tuple[str, ...]) -> None:
+        """Require that a table is there of which the checkpoint says what it has.
+
+        Raises:
+            EndpointError: it is not.
+        """
+        path = self._path(schema, binding.resource_path[-1])
+        if endpoint.describe(path) is None:
+            raise EndpointError(
+                f"{self.dialect.title}: the table '{'.'.join(path)}' was dropped; made anew, it would lack what it had",
+                hint="restore it; or, to have all stored again, raise 'backfill' of its binding, or start over: flowctl"
+                " reset",
+            )
 
     def _migration(self, binding: Binding, endpoint: Endpoint, materialization: Materialization) -> Migration:
         path = self._path(self.schema_of(materialization.config), binding.resource_path[-1])

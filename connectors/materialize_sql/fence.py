@@ -91,6 +91,23 @@ def raise_fence(
     return replace(fence, number=1), checkpoint
 
 
+def has_checkpoint(
+    query: Callable[[str, Sequence[Any]], list[tuple[Any, ...]]], dialect: Dialect, path: Sequence[str], name: str
+) -> bool:
+    """Whether there is a checkpoint of a materialization that is not to begin from nothing.
+
+    Args:
+        query: executes a statement with parameters.
+        dialect: the database's.
+        path: of the table of checkpoints.
+        name: of the materialization.
+    """
+    rows = query(
+        f'SELECT "checkpoint" FROM {dialect.table(path)} WHERE "materialization" = {dialect.parameter(1)}', [name]
+    )
+    return any(bytes(checkpoint) != BEGIN_FROM_NOTHING for (checkpoint,) in rows)
+
+
 def hold(dialect: Dialect, fence: Fence) -> str:
     """A query that has one row, or the right is lost. Its parameters are those of `renewal` without the checkpoint."""
     return f"SELECT 1 FROM {dialect.table(fence.table)} WHERE {_is_ours(dialect, first=1)}"

@@ -13,6 +13,7 @@ from dataclasses import replace
 import orjson
 
 from derive.document.clock import format_rfc3339
+from derive.engine.checkpoint import Checkpoint
 from derive.engine.executor import Executor
 from derive.engine.transaction import Prepared, Transaction
 from derive.engine.transactor import Opened
@@ -87,7 +88,7 @@ class Materialization:
                 passed over by the next attempt.
         """
         try:
-            prepared = self._prepared or self._make_ready()
+            prepared = self._prepared or self._make_ready(transaction.checkpoint)
             messages = self._executor.execute(self._plan(transaction, prepared), progress)
             _raise_first(messages)
         except FlowError:
@@ -107,14 +108,15 @@ class Materialization:
             stored=sum(message.documents_out for message in messages),
         )
 
-    def _make_ready(self) -> PreparedMaterialization:
+    def _make_ready(self, checkpoint: Checkpoint) -> PreparedMaterialization:
         """Validate bindings and apply them; done once a run, and again after an error."""
         connector = connectors().connect(self.spec.endpoint)
         try:
             prepared = prepare(self.spec, connector)
         except CatalogError as error:
             raise _mendable(error) from error
-        done = prepared.apply(connector)
+        begun = [item.state_key for item in self.spec.inputs if checkpoint.position(item) > BEGINNING]
+        done = prepared.apply(connector, begun=begun)
         if done:
             self._log.write("info", done)
         self._prepared = prepared

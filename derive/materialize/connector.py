@@ -22,7 +22,7 @@ from derive.errors import EndpointGoneError, FlowError, ProtocolError, TaskError
 from derive.materialize.process import ConnectorProcess, guarded_command, installed_command, installed_env
 from derive.materialize.schemas import ConnectorSchemas, parse_schemas
 from derive.position import Position
-from derive.protocol.driver import DriverClient, open_channel
+from derive.protocol.driver import BEGUN, DriverClient, open_channel
 from derive.protocol.resource import is_remote
 from derive.protocol.secrets import hide
 from derive.protocol.specs import AddressEndpoint, ConnectorEndpoint, EndpointSpec, LocalEndpoint
@@ -106,12 +106,13 @@ class Connector:
             raise ProtocolError(f"{self.name} has validated {counts}")
         return response
 
-    def apply(self, request: pb.ApplyRequest, secrets: Collection[str]) -> str:
+    def apply(self, request: pb.ApplyRequest, secrets: Collection[str], begun: Collection[int] = ()) -> str:
         """Make the endpoint ready, or find out what that takes.
 
         Args:
             request: for what.
             secrets: to be hidden in messages.
+            begun: indices of bindings of which something was stored before.
 
         Returns:
             What was done or would be, for people.
@@ -119,7 +120,8 @@ class Connector:
         Raises:
             FlowError: it cannot be done.
         """
-        response = self._ask(lambda: self.client.apply(request, timeout=_APPLY_SECONDS), secrets)
+        metadata = ((BEGUN, ",".join(map(str, begun))),)
+        response = self._ask(lambda: self.client.apply(request, timeout=_APPLY_SECONDS, metadata=metadata), secrets)
         return hide(response.action_description, secrets).strip()
 
     def error_of(self, failure: grpc.RpcError, secrets: Collection[str]) -> FlowError:

@@ -6,7 +6,7 @@ the author's choice of fields are held against that. Whatever does not fit is an
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from derive.errors import CatalogError, FlowError, Issue
@@ -61,8 +61,13 @@ class PreparedMaterialization:
     version: str
     secrets: frozenset[str] = field(repr=False)
 
-    def apply(self, connector: Connector, *, dry_run: bool = False) -> str:
+    def apply(self, connector: Connector, *, dry_run: bool = False, begun: Collection[str] = ()) -> str:
         """Make the endpoint ready, or find out what that takes.
+
+        Args:
+            connector: of the endpoint.
+            dry_run: whether to find out only.
+            begun: state keys of bindings of which something was stored before.
 
         Returns:
             What was done or would be, for people; empty if that is nothing.
@@ -72,7 +77,8 @@ class PreparedMaterialization:
         """
         request = pb.ApplyRequest(materialization=self.message, version=self.version, dry_run=dry_run)
         try:
-            return connector.apply(request, self.secrets)
+            indices = [index for index, one in enumerate(self.bindings) if one.spec.input.state_key in begun]
+            return connector.apply(request, self.secrets, indices)
         except FlowError as error:
             raise located(error, self.spec) from error
 

@@ -17,6 +17,9 @@ SERVICE = "materialize.Driver"
 MOST_MESSAGE_BYTES = 64 * 1024 * 1024
 """The longest message that is taken; gRPC by itself takes 4 MB."""
 
+BEGUN = "flow-begun"
+"""Metadata of `Apply`: indices of bindings of which something was stored, with commas. Connectors need not know it."""
+
 TRANSPORT_OPTIONS = (
     ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MOST_MESSAGE_BYTES),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +22,7 @@ from derive.engine.opening import open_run
 from derive.engine.reset import reset
 from derive.engine.rights import settle
 from derive.engine.split import split
-from derive.errors import FencedError, UsageError
+from derive.errors import EndpointError, FencedError, UsageError
 from derive.materialize.streams import close_streams
 from derive.spark.executor import SparkExecutor
 from derive.time.limits import Limits
@@ -97,6 +99,31 @@ def test_a_run_that_was_superseded_stores_nothing_more(world: World) -> None:
     ingest(world, 120, 130, day=3)
     with pytest.raises(FencedError):
         first.step()
+    world.step()
+    check(world)
+
+
+@pytest.mark.parametrize("is_reset", [True, False])
+def test_a_table_that_was_dropped_is_not_made_anew_without_what_it_had(
+    world: World, tmp_path: Path, *, is_reset: bool
+) -> None:
+    ingest(world, 0, 100)
+    world.step()
+    close_streams()
+    with closing(sqlite3.connect(tmp_path / "out.db")) as database:
+        database.execute("DROP TABLE spending")
+    ingest(world, 50, 150, day=2)
+    for _ in range(2):
+        with pytest.raises(EndpointError, match="'spending' was dropped") as told:
+            world.step()
+        assert "backfill" in str(told.value.hint)
+    if is_reset:
+        reset(world.catalog, world.store, ["shop/view"])
+    else:
+        text = (tmp_path / "flow.yaml").read_text()
+        raised = text.replace("source: shop/spending }", "source: shop/spending, backfill: 1 }")
+        assert raised != text
+        world.catalog = load(write_catalog(tmp_path, raised))
     world.step()
     check(world)
 
