@@ -78,6 +78,7 @@ class Computing:
         controller: of the instances.
         places: of those that are in other processes, by name.
         security: how those that others have started know this process.
+        local: the instance in this process, as one that the controller has; None if it has none.
         is_owner: whether this process keeps the views of the data folder up to date.
     """
 
@@ -96,7 +97,7 @@ class Computing:
         self._folder_id = folder_id(root)
         self.controller = self._controller(0)
         self._worker: Worker | None = None
-        self._local: LocalReplica | None = None
+        self.local: LocalReplica | None = None
         self._earlier: Worker | None = None
         self._remote: dict[str, RemoteReplica | ReplicaProcess] = {}
         self._lock = threading.Lock()
@@ -112,7 +113,7 @@ class Computing:
         Args:
             epoch: greater than any before.
         """
-        self._earlier, self._worker, self._local = self._worker, None, None  # its subscriptions go on
+        self._earlier, self._worker, self.local = self._worker, None, None  # its subscriptions go on
         self.is_owner = True
         self.controller = self._controller(epoch)
 
@@ -123,15 +124,15 @@ class Computing:
                 if self._worker is None:
                     self._begin_here(self._root / FOLDER)
                 return
-            if self._local is not None:
-                self._local.is_local = False
+            if self.local is not None:
+                self.local.is_local = False
                 if self.controller.is_streaming:
                     return
             for name, place in self.places.items():
                 if name not in self._remote:
                     self._remote[name] = self._start(place)
-            if self._local is not None and self._is_caught_up():
-                self._local.leave()
+            if self.local is not None and self._is_caught_up():
+                self.local.leave()
                 self._end_here()
 
     def add(self, *places: ReplicaPlace) -> None:
@@ -244,12 +245,12 @@ class Computing:
 
     def _begin_here(self, folder: Path | None) -> None:
         self._worker = Worker(self._store, folder, "local", self._report)
-        self._local = LocalReplica(self.controller, self._worker)
+        self.local = LocalReplica(self.controller, self._worker)
 
     def _end_here(self) -> None:
         if self._worker is not None:
             self._worker.close()
-        self._worker = self._local = None
+        self._worker = self.local = None
 
     def _end(self) -> None:
         for replica in self._remote.values():

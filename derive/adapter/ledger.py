@@ -104,6 +104,10 @@ class StorageLedger:
 
     async def frontiers(self, ids: Collection[GlobalId]) -> tuple[int, int]:
         """The greatest `since` and the least `upper`."""
+        return self.bounds(ids)
+
+    def bounds(self, ids: Collection[GlobalId]) -> tuple[int, int]:
+        """The same, at once."""
         since, upper = BEGINNING, END_OF_TIME
         for identifier in ids:
             begin, end = self.frontiers_of(identifier)

@@ -151,6 +151,20 @@ class Session(Protocol):
             arguments: a datum for each of its parameters.
         """
 
+    def look_up(self, prepared: Prepared, arguments: Sequence[Datum]) -> Sequence[Row] | None:
+        """Carry out a statement that is a transaction by itself, where there is nothing to wait for.
+
+        Nothing has changed after it, as statements that this carries out only read.
+
+        Args:
+            prepared: the statement.
+            arguments: a datum for each of its parameters.
+
+        Returns:
+            All its rows, under a tag that begins with `SELECT`; None if `execute` is to carry it out, as it may have to
+            wait or may fail.
+        """
+
     async def begin_implicit(self) -> None:
         """What follows, up to `end_implicit`, is one transaction unless one is open."""
 

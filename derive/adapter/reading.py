@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterator, Seque
 from contextlib import suppress
 
 from derive.adapter.asking import ask
-from derive.adapter.batches import in_thread
+from derive.adapter.batches import in_thread, of_rows
 from derive.adapter.catalog import is_provisional
 from derive.adapter.outcome import Result
 from derive.adapter.parser.remembering import MOST_CHARACTERS
@@ -16,6 +16,7 @@ from derive.adapter.planner.plan import plan_value
 from derive.adapter.planner.planned import PlannedQuery, bind, bind_expression
 from derive.adapter.planner.reading import ids_of
 from derive.adapter.preparing import Plan
+from derive.adapter.prompt_lookup import rows_at_once
 from derive.adapter.state import State
 from derive.adapter.timeline import told
 from derive.compute import oneshot
@@ -63,7 +64,8 @@ async def _look_up(
             return None
         if upper <= time and not await is_known(state, lookup.asked.reads, time):
             return None
-    return await ask(state, lookup.asked, time, arguments)
+    rows = rows_at_once(state, lookup, time, arguments)
+    return of_rows(rows) if rows is not None else await ask(state, lookup.asked, time, arguments)
 
 
 async def read(state: State, query: PlannedQuery, as_of: AsOf | None = None) -> AsyncIterator[Sequence[Row]]:

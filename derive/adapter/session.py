@@ -16,6 +16,7 @@ from derive.adapter.parser.parse import split
 from derive.adapter.parser.remembering import MOST_CHARACTERS
 from derive.adapter.parser.statement import Commit, Rollback, RollbackTo
 from derive.adapter.preparing import Plan
+from derive.adapter.prompt_lookup import look_up
 from derive.adapter.session_functions import SessionFunctions
 from derive.adapter.settings import Settings
 from derive.adapter.state import State
@@ -116,6 +117,11 @@ class SqlSession:
             done()
             return result
         return replace(result, rows=self._until_sent(result.rows, done))
+
+    def look_up(self, prepared: Prepared, arguments: Sequence[Datum]) -> Sequence[Row] | None:
+        """The rows of a statement, if there is nothing to wait for."""
+        plan = prepared.plan
+        return look_up(self._state, plan, arguments) if isinstance(plan, Plan) else None
 
     async def _until_sent(
         self, rows: AsyncIterator[Sequence[Row]], done: Callable[[], None]

@@ -72,6 +72,12 @@ class State:
         return TransactionStatus.FAILED if self.is_failed else TransactionStatus.OPEN
 
     @property
+    def is_at_rest(self) -> bool:
+        """Whether the next statement is a strictly serializable transaction by itself, and nothing is in its way."""
+        is_begun = self.is_explicit or self._transaction is not None or self.draft is not None
+        return not is_begun and self._implicit_modes().isolation is Isolation.STRICT_SERIALIZABLE
+
+    @property
     def transaction(self) -> Transaction:
         """The transaction of the statement at hand."""
         if self._transaction is None:

@@ -103,10 +103,10 @@ class Timeline:
         Raises:
             SqlError: it would be waited for in vain.
         """
-        time = self._latest
         since, upper = await self._ledger.frontiers(ids)
-        since = max(since, least)
-        if at_present or since > time or upper <= time:
+        time = None if at_present else self.time_at_once(since, upper, least=least)
+        if time is None:
+            since = max(since, least)
             is_alone = self._alone is not None and self._alone is asyncio.current_task()
             async with nullcontext() if is_alone else self._moving, self._turn:
                 time = await self._time_of_read(since, at_present=at_present)
@@ -114,6 +114,17 @@ class Timeline:
                 await self._ledger.seal(ids, time)
             await self._reached(ids, time)
         return time
+
+    def time_at_once(self, since: int, upper: int, *, least: int = 0) -> int | None:
+        """The time of a strictly serializable read of what only we write; None if it takes a new time, or a wait.
+
+        Args:
+            since: the greatest of what is read, at this moment.
+            upper: the least of what is read, at this moment.
+            least: as of `read`.
+        """
+        time = self._latest
+        return time if max(since, least) <= time < upper else None
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:

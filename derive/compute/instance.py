@@ -29,6 +29,7 @@ from derive.compute.dataflow.hydrations import MOST_HERE
 from derive.compute.dataflow.input import Input
 from derive.compute.dataflow.operator import weighted
 from derive.compute.dataflow.peek import ErrorUpdate, PreparedPeek, errors_between, history_of
+from derive.compute.dataflow.prompt_reader import PromptReader
 from derive.compute.dataflow.staging import Stage, Staging
 from derive.compute.dataflow.wish import Wish
 from derive.compute.lowering.connection import translated
@@ -94,11 +95,13 @@ class Instance:
         for identifier in self._definitions.keys() - self._dataflows.maintained.keys():
             self._define(identifier, None)  # it had not begun when the instance ended, and may be wanted no more
         self._readers: list[apsw.Connection] = []
+        self._prompt_reader = PromptReader(self._folder)
 
     def close(self) -> None:
         """Give everything back."""
         with self._lock:
             self._dataflows.close()
+            self._prompt_reader.close()
             for reader in self._readers:
                 reader.close()
             self._connection.close()
@@ -272,6 +275,14 @@ class Instance:
                 reader.set_progress_handler(cancelled, 20_000)
             cursor = query.rows(reader, self._dataflows.kept, as_of, arguments)
             yield from limited(interrupted(fetched(cursor), cancelled), most_bytes)
+
+    def look_up(
+        self, query: PreparedPeek, as_of: int, arguments: Sequence[Datum] = (), most_bytes: int | None = None
+    ) -> list[Row] | None:
+        """The rows of a query, as of `peek`, if that takes a moment; None if it may take longer, or raises an error."""
+        if self._dataflows.failures or self._dataflows.broken:
+            return None
+        return self._prompt_reader.rows(query, self._dataflows.kept, as_of, arguments, most_bytes)
 
     def _known(self, relation: Relation, finishing: Finishing) -> PreparedPeek:
         """A query that was prepared before, or is now."""

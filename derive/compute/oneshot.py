@@ -136,14 +136,14 @@ def limited(batches: Iterator[list[Row]], most_bytes: int | None) -> Iterator[li
 def _limited(batches: Iterator[list[Row]], most_bytes: int) -> Iterator[list[Row]]:
     size = 0
     for batch in batches:
-        size += sum(map(_size, batch))
+        size += sum(map(size_of, batch))
         if size > most_bytes:
             hint = "Ask for fewer rows or columns, or raise the limit with --max-result-bytes."
             raise SqlError("54000", f"the result has more than {most_bytes} bytes", hint=hint)
         yield batch
 
 
-def _size(row: Row) -> int:
+def size_of(row: Row) -> int:
     """Roughly how many bytes a row takes."""
     return _ROW_BYTES + sum(len(datum) if isinstance(datum, str | bytes) else _DATUM_BYTES for datum in row)
 

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from weakref import WeakKeyDictionary
 
 from derive.compute.algebra.relation import GlobalId
+from derive.compute.algebra.types import Datum, Row
 from derive.compute.instance import Instance, PreparedPeek
 from derive.compute.protocol.messages import Peek, PeekResponse, Query
 from derive.compute.session import Session
-from derive.errors import FlowError, FrontierError, SqlError
+from derive.errors import FlowError, FrontierError
 
 
 class Peeks:
@@ -76,8 +77,20 @@ class Peeks:
             self._answering.add(peek.uuid)
         if failure is not None:
             self._finish(session, PeekResponse(peek.uuid, failure))
-        elif not self._answer_here(session, peek, prepared):
+            return
+        rows = self._instance.look_up(prepared, peek.time, peek.arguments, peek.most_bytes)
+        if rows is not None:
+            self._finish(session, PeekResponse(peek.uuid, rows))
+        else:
             self._run(lambda: self._answer(session, peek, prepared))
+
+    def look_up(
+        self, session: Session, query: Query, time: int, arguments: Sequence[Datum], most_bytes: int | None
+    ) -> Sequence[Row] | None:
+        """The rows of a query, as of `Peek`, if they are there at once; None if it takes a `Peek` to get them."""
+        if self._answerable() is not session or any(map(self._failure, query.reads)):
+            return None
+        return self._instance.look_up(self._prepare(query), time, arguments, most_bytes)
 
     def _prepare(self, query: Query) -> PreparedPeek:
         prepared = self._prepared.get(query)
@@ -97,34 +110,6 @@ class Peeks:
         if since > time:
             raise FrontierError(f"{identifier} is known from {since} on, and not at {time}")
         return upper > time
-
-    def _answer_here(self, session: Session, peek: Peek, prepared: PreparedPeek) -> bool:
-        """Answer a peek in this thread, if that takes no time to speak of; whether it did."""
-        is_first = True
-
-        def is_over() -> bool:  # asked only after thousands of steps
-            return is_first
-
-        rows = self._instance.peek(
-            prepared, as_of=peek.time, arguments=peek.arguments, most_bytes=peek.most_bytes, cancelled=is_over
-        )
-        try:
-            first = next(rows, [])
-            if next(rows, None) is not None:
-                return False
-        except SqlError as failure:
-            if failure.sqlstate == "57014":
-                return False
-            self._finish(session, PeekResponse(peek.uuid, failure))
-            return True
-        except FlowError as failure:
-            self._finish(session, PeekResponse(peek.uuid, failure))
-            return True
-        finally:
-            is_first = False
-            rows.close()
-        self._finish(session, PeekResponse(peek.uuid, first))
-        return True
 
     def _answer(self, session: Session, peek: Peek, prepared: PreparedPeek) -> None:
         rows = self._instance.peek(

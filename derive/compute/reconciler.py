@@ -58,6 +58,9 @@ class Reconciler:
         wake: has `work` called soon.
         tell: is told what was kept as a session began.
         clock: counts seconds.
+
+    Attributes:
+        peeks: that are not answered yet.
     """
 
     def __init__(
@@ -91,7 +94,7 @@ class Reconciler:
         self._told_failures: dict[GlobalId, str] = {}
         self._told_report: Report | None = None
         self._retries = Retries(clock)
-        self._peeks = Peeks(instance, self._lock, self._answerable, self._failures.get, run)
+        self.peeks = Peeks(instance, self._lock, self._answerable, self._failures.get, run)
 
     # -- Commands
 
@@ -107,13 +110,13 @@ class Reconciler:
             elif session is not self._session:
                 return
             elif isinstance(command, Peek):
-                self._peeks.add(command)
+                self.peeks.add(command)
             elif isinstance(command, CancelPeeks):
-                self._peeks.cancel(command.uuids)
+                self.peeks.cancel(command.uuids)
             else:
                 self._commands.append(command)
         if isinstance(command, Peek):
-            self._peeks.look_at(command)
+            self.peeks.look_at(command)
         elif not isinstance(command, CancelPeeks):
             self._wake()
 
@@ -137,7 +140,7 @@ class Reconciler:
     def _leave(self) -> None:
         self._session = None
         self._commands.clear()
-        self._peeks.clear()
+        self.peeks.clear()
 
     def _answerable(self) -> Session | None:
         """To whom peeks are answered now; nobody while there are commands, which may create what they are about."""
@@ -167,7 +170,7 @@ class Reconciler:
         with suppress(FrontierError):  # another replica has just written; the rest is written next time
             self._write_back(self._instance, sorted(views))
         self._report()
-        self._peeks.look()
+        self.peeks.look()
         for identifier, tail in list(self._tails.items()):
             if identifier not in self._busy and not tail.is_ended:
                 self._busy.add(identifier)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from derive.adapter.controller.controller import Controller
 from derive.adapter.controller.place import LOCAL
-from derive.compute.protocol.messages import Command, Response
+from derive.compute.algebra.types import Datum, Row
+from derive.compute.protocol.messages import Command, Query, Response
 from derive.compute.worker import Worker
 
 
@@ -28,6 +31,12 @@ class LocalReplica:
     def send(self, command: Command) -> None:
         """Tell the instance something."""
         self._worker.reconciler.accept(self._session, command)
+
+    def look_up(
+        self, query: Query, time: int, arguments: Sequence[Datum], most_bytes: int | None
+    ) -> Sequence[Row] | None:
+        """The rows of a query, as of `Controller.peek`, if the instance has them at once; None if that takes a peek."""
+        return self._worker.reconciler.peeks.look_up(self._session, query, time, arguments, most_bytes)
 
     def leave(self) -> None:
         """The controller has other replicas, and goes on without this one."""

@@ -35,6 +35,7 @@ class DescribingSession:
         effects: Effects,
     ) -> None:
         self._session = session
+        self.look_up = session.look_up  # what is about catalogs is no look-up
         self._objects = objects
         self._facts = facts
         self._effects = effects

@@ -11,6 +11,7 @@ from derive.adapter.server import messages
 from derive.adapter.server.delivery import Delivery
 from derive.adapter.server.portal import Portal
 from derive.adapter.server.prepared_statement import PreparedStatement
+from derive.adapter.server.prompt_exchange import PromptExchange
 from derive.adapter.server.requests import bind_of, execute_of, named_of, parse_of, query_of
 from derive.adapter.server.wire import Wire
 from derive.adapter.server.work import Work
@@ -41,6 +42,7 @@ class Conversation:
         self.text = ""
         self._told: dict[str, str] = {}
         self._statements: dict[str, PreparedStatement] = {}
+        self._exchange = PromptExchange(self._statements, session)
         self._latest: dict[int, PreparedStatement] = {}  # by plan, whatever their names
         self._portals: dict[str, Portal] = {}
         self._begin = 0  # where the statement at hand begins in the text that the client has sent
@@ -62,7 +64,7 @@ class Conversation:
             SqlError: it does not speak the protocol.
         """
         while True:
-            kind, body = self._wire.next_message() or await self._wire.receive()
+            kind, body = self._wire.next_message() or await self._next_message()
             if kind == _TERMINATE:
                 return
             if kind == _SYNC:
@@ -80,6 +82,24 @@ class Conversation:
                 self._skips = not await self._attempt(self._handlers[kind], body)
             else:
                 raise SqlError("08P01", f"invalid frontend message type {kind[0]}")
+
+    async def _next_message(self) -> tuple[bytes, bytes]:
+        """The next message that is not answered at once."""
+        is_at_rest = not (self._portals or self._is_implicit or self._skips)
+        return await self._wire.receive(self._answer if is_at_rest else None)
+
+    def _answer(self, data: bytes) -> bytes | None:
+        """The answer to all that has come in since the last one; None if it is in messages for `go_on`."""
+        try:
+            answered = self._exchange.answer(data)
+        except Exception as error:  # `go_on` meets it again, and tells the client
+            self._work.note(error)
+            return None
+        if answered is None:
+            return None
+        statement, answer = answered
+        self.text = statement.prepared.text
+        return answer
 
     def ready(self) -> None:
         """Send all there is, and that a query may come."""

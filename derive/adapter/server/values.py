@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeAlias
 
 from derive.adapter.arrays import elements_of, literal_of
@@ -21,10 +22,12 @@ Encoder: TypeAlias = Callable[[Datum], bytes]
 
 _NULL = b"\xff\xff\xff\xff"
 _CHAR, _OID, _JSON, _FLOAT4 = 18, 26, 114, 700
-_length = struct.Struct("!i").pack
+_length, _count = struct.Struct("!i").pack, struct.Struct("!h").pack
 _unsigned = struct.Struct("!I")
 _single = struct.Struct("!f")
 
+_INTEGERS = {20: struct.Struct("!q"), 21: struct.Struct("!h"), 23: struct.Struct("!i")}
+"""By their oids, how integers are sent in binary form."""
 _PLAIN_INTEGERS = {Type.SMALLINT, Type.INTEGER, Type.BIGINT, Type.MZ_TIMESTAMP}
 
 
@@ -41,7 +44,7 @@ def encoder_of(column: ResultColumn, form: int) -> Encoder:
 def data_rows(rows: Sequence[Row], encoders: Sequence[Encoder]) -> bytes:
     """Rows as messages."""
     parts: list[bytes] = []
-    count = struct.pack("!h", len(encoders))
+    count = _count(len(encoders))
     for row in rows:
         at = len(parts)
         parts += (b"D", b"", count)
@@ -79,6 +82,19 @@ def argument_of(oid: int, form: int, data: bytes | None) -> Datum:
     except (struct.error, ValueError) as exc:
         name = PG_TYPES[oid].name if oid in PG_TYPES else str(oid)
         raise SqlError("22P03", f"incorrect binary data format for an argument of type {name}") from exc
+
+
+def decoder_of(oid: int, form: int) -> Callable[[bytes], Datum]:
+    """`argument_of` for one type and form, for many data, none of which is NULL."""
+    layout = _INTEGERS.get(oid) if form else None
+    if layout is None:
+        return partial(argument_of, oid, form)
+    unpack, size = layout.unpack, layout.size
+
+    def integer(data: bytes) -> Datum:
+        return int(unpack(data)[0]) if len(data) == size else argument_of(oid, form, data)
+
+    return integer
 
 
 def _text_encoder(kind: Type, form: Form | None) -> Encoder:

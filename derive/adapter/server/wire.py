@@ -49,6 +49,7 @@ class Wire(asyncio.Protocol):
         self._read = 0  # how much of `_unread` was worked on
         self._needed = 0
         self._arrival: _Arrival | None = None
+        self._answer: Callable[[bytes], bytes | None] | None = None
         self._room: asyncio.Future[None] | None = None
         self._is_full = False
         self._is_reading = True
@@ -66,7 +67,13 @@ class Wire(asyncio.Protocol):
         self._on_connected(self)
 
     def data_received(self, data: bytes) -> None:
-        """Keep what has come in."""
+        """Keep what has come in, unless it can be answered at once."""
+        if self._answer and not (self._unread or self._is_full or self.is_stopped):
+            message = self._answer(data)
+            if message is not None:
+                self.send(message)
+                self.flush()
+                return
         self._unread += data
         size = len(self._unread) - self._read
         if self._arrival and size >= self._needed:
@@ -103,16 +110,23 @@ class Wire(asyncio.Protocol):
         self.is_stopped = True
         _wake(self._arrival)
 
-    async def receive(self) -> tuple[bytes, bytes]:
+    async def receive(self, answer: Callable[[bytes], bytes | None] | None = None) -> tuple[bytes, bytes]:
         """The next message: its kind, one byte, and its body.
+
+        Args:
+            answer: to what comes in while nothing else has; None if that is to be received.
 
         Raises:
             ConnectionEnded: there is none.
             SqlError: its length makes no sense.
         """
-        while (message := self.next_message()) is None:
-            await self._need(self._next_size())
-        return message
+        self._answer = answer
+        try:
+            while (message := self.next_message()) is None:
+                await self._need(self._next_size())
+            return message
+        finally:
+            self._answer = None
 
     def next_message(self) -> tuple[bytes, bytes] | None:
         """The next message, as of `receive`, if all of it has come in.

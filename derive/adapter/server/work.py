@@ -55,6 +55,10 @@ class Work:
             self.failure = sql_error_of(error, self._on_defect)
         return self.failure is not None
 
+    def note(self, error: Exception) -> None:
+        """Something has failed that is going to be attempted; errors that nobody foresaw are told of already."""
+        sql_error_of(error, self._on_defect)
+
     @property
     def is_at_work(self) -> bool:
         """Whether something is done now."""

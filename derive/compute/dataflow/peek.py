@@ -38,12 +38,12 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class Seen:
     """What a reader has seen of the dataflows that a query reads.
 
     Attributes:
         reader: which has seen it.
-        version: of the database, for that reader.
+        version: of the database, for that reader: what its `data_version` gave.
         kept: where rows were.
         known: of all dataflows `since`, `upper`, when rows changed last, and whether one is there not just once.
         since: the greatest of them.
@@ -79,7 +79,7 @@ class PreparedPeek:
         self._finishing: Finishing = _with_arguments(finishing)
         self._arguments = [(part.index, f"p{part.index}") for part in parameters_of((relation, finishing))]
         self._statements: dict[tuple[tuple[GlobalId, Kept, bool, bool], ...], str] = {}
-        self._seen: _Seen | None = None
+        self._seen: Seen | None = None
 
     def rows(
         self, reader: apsw.Connection, kept: Mapping[GlobalId, Kept], as_of: int | None, arguments: Sequence[Datum]
@@ -96,7 +96,7 @@ class PreparedPeek:
             FrontierError: the time is not complete yet, or no longer known.
             SqlError: there is an error where there should be rows.
         """
-        seen = self._look(reader, kept)
+        seen = self.look(reader, kept)
         time = seen.upper - 1 if as_of is None else as_of
         if not seen.since <= time < seen.upper:
             raise _unknown(seen, time)
@@ -108,11 +108,28 @@ class PreparedPeek:
         bindings["as_of"] = time
         return reader.execute(self._statement_at(seen.known, kept, time), bindings)
 
-    def _look(self, reader: apsw.Connection, kept: Mapping[GlobalId, Kept]) -> _Seen:
-        """What there is, as the reader's transaction sees it; what was seen last, if nothing was committed since."""
-        version = reader.execute("PRAGMA data_version").get
+    def select(self, seen: Seen, as_of: int, arguments: Sequence[Datum]) -> tuple[str, dict[str, Datum]] | None:
+        """The statement that asks for rows at a time, with its bindings; None if there is more to do than that."""
+        if not seen.since <= as_of < seen.upper or seen.changed > as_of or seen.has_errors:
+            return None
+        return seen.latest, {name: arguments[index] for index, name in self._arguments}
+
+    def seen_by(self, reader: apsw.Connection, kept: Mapping[GlobalId, Kept]) -> Seen | None:
+        """What a reader has seen, if that is what it has last read; None if it is to look."""
         seen = self._seen
-        if seen is not None and seen.reader is reader and seen.version == version and seen.kept is kept:
+        if seen is None or seen.reader is not reader or seen.kept is not kept or seen.version != reader.data_version():
+            return None
+        return seen
+
+    def look(self, reader: apsw.Connection, kept: Mapping[GlobalId, Kept]) -> Seen:
+        """What there is, as the reader's transaction sees it; what was seen last, if nothing was committed since.
+
+        Raises:
+            FrontierError: something of it is not maintained.
+        """
+        reader.execute("PRAGMA data_version").fetchall()  # from here on the transaction sees what it sees
+        seen = self.seen_by(reader, kept)
+        if seen is not None:
             return seen
         frontiers: dict[GlobalId, Any] = {}
         for identifier in self.reads:
@@ -120,7 +137,7 @@ class PreparedPeek:
                 "SELECT since, upper FROM dataflows JOIN cohorts ON cohorts.id = cohort WHERE dataflows.id = ?",
                 (identifier,),
             ).fetchone()
-            if row is None:
+            if row is None or identifier not in kept:
                 raise FrontierError(f"{identifier} is not maintained", hint="Ask for it once more.")
             frontiers[identifier] = row
         known: dict[GlobalId, tuple[int, int, int, bool]] = {}
@@ -135,7 +152,8 @@ class PreparedPeek:
         changed = max((changed for _, _, changed, _ in known.values()), default=0)
         latest = self._statement_at(known, kept, changed)
         has_errors = bool(reader.execute(failed).get)
-        seen = self._seen = _Seen(reader, version, kept, known, since, upper, changed, latest, has_errors)
+        version = reader.data_version()
+        seen = self._seen = Seen(reader, version, kept, known, since, upper, changed, latest, has_errors)
         return seen  # another thread may have seen something else by now
 
     def _statement_at(
@@ -171,7 +189,7 @@ class PreparedPeek:
         return self._statements[forms]
 
 
-def _unknown(seen: _Seen, time: int) -> FrontierError:
+def _unknown(seen: Seen, time: int) -> FrontierError:
     """That a time is not complete yet in a dataflow, or no longer known."""
     identifier, (since, upper, _, _) = next(
         (identifier, known) for identifier, known in seen.known.items() if not known[0] <= time < known[1]

@@ -390,7 +390,7 @@ class Model(RuleBasedStateMachine):
         lines = [f"now {self.now}, held {self.memory.held}"]
         for name, process in self.processes.items():
             instance = process.reconciler._instance
-            lines.append(f"{name}: waiting {process.reconciler._peeks._waiting}")
+            lines.append(f"{name}: waiting {process.reconciler.peeks._waiting}")
             for identifier in instance.ids():
                 try:
                     lines.append(f"  {identifier} {instance.frontiers(identifier)}")

@@ -19,10 +19,10 @@ def startup(body: bytes = STARTUP, version: int = 196608) -> bytes:
 
 
 class ByteClient:
-    def __init__(self, port: int, *, is_let_in: bool = True) -> None:
+    def __init__(self, port: int, *, is_let_in: bool = True, startup_body: bytes = STARTUP) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=20)
         if is_let_in:
-            self.send(startup())
+            self.send(startup(startup_body))
             try:
                 self.key = next(body for kind, body in self.until(b"Z") if kind == b"K")
             except BaseException:

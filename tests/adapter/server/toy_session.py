@@ -125,6 +125,9 @@ class ToySession:
             return Result(lambda count: f"COPY {count}", copy_in=self._take(text.split()[1]))
         return self._run(prepared, arguments, is_copy=word == "COPY")
 
+    def look_up(self, prepared: Prepared, arguments: Sequence[Datum]) -> Sequence[Row] | None:
+        return None
+
     def _control(self, word: str, prepared: Prepared) -> Result | None:
         text = prepared.text
         if word in ("BEGIN", "START"):

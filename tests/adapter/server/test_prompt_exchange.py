@@ -1,0 +1,346 @@
+"""Look-ups that are answered at once are answered as all others, byte for byte, and see what was written before."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+from byte_client import ByteClient, message, state_of
+from recorded_server import SLOW, RecordedServer, RecordedSession, recorded_server
+
+PROMPT = "flow"
+SYNC, FLUSH = message(b"S"), message(b"H")
+DESCRIBE, EXECUTE = message(b"D", b"P\0"), message(b"E", b"\0\0\0\0\0")
+INT8, TEXT = 20, 25
+_PATIENCE_SECONDS = 60.0
+
+
+def parse(text: str, name: str = "s", oids: Sequence[int] = ()) -> bytes:
+    body = name.encode() + b"\0" + text.encode() + b"\0" + struct.pack(f"!H{len(oids)}I", len(oids), *oids)
+    return message(b"P", body)
+
+
+def bind(
+    *arguments: bytes | None,
+    name: str = "s",
+    portal: str = "",
+    formats: Sequence[int] = (),
+    result_formats: Sequence[int] = (),
+) -> bytes:
+    values = b"".join(struct.pack("!i", -1) if one is None else struct.pack("!i", len(one)) + one for one in arguments)
+    head = portal.encode() + b"\0" + name.encode() + b"\0" + struct.pack(f"!H{len(formats)}h", len(formats), *formats)
+    tail = struct.pack(f"!H{len(result_formats)}h", len(result_formats), *result_formats)
+    return message(b"B", head + struct.pack("!H", len(arguments)) + values + tail)
+
+
+class Pair:
+    """The same client twice: look-ups of the one may be answered at once, those of the other never are.
+
+    Attributes:
+        prompt: the one.
+        slow: the other one.
+        session: of the one.
+    """
+
+    def __init__(self, server: RecordedServer) -> None:
+        self.prompt, self.slow = (
+            ByteClient(server.port, startup_body=f"user\0{user}\0database\0flow\0\0".encode())
+            for user in (PROMPT, SLOW)
+        )
+        self.session: RecordedSession = server.sessions[PROMPT]
+
+    def close(self) -> None:
+        self.prompt.close()
+        self.slow.close()
+
+    def answers(self, *sent: bytes) -> list[tuple[bytes, bytes]]:
+        """The answer up to `ReadyForQuery`, which is the same for both."""
+        self.prompt.send(b"".join(sent))
+        prompt = self.prompt.until(b"Z")
+        self.slow.send(b"".join(sent))
+        assert self.slow.until(b"Z") == prompt
+        return prompt
+
+    def kinds(self, *sent: bytes) -> str:
+        return b"".join(kind for kind, _ in self.answers(*sent)).decode()
+
+    def is_prompt(self, *sent: bytes) -> bool:
+        """Whether something is answered at once, and not by `execute`."""
+        before = self.session.prompt, self.session.executed
+        self.answers(*sent)
+        after = self.session.prompt, self.session.executed
+        assert (after[0] - before[0]) + (after[1] - before[1]) <= 1
+        return after[0] > before[0]
+
+    def settle(self, *sent: bytes, is_prompt: bool = True) -> None:
+        """Wait until something is answered at once, as it is once what it reads is known; or is not any more."""
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while self.is_prompt(*sent) is not is_prompt:
+            assert time.monotonic() < deadline
+
+
+ROWS = (
+    "(1, 'Ann', 1.5, true, 2.50, '2024-01-02 03:04:05+00', '{\"a\": 1}'),"
+    "(2, NULL, NULL, NULL, NULL, NULL, NULL), (3, 'Ünal', -2e300, false, 0.001, '1999-12-31 23:59:59+00', '[]'),"
+    "(4, '', 'NaN', true, -7, '2024-02-29 00:00:00+00', 'null'), (4, 'again', 0.1, false, 1e10, NULL, '\"x\"')"
+)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RecordedServer]:
+    with recorded_server(tmp_path_factory.mktemp("data")) as running:
+        with connected(running) as client:
+            client.execute(
+                "CREATE TABLE t (id bigint, name text, x double precision, b boolean, n numeric, at timestamptz, j jsonb)"
+            )
+            client.execute(f"INSERT INTO t VALUES {ROWS}")
+            client.execute("CREATE INDEX t_by_id ON t (id)")
+        yield running
+    assert running.defects == []
+
+
+@pytest.fixture
+def pair(server: RecordedServer) -> Iterator[Pair]:
+    clients = Pair(server)
+    yield clients
+    clients.close()
+
+
+@contextmanager
+def connected(server: RecordedServer) -> Iterator[psycopg.Connection]:
+    address = f"host=127.0.0.1 port={server.port} user=writer dbname=flow"
+    with psycopg.connect(address, autocommit=True) as client:
+        yield client
+
+
+def long(number: int) -> bytes:
+    return struct.pack("!q", number)
+
+
+def look_up(number: int, **options: Sequence[int]) -> bytes:
+    return bind(long(number), formats=(1,), **options) + DESCRIBE + EXECUTE + SYNC  # type: ignore[arg-type]
+
+
+def prepared(pair: Pair, text: str = "SELECT * FROM t WHERE id = $1", oids: Sequence[int] = (INT8,)) -> Pair:
+    assert pair.kinds(parse(text, oids=oids), SYNC) == "1Z"
+    return pair
+
+
+def test_values_of_all_kinds_in_both_formats(pair: Pair) -> None:
+    prepared(pair).settle(look_up(1))
+    for number in range(6):
+        for formats in ((), (0,), (1,), (1, 0, 1, 0, 1, 0, 1)):
+            pair.settle(look_up(number, result_formats=formats))
+    assert pair.answers(look_up(0))[-2] == (b"C", b"SELECT 0\0")
+    assert pair.answers(look_up(4))[-2] == (b"C", b"SELECT 2\0")
+
+
+def test_the_answer_is_described_only_where_that_is_asked_for(pair: Pair) -> None:
+    prepared(pair).settle(look_up(1))
+    assert pair.kinds(look_up(1)) == "2TDCZ"
+    pair.settle(bind(long(1), formats=(1,)), EXECUTE, SYNC)
+    assert pair.kinds(bind(long(1), formats=(1,)), EXECUTE, SYNC) == "2DCZ"
+
+
+def test_arguments_as_text_and_null_and_none_and_several(pair: Pair) -> None:
+    prepared(pair).settle(look_up(1))
+    pair.settle(bind(b"1"), EXECUTE, SYNC)
+    pair.settle(bind(b" 2 "), EXECUTE, SYNC)
+    pair.settle(bind(None), EXECUTE, SYNC)
+    assert pair.kinds(parse("SELECT name FROM t WHERE id = 3", "none"), SYNC) == "1Z"
+    pair.settle(bind(name="none"), EXECUTE, SYNC)
+    assert pair.kinds(parse("SELECT x FROM t WHERE id = $1 AND name = $2", "two", (INT8, TEXT)), SYNC) == "1Z"
+    for name in (b"Ann", b"nobody", b"", None):
+        pair.settle(bind(long(1), name, name="two", formats=(1, 0)), EXECUTE, SYNC)
+    assert pair.kinds(parse("SELECT name FROM t WHERE id = $1"), SYNC) == "EZ"  # there is one of this name
+
+
+def test_a_statement_without_a_name(pair: Pair) -> None:
+    assert pair.kinds(parse("SELECT name FROM t WHERE id = $1", "", (INT8,)), SYNC) == "1Z"
+    pair.settle(bind(long(1), name="", formats=(1,)), EXECUTE, SYNC)
+    assert pair.kinds(parse("SELECT id, x FROM t WHERE id = $1", "", (INT8,)), SYNC) == "1Z"
+    pair.settle(bind(long(1), name="", formats=(1,)), DESCRIBE, EXECUTE, SYNC)
+    assert pair.answers(bind(long(1), name="", formats=(1,)), EXECUTE, SYNC)[1][1].endswith(b"\x011\0\0\0\x031.5")
+
+
+def test_a_name_that_stands_for_another_statement(pair: Pair) -> None:
+    prepared(pair, "SELECT name FROM t WHERE id = $1").settle(look_up(1))
+    assert pair.kinds(message(b"C", b"Ss\0"), SYNC) == "3Z"
+    assert pair.kinds(look_up(1)) == "EZ"
+    prepared(pair, "SELECT x FROM t WHERE id = $1")
+    pair.settle(look_up(1))
+    assert pair.answers(look_up(1))[2] == (b"D", b"\0\1\0\0\0\x031.5")
+
+
+@pytest.mark.parametrize(
+    ("sent", "state"),
+    [
+        (bind(long(1), formats=(1,), name="unknown") + EXECUTE + SYNC, "26000"),
+        (bind() + EXECUTE + SYNC, "08P01"),  # too few
+        (bind(long(1), long(2), formats=(1,)) + EXECUTE + SYNC, "08P01"),  # too many
+        (bind(b"\0\1", formats=(1,)) + EXECUTE + SYNC, "22P03"),  # too short
+        (bind(b"one") + EXECUTE + SYNC, "22P02"),
+        (bind(b"\xff") + EXECUTE + SYNC, "22021"),
+        (bind(long(1), formats=(2,)) + EXECUTE + SYNC, "22023"),
+        (bind(long(1), formats=(1,), result_formats=(0, 1)) + EXECUTE + SYNC, "08P01"),
+        (bind(long(1), formats=(1,), result_formats=(3,)) + EXECUTE + SYNC, "22023"),
+        (message(b"B", b"\0s\0\0\1\0\1\0\1\0\0\0\x09" + long(1) + b"\0\0") + EXECUTE + SYNC, "08P01"),  # one byte less
+        (message(b"B", b"\0s\0\0\1\0\1\0\1\0\0\0\x07" + long(1) + b"\0\0") + EXECUTE + SYNC, "08P01"),  # one more
+        (message(b"B", b"\0s\0\0\1\0\1\0\1\xff\xff\xff\xfe\0\0") + EXECUTE + SYNC, "08P01"),
+        (message(b"B", b"\0s") + EXECUTE + SYNC, "08P01"),
+    ],
+)
+def test_errors_are_those_of_all_statements(pair: Pair, sent: bytes, state: str) -> None:
+    prepared(pair).settle(look_up(1))
+    for _ in range(2):
+        before = pair.session.prompt
+        assert [state_of(body) for kind, body in pair.answers(sent) if kind == b"E"] == [state]
+        assert pair.session.prompt == before
+        pair.settle(look_up(1))
+
+
+def test_an_error_in_the_place_of_a_row(pair: Pair) -> None:
+    prepared(pair, "SELECT 10 / id - 10 / (id - 2) FROM t WHERE id = $1").settle(look_up(1))
+    assert [state_of(body) for kind, body in pair.answers(look_up(2)) if kind == b"E"] == ["22012"]
+    assert pair.kinds(bind(long(2), formats=(1,)), EXECUTE, bind(long(1), formats=(1,)), EXECUTE, SYNC) == "2EZ"
+    pair.settle(look_up(3))
+
+
+def test_what_is_not_one_exchange_is_for_the_conversation(pair: Pair) -> None:
+    prepared(pair).settle(look_up(1))
+    one = bind(long(1), formats=(1,))
+    before = pair.session.prompt
+    assert pair.kinds(one, message(b"E", b"\0\0\0\0\1"), SYNC) == "2DsZ"
+    assert pair.kinds(one, EXECUTE, one, EXECUTE, SYNC) == "2DC2DCZ"
+    assert pair.kinds(bind(long(1), formats=(1,), portal="p"), message(b"E", b"p\0\0\0\0\0"), SYNC) == "2DCZ"
+    assert pair.kinds(one, DESCRIBE, SYNC) == "2TZ"
+    assert pair.kinds(one, EXECUTE, FLUSH, SYNC) == "2DCZ"
+    assert pair.kinds(parse("SELECT 1", "other"), one, EXECUTE, SYNC) == "12DCZ"
+    assert pair.session.prompt == before
+    pair.settle(look_up(1))
+
+
+def test_several_exchanges_at_once_are_answered_in_order(pair: Pair) -> None:
+    prepared(pair).settle(look_up(1))
+    answers = [pair.answers(look_up(number)) for number in (1, 2, 4)]
+    assert [len(answer) for answer in answers] == [5, 5, 6]
+    pair.prompt.send(b"".join(look_up(number) for number in (1, 2, 4)))
+    assert [pair.prompt.until(b"Z") for _ in range(3)] == answers
+
+
+def test_bytes_that_come_one_by_one(pair: Pair) -> None:
+    prepared(pair).settle(look_up(1))
+    whole = pair.answers(look_up(3))
+    client = pair.prompt
+    for begin in range(0, len(look_up(3)), 7):
+        client.send(look_up(3)[begin : begin + 7])
+    assert client.until(b"Z") == whole
+    pair.settle(look_up(1))
+
+
+def test_what_was_not_flushed_comes_first(pair: Pair) -> None:
+    prepared(pair).settle(look_up(1))
+    client, session = pair.prompt, pair.session
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    for number in itertools.count():  # until the answer to what is not flushed waits as the look-up comes
+        before = session.prompt
+        client.send(message(b"C", b"Ss%d\0" % number))
+        pair.slow.send(SYNC)
+        pair.slow.until(b"Z")  # the event loop has had its turn
+        client.send(look_up(1))
+        assert [kind for kind, _ in client.until(b"Z")] == [b"3", b"2", b"T", b"D", b"C", b"Z"]
+        if session.prompt > before:
+            break
+        assert time.monotonic() < deadline
+
+
+def test_in_transactions(pair: Pair) -> None:
+    prepared(pair).settle(look_up(1))
+    before = pair.session.prompt
+    assert pair.kinds(message(b"Q", b"BEGIN\0")) == "CZ"
+    assert pair.answers(look_up(1))[-1] == (b"Z", b"T")
+    assert pair.answers(bind(b"one"), EXECUTE, SYNC)[-1] == (b"Z", b"E")
+    assert [state_of(body) for kind, body in pair.answers(look_up(1)) if kind == b"E"] == ["25P02"]
+    assert pair.kinds(message(b"Q", b"ROLLBACK\0")) == "CZ"
+    assert pair.kinds(message(b"Q", b"SET transaction_isolation = serializable\0")) == "CZ"
+    assert pair.kinds(look_up(1)) == "2TDCZ"
+    assert pair.session.prompt == before
+    assert pair.kinds(message(b"Q", b"RESET transaction_isolation\0")) == "CZ"
+    pair.settle(look_up(1))
+
+
+def test_what_may_take_long_is_cancelled_in_time(pair: Pair) -> None:
+    pairs = " CROSS JOIN ".join(f"t AS t{number}" for number in range(12))
+    prepared(pair, f"SELECT count(*) FROM {pairs} WHERE t0.id >= $1")
+    assert pair.kinds(message(b"Q", b"SET statement_timeout = 300\0")) == "CZ"
+    assert [state_of(body) for kind, body in pair.answers(look_up(0)) if kind == b"E"] == ["57014"]
+    assert pair.session.prompt == 0
+    assert pair.kinds(parse("SELECT name FROM t WHERE id = $1", "short", (INT8,)), SYNC) == "1Z"
+    pair.settle(bind(long(1), formats=(1,), name="short"), EXECUTE, SYNC)  # a limit is no reason to wait for
+
+
+def test_a_time_that_was_said(pair: Pair) -> None:
+    prepared(pair, "SELECT name FROM t WHERE id = $1 AS OF AT LEAST 0").answers(look_up(1))
+    assert pair.kinds(look_up(1)) == "2TDCZ"
+    assert pair.session.prompt == 0
+
+
+def test_others_see_the_text_of_what_was_looked_up_last(server: RecordedServer, pair: Pair) -> None:
+    text = "SELECT name, 'seen by others' FROM t WHERE id = $1"
+    prepared(pair, text).settle(look_up(1))
+    assert pair.kinds(message(b"Q", b"SELECT 1\0")) == "TDCZ"
+    pair.settle(look_up(1))
+    with connected(server) as other:
+        seen = other.execute("SELECT count(*) FROM pg_stat_activity WHERE query = %s", (text,)).fetchone()
+    assert seen == (2,)
+
+
+def test_what_was_written_before_is_seen(server: RecordedServer, pair: Pair) -> None:
+    """By whatever connection, as soon as that is told; and it becomes known soon, so look-ups are prompt again."""
+    with connected(server) as writer:
+        writer.execute("CREATE TABLE w (id bigint, name text)")
+        writer.execute("CREATE INDEX w_by_id ON w (id)")
+        prepared(pair, "SELECT count(*), max(name) FROM w WHERE id = $1")
+        for number in range(30):
+            writer.execute("INSERT INTO w VALUES (7, %s)", (f"name {number:02}",))
+            row = next(body for kind, body in pair.answers(look_up(7)) if kind == b"D")
+            assert row.endswith(f"name {number:02}".encode())
+            pair.settle(look_up(7))
+        writer.execute("DELETE FROM w")
+        assert pair.answers(look_up(7))[2] == (b"D", b"\0\2\0\0\0\x010\xff\xff\xff\xff")
+
+
+def test_definitions_change(server: RecordedServer, pair: Pair) -> None:
+    with connected(server) as writer:
+        writer.execute("CREATE TABLE d (id bigint, name text)")
+        writer.execute("INSERT INTO d VALUES (1, 'one')")
+        prepared(pair, "SELECT * FROM d WHERE id = $1")
+        assert pair.kinds(look_up(1)) == "2TDCZ"
+        assert pair.session.prompt == 0  # without an index it is worked out
+        for _ in range(2):
+            writer.execute("CREATE INDEX d_by_id ON d (id)")
+            pair.settle(look_up(1))
+            writer.execute("DROP INDEX d_by_id")
+            pair.settle(look_up(1), is_prompt=False)
+        writer.execute("CREATE INDEX d_by_id ON d (id)")
+        pair.settle(look_up(1))
+        writer.execute("ALTER TABLE d RENAME TO e")
+        assert [state_of(body) for kind, body in pair.answers(look_up(1)) if kind == b"E"] == ["42P01"]
+        writer.execute("CREATE TABLE d (id bigint, other text, more bigint)")
+        assert [state_of(body) for kind, body in pair.answers(look_up(1)) if kind == b"E"] == ["0A000"]
+        writer.execute("DROP TABLE d")
+        writer.execute("ALTER TABLE e RENAME TO d")
+        pair.settle(look_up(1))
+        writer.execute("DROP TABLE d")
+        assert [state_of(body) for kind, body in pair.answers(look_up(1)) if kind == b"E"] == ["42P01"]
+
+
+def test_catalogs_are_no_look_ups(pair: Pair) -> None:
+    prepared(pair, "SELECT relname FROM pg_class WHERE relname = $1", (TEXT,))
+    assert pair.kinds(bind(b"t"), DESCRIBE, EXECUTE, SYNC) == "2TDCZ"
+    assert pair.session.prompt == 0
