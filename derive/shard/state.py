@@ -36,6 +36,9 @@ _DATABASE, _LOCK = "state.db", "lock"
 _SHARD = re.compile("[0-9a-f]{8}-[0-9a-f]{8}")
 _NOTE_BYTES = 256
 _CACHE_KIB = 128 * 1024
+_FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_NOMUTEX
+_STATEMENTS = 64
+"""How many prepared statements are kept; one that is run is looked for among all of them."""
 
 FOLD_BYTES = 64 << 10
 """How long a log has to be to be folded."""
@@ -342,8 +345,9 @@ def _not_at(path: Path, committed: str) -> StorageError:
 
 
 def _open(path: Path) -> apsw.Connection:
-    # Attempts have the database file in common, which none of them writes, so SQLite needs no lock on it.
-    db = apsw.Connection(str(path), vfs="unix-none", statementcachesize=200)
+    # Attempts have the database file in common, which none of them writes, so SQLite needs no lock on it. One thread at
+    # a time works on it, so SQLite needs none on the connection either; each call would take it several times.
+    db = apsw.Connection(str(path), _FLAGS, "unix-none", statementcachesize=_STATEMENTS)
     db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     # All rows are fetched, because only then is the last of several statements run.
     db.execute(
@@ -368,6 +372,6 @@ def _prepare_table(db: apsw.Connection) -> None:
 
 def open_scratch() -> apsw.Connection:
     """A database in memory, inside an open transaction, for lambdas that keep no state."""
-    db = apsw.Connection(":memory:")
+    db = apsw.Connection(":memory:", _FLAGS, statementcachesize=_STATEMENTS)
     db.execute("BEGIN")
     return db

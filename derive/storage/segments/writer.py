@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -18,6 +19,7 @@ from derive.protocol.specs import CollectionSpec
 from derive.schema.fingerprint import fingerprint
 from derive.storage.blobs import Blobs, blobs_of
 from derive.storage.disk_errors import translated
+from derive.storage.segments.background import Background
 from derive.storage.segments.columns import compile_fields, stored_columns
 from derive.storage.segments.partition import NO_PARTITION, collection_folder, partition_folder
 from derive.storage.segments.rows import StoredRows, WrittenRows
@@ -31,7 +33,7 @@ class WriteSizes:
 
     Attributes:
         row_group: how many rows of a file are compressed together.
-        buffer_bytes: bytes of rows in memory at most, of all of its files together.
+        buffer_bytes: bytes of rows in memory at most, of all of its files together; as many may be being encoded.
         file_rows: about how many rows a file has at most.
         open_files: how many files are open at most.
     """
@@ -51,8 +53,11 @@ _Named: TypeAlias = tuple[str, str, tuple[Any, ...]]
 class _OpenFile:
     """A segment being written."""
 
-    def __init__(self, blobs: Blobs, segment: _Named, schema: pa.Schema, row_group: int) -> None:
+    def __init__(
+        self, blobs: Blobs, segment: _Named, schema: pa.Schema, row_group: int, background: Background
+    ) -> None:
         self.blobs = blobs
+        self.background = background
         self.collection, self.path, self.partition = segment
         self.schema = schema
         self.row_group = row_group
@@ -93,12 +98,16 @@ class _OpenFile:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def flush(self) -> None:
+        """Have what is buffered encoded and written in the background."""
         if self.buffered:
-            self.writer.write_table(pa.Table.from_batches(self.buffered), row_group_size=self.row_group)
+            rows = pa.Table.from_batches(self.buffered)
+            self.background.begin(partial(self.writer.write_table, rows, row_group_size=self.row_group))
             self.buffered, self.buffered_rows, self.buffered_bytes = [], 0, 0
 
     def close(self) -> Segment:
-        self.flush()
+        self.background.wait()
+        if self.buffered:
+            self.writer.write_table(pa.Table.from_batches(self.buffered), row_group_size=self.row_group)
         reach("segment.closing")
         self.writer.close()
         self.sink.close()
@@ -148,6 +157,7 @@ class SegmentWriter:
         self._schema = schema.with_metadata({**(schema.metadata or {}), **validated})
         self._make_fields = compile_fields(collection)
         self._name = name
+        self._background = Background()
         self._count = 0
         self._open: OrderedDict[str, _OpenFile] = OrderedDict()
         self._closed: list[Segment] = []
@@ -181,7 +191,7 @@ class SegmentWriter:
             folder = f"{self._folder}/{below}" if below else self._folder
             path = f"{folder}/{self._name}-{self._count}.parquet"
             named = (self._collection, path, tuple(values))
-            file = _OpenFile(self._blobs, named, self._schema, self._sizes.row_group)
+            file = _OpenFile(self._blobs, named, self._schema, self._sizes.row_group, self._background)
             self._count += 1
             self._open[label] = file
         self._open.move_to_end(label)
@@ -199,6 +209,8 @@ class SegmentWriter:
 
     def abort(self) -> None:
         """Remove everything written."""
+        with suppress(Exception):  # whatever it is, the files go
+            self._background.wait()
         for file in self._open.values():
             file.abort()
         self._blobs.delete(file.path for file in self._open.values())

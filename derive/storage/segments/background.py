@@ -1,0 +1,46 @@
+"""Background: one piece of work at a time in another thread, while who asked for it goes on.
+
+Encoding a row group holds no lock of Python's, so it costs a processor that idles, and nobody waits for it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+
+class Background:
+    """Does one thing after the other; what fails is told to who waits for it."""
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+
+    def begin(self, work: Callable[[], None]) -> None:
+        """Begin work, once the work before is done.
+
+        Raises:
+            BaseException: whatever the work before has failed with.
+        """
+        self.wait()
+        self._thread = threading.Thread(target=self._do, args=(work,), name="background")
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Wait until nothing is being done.
+
+        Raises:
+            BaseException: whatever the work has failed with.
+        """
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def _do(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as error:  # who waits is told of it
+            self._error = error

@@ -1,0 +1,94 @@
+"""Work in the background, and segments that are encoded there."""
+
+from __future__ import annotations
+
+import os
+import resource
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from derive.errors import StorageError
+from derive.position import Position
+from derive.protocol.specs import CollectionSpec
+from derive.storage.segments.background import Background
+from derive.storage.segments.rows import WrittenRows
+from derive.storage.segments.writer import SegmentWriter, WriteSizes
+
+SPEC = CollectionSpec("b/rows", ("/id",), (0,), True, True, (), Position("flow.yaml", 1, 1))
+
+
+def test_one_piece_of_work_is_done_after_the_other() -> None:
+    background, gate, done = Background(), threading.Event(), []
+
+    def first() -> None:
+        gate.wait(60)
+        done.append("first")
+
+    background.begin(first)
+    threading.Timer(0.01, gate.set).start()
+    background.begin(lambda: done.append("second"))
+    background.wait()
+
+    assert done == ["first", "second"]
+
+
+def test_what_fails_is_told_once_to_who_waits_or_begins_more() -> None:
+    background, done = Background(), []
+
+    def fail() -> None:
+        raise OSError(28, "No space left on device")
+
+    background.begin(fail)
+    with pytest.raises(OSError, match="No space left"):
+        background.begin(lambda: done.append("more"))
+    background.wait()
+
+    assert done == []
+
+
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """No file of this process becomes larger."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def rows(begin: int, count: int) -> WrittenRows:
+    """Rows whose documents hardly compress."""
+    numbers = range(begin, begin + count)
+    texts = [f'{{"id":{number},"text":"{os.urandom(200).hex()}"}}' for number in numbers]
+    keys = [b"%08d" % number for number in numbers]
+    return WrittenRows.of(list(numbers), [0] * count, keys, texts, ["[]"] * count)
+
+
+def test_a_file_that_cannot_be_written_in_the_background_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
+    writer = SegmentWriter(tmp_path, SPEC, "large", WriteSizes(row_group=100))
+
+    with largest_file(20_000), pytest.raises(StorageError, match="File too large"):
+        for begin in range(0, 1_000, 100):
+            writer.write(rows(begin, 100))
+        writer.close()
+    writer.abort()
+
+    assert list(tmp_path.rglob("*.parquet")) == []
+
+
+def test_row_groups_are_in_the_file_in_their_order(tmp_path: Path) -> None:
+    writer = SegmentWriter(tmp_path, SPEC, "ordered", WriteSizes(row_group=100))
+    for begin in range(0, 1_050, 50):
+        writer.write(rows(begin, 50))
+
+    (segment,) = writer.close()
+
+    file = pq.ParquetFile(tmp_path / segment.path)
+    assert file.num_row_groups == 11
+    assert file.read(["clock"])["clock"].to_pylist() == list(range(1_050))
