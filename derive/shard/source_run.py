@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, repeat
-from operator import itemgetter
+from operator import attrgetter
 from typing import Any, Protocol, overload
 
 import numpy as np
@@ -19,7 +18,7 @@ from derive.shard.fields import Reading
 from derive.shard.invoke import SourceBatch
 from derive.storage.segments.rows import ReadRows, concat
 
-_ADJUSTED, _TRANSFORM = itemgetter(0), itemgetter(1)
+_TRANSFORM = attrgetter("transform")
 
 
 class Origin(Protocol):
@@ -84,10 +83,13 @@ def batch_of(runs: Sequence[SourceRun], reading: Reading) -> SourceBatch:
         reading: what is read of sources.
     """
     if len(runs) == 1:
-        adjusted, transforms = runs[0].adjusted, [runs[0].transform] * len(runs[0])
+        clocks, transforms = np.array(runs[0].adjusted, dtype=np.int64), [runs[0].transform] * len(runs[0])
     else:  # documents of one clock by their transforms (law L4); a run is in order already
-        pairs = sorted(chain.from_iterable(zip(run.adjusted, repeat(run.transform)) for run in runs))
-        adjusted, transforms = list(map(_ADJUSTED, pairs)), list(map(_TRANSFORM, pairs))
+        by_transform = sorted(runs, key=_TRANSFORM)
+        clocks = np.array([clock for run in by_transform for clock in run.adjusted], dtype=np.int64)
+        order = clocks.argsort(kind="stable")
+        clocks = clocks[order]
+        transforms = np.repeat(list(map(_TRANSFORM, by_transform)), list(map(len, by_transform)))[order].tolist()
     looked_up = _Documents(runs, transforms)
     fields: list[list[Sequence[Any]]] | None = None
     documents: Sequence[Document] = looked_up
@@ -97,7 +99,6 @@ def batch_of(runs: Sequence[SourceRun], reading: Reading) -> SourceBatch:
         fields = [[()] * len(places.fields) for places in reading.transforms]
         for run in runs:
             fields[run.transform] = list(run.values)
-    clocks = np.array(adjusted, dtype=np.int64)
     return SourceBatch(transforms, clocks, looked_up.key, documents, fields, _unchecked(runs, transforms))
 
 
