@@ -173,7 +173,7 @@ class Instance:
         Returns:
             Whether anything happened; if not, nothing will before an input has news, or there is a command.
         """
-        with self._lock, translated():
+        with self._lock, translated(), self._prompt_reader.paused():
             happened = False
             while self._commands:
                 command = self._commands.popleft()

@@ -90,7 +90,7 @@ class Peeks:
         """The rows of a query, as of `Peek`, if they are there at once; None if it takes a `Peek` to get them."""
         if self._answerable() is not session or any(map(self._failure, query.reads)):
             return None
-        return self._instance.look_up(self._prepare(query), time, arguments, most_bytes)
+        return self._instance.look_up(self._prepared.get(query) or self._prepare(query), time, arguments, most_bytes)
 
     def _prepare(self, query: Query) -> PreparedPeek:
         prepared = self._prepared.get(query)

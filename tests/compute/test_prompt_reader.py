@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
 
+import apsw
 from changing import Changing
 from relations_sample import ORDERS, aggregate, call, column, number
 
@@ -88,6 +91,24 @@ def test_what_takes_more_than_one_select_is_not_answered_at_once() -> None:
     instance.drop(9)
     settle(instance)
     assert instance.look_up(query, 5, (1,)) is None
+    instance.close()
+
+
+def test_what_is_read_leaves_the_log_to_others(tmp_path: Path) -> None:
+    """Queries leave a transaction of SQLite open, but not for longer than up to the next step: the log begins anew."""
+    orders = orders_of(5)
+    instance = Instance(tmp_path)
+    instance.maintain(9, ORDERS, 1, {1: orders.since(1)})
+    settle(instance)
+    query = prepared(COUNT)
+    assert instance.look_up(query, 2) == [(5,)]
+    orders.change(3, [((1, "ann", 10, 0.5), -1)])
+    orders.seal(5)
+    settle(instance)
+    with closing(apsw.Connection(str(tmp_path / "compute.db"))) as other:
+        in_log, in_database = other.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
+    assert in_log == in_database
+    assert instance.look_up(query, 4) == [(4,)]
     instance.close()
 
 

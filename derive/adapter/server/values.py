@@ -13,6 +13,7 @@ from derive.adapter.outcome import ResultColumn
 from derive.adapter.server.requests import decode
 from derive.compute.algebra.form import Form
 from derive.compute.algebra.types import Datum, Row, Type
+from derive.compute.scalar.double import text_of_double
 from derive.compute.scalar.values import datum_of_text, text_function, text_of
 from derive.compute.scalar.wire import binary_function, datum_of_binary
 from derive.errors import SqlError
@@ -102,6 +103,8 @@ def _text_encoder(kind: Type, form: Form | None) -> Encoder:
         return _utf8
     if kind in _PLAIN_INTEGERS:
         return _ascii
+    if kind is Type.DOUBLE and form is None:
+        return _double
     text = text_function(kind, form)
     return lambda datum: text(datum).encode()
 
@@ -138,6 +141,10 @@ def _datum_of_binary(oid: int, kind: Type, data: bytes) -> Datum:
 
 def _ascii(datum: Datum) -> bytes:
     return str(datum).encode("ascii")
+
+
+def _double(datum: Datum) -> bytes:
+    return text_of_double(float(datum or 0)).encode("ascii")
 
 
 def _utf8(datum: Datum) -> bytes:

@@ -1,14 +1,17 @@
-"""Queries that are answered at once: by one SELECT, in whatever thread asks, and with no transaction around it.
+"""Queries that are answered at once: by one SELECT, in whatever thread asks.
 
 What a query reads was seen when it was asked before, and mostly nothing was committed since. Whether that is so SQLite
 tells when the SELECT is done: its data version is then that of the moment that the SELECT has read. So rows are given
-only if they are of exactly what was seen.
+only if they are of exactly what was seen. While nobody commits, all queries are of one transaction of SQLite, since to
+begin one costs about as much as to find a row. A time is only asked for that is complete in what was seen, so what is
+committed later changes nothing of it.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
@@ -40,6 +43,7 @@ class PromptReader:
         self._reader: apsw.Connection | None = None
         self._asked = 0
         self._running = running(_is_long)
+        self._is_paused = False
 
     def rows(
         self,
@@ -71,6 +75,18 @@ class PromptReader:
             return None
         return rows
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """In this block something may be committed: what was begun to be read before ends, and each SELECT is alone."""
+        with self._lock:
+            self._is_paused = True
+            if self._reader is not None and self._reader.in_transaction:
+                self._reader.execute("ROLLBACK")
+        try:
+            yield
+        finally:
+            self._is_paused = False
+
     def close(self) -> None:
         """Give the connection back."""
         with self._lock:
@@ -81,6 +97,8 @@ class PromptReader:
         self, query: PreparedPeek, kept: Mapping[GlobalId, Kept], as_of: int, arguments: Sequence[Datum]
     ) -> list[Row] | None:
         reader = self._reader or self._open()
+        if not self._is_paused and not reader.in_transaction:
+            reader.execute("BEGIN")
         for _ in range(_TRIES):
             seen = query.seen_by(reader, kept)
             select = query.select(seen, as_of, arguments) if seen else None
@@ -100,6 +118,8 @@ class PromptReader:
         return None
 
     def _look(self, reader: apsw.Connection, query: PreparedPeek, kept: Mapping[GlobalId, Kept]) -> Seen:
+        if reader.in_transaction:
+            return query.look(reader, kept)
         reader.execute("BEGIN")
         try:
             return query.look(reader, kept)
