@@ -26,7 +26,7 @@ from derive.adapter.plans import Plans
 from derive.adapter.recording import LOG, Described, Recording, described
 from derive.adapter.timeline import Timeline, Write
 from derive.adapter.upkeep import Upkeep
-from derive.compute.algebra.equality import Equalities
+from derive.compute.algebra.bounds import Bounds
 from derive.compute.algebra.relation import GlobalId
 from derive.compute.algebra.types import Row
 from derive.compute.relations.columns import Source
@@ -226,10 +226,10 @@ class Coordinator:
         return source
 
     def contents(
-        self, identifier: GlobalId, time: int, wanted: Collection[int], equalities: Equalities | None = None
+        self, identifier: GlobalId, time: int, wanted: Collection[int], bounds: Bounds | None = None
     ) -> Iterator[list[Row]]:
         """The rows of a collection or table at a time; of which some columns are wanted, and some rows."""
-        return contents_at(self.store, self.source(identifier), time, wanted, equalities)
+        return contents_at(self.store, self.source(identifier), time, wanted, bounds)
 
     def _look(self) -> None:
         """Look what names stand for."""

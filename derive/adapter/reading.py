@@ -20,7 +20,7 @@ from derive.adapter.prompt_lookup import rows_at_once
 from derive.adapter.state import State
 from derive.adapter.timeline import told
 from derive.compute import oneshot
-from derive.compute.algebra.equality import equalities_of
+from derive.compute.algebra.bounds import bounds_of
 from derive.compute.algebra.relation import GlobalId
 from derive.compute.algebra.types import Datum, Row, Type
 from derive.compute.scalar.registry import evaluate
@@ -109,12 +109,12 @@ def rows_at(
     coordinator = state.coordinator
     begun = {id_: state.transaction.rows(id_) for id_ in ids_of(query.relation) if is_provisional(id_)}
     relation = coordinator.maintained.expanded(query.relation)
-    equalities = equalities_of((relation, query.finishing))
+    bounds = bounds_of((relation, query.finishing))
 
     def contents(identifier: GlobalId, wanted: Collection[int]) -> Iterator[list[Row]]:
         if identifier in begun:
             return iter((begun[identifier],))
-        return coordinator.contents(identifier, time, wanted, equalities.get(identifier))
+        return coordinator.contents(identifier, time, wanted, bounds.get(identifier))
 
     is_over = cancelled or (lambda: state.is_stopped)
     return oneshot.evaluate(relation, query.finishing, contents, state.most_bytes, is_over)

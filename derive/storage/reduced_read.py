@@ -6,17 +6,15 @@ then has many cores. Both fold the same rows in the same order, so what is read 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import TypeAlias
 from zlib import crc32
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from derive.protocol.specs import CollectionSpec
 from derive.storage.contents import ReadOptions, reading
 from derive.storage.roles import Readable
+from derive.storage.segments.condition import Condition
 from derive.storage.segments.contents_fold import PER_KEY, contents_per_key
 from derive.storage.segments.partition import NO_PARTITION
 from derive.storage.segments.reader import read_segment
@@ -77,7 +75,7 @@ def reduced_here(
     scratch: Path,
     memory: int = SORT_BYTES,
     share: tuple[int, int] = (0, 1),
-    keys: Collection[bytes] | None = None,
+    conditions: Sequence[Condition] = (),
     appended: StoredRows | None = None,
 ) -> Iterator[ContentRows]:
     """What a read comes to, worked out in this process with flat memory.
@@ -89,17 +87,14 @@ def reduced_here(
         scratch: folder for what does not fit in memory.
         memory: about how many bytes may be in memory while rows are sorted.
         share: which share of all keys, counted from 0, and of how many.
-        keys: packed keys that are wanted; None for all.
+        conditions: what rows of segments are that are wanted; either all of a key and text fulfil them, or none does.
         appended: rows that are in no segment yet, all of which are part of the read.
     """
-    wanted = None if keys is None else pa.array(keys, pa.binary())
     number, count = share
     with Spill(scratch, memory) as spill:
         sorter = Sorter(StoredRows.SCHEMA, PER_KEY, spill)
         for segment in read.segments:
-            for rows in read_segment(root, read, segment, keys=wanted):
-                if wanted is not None:
-                    rows = rows.filter(pc.is_in(rows.keys, value_set=wanted))  # noqa: PLW2901
+            for rows in read_segment(root, read, segment, conditions=conditions):
                 if count > 1:
                     rows = rows.filter([crc32(key) % count == number for key in rows.keys.to_pylist()])  # noqa: PLW2901
                 sorter.add(rows.written(NO_PARTITION).stored().batch)

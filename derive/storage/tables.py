@@ -292,8 +292,14 @@ class Tables:
 
     # Reading
 
-    def read(self, identifier: GlobalId, begin: int, end: int) -> TableRead:
+    def read(self, identifier: GlobalId, begin: int, end: int, within: Sequence[Sequence[str]] = ()) -> TableRead:
         """Updates of a table with clocks in `[begin, end)`, for whoever has the right to read them.
+
+        Args:
+            identifier: of the table.
+            begin: the first clock.
+            end: the clock behind the last one.
+            within: of those that are in no segment, only such are wanted whose text has one of each of these in it.
 
         Raises:
             StorageError: there is no such table.
@@ -303,7 +309,7 @@ class Tables:
             if table is None:
                 raise _unknown(identifier)
             segments = tuple(segment for segment in read_segments(db, table.name, begin) if segment.clock_min < end)
-            return TableRead(table.upper, segments, tuple(read_appended(db, identifier, begin, end)))
+            return TableRead(table.upper, segments, tuple(read_appended(db, identifier, begin, end, within)))
 
     def errors(self, identifier: GlobalId) -> dict[tuple[str, str], int]:
         """Errors in the place of rows at the last time that is known, by SQLSTATE and message, and since when."""

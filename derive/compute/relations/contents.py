@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from derive.compute.algebra.equality import Equalities
+from derive.compute.algebra.bounds import Bounds
 from derive.compute.algebra.types import Row, Type
 from derive.compute.relations.columns import Source, columns_of
 from derive.compute.relations.rows import compile_rows
@@ -36,7 +36,7 @@ def contents_at(
     source: Source,
     as_of: int,
     wanted: Collection[int] | None = None,
-    equalities: Equalities | None = None,
+    bounds: Bounds | None = None,
 ) -> Generator[list[Row]]:
     """The rows that a collection holds at a time.
 
@@ -45,7 +45,7 @@ def contents_at(
         source: the collection.
         as_of: clock, at or above its `since` and below its `upper`.
         wanted: indexes of the columns that are needed, all others may be NULL; None for all.
-        equalities: what columns are equal to in rows that are needed; others may be left out.
+        bounds: what columns are in rows that are needed; others may be left out.
 
     Yields:
         Batches of rows, in no order.
@@ -57,28 +57,29 @@ def contents_at(
         SqlError: a document has a value that its column cannot hold.
     """
     if isinstance(source, Table):
-        yield from table_at(store, source, as_of)
+        yield from table_at(store, source, as_of, bounds or {})
         return
     columns = columns_of(source)
     rows = compile_rows(columns, wanted)
     is_parsed = wanted is None or any(columns[index].pointer != UUID_POINTER for index in wanted)
-    with closing(reduced_at(store, source, as_of, _keys(source, equalities or {}))) as parts:
+    with closing(reduced_at(store, source, as_of, _keys(source, bounds or {}))) as parts:
         for part in parts:
             for begin in range(0, len(part), _BATCH):
                 batch = part.slice(begin, _BATCH)
                 yield rows(batch.documents() if is_parsed else [{}] * len(batch), batch.clocks())
 
 
-def _keys(spec: CollectionSpec, equalities: Equalities) -> list[bytes] | None:
+def _keys(spec: CollectionSpec, bounds: Bounds) -> list[bytes] | None:
     """Packed keys of the documents that are needed; None for all."""
     columns = columns_of(spec)
     choices: list[list[JSON]] = []
     for pointer in spec.key:
-        place = next((at for at, column in enumerate(columns) if at in equalities and column.pointer == pointer), None)
-        if place is None:
+        place = next((at for at, column in enumerate(columns) if at in bounds and column.pointer == pointer), None)
+        data = None if place is None else bounds[place].data
+        if place is None or data is None:
             return None
         is_boolean = columns[place].type is Type.BOOLEAN
-        choices.append([bool(datum) if is_boolean else datum for datum in equalities[place] if datum is not None])
+        choices.append([bool(datum) if is_boolean else datum for datum in data if datum is not None])
     return [pack(values) for values in product(*choices)] if prod(map(len, choices)) <= _MOST_KEYS else None
 
 
@@ -93,12 +94,17 @@ def reduced_at(
         as_of: the time.
         keys: packed keys that are wanted; None for all.
     """
+    import pyarrow as pa
+
     from derive.storage.contents import ReadOptions
     from derive.storage.reduced_read import read_reduced, reduced_here
+    from derive.storage.segments.condition import Condition
+    from derive.storage.segments.rows import KEY
 
+    conditions = () if keys is None else (Condition(KEY, pa.array(keys, pa.binary())),)
     with TemporaryDirectory(prefix="flowctl-") as scratch:
 
         def reduced(root: Path, spec: CollectionSpec, read: SourceRead) -> Iterator[ContentRows]:
-            return reduced_here(root, spec, read, Path(scratch), keys=keys)
+            return reduced_here(root, spec, read, Path(scratch), conditions=conditions)
 
         yield from read_reduced(store, spec, ReadOptions(as_of=as_of), reduced)

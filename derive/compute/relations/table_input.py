@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from derive.compute.algebra.bounds import Bounds
 from derive.compute.algebra.types import Row, Type
 from derive.compute.relations.columns import columns_of
 from derive.compute.relations.hold import Hold
@@ -22,10 +23,17 @@ from derive.time.frontier import BEGINNING
 from derive.time.source_read import SourceRead
 
 _BATCH = 10_000
+_NO_BOUNDS: Bounds = {}
 
 
-def table_at(store: Readable, table: Table, as_of: int) -> Generator[list[Row]]:
+def table_at(store: Readable, table: Table, as_of: int, bounds: Bounds = _NO_BOUNDS) -> Generator[list[Row]]:
     """The rows that a table holds at a time, each as often as it is there, in batches.
+
+    Args:
+        store: holds the table.
+        table: the table.
+        as_of: the time.
+        bounds: what columns are in rows that are needed; others may be left out.
 
     Raises:
         FrontierError: the contents at that time are no longer, or not yet, known.
@@ -33,7 +41,7 @@ def table_at(store: Readable, table: Table, as_of: int) -> Generator[list[Row]]:
     """
     with _held(store, table, as_of):
         store.tables.check_at(_name(store, table), as_of)
-        yield from _batches(store, table, as_of)
+        yield from _batches(store, table, as_of, bounds)
 
 
 def last_rows(store: Readable, table: Table) -> Generator[list[Row]]:
@@ -60,19 +68,24 @@ def _held(store: Readable, table: Table, as_of: int) -> Iterator[None]:
         yield
 
 
-def _batches(store: Readable, table: Table, as_of: int) -> Iterator[list[Row]]:
+def _batches(store: Readable, table: Table, as_of: int, bounds: Bounds = _NO_BOUNDS) -> Iterator[list[Row]]:
     # Who goes on from what it has reads no files at first, and need not wait for what that takes.
+    from derive.compute.relations.table_conditions import TableConditions
     from derive.storage.reduced_read import reduced_here
     from derive.storage.segments.rows import StoredRows
 
-    known = store.tables.read(table.id, BEGINNING, as_of + 1)
-    read = SourceRead(0, 0, BEGINNING, as_of + 1, known.segments)
-    columns = zip(*pieces_of(known.appended), strict=True) if known.appended else ((),) * len(StoredRows.SCHEMA)
-    appended = StoredRows.from_columns(*columns)
     rows = TableRows(table)
+    conditions = TableConditions(table, rows, bounds)
+    known = store.tables.read(table.id, BEGINNING, as_of + 1, conditions.within_texts())
+    read = SourceRead(0, 0, BEGINNING, as_of + 1, known.segments)
+    updates = conditions.wanted(known.appended)
+    columns = zip(*pieces_of(updates), strict=True) if updates else ((),) * len(StoredRows.SCHEMA)
+    appended = StoredRows.from_columns(*columns)
     try:
         with TemporaryDirectory(prefix="flowctl-") as scratch:
-            for part in reduced_here(store.root, table.spec, read, Path(scratch), appended=appended):
+            for part in reduced_here(
+                store.root, table.spec, read, Path(scratch), conditions=conditions.of_files(), appended=appended
+            ):
                 for begin in range(0, len(part), _BATCH):
                     yield rows.rows(part.slice(begin, _BATCH).texts.to_pylist())
     except SegmentMissingError as exc:

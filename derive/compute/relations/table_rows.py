@@ -61,6 +61,14 @@ class TableRows:
             if datum is not None
         }
 
+    def value(self, index: int, datum: Datum) -> JSON:
+        """What documents have in a column that is not NULL."""
+        return self._to_json[index](datum)
+
+    def part(self, index: int, datum: Datum) -> str:
+        """What is within the text of every row that has this in a column."""
+        return orjson.dumps({self._names[index]: self.value(index, datum)})[1:-1].decode()
+
     def rows(self, texts: Sequence[str]) -> list[Row]:
         """The rows of documents, which are as `changes` made them."""
         documents = list(map(parsed_json, texts)) if self._has_json else orjson.loads(f"[{','.join(texts)}]")

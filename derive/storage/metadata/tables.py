@@ -7,6 +7,7 @@ another is created under it, or until nobody can read it any more.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from itertools import chain
 from typing import Any
 
 import apsw
@@ -182,12 +183,23 @@ def appended_tables(db: apsw.Connection, fewest: int) -> list[int]:
     return [identifier for (identifier,) in rows]
 
 
-def read_appended(db: apsw.Connection, identifier: int, begin: int, end: int) -> list[AppendedRow]:
-    """Clock, seq, diff, packed key and text of updates in no segment yet with clocks in `[begin, end)`, in order."""
+def read_appended(
+    db: apsw.Connection, identifier: int, begin: int, end: int, within: Sequence[Sequence[str]] = ()
+) -> list[AppendedRow]:
+    """Clock, seq, diff, packed key and text of updates in no segment yet with clocks in `[begin, end)`, in order.
+
+    Args:
+        db: in a transaction.
+        identifier: of the table.
+        begin: the first clock.
+        end: the clock behind the last one.
+        within: of each of these, one is within the texts that are wanted; others are left out.
+    """
+    wanted = "".join(f" AND ({' OR '.join(['instr(doc, ?)'] * len(parts)) or 'false'})" for parts in within)
     rows: list[Any] = db.execute(
         "SELECT clock, seq, diff, key, doc FROM appended WHERE collection = ? AND clock >= ? AND clock < ?"
-        " ORDER BY clock, seq",
-        (identifier, begin, end),
+        f"{wanted} ORDER BY clock, seq",
+        (identifier, begin, end, *chain.from_iterable(within)),
     ).fetchall()
     return rows
 

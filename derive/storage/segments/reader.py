@@ -9,17 +9,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
+from derive.storage.segments.condition import Condition, WantedRows
 from derive.storage.segments.merge import Cursor, merge
-from derive.storage.segments.rows import CLOCK, KEY, ReadRows, StoredRows
+from derive.storage.segments.rows import CLOCK, ReadRows, StoredRows
 from derive.storage.segments.segment_file import open_segment, readable
 from derive.storage.segments.selection import DOCUMENTS, SelectedColumns, Selection
 from derive.time.segment import Segment
 from derive.time.source_read import SourceRead
 
-_CLOCK, _KEY = (StoredRows.SCHEMA.get_field_index(name) for name in (CLOCK, KEY))
+_CLOCK = StoredRows.SCHEMA.get_field_index(CLOCK)
 MOST_ROWS = 10_000
 """How many rows are handed on at once, at most."""
 
@@ -73,7 +72,7 @@ def read_segment(
     read: SourceRead,
     segment: Segment,
     selection: Selection = DOCUMENTS,
-    keys: pa.Array | None = None,
+    conditions: Sequence[Condition] = (),
 ) -> Iterator[ReadRows]:
     """The rows of one segment that are part of a read, in order, row group by row group.
 
@@ -82,30 +81,20 @@ def read_segment(
         read: what is read.
         segment: one of its segments.
         selection: what is read beside the columns that order rows.
-        keys: packed keys whose rows are wanted, others may be left out; None for all.
+        conditions: all of which the rows fulfil that are wanted; others are left out.
 
     Raises:
         SegmentError: the file is missing, damaged or cannot be read.
     """
     with open_segment(root, segment) as file:
-        columns = SelectedColumns(file, selection, read.index)
+        columns, wanted = SelectedColumns(file, selection, read.index), WantedRows(file, conditions)
         for number in range(file.metadata.num_row_groups):
             statistics = file.metadata.row_group(number).column(_CLOCK).statistics
             if statistics is not None and (statistics.max < read.clock_begin or statistics.min >= read.clock_end):
                 continue
             with readable(segment):
-                if keys is not None and not _may_hold(file, number, keys):
+                mask = wanted.of(number)
+                if mask is not None and not len(mask):
                     continue
-                group = columns.read(number, read.clock_begin, read.clock_end)
+                group = columns.read(number, read.clock_begin, read.clock_end, mask)
             yield from ReadRows.of_stored(group, read.index, read.offset)
-
-
-def _may_hold(file: pq.ParquetFile, number: int, keys: pa.Array) -> bool:
-    """Whether a row group holds any of some packed keys, of which nothing but keys is read."""
-    statistics = file.metadata.row_group(number).column(_KEY).statistics
-    if statistics is not None and statistics.has_min_max:
-        keys = keys.filter(pc.and_(pc.greater_equal(keys, statistics.min), pc.less_equal(keys, statistics.max)))
-    if not len(keys):
-        return False
-    held = file.read_row_group(number, columns=[KEY]).column(KEY)
-    return bool(pc.any(pc.is_in(held, value_set=keys)).as_py())

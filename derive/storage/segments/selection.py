@@ -116,36 +116,47 @@ class SelectedColumns:
     def _has(self, column: TypedColumn) -> bool:
         return (column.name, column.pointer) in self._codes and self._schema.field(column.name).type == column.type
 
-    def read(self, number: int, clock_begin: int, clock_end: int) -> pa.Table:
-        """The rows of a row group with clocks of a range: columns `ReadRows.STORED`, and what else was asked for."""
+    def read(self, number: int, clock_begin: int, clock_end: int, mask: pa.ChunkedArray | None = None) -> pa.Table:
+        """The rows of a row group with clocks of a range: columns `ReadRows.STORED`, and what else was asked for.
+
+        Args:
+            number: of the row group.
+            clock_begin: the range's first clock.
+            clock_end: the clock behind the range.
+            mask: which rows of the row group are wanted; None for all.
+        """
         selection = self._selection
         if selection.columns is None:
-            table = self._rows(number, ReadRows.STORED, clock_begin, clock_end)
+            table = self._rows(number, ReadRows.STORED, clock_begin, clock_end, mask)
         else:
-            table = self._with_fields(number, clock_begin, clock_end)
+            table = self._with_fields(number, clock_begin, clock_end, mask)
         if selection.schemas is None:
             return table
         return table.append_column(UNCHECKED, pa.repeat(pa.scalar(self._is_unchecked), table.num_rows))
 
-    def _with_fields(self, number: int, clock_begin: int, clock_end: int) -> pa.Table:
+    def _with_fields(self, number: int, clock_begin: int, clock_end: int, mask: pa.ChunkedArray | None) -> pa.Table:
         names = self._names if self._has_columns else []
         if names and not self._is_exact(number):
             names = [*names, EXACT]
         all_texts = self._selection.has_documents or self._is_unchecked
         has_texts = all_texts or not self._has_columns
-        stored = self._rows(number, [*_BESIDE, *names, *([DOC] if has_texts else [])], clock_begin, clock_end)
+        stored = self._rows(number, [*_BESIDE, *names, *([DOC] if has_texts else [])], clock_begin, clock_end, mask)
         arrays, codes = (self._held if self._has_columns else self._made)(stored)
         if all_texts:
             texts = stored.column(DOC)
         elif (looked := _looked(codes)) is not None:
-            texts = (stored if has_texts else self._rows(number, [CLOCK, DOC], clock_begin, clock_end)).column(DOC)
+            texts = (stored if has_texts else self._rows(number, [CLOCK, DOC], clock_begin, clock_end, mask)).column(
+                DOC
+            )
             texts = pc.if_else(pa.array(looked), texts, None)
         else:
             texts = pa.nulls(stored.num_rows, pa.string())
         fields = fields_of(arrays, codes, stored.num_rows)
         return pa.table([*map(stored.column, _BESIDE), texts, fields], names=[*ReadRows.STORED, FIELDS])
 
-    def _rows(self, number: int, names: Sequence[str], clock_begin: int, clock_end: int) -> pa.Table:
+    def _rows(
+        self, number: int, names: Sequence[str], clock_begin: int, clock_end: int, mask: pa.ChunkedArray | None
+    ) -> pa.Table:
         # A name that has a dot may be taken for one inside of another column, which is then read as well.
         has_many = self._file.metadata.row_group(number).num_rows > _FEW_ROWS
         wanted = list(names)
@@ -154,6 +165,8 @@ class SelectedColumns:
         group = self._file.read_row_group(number, columns=wanted, use_threads=has_many).select(wanted)
         begin, end = np.searchsorted(group.column(CLOCK).to_numpy(), [clock_begin, clock_end])
         group = group.slice(begin, end - begin)
+        if mask is not None:
+            group = group.filter(mask.slice(begin, end - begin))
         return as_documents(group).select(names) if self._selection.marks_deletions else group
 
     def _is_exact(self, number: int) -> bool:

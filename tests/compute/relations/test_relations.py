@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from derive.catalog import load
+from derive.compute.algebra.bounds import ColumnBounds
 from derive.compute.algebra.types import Row, Type
 from derive.compute.relations.columns import Source, columns_of
 from derive.compute.relations.contents import contents_at
@@ -125,7 +126,7 @@ def test_only_rows_of_wanted_keys_are_read(
         as_of = ingest(world, {"b": 0, "a": "x", "n": 1})
 
         def rows(**equalities: frozenset[Any]) -> list[Row]:
-            told = {["b", "a"].index(name): data for name, data in equalities.items()}
+            told = {["b", "a"].index(name): ColumnBounds(data) for name, data in equalities.items()}
             return [row for batch in contents_at(world.store, spec, as_of, None, told) for row in batch]
 
         every = rows()

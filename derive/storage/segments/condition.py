@@ -1,0 +1,75 @@
+"""Conditions: what a column of segments is in rows that are wanted. Of row groups without any, nothing else is read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What a column is in rows that are wanted; something is said of it.
+
+    Attributes:
+        column: its name.
+        values: all that it can be, none of them null; None for anything.
+        least: it is not less; None if that is not said.
+        most: it is not greater; likewise.
+    """
+
+    column: str
+    values: pa.Array | None = None
+    least: int | str | None = None
+    most: int | str | None = None
+
+    def may_hold(self, statistics: pq.Statistics | None) -> bool:
+        """Whether a column of these statistics may have rows that are wanted."""
+        if statistics is None or not statistics.has_min_max:
+            return True
+        least, most = statistics.min, statistics.max
+        if self.values is not None and not any(least <= value <= most for value in self.values.to_pylist()):
+            return False
+        return (self.least is None or self.least <= most) and (self.most is None or least <= self.most)
+
+    def mask(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Which rows of a column are wanted; null for no."""
+        parts: list[Any] = []
+        if self.values is not None:
+            parts.append(pc.is_in(column, value_set=self.values))
+        if self.least is not None:
+            parts.append(pc.greater_equal(column, self.least))
+        if self.most is not None:
+            parts.append(pc.less_equal(column, self.most))
+        return reduce(pc.and_, parts)
+
+
+class WantedRows:
+    """Which rows of one file are wanted.
+
+    Args:
+        file: of a segment.
+        conditions: all of which wanted rows fulfil; the file has their columns.
+    """
+
+    def __init__(self, file: pq.ParquetFile, conditions: Sequence[Condition]) -> None:
+        self._file = file
+        schema = file.schema_arrow
+        self._conditions = [(schema.get_field_index(one.column), one) for one in conditions]
+
+    def of(self, number: int) -> pa.ChunkedArray | None:
+        """Which rows of a row group are wanted, where not all of them may be; of length 0 if none is."""
+        if not self._conditions:
+            return None
+        group = self._file.metadata.row_group(number)
+        if all(condition.may_hold(group.column(index).statistics) for index, condition in self._conditions):
+            held = self._file.read_row_group(number, columns=[one.column for _, one in self._conditions])
+            mask = reduce(pc.and_, (one.mask(held.column(one.column)) for _, one in self._conditions))
+            if pc.any(mask).as_py():
+                return mask
+        return pa.chunked_array([], pa.bool_())
