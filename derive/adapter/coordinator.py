@@ -192,6 +192,8 @@ class Coordinator:
 
     def _dropped(self, identifier: GlobalId) -> str | None:
         """What a table was called that was dropped; None if it was not."""
+        if identifier in self.objects.items:
+            return None  # it goes from there first
         table = self.store.tables.table(identifier)
         if table is None or table.upper >= END_OF_TIME:
             return dropped_name(self.store, identifier)

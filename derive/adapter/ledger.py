@@ -15,7 +15,7 @@ from derive.adapter.parser.definition import ObjectKind
 from derive.adapter.timeline import Write
 from derive.compute.algebra.relation import GlobalId
 from derive.compute.algebra.types import Row
-from derive.compute.relations.table_rows import TableRows
+from derive.compute.relations.table_rows import rows_of
 from derive.errors import SqlError
 from derive.protocol.specs import CatalogSpec
 from derive.storage.metadata.held import Capability
@@ -77,7 +77,7 @@ class StorageLedger:
             table = self._store.tables.table(identifier)
             if table is None or table.upper >= END_OF_TIME:
                 raise SqlError("42P01", f"table {dropped_name(self._store, identifier)} was dropped")
-            changes[identifier] = TableRows(table).changes(rows)
+            changes[identifier] = rows_of(table).changes(rows)
         items = [item for item in self._objects().items.values() if item.is_written]
         idle = [*(item.id for item in items), *(item.position for item in items if item.position is not None)]
         self._store.tables.append(time, changes, idle)

@@ -119,9 +119,8 @@ class Maintenance:
 
     def _seal(self, followed: frozenset[GlobalId]) -> None:
         """Let time pass for what is written by hand, now and then, so that what follows from it gets on."""
-        present = self._store.timeline.time()
         dataflows = self._maintained.wanted.dataflows
-        if (followed or dataflows) and present - self._sealed >= SEAL:
+        if (followed or dataflows) and (present := self._store.timeline.time()) - self._sealed >= SEAL:
             self._sealed = present
             objects, source = self._objects(), self._maintained.source
             read = frozenset().union(*(ids_of(relation) for relation, _ in dataflows.values())) - dataflows.keys()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import TypeAlias
 
@@ -11,11 +11,11 @@ from derive.adapter import reading
 from derive.adapter.batches import in_thread, of_rows
 from derive.adapter.outcome import Result
 from derive.adapter.planner.planned import PlannedQuery, bind
-from derive.adapter.planner.reading import ids_of
 from derive.adapter.planner.write import PlannedWrite, WriteKind, check_rows
 from derive.adapter.preparing import result_columns
 from derive.adapter.state import State
 from derive.adapter.timeline import Write
+from derive.compute import oneshot
 from derive.compute.algebra.relation import GlobalId
 from derive.compute.algebra.types import Datum, Row
 from derive.errors import SqlError
@@ -47,12 +47,12 @@ async def _written(
     coordinator = state.coordinator
     state.transaction.check_writable()
     coordinator.own()
-    ids = coordinator.maintained.sources(frozenset().union(*(ids_of(query.relation) for _, query in planned)))
+    ids = coordinator.maintained.sources(frozenset().union(*(table.reads for table, _ in planned)))
 
     async def worked_out() -> tuple[list[list[Row]], list[Write]]:
-        rows = [await _rows(state, query, is_short=is_short) for _, query in planned]
+        rows = [await _rows(state, table, query, is_short=is_short) for table, query in planned]
         parts = zip(planned, rows, strict=True)
-        return rows, [write for (kind, _), some in parts for write in _writes(kind, some)]
+        return rows, [write for (table, _), some in parts for write in _writes(table, some)]
 
     if ids and not state.is_explicit and not state.transaction.has_written:
         with state.interruptible():
@@ -81,19 +81,19 @@ async def _by_itself(state: State, worked_out: WorkedOut, ids: Collection[Global
                 raise
 
 
-async def _rows(state: State, query: PlannedQuery, *, is_short: bool) -> list[Row]:
+async def _rows(state: State, planned: PlannedWrite, query: PlannedQuery, *, is_short: bool) -> list[Row]:
     """The rows that go and come."""
     rows: list[Row] = []
-    if ids_of(query.relation):
+    if planned.reads:
         batches = await reading.read(state, query)
     else:
         if is_short:
             try:  # What takes thousands of steps is left to a thread; the first ones are gone here, as that costs more.
-                return [row for batch in reading.rows_at(state, query, 0, lambda: True) for row in batch]
+                return [row for batch in _evaluated(state, query, lambda: True) for row in batch]
             except SqlError as error:
                 if error.sqlstate != "57014":
                     raise
-        batches = in_thread(reading.rows_at(state, query, 0), state.stop)
+        batches = in_thread(_evaluated(state, query, lambda: state.is_stopped), state.stop)
     try:
         async for batch in batches:
             rows += batch
@@ -103,6 +103,11 @@ async def _rows(state: State, query: PlannedQuery, *, is_short: bool) -> list[Ro
             state.check_stopped()  # it knows why
         raise
     return rows
+
+
+def _evaluated(state: State, query: PlannedQuery, is_over: Callable[[], bool]) -> Iterator[list[Row]]:
+    """The rows of a query that reads nothing."""
+    return oneshot.evaluate(query.relation, query.finishing, lambda *_: iter(()), state.most_bytes, is_over)
 
 
 def _writes(planned: PlannedWrite, rows: Iterable[Row]) -> list[Write]:

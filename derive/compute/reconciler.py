@@ -16,7 +16,7 @@ from functools import partial
 
 from derive.compute.algebra.relation import GlobalId
 from derive.compute.instance import Instance
-from derive.compute.memory import resident_bytes
+from derive.compute.memory import Memory
 from derive.compute.peeks import Peeks
 from derive.compute.protocol.messages import (
     AllowCompaction,
@@ -93,6 +93,7 @@ class Reconciler:
         self._told: dict[GlobalId, Upper] = {}
         self._told_failures: dict[GlobalId, str] = {}
         self._told_report: Report | None = None
+        self._memory = Memory()
         self._retries = Retries(clock)
         self.peeks = Peeks(instance, self._lock, self._answerable, self._failures.get, run)
 
@@ -302,7 +303,8 @@ class Reconciler:
                     uppers.append(upper)
         if uppers:
             self._send(FrontierUppers(tuple(uppers)))
-        if self._session and (report := Report(resident_bytes(), self._instance.hydrations())) != self._told_report:
+        report = Report(self._memory.resident_bytes, self._instance.hydrations())
+        if self._session and report != self._told_report:
             self._told_report = report
             self._send(report)
 

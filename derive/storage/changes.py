@@ -67,7 +67,8 @@ class Changes:
         Returns:
             False if nothing was committed for so long.
         """
-        return self._wait(lambda: self.mark() != mark, seconds)
+        metadata = self._metadata
+        return self._wait(lambda: metadata.told != mark.own or metadata.version() != mark.others, seconds)
 
     def call(self) -> Call:
         """Who has called so far. Whoever waits asks first, and then looks whether there is need to wait."""

@@ -8,6 +8,7 @@ from enum import Enum
 
 from derive.adapter.planner.names import NamedRelation
 from derive.adapter.planner.planned import PlannedColumn, PlannedQuery
+from derive.compute.algebra.relation import GlobalId
 from derive.compute.algebra.types import Row
 from derive.errors import SqlError
 
@@ -30,12 +31,14 @@ class PlannedWrite:
         query: its columns are those of a row that goes (of UPDATE and DELETE), of one that comes (of INSERT and
             UPDATE), and what is returned.
         returning: columns of the statement's result; None if it has none.
+        reads: what the query reads.
     """
 
     kind: WriteKind
     table: NamedRelation
     query: PlannedQuery
     returning: tuple[PlannedColumn, ...] | None
+    reads: frozenset[GlobalId]
 
     def parts(self, row: Row) -> tuple[Row | None, Row | None, Row]:
         """Of a row of the query, the row that goes, the one that comes, and what is returned."""

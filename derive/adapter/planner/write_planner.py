@@ -18,6 +18,7 @@ from derive.adapter.planner.names import NamedRelation, Names, RelationKind
 from derive.adapter.planner.parameter import ParameterTypes
 from derive.adapter.planner.planned import PlannedColumn, PlannedQuery, is_now
 from derive.adapter.planner.query import QueryPlanner
+from derive.adapter.planner.reading import ids_of
 from derive.adapter.planner.rewriting import mentions
 from derive.adapter.planner.set_query import rows_of
 from derive.adapter.planner.table import check_names
@@ -75,7 +76,7 @@ class _WritePlanner:
         columns = tuple(PlannedColumn("", kind) for kind in relation.types)
         has_now = mentions(relation, is_now)
         query = PlannedQuery(relation, finishing, columns, self._parameters.finish(), has_now=has_now)
-        return PlannedWrite(kind, self._table, query, returning)
+        return PlannedWrite(kind, self._table, query, returning, ids_of(relation))
 
     def _insert(self, statement: Insert) -> tuple[Relation, tuple[PlannedColumn, ...] | None]:
         targets = self._targets(statement)

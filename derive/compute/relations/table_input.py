@@ -12,7 +12,7 @@ from derive.compute.algebra.bounds import Bounds
 from derive.compute.algebra.types import Row, Type
 from derive.compute.relations.columns import columns_of
 from derive.compute.relations.hold import Hold
-from derive.compute.relations.table_rows import TableRows
+from derive.compute.relations.table_rows import rows_of
 from derive.document.clock import format_rfc3339
 from derive.errors import FencedError, FrontierError, SegmentMissingError, ViewError
 from derive.storage.roles import Readable
@@ -74,7 +74,7 @@ def _batches(store: Readable, table: Table, as_of: int, bounds: Bounds = _NO_BOU
     from derive.storage.reduced_read import reduced_here
     from derive.storage.segments.rows import StoredRows
 
-    rows = TableRows(table)
+    rows = rows_of(table)
     conditions = TableConditions(table, rows, bounds)
     known = store.tables.read(table.id, BEGINNING, as_of + 1, conditions.within_texts())
     read = SourceRead(0, 0, BEGINNING, as_of + 1, known.segments)
@@ -126,7 +126,7 @@ class TableInput:
         self.failure: tuple[int, ViewError] | None = None
         self._store = store
         self._table = table
-        self._rows = TableRows(table)
+        self._rows = rows_of(table)
         self._frontier = as_of + 1
         self._hold = Hold(store, _name(store, table), as_of)
 

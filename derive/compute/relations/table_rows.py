@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import lru_cache
 from operator import add
 from typing import Any
 
@@ -25,6 +27,16 @@ from derive.storage.table import Table
 from derive.storage.tables import Change
 
 _INTEGERS = (Type.SMALLINT, Type.INTEGER, Type.BIGINT, Type.MZ_TIMESTAMP)
+
+
+def rows_of(table: Table) -> TableRows:
+    """Rows of one table as documents, and back; what is made for that is remembered."""
+    return _rows_of(replace(table, name="", since=0, upper=0))
+
+
+@lru_cache(maxsize=100)
+def _rows_of(table: Table) -> TableRows:
+    return TableRows(table)
 
 
 class TableRows:
