@@ -59,7 +59,13 @@ async def updates(state: State, view: PlannedView, statement: Subscribe) -> Asyn
                 f"the subscription is to begin at {told(time)}, after its end at {told(up_to)}",
                 hint="UP TO takes a time that is not before that of AS OF, or the present without it",
             )
-        subscription = Subscription(len(relation.types), time, has_progress=statement.has_progress, up_to=up_to)
+        subscription = Subscription(
+            len(relation.types),
+            time,
+            has_snapshot=statement.has_snapshot,
+            has_progress=statement.has_progress,
+            up_to=up_to,
+        )
         tail = Tail(statement.has_snapshot, await asyncio.to_thread(_place, state, view), up_to)
         return await _Stream.open(state, relation, tail, time, subscription)
 

@@ -15,11 +15,13 @@ class Subscription:
 
     In front of the relation's columns stand `mz_timestamp` (the time of an update), `mz_progressed` where progress is
     told, and `mz_diff` (how many such rows more there are). A row of progress says that whatever is below its time was
-    sent; a subscription without snapshot, as of the time before, goes on exactly there.
+    sent; a subscription without snapshot, as of the time before, goes on exactly there. So none is sent before the
+    snapshot is; where there is none, who subscribes has what is up to `as_of`, and is told so at once.
 
     Args:
         width: so many columns does the relation have.
         as_of: clock; updates that are not later than it are in the snapshot.
+        has_snapshot: whether the snapshot is sent.
         has_progress: whether progress is told.
         up_to: clock at which it ends, with nothing sent of that time or later; None for never.
 
@@ -27,8 +29,10 @@ class Subscription:
         frontier: clock; everything below it was sent.
     """
 
-    def __init__(self, width: int, as_of: int, *, has_progress: bool, up_to: int | None = None) -> None:
-        self._has_progress = has_progress
+    def __init__(
+        self, width: int, as_of: int, *, has_snapshot: bool, has_progress: bool, up_to: int | None = None
+    ) -> None:
+        self._has_snapshot, self._has_progress = has_snapshot, has_progress
         self._up_to = up_to
         self._nulls = (None,) * (1 + width)
         self.frontier = as_of
@@ -39,18 +43,24 @@ class Subscription:
         return self._up_to is not None and self.frontier >= self._up_to
 
     def begin(self) -> list[Row]:
-        """What is sent first: the time that it begins at."""
-        return [(self.frontier, 1, *self._nulls)] if self._has_progress else []
+        """What is sent before there is anything new."""
+        if self._has_snapshot or self.is_ended:
+            return []
+        self.frontier += 1
+        return [self._progress()] if self._has_progress else []
 
     def rows(self, response: TailResponse) -> list[Row]:
         """What is sent of something that is new."""
         rows = []
         for time, group in groupby(response.updates, key=itemgetter(0)):
             rows += [self._update(time, row, diff) for row, diff in _consolidated(group)]
-        if self._has_progress and response.upper > self.frontier:
-            rows.append((response.upper, 1, *self._nulls))
-        self.frontier = response.upper
+        before, self.frontier = self.frontier, max(self.frontier, response.upper)
+        if self._has_progress and self.frontier > before:
+            rows.append(self._progress())
         return rows
+
+    def _progress(self) -> Row:
+        return self.frontier, 1, *self._nulls
 
     def _update(self, time: int, row: Row, diff: int) -> Row:
         return (time, 0, diff, *row) if self._has_progress else (time, diff, *row)

@@ -91,6 +91,48 @@ def test_a_subscription_goes_on_where_another_has_ended(world: SqlWorld) -> None
     assert [row[1:] for row in world.within(second)] == [("1", "3"), ("-1", "1"), ("1", "4")]
 
 
+async def progressed(client: Client, progress: int | None, until: Counter[Row]) -> tuple[int, Counter[Row]]:
+    """Go on from a progress until some updates have come, and then up to a progress; what is behind it is lost."""
+    rest = ") " if progress is None else f", SNAPSHOT = false) AS OF {progress - 1}"
+    await client("BEGIN")
+    await client(f"DECLARE c CURSOR FOR SUBSCRIBE t WITH (PROGRESS{rest}")
+    updates: Counter[Row] = Counter()
+    while True:
+        for time, is_progress, *update in await client("FETCH 1 c WITH (TIMEOUT = '60s')"):
+            if is_progress == "f":
+                updates[tuple(update)] += 1
+            elif updates >= until:
+                await client("ROLLBACK")
+                return int(time or 0), updates
+
+
+def test_a_subscription_goes_on_from_any_progress(world: SqlWorld) -> None:
+    """With one server after the other: each update comes once, also where only the first progress was seen."""
+    seen: Counter[Row] = Counter()
+    progress: int | None = None
+    servers: list[tuple[str, Counter[Row]]] = [
+        ("INSERT INTO t VALUES (1), (1), (2)", Counter()),
+        ("INSERT INTO t VALUES (3)", Counter()),
+        ("DELETE FROM t WHERE a = 2", Counter([("-1", "2")])),
+        ("INSERT INTO t VALUES (4)", Counter()),
+        ("INSERT INTO t VALUES (5)", Counter([("1", "4"), ("1", "5")])),
+    ]
+    for change, until in servers:
+
+        async def follow(coordinator: Coordinator) -> tuple[int, Counter[Row]]:
+            client = Client(coordinator)
+            if progress is None:  # noqa: B023
+                await client("CREATE TABLE t (a int)")
+                await client("INSERT INTO t VALUES (0)")
+            await client(change)  # noqa: B023
+            return await progressed(client, progress, until)  # noqa: B023
+
+        progress, updates = world.within(follow)
+        seen += updates
+
+    assert seen == Counter([("1", "0"), ("2", "1"), ("1", "2"), ("1", "3"), ("-1", "2"), ("1", "4"), ("1", "5")])
+
+
 def test_cancelling_a_subscription(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)

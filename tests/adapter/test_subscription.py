@@ -1,6 +1,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
+from typing import cast
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -69,7 +70,7 @@ def sent(
     history: History, polls: int, *, has_snapshot: bool, has_progress: bool, up_to: int | None = None
 ) -> tuple[list[Row], Subscription]:
     """All rows that are sent in so many polls, and the subscription after them."""
-    subscription = Subscription(2, history.since, has_progress=has_progress, up_to=up_to)
+    subscription = Subscription(2, history.since, has_snapshot=has_snapshot, has_progress=has_progress, up_to=up_to)
     rows = list(subscription.begin())
     for response in islice(history.responses(has_snapshot=has_snapshot, up_to=up_to), 1 + polls):
         if subscription.is_ended:
@@ -91,9 +92,9 @@ def test_what_was_sent_adds_up_to_the_relation_at_each_time(
         assert time >= progress
         if is_progress:
             assert diff is None
+            assert time > progress
             progress = time
-            if progress > as_of:
-                assert +counts == +history.at(progress - 1)
+            assert +counts == +history.at(progress - 1)
         else:
             assert isinstance(diff, int)
             assert up_to is None or time < up_to
@@ -104,17 +105,28 @@ def test_what_was_sent_adds_up_to_the_relation_at_each_time(
     assert subscription.frontier == (last if up_to is None else max(as_of, min(last, up_to)))
 
 
-@given(HISTORIES, st.integers(0, 10), st.lists(st.integers(0, 25), min_size=1, max_size=5), st.integers(1, 25))
-def test_one_that_goes_on_at_the_last_progress_sends_each_update_once(
-    changes: list[Update], as_of: int, frontiers: list[int], end: int
+@given(
+    HISTORIES,
+    st.integers(0, 10),
+    st.lists(st.integers(0, 25), min_size=1, max_size=5),
+    st.lists(st.integers(0, 8), max_size=4),
+)
+def test_those_that_go_on_at_any_progress_send_each_update_once(
+    changes: list[Update], as_of: int, frontiers: list[int], counts: list[int]
 ) -> None:
+    """Of each but the last so many progresses are seen, and what comes behind the last of these is lost."""
     updates = valid(changes)
     whole, _ = sent(History(updates, as_of, [30]), 1, has_snapshot=True, has_progress=False)
-    first, subscription = sent(History(updates, as_of, frontiers), end, has_snapshot=True, has_progress=True)
-    history = History(updates, subscription.frontier - 1, [30])
-    again, _ = sent(history, 1, has_snapshot=False, has_progress=True)
-    rows = [row for row in first + again if not row[1]]
-    assert sorted(map(repr, whole)) == sorted(repr((row[0], *row[2:])) for row in rows)
+    seen: list[Row] = []
+    progress: int | None = None
+    for count in (*counts, 100):
+        history = History(updates, as_of if progress is None else progress - 1, [*frontiers, 30])
+        rows, _ = sent(history, 10, has_snapshot=progress is None, has_progress=True)
+        kept = [index for index, row in enumerate(rows) if row[1]][:count]
+        if kept:
+            seen += [row for row in rows[: kept[-1]] if not row[1]]
+            progress = cast(int, rows[kept[-1]][0])
+    assert sorted(map(repr, whole)) == sorted(repr((row[0], *row[2:])) for row in seen)
 
 
 def test_a_row_that_comes_and_goes_at_one_time_is_not_sent() -> None:

@@ -322,7 +322,6 @@ class Subscriber:
         if self._progress is not None:
             options = f"WITH (SNAPSHOT = false, PROGRESS) AS OF {self._progress - 1}"
         told: Counter[tuple[Any, ...]] = Counter()
-        has_begun = False
         with connection.cursor() as cursor:
             for at, is_progress, diff, *cell in cursor.stream(f"SUBSCRIBE ({self._query}) {options}".encode()):
                 if not is_progress:
@@ -331,9 +330,7 @@ class Subscriber:
                 if told:
                     self._take(int(at) - 1, told)
                     told = Counter()
-                if has_begun:
-                    self._progress = int(at)
-                has_begun = True  # the first time is where it begins, before that of the progress of before
+                self._progress = int(at)
                 if stop.is_set() or self.is_enough():
                     cursor.close()
                     connection.close()
