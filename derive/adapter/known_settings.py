@@ -141,6 +141,7 @@ _HERE = {
     "lc_collate": KnownSetting("C", None),
     "lc_ctype": KnownSetting("C", None),
     "lock_timeout": KnownSetting("0", _milliseconds),
+    "max_connections": KnownSetting("400", None),
     "max_identifier_length": KnownSetting("63", None),
     "max_index_keys": KnownSetting("32", None),
     "search_path": KnownSetting("public"),

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from derive.compute.algebra.form import Form
 from derive.compute.algebra.types import Datum, Row, Type
+from derive.errors import SqlError
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +132,10 @@ class Session(Protocol):
     @property
     def parameters(self) -> dict[str, str]:
         """What clients are told of settings, by name, as PostgreSQL's `ParameterStatus`."""
+
+    @property
+    def idle_limit(self) -> tuple[float, SqlError] | None:
+        """How many seconds a client may leave the session as it is, and what it is told then; None for any time."""
 
     def split(self, text: str) -> Sequence[str]:
         """The statements of a text, without the empty ones."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from derive.adapter.backends import Alone, Backends
 from derive.adapter.batches import ReadyRows
@@ -33,6 +34,7 @@ class SqlSession:
         begun: settings with which it begins.
         most_bytes: so much may be in a result; None for any amount.
         backends: all sessions of the server.
+        fixed: settings that are what they are, by the server.
 
     Attributes:
         functions: what functions of SQL do to the session.
@@ -44,8 +46,9 @@ class SqlSession:
         begun: Mapping[str, str] | None = None,
         most_bytes: int | None = None,
         backends: Backends | None = None,
+        fixed: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        self._state = State(coordinator, Settings(begun or {}), most_bytes)
+        self._state = State(coordinator, Settings(begun or {}, fixed), most_bytes)
         self.functions = SessionFunctions(self._state, backends or Alone())
         self._sessions = coordinator.sessions
         self._sessions.add(self)
@@ -54,6 +57,16 @@ class SqlSession:
     def status(self) -> TransactionStatus:
         """Whether a transaction is open, or has failed."""
         return self._state.status
+
+    @property
+    def idle_limit(self) -> tuple[float, SqlError] | None:
+        """How long a client may leave it idle, or its transaction open, by its settings; and what it is told then."""
+        is_idle = self._state.status is TransactionStatus.IDLE
+        seconds = self._state.settings.seconds(f"idle{'' if is_idle else '_in_transaction'}_session_timeout")
+        if seconds is None:
+            return None
+        sqlstate, what = ("57P05", "idle-session") if is_idle else ("25P03", "idle-in-transaction")
+        return seconds, SqlError(sqlstate, f"terminating connection due to {what} timeout")
 
     @property
     def parameters(self) -> dict[str, str]:

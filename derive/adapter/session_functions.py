@@ -85,7 +85,11 @@ class SessionFunctions:
             return int(locks.unlock(self._state, key, is_shared=is_shared))
         if name.startswith("pg_try_"):
             return int(locks.try_lock(self._state, key, is_shared=is_shared, is_of_transaction=is_of_transaction))
-        await self._wait(locks.lock(self._state, key, is_shared=is_shared, is_of_transaction=is_of_transaction))
+        done = self._state.limit_lock()
+        try:
+            await self._wait(locks.lock(self._state, key, is_shared=is_shared, is_of_transaction=is_of_transaction))
+        finally:
+            done()
         return ""
 
     async def _wait(self, work: Coroutine[None, None, None]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import TypeAlias
 
 from derive.adapter.known_settings import KNOWN_SETTINGS, KnownSetting, known_name, unknown
@@ -24,13 +25,14 @@ class Settings:
 
     Args:
         begun: what the client has set as it connected; what is no setting is passed over.
+        fixed: settings that are what they are, by the server.
 
     Raises:
         SqlError: a setting cannot have the value.
     """
 
-    def __init__(self, begun: Mapping[str, str]) -> None:
-        self._defaults = {name: setting.default for name, setting in KNOWN_SETTINGS.items()}
+    def __init__(self, begun: Mapping[str, str], fixed: Mapping[str, str] = MappingProxyType({})) -> None:
+        self._defaults = {name: setting.default for name, setting in KNOWN_SETTINGS.items()} | dict(fixed)
         for name, value in (*_options(begun.get("options", "")), *begun.items()):
             self._begin(name, value)
         self._values: dict[str, str] = {}
@@ -50,10 +52,9 @@ class Settings:
         """Of the next transaction."""
         return Isolation(self.get("transaction_isolation"))
 
-    @property
-    def timeout(self) -> float | None:
-        """Seconds that a statement may take."""
-        text = self.get("statement_timeout")
+    def seconds(self, name: str) -> float | None:
+        """How long a setting allows something to take; None for any time."""
+        text = self.get(name)
         return None if text == "0" else int(text.removesuffix("ms")) / 1000
 
     def get(self, name: str, offset: int | None = None) -> str:

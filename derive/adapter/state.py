@@ -248,10 +248,21 @@ class State:
         Returns:
             What to call when it is done.
         """
-        seconds = self.settings.timeout
+        return self._limited("statement_timeout", "57014", "statement timeout")
+
+    def limit_lock(self) -> Callable[[], None]:
+        """Have the statement end by itself if it waits longer for a lock than the session's settings allow.
+
+        Returns:
+            What to call when it has the lock.
+        """
+        return self._limited("lock_timeout", "55P03", "lock timeout")
+
+    def _limited(self, setting: str, sqlstate: str, what: str) -> Callable[[], None]:
+        seconds = self.settings.seconds(setting)
         if seconds is None:
             return _nothing
-        reason = SqlError("57014", "canceling statement due to statement timeout")
+        reason = SqlError(sqlstate, f"canceling statement due to {what}")
         return self._loop.call_later(seconds, self.stop, reason).cancel
 
     def _wake(self) -> None:

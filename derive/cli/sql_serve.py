@@ -131,7 +131,7 @@ def command(
             coordinator.own()
             await asyncio.to_thread(coordinator.upkeep.hold)
             server = Server(
-                _sessions(coordinator, max_result_bytes),
+                _sessions(coordinator, max_result_bytes, max_connections),
                 passwords=passwords,
                 tls=tls,
                 most_connections=max_connections,
@@ -187,14 +187,16 @@ def _tell_line(line: str) -> None:
     sys.stderr.flush()
 
 
-def _sessions(coordinator: Coordinator, most_bytes: int | None) -> OpenSession:
+def _sessions(coordinator: Coordinator, most_bytes: int | None, most_connections: int) -> OpenSession:
     from derive.adapter.described import described
     from derive.adapter.pg_catalog.objects import SessionFacts
     from derive.adapter.pg_catalog.session import DescribingSession
     from derive.adapter.session import SqlSession
 
+    fixed = {"max_connections": str(most_connections)}
+
     def open_session(begun: Mapping[str, str], backends: Backends) -> Session:
-        session = SqlSession(coordinator, begun, most_bytes, backends)
+        session = SqlSession(coordinator, begun, most_bytes, backends, fixed)
         return DescribingSession(
             session,
             lambda: described(session.objects),

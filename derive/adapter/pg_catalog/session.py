@@ -46,6 +46,11 @@ class DescribingSession:
         return self._session.status
 
     @property
+    def idle_limit(self) -> tuple[float, SqlError] | None:
+        """How long a client may leave it idle."""
+        return self._session.idle_limit
+
+    @property
     def parameters(self) -> dict[str, str]:
         """What clients are told of settings."""
         return self._session.parameters

@@ -48,6 +48,7 @@ class Conversation:
         self._begin = 0  # where the statement at hand begins in the text that the client has sent
         self._is_implicit = False  # in a transaction that ends at the next Sync
         self._skips = False  # up to the next Sync, after an error
+        self._is_ready = False  # and nothing has come since: the session is idle
         self._handlers: dict[bytes, Callable[[bytes], Awaitable[None] | None]] = {
             b"P": self._parse,
             b"B": self._bind,
@@ -61,10 +62,11 @@ class Conversation:
 
         Raises:
             ConnectionEnded: it goes without, or is to be sent away.
-            SqlError: it does not speak the protocol.
+            SqlError: it does not speak the protocol, or has left the session idle for too long.
         """
         while True:
             kind, body = self._wire.next_message() or await self._next_message()
+            self._is_ready = False
             if kind == _TERMINATE:
                 return
             if kind == _SYNC:
@@ -84,9 +86,19 @@ class Conversation:
                 raise SqlError("08P01", f"invalid frontend message type {kind[0]}")
 
     async def _next_message(self) -> tuple[bytes, bytes]:
-        """The next message that is not answered at once."""
-        is_at_rest = not (self._portals or self._is_implicit or self._skips)
-        return await self._wire.receive(self._answer if is_at_rest else None)
+        """The next message that is not answered at once. If there is a limit, none is, so that it is for each."""
+        limit = self._session.idle_limit
+        if limit is None:
+            is_at_rest = not (self._portals or self._is_implicit or self._skips)
+            return await self._wire.receive(self._answer if is_at_rest else None)
+        if not self._is_ready:
+            return await self._wire.receive()
+        seconds, failure = limit
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._wire.receive()
+        except TimeoutError:
+            raise failure from None
 
     def _answer(self, data: bytes) -> bytes | None:
         """The answer to all that has come in since the last one; None if it is in messages for `go_on`."""
@@ -106,6 +118,7 @@ class Conversation:
         self.tell_parameters()
         self._wire.send(messages.ready(self._session.status.value))
         self._wire.flush()
+        self._is_ready = True
 
     def tell_parameters(self) -> None:
         """Tell the client of settings that are not what it was told."""

@@ -19,6 +19,7 @@ from derive.adapter.server.event_loop import new_event_loop
 from derive.adapter.server.server import Server
 from derive.adapter.session import SqlSession
 from derive.compute.algebra.types import Datum, Row
+from derive.errors import SqlError
 
 T = TypeVar("T")
 
@@ -42,6 +43,10 @@ class RecordedSession:
     @property
     def status(self) -> TransactionStatus:
         return self._session.status
+
+    @property
+    def idle_limit(self) -> tuple[float, SqlError] | None:
+        return self._session.idle_limit
 
     @property
     def parameters(self) -> dict[str, str]:

@@ -11,6 +11,7 @@ import asyncpg
 import psycopg
 import pytest
 import sqlalchemy
+from byte_client import STARTUP, ByteClient, message, startup, state_of
 from cancelling import cancelling
 from sql_server import served
 
@@ -146,6 +147,42 @@ def test_sleep_is_cancelled(connection: Connection) -> None:
 
     assert time.monotonic() - begin < 60
     assert one(connection, "SELECT pg_sleep(0.01)") == ""
+
+
+@pytest.mark.parametrize(
+    ("setting", "text", "sqlstate"),
+    [
+        ("idle_in_transaction_session_timeout", "BEGIN", "25P03"),
+        ("idle_in_transaction_session_timeout", "BEGIN; SELECT 1/0", "25P03"),
+        ("idle_session_timeout", "SELECT 1", "57P05"),
+    ],
+)
+def test_idle_sessions_end(port: int, another: Connection, setting: str, text: str, sqlstate: str) -> None:
+    """What they lock is given back; their statements may take longer."""
+    with ByteClient(port, is_let_in=False) as client:
+        client.send(startup(STARTUP[:-1] + f"options\0-c {setting}=300ms\0\0".encode()))
+        client.until(b"Z")
+        client.send(message(b"Q", f"SELECT pg_sleep(0.6), pg_advisory_lock(7); {text}\0".encode()))
+        client.until(b"Z")
+        assert [state_of(body) for kind, body in client.rest() if kind == b"E"] == [sqlstate]
+    assert one(another, "SELECT pg_advisory_lock(7)") == ""
+
+
+def test_how_many_clients_there_may_be_is_told(connection: Connection) -> None:
+    assert one(connection, "SHOW max_connections") == "400"
+    assert one(connection, "SELECT current_setting('max_connections')") == "400"
+    with pytest.raises(psycopg.errors.CantChangeRuntimeParam):
+        connection.execute("SET max_connections = 5")
+
+
+def test_locks_are_waited_for_only_so_long(connection: Connection, another: Connection) -> None:
+    another.execute("SELECT pg_advisory_lock(8)")
+    connection.execute("SET lock_timeout = '50ms'")
+    with pytest.raises(psycopg.errors.LockNotAvailable, match="canceling statement due to lock timeout"):
+        connection.execute("SELECT pg_advisory_lock(8)")
+    assert one(connection, "SELECT pg_sleep(0.1)") == ""
+    another.execute("SELECT pg_advisory_unlock(8)")
+    assert one(connection, "SELECT pg_advisory_lock(8)") == ""
 
 
 def test_locks_of_transactions_end_with_them(connection: Connection, another: Connection) -> None:

@@ -81,6 +81,10 @@ class ToySession:
             return TransactionStatus.FAILED
         return TransactionStatus.OPEN if self._is_open else TransactionStatus.IDLE
 
+    @property
+    def idle_limit(self) -> tuple[float, SqlError] | None:
+        return None
+
     def split(self, text: str) -> Sequence[str]:
         return [part.strip() for part in re.split(r";(?=(?:[^']*'[^']*')*[^']*$)", text) if part.strip()]
 
