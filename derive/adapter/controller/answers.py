@@ -89,6 +89,7 @@ class PendingTail:
         self.reads: frozenset[GlobalId] = frozenset() if of is None else frozenset({of})
         self._parts: dict[Replica, list[Update]] = {}
         self._failures: dict[Replica, FlowError] = {}
+        self._begun: set[Replica] = set()
         self.is_streamed = False
         self._lock = threading.Lock()
 
@@ -101,22 +102,30 @@ class PendingTail:
         before = self._dataflow
         return Dataflow(before.id, before.plan, before.imports, rest, self.frontier - 1)
 
-    def take(self, replica: Replica, response: TailResponse, replicas: Collection[Replica]) -> None:
+    def take(self, replica: Replica, response: TailResponse, replicas: Collection[Replica]) -> bool:
         """Hand on what is new in a response of a replica.
 
         Args:
             replica: which.
             response: of it.
             replicas: all, which may go on where this one cannot.
+
+        Returns:
+            Whether the replica is to begin anew: it could not go on from where it was, but others are further.
         """
         if isinstance(response.failure, FlowError) and not isinstance(response.failure, SqlError):
+            if replica in self._begun and response.upper < self.frontier:
+                self._begun.discard(replica)
+                return True
             self._failures[replica] = response.failure
             self.give_up(replicas)
-            return
+            return False
+        self._begun.add(replica)
         with self._lock:
             news = self._news(replica, response)
             if news is not None:
                 self.receive(news)
+        return False
 
     def give_up(self, replicas: Collection[Replica]) -> None:
         """Hand on why the tail ends, if there are replicas and none of them can go on with it."""
@@ -154,3 +163,4 @@ class PendingTail:
         """A replica is gone, with what it had said."""
         self._parts.pop(replica, None)
         self._failures.pop(replica, None)
+        self._begun.discard(replica)

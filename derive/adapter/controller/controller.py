@@ -350,14 +350,14 @@ class Controller:
                 case Status():
                     self._note_failure(replica, response)
             tail = self._tails.get(response.id) if isinstance(response, TailResponse) else None
-            replicas = list(self._replicas.values())
         if isinstance(response, Welcome):
             self._on_welcome(replica.name, response)
         if isinstance(response, Welcome | FrontierUppers | Status):
             self._on_progress()
         # Whoever takes it may hold up a replica in this process, but not this controller.
-        if tail is not None and isinstance(response, TailResponse):
-            tail.take(replica, response, replicas)
+        if isinstance(response, TailResponse) and tail and tail.take(replica, response, list(self._replicas.values())):
+            with self._lock:
+                replica.create([tail.dataflow] if response.id in self._tails else [])
 
     def _replica(self, link: Link) -> Replica | None:
         return next((replica for replica in self._replicas.values() if replica.link is link), None)

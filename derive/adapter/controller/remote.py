@@ -61,6 +61,8 @@ class RemoteReplica:
         was_there = False
         with open_channel(self.address, self._security) as channel:
             link = self._link = _GrpcLink(channel, self._security)
+            if self._closed.is_set():  # `close` has not seen this link, perhaps
+                link.close()
             self._controller.attach(self.name, link)
             try:
                 for message in link.responses():
