@@ -47,13 +47,14 @@ class Faults:
         self._zombie: Process | None = None
 
     def some(self) -> list[Fault]:
-        """One or two, of different processes."""
+        """One or two, of different processes, and maybe a replica that comes and goes."""
         victims: list[ComputeInstance | None] = [*self.cluster.instances]
         if self.cluster.replicas or self._chance.random() < 0.4:
             victims.append(None)
         chosen = self._chance.sample(victims, 2 if len(victims) > 1 and self._chance.random() < 0.4 else 1)
         self.spares = None not in chosen and len(chosen) < len(self.cluster.instances)
-        return [self._of_server() if victim is None else self.of_instance(victim) for victim in chosen]
+        faults = [self._of_server() if victim is None else self.of_instance(victim) for victim in chosen]
+        return [self.added, *faults] if None not in chosen and self._chance.random() < 0.2 else faults
 
     def _of_server(self) -> Fault:
         """Something that goes wrong with the server, or with what it has started."""
@@ -172,6 +173,14 @@ class Faults:
         self.cluster.server.signal(signal.SIGSTOP)
         yield "the server is stopped"
         self.cluster.server.signal(signal.SIGCONT)
+
+    @contextmanager
+    def added(self) -> Iterator[str]:
+        """A client of the server has it start another replica, and end it again."""
+        with self.cluster.connect() as connection:
+            connection.execute("CREATE REPLICA spare")
+            yield "a replica is created, and dropped in the end"
+            connection.execute("DROP REPLICA spare")
 
     def pause(self) -> None:
         """Let some time pass."""

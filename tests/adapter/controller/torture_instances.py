@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import random
+import signal
 import sys
 import tempfile
 import threading
@@ -239,6 +240,7 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="a new folder for data and logs, which stays")
     options = parser.parse_args()
     print(f"{options.rounds} rounds, seed {options.seed}", flush=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no server is left behind
     with ExitStack() as stack:
         if options.keep:
             options.keep.mkdir()
