@@ -20,9 +20,16 @@ from derive.adapter.subscription import Subscription
 from derive.adapter.timeline import told
 from derive.compute.algebra.relation import Get, GlobalId, Relation
 from derive.compute.algebra.types import Row
+from derive.compute.oneshot import size_of
 from derive.compute.protocol.messages import Dataflow, Import, Tail, TailResponse
 from derive.errors import FencedError, FlowError, FrontierError, SqlError
 from derive.time.frontier import END_OF_TIME
+
+MOST_WAITING = 32 << 20
+"""So many bytes of updates, roughly, wait for a client; a replica in this process is made to wait before."""
+
+_MOST_PROGRESS = 8
+"""So many responses wait until nothing is handed over any more that tells of progress alone."""
 
 _LOOK_SECONDS = 0.25
 """How often it is looked whether the statement is cancelled. A cursor may take rows when its statement is over."""
@@ -94,7 +101,8 @@ class _Stream:
         self._controller = self._computing.controller
         self._handover: Handover[TailResponse] = Handover(is_patient=self._controller.is_local)
         self._first: list[Row] = subscription.begin()
-        self._is_closed = False
+        self._is_closed = self._is_too_slow = False
+        self._handed = self._taken = 0
         self._identifier = self._controller.new_id()
 
     @staticmethod
@@ -110,7 +118,7 @@ class _Stream:
         imports = tuple(Import.of(identifier, state.coordinator.source(identifier)) for identifier in sorted(ids))
         dataflow = Dataflow(stream._identifier, relation, imports, tail, time)
         try:
-            await settled(asyncio.to_thread(stream._controller.subscribe, dataflow, stream._handover.put))
+            await settled(asyncio.to_thread(stream._controller.subscribe, dataflow, stream._take))
         except FlowError as error:
             await stream.aclose()
             raise _as_sql(error) from error
@@ -118,6 +126,20 @@ class _Stream:
             await stream.aclose()
             raise
         return stream
+
+    def _take(self, response: TailResponse) -> None:
+        """Hand over what is new; in any thread, one at a time."""
+        if self._is_too_slow:
+            return
+        is_last = response.failure is not None or response.upper >= (self._subscription.up_to or END_OF_TIME)
+        if not response.updates and not is_last and len(self._handover) > _MOST_PROGRESS:
+            return  # what comes next tells of it, too
+        if self._handed - self._taken > MOST_WAITING and not self._controller.is_local():
+            self._is_too_slow = True
+            failure = FrontierError(f"more than {MOST_WAITING} bytes of updates wait for the client to take them")
+            response = TailResponse(response.id, response.lower, response.lower, (), failure)
+        self._handed += _bytes_of(response)
+        self._handover.put(response)
 
     def __aiter__(self) -> _Stream:
         return self
@@ -135,6 +157,7 @@ class _Stream:
                 if response is None:
                     self._require_sources()
                     continue
+                self._taken += _bytes_of(response)
                 if response.failure is not None:
                     raise _as_sql(response.failure)
                 if response.updates:
@@ -173,6 +196,11 @@ class _Stream:
             self._handover.close()
             self._state.coordinator.maintenance.unfollow(self._ids)
             await asyncio.to_thread(self._controller.drop, self._identifier)
+
+
+def _bytes_of(response: TailResponse) -> int:
+    """Roughly how many bytes updates take, as far as the first of them tells."""
+    return len(response.updates) * size_of(response.updates[0][1]) if response.updates else 0
 
 
 def _as_sql(failure: FlowError) -> SqlError:

@@ -27,20 +27,21 @@ class Subscription:
 
     Attributes:
         frontier: clock; everything below it was sent.
+        up_to: see above.
     """
 
     def __init__(
         self, width: int, as_of: int, *, has_snapshot: bool, has_progress: bool, up_to: int | None = None
     ) -> None:
         self._has_snapshot, self._has_progress = has_snapshot, has_progress
-        self._up_to = up_to
+        self.up_to = up_to
         self._nulls = (None,) * (1 + width)
         self.frontier = as_of
 
     @property
     def is_ended(self) -> bool:
         """Whether nothing comes any more."""
-        return self._up_to is not None and self.frontier >= self._up_to
+        return self.up_to is not None and self.frontier >= self.up_to
 
     def begin(self) -> list[Row]:
         """What is sent before there is anything new."""

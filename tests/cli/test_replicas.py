@@ -75,6 +75,31 @@ def test_replicas_answer_and_one_may_be_killed(tmp_path: Path) -> None:
         assert all(has_ended(process, 20) for process in running)
 
 
+def test_a_client_that_takes_nothing_does_not_fill_the_memory_of_the_server(tmp_path: Path) -> None:
+    with (
+        serve(tmp_path, "--replicas", "1") as served,
+        psycopg.connect(served.address, autocommit=True) as connection,
+        psycopg.connect(served.address) as slow,
+        psycopg.connect(served.address) as following,
+    ):
+        connection.execute("CREATE TABLE t (a bigint, x text)")
+        for client in (slow, following):
+            client.execute("DECLARE c CURSOR FOR SUBSCRIBE t WITH (PROGRESS)")
+            assert len(client.execute("FETCH 2 c WITH (timeout = '60s')").fetchall()) == 2
+        count = 0
+        for number in range(1, 17):
+            connection.execute("INSERT INTO t SELECT g, repeat('y', 1000) FROM generate_series(1, 4000) g")
+            while count < 4000 * number:  # the instance tells all of it, to both of them
+                count += sum(not row[1] for row in following.execute("FETCH ALL c WITH (timeout = '0.2s')"))
+        count = 0
+        with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="wait for the client") as ended:
+            while True:
+                count += sum(not row[1] for row in slow.execute("FETCH 4000 c WITH (timeout = '1s')"))
+        assert "SUBSCRIBE again" in str(ended.value)
+        assert 0 < count < 64_000
+        assert count % 4000 == 0
+
+
 @contextmanager
 def instance(data: Path, *options: str) -> Iterator[tuple[str, IO[str]]]:
     """An instance that somebody has started: its address, and what it says."""

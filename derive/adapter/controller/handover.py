@@ -38,6 +38,10 @@ class Handover(Generic[T]):
         self._is_patient, self._is_closed = is_patient, False
         self._room: threading.Condition | None = None
 
+    def __len__(self) -> int:
+        """How much was not taken yet."""
+        return len(self._items)
+
     def put(self, item: T) -> None:
         """Hand something over; nothing if nobody takes it any more."""
         if threading.get_ident() == self._thread:
