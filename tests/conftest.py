@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -83,6 +84,14 @@ def write_catalog(folder: Path, text: str, **files: str) -> Path:
     path = folder / "flow.yaml"
     path.write_text(dedent(text))
     return path
+
+
+@pytest.fixture
+def memory_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Temporary folders are in memory, where the system has such: for tests that make thousands of them."""
+    memory = Path("/dev/shm")
+    if memory.is_dir():
+        monkeypatch.setattr(tempfile, "tempdir", str(memory))
 
 
 @pytest.fixture(scope="session")

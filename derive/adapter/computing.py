@@ -15,7 +15,7 @@ from derive.adapter.controller.local import LocalReplica
 from derive.adapter.controller.place import LOCAL, ReplicaPlace
 from derive.adapter.controller.process import ReplicaProcess
 from derive.adapter.controller.remote import RemoteReplica
-from derive.adapter.controller.state import ReplicaState, replica_states
+from derive.adapter.controller.state import ReplicaState, lag_of, replica_states
 from derive.adapter.recording import LOG
 from derive.compute.algebra.relation import GlobalId
 from derive.compute.instance import Progress
@@ -170,7 +170,7 @@ class Computing:
         return here is not None and any(
             replica.welcome is not None
             and here.uppers.keys() <= replica.uppers.keys() | replica.failures.keys()
-            and self.controller.lag(replica) < _NEAR
+            and lag_of(self.controller, replica) < _NEAR
             for replica in replicas.values()
         )
 

@@ -82,11 +82,14 @@ class Reconciler:
         self._session: Session | None = None
         self._commands: deque[Command] = deque()
         self._obeyed: Session | None = None
+        self._welcomed: Session | None = None
         self._dataflows: Reconciliation[GlobalId, Dataflow] = Reconciliation(self._difference, self._build, self._drop)
         self._dataflows.present.update(instance.definitions())
         self._attached: set[GlobalId] = set()
         self._builds: dict[GlobalId, int] = {}
-        self._upstream: dict[GlobalId, Mapping[GlobalId, int]] = {}
+        self._upstream: dict[GlobalId, Mapping[GlobalId, int]] = {
+            identifier: dict.fromkeys(reads_of(dataflow), 0) for identifier, dataflow in self._dataflows.present.items()
+        }
         self._failures: dict[GlobalId, FlowError] = {}
         self._tails: dict[GlobalId, RunningTail] = {}
         self._busy: set[GlobalId] = set()
@@ -189,9 +192,7 @@ class Reconciler:
     def _obey(self, session: Session | None, command: Command) -> None:
         match command:
             case Hello():
-                self._told.clear()
-                self._told_failures.clear()
-                self._told_report = None
+                self._welcomed = None
             case CreateInstance():
                 self._dataflows.begin()
             case CreateDataflows():
@@ -206,6 +207,10 @@ class Reconciler:
             case InitializationComplete():
                 outcome = self._dataflows.complete()
                 self._instance.step()
+                self._told.clear()
+                self._told_failures.clear()
+                self._told_report = None
+                self._welcomed = session
                 if session is not None:
                     kept, rebuilt, dropped = map(tuple, (outcome.kept, outcome.rebuilt, outcome.dropped))
                     reasons = tuple(outcome.rebuilt.values())
@@ -292,12 +297,12 @@ class Reconciler:
             if isinstance(dataflow.export, Tail):
                 continue
             failure = self._failures.get(identifier) or self._instance.failure(identifier)
-            self._tell_failure(identifier, failure)
+            self._tell_failure(dataflow, failure)
             if failure is not None:
                 if not self._instance.has_begun(identifier):
                     self._retries.note(identifier)
             else:
-                upper = Upper(identifier, *self._instance.frontiers(identifier))
+                upper = Upper(identifier, *self._instance.frontiers(identifier), dataflow.number)
                 if self._told.get(identifier) != upper:
                     self._told[identifier] = upper
                     uppers.append(upper)
@@ -308,15 +313,15 @@ class Reconciler:
             self._told_report = report
             self._send(report)
 
-    def _tell_failure(self, identifier: GlobalId, failure: FlowError | None) -> None:
+    def _tell_failure(self, dataflow: Dataflow, failure: FlowError | None) -> None:
         text = "" if failure is None else str(failure)
-        if self._told_failures.get(identifier, "") != text:
-            self._told_failures[identifier] = text
-            self._send(Status(identifier, failure))
+        if self._told_failures.get(dataflow.id, "") != text:
+            self._told_failures[dataflow.id] = text
+            self._send(Status(dataflow.id, failure, dataflow.number))
 
     def _send(self, response: Response) -> None:
-        session = self._session
-        if session is not None:
+        session = self._welcomed
+        if session is not None and session is self._session:
             session.send(response)
 
     def _work_on(self, identifier: GlobalId, tail: RunningTail) -> None:

@@ -115,7 +115,17 @@ def test_errors_arrive(error: FlowError) -> None:
         assert isinstance(sent, FlowError)
         assert type(sent) is type(error)
         assert sent.to_json() == error.to_json()
-    assert response_of(response_message(Status(1, None))) == Status(1, None)
+    assert response_of(response_message(Status(1, None, 7))) == Status(1, None, 7)
+
+
+def test_dataflows_of_one_identifier_are_told_apart() -> None:
+    dataflow = Dataflow(1, Get(2, (Type.BIGINT,)), (), Index(), 5, number=7)
+    command = command_of(command_message(CreateDataflows((dataflow,))))
+    response = FrontierUppers((Upper(1, 5, 6, 7),))
+
+    assert isinstance(command, CreateDataflows)
+    assert command.dataflows[0].number == 7
+    assert response_of(response_message(response)) == response
 
 
 def test_to_write_a_table_or_to_move_a_line_of_the_catalog_makes_no_other_source() -> None:

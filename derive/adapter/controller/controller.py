@@ -34,6 +34,7 @@ from derive.compute.protocol.messages import (
     Response,
     Status,
     TailResponse,
+    Upper,
     Welcome,
     reads_of,
 )
@@ -75,7 +76,7 @@ class Controller:
         self._tails: dict[GlobalId, PendingTail] = {}
         self._replicas: dict[str, Replica] = {}
         self._uuids = count(epoch << 40)
-        self._sessions = count()
+        self._sessions, self._numbers = count(), count(1)
         self._ids = count(FIRST_TRANSIENT_ID)
 
     # -- What is wanted
@@ -95,6 +96,7 @@ class Controller:
         """
         self._holds.hold(dataflows)
         with self._lock:
+            dataflows = [replace(dataflow, number=next(self._numbers)) for dataflow in dataflows]
             for dataflow in dataflows:
                 self._dataflows[dataflow.id] = dataflow
                 self._reads[dataflow.id] = reads_of(dataflow)
@@ -199,12 +201,6 @@ class Controller:
         """Why dataflows do not go on at any replica, by identifier."""
         with self._lock:
             return {identifier: known for identifier, known in self._known.items() if isinstance(known, FlowError)}
-
-    def lag(self, replica: Replica) -> int:
-        """How far the slowest dataflow of a replica is behind what is known of it, in microseconds."""
-        with self._lock:
-            uppers = [(upper, replica.uppers.get(identifier)) for identifier, upper in self._uppers.items()]
-            return max((upper - known.upper for upper, known in uppers if known is not None), default=0)
 
     def is_local(self) -> bool:
         """Whether its replica is in this process."""
@@ -373,19 +369,22 @@ class Controller:
 
     def _advance(self, replica: Replica, response: FrontierUppers) -> None:
         for known in response.uppers:
-            if known.id in self._uppers:
+            if self._is_wanted(known):
                 replica.learn(known)
                 self._uppers[known.id] = max(self._uppers[known.id], known.upper)
                 if known.since > (dataflow := self._dataflows[known.id]).as_of and isinstance(dataflow.export, Index):
                     self._late[known.id] = known.since
         self._learn(known.id for known in response.uppers)
 
+    def _is_wanted(self, response: Upper | Status) -> bool:
+        """Whether something is about a dataflow that is wanted, and not about an earlier one of its identifier."""
+        dataflow = self._dataflows.get(response.id)
+        return dataflow is not None and dataflow.number == response.number
+
     def _note_failure(self, replica: Replica, response: Status) -> None:
-        if response.failure is None:
-            replica.failures.pop(response.id, None)
-        elif response.id in self._dataflows:
-            replica.begun.pop(response.id, None)
-            replica.failures[response.id] = response.failure
+        if not self._is_wanted(response):
+            return
+        replica.note(response)
         self._learn([response.id])
 
     def _answer(self, pending: PendingPeek, replica: Replica, response: PeekResponse) -> PeekResponse | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from derive.compute.algebra.relation import GlobalId
-from derive.compute.protocol.messages import Command, CreateDataflows, Dataflow, Report, Upper, Welcome
+from derive.compute.protocol.messages import Command, CreateDataflows, Dataflow, Report, Status, Upper, Welcome
 from derive.errors import FlowError
 
 
@@ -63,6 +63,14 @@ class Replica:
         self.begun.pop(known.id, None)
         self.failures.pop(known.id, None)
         self.uppers[known.id] = known
+
+    def note(self, status: Status) -> None:
+        """A dataflow does not go on, or does again."""
+        if status.failure is None:
+            self.failures.pop(status.id, None)
+        else:
+            self.begun.pop(status.id, None)
+            self.failures[status.id] = status.failure
 
     def forget(self, identifier: GlobalId) -> None:
         """Nothing is known of a dataflow any more."""

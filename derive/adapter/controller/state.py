@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from derive.adapter.controller.controller import Controller
+from derive.adapter.controller.replica import Replica
 from derive.compute.algebra.relation import GlobalId
 from derive.compute.protocol.messages import Report, Upper, Welcome
 from derive.errors import FlowError
@@ -50,6 +52,15 @@ def replica_states(controller: Controller, places: Iterable[tuple[str, str, str]
         if replica is None or replica.welcome is None:
             states.append(ReplicaState(name, address, trouble))
         else:
-            lag, known = controller.lag(replica), (replica.uppers.copy(), replica.failures.copy())
+            lag, known = lag_of(controller, replica), (replica.uppers.copy(), replica.failures.copy())
             states.append(ReplicaState(name, address, "", replica.welcome, replica.report, *known, lag))
     return states
+
+
+def lag_of(controller: Controller, replica: Replica) -> int:
+    """How far the slowest dataflow of a replica is behind what is known of it, in microseconds."""
+    lag = 0
+    for identifier, known in list(replica.uppers.items()):
+        with suppress(FlowError):
+            lag = max(lag, controller.frontiers(identifier)[1] - known.upper)
+    return lag

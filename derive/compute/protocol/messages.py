@@ -89,7 +89,7 @@ class Import:
 class Dataflow:
     """A relation to be maintained.
 
-    Two are the same if all is equal but `as_of`.
+    Two are the same if all is equal but `as_of` and `number`.
 
     Attributes:
         id: of what it exports, by which it is known.
@@ -97,6 +97,8 @@ class Dataflow:
         imports: sorted by identifier.
         export: what becomes of its rows.
         as_of: from this time on it can be asked, or from a later one that is reported.
+        number: greater for each that one controller has had created. What is told of a dataflow may be under way while
+            it is dropped, and another one created under its identifier.
     """
 
     id: GlobalId
@@ -104,6 +106,7 @@ class Dataflow:
     imports: tuple[Import, ...]
     export: Export
     as_of: int = field(compare=False)
+    number: int = field(default=0, compare=False)
 
 
 def reads_of(dataflow: Dataflow) -> frozenset[GlobalId]:
@@ -255,11 +258,13 @@ class Upper:
         id: of the dataflow.
         since: from this time on it can be asked.
         upper: everything below is complete.
+        number: of the dataflow.
     """
 
     id: GlobalId
     since: int
     upper: int
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,10 +316,12 @@ class Status:
     Attributes:
         id: of the dataflow.
         failure: why; None if it goes on again.
+        number: of the dataflow.
     """
 
     id: GlobalId
     failure: FlowError | None
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)

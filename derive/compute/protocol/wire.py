@@ -122,8 +122,7 @@ def response_message(response: Response) -> pb.ComputeResponse:
             )
             return pb.ComputeResponse(welcome=welcome)
         case FrontierUppers():
-            uppers = [pb.Upper(id=one.id, since=one.since, upper=one.upper) for one in response.uppers]
-            return pb.ComputeResponse(frontier_uppers=pb.FrontierUppers(uppers=uppers))
+            return pb.ComputeResponse(frontier_uppers=pb.FrontierUppers(uppers=map(_upper_message, response.uppers)))
         case PeekResponse():
             peek = pb.PeekResponse(uuid=response.uuid, is_last=response.is_last)
             if isinstance(response.result, FlowError):
@@ -141,7 +140,8 @@ def response_message(response: Response) -> pb.ComputeResponse:
             )
             return pb.ComputeResponse(tail_response=tail)
         case Status():
-            return pb.ComputeResponse(status=pb.Status(id=response.id, failure=_optional_failure(response.failure)))
+            status = pb.Status(id=response.id, failure=_optional_failure(response.failure), number=response.number)
+            return pb.ComputeResponse(status=status)
         case Report():
             hydrations = [
                 pb.Hydration(id=one.identifier, stage=one.stage, rows=one.rows) for one in response.hydrations
@@ -162,7 +162,8 @@ def response_of(message: pb.ComputeResponse) -> Response:
             kept, rebuilt, dropped = map(tuple[GlobalId, ...], (welcome.kept, welcome.rebuilt, welcome.dropped))
             return Welcome(welcome.process, welcome.epoch, kept, rebuilt, dropped, tuple(welcome.reasons))
         case "frontier_uppers":
-            return FrontierUppers(tuple(Upper(one.id, one.since, one.upper) for one in message.frontier_uppers.uppers))
+            uppers = message.frontier_uppers.uppers
+            return FrontierUppers(tuple(Upper(one.id, one.since, one.upper, one.number) for one in uppers))
         case "peek_response":
             peek = message.peek_response
             is_rows = peek.WhichOneof("result") == "rows"
@@ -176,11 +177,16 @@ def response_of(message: pb.ComputeResponse) -> Response:
             return TailResponse(tail.id, tail.lower, tail.upper, updates, failure)
         case "status":
             status = message.status
-            return Status(status.id, _failure_of(status.failure) if status.HasField("failure") else None)
+            failure = _failure_of(status.failure) if status.HasField("failure") else None
+            return Status(status.id, failure, status.number)
         case "report":
             progress = tuple(Progress(one.id, one.stage, one.rows) for one in message.report.hydrations)
             return Report(message.report.memory_bytes, progress)
     raise ProtocolError(f"a response of kind {kind} is not known")
+
+
+def _upper_message(upper: Upper) -> pb.Upper:
+    return pb.Upper(id=upper.id, since=upper.since, upper=upper.upper, number=upper.number)
 
 
 def _dataflow_message(dataflow: Dataflow) -> pb.Dataflow:
@@ -191,6 +197,7 @@ def _dataflow_message(dataflow: Dataflow) -> pb.Dataflow:
             pb.Import(id=source.id, source=encode(source.source), name=source.name) for source in dataflow.imports
         ],
         as_of=dataflow.as_of,
+        number=dataflow.number,
     )
     match dataflow.export:
         case Index():
@@ -215,7 +222,7 @@ def _dataflow_of(message: pb.Dataflow) -> Dataflow:
             of, up_to = tail.HasField("of"), tail.HasField("up_to")
             export = Tail(tail.has_snapshot, tail.of if of else None, tail.up_to if up_to else None)
     imports = tuple(Import(source.id, decode(source.source), source.name) for source in message.imports)
-    return Dataflow(message.id, decode(message.plan), imports, export, message.as_of)
+    return Dataflow(message.id, decode(message.plan), imports, export, message.as_of, message.number)
 
 
 @lru_cache(_MOST_QUERIES)

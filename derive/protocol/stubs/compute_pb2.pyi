@@ -49,7 +49,7 @@ class CreateDataflows(_message.Message):
     def __init__(self, dataflows: _Optional[_Iterable[_Union[Dataflow, _Mapping]]] = ...) -> None: ...
 
 class Dataflow(_message.Message):
-    __slots__ = ("id", "plan", "imports", "index", "materialized", "tail", "as_of")
+    __slots__ = ("id", "plan", "imports", "index", "materialized", "tail", "as_of", "number")
     ID_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
     IMPORTS_FIELD_NUMBER: _ClassVar[int]
@@ -57,6 +57,7 @@ class Dataflow(_message.Message):
     MATERIALIZED_FIELD_NUMBER: _ClassVar[int]
     TAIL_FIELD_NUMBER: _ClassVar[int]
     AS_OF_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
     id: int
     plan: bytes
     imports: _containers.RepeatedCompositeFieldContainer[Import]
@@ -64,7 +65,8 @@ class Dataflow(_message.Message):
     materialized: Materialized
     tail: Tail
     as_of: int
-    def __init__(self, id: _Optional[int] = ..., plan: _Optional[bytes] = ..., imports: _Optional[_Iterable[_Union[Import, _Mapping]]] = ..., index: _Optional[_Union[Index, _Mapping]] = ..., materialized: _Optional[_Union[Materialized, _Mapping]] = ..., tail: _Optional[_Union[Tail, _Mapping]] = ..., as_of: _Optional[int] = ...) -> None: ...
+    number: int
+    def __init__(self, id: _Optional[int] = ..., plan: _Optional[bytes] = ..., imports: _Optional[_Iterable[_Union[Import, _Mapping]]] = ..., index: _Optional[_Union[Index, _Mapping]] = ..., materialized: _Optional[_Union[Materialized, _Mapping]] = ..., tail: _Optional[_Union[Tail, _Mapping]] = ..., as_of: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
 
 class Import(_message.Message):
     __slots__ = ("id", "source", "name")
@@ -173,14 +175,16 @@ class FrontierUppers(_message.Message):
     def __init__(self, uppers: _Optional[_Iterable[_Union[Upper, _Mapping]]] = ...) -> None: ...
 
 class Upper(_message.Message):
-    __slots__ = ("id", "since", "upper")
+    __slots__ = ("id", "since", "upper", "number")
     ID_FIELD_NUMBER: _ClassVar[int]
     SINCE_FIELD_NUMBER: _ClassVar[int]
     UPPER_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
     id: int
     since: int
     upper: int
-    def __init__(self, id: _Optional[int] = ..., since: _Optional[int] = ..., upper: _Optional[int] = ...) -> None: ...
+    number: int
+    def __init__(self, id: _Optional[int] = ..., since: _Optional[int] = ..., upper: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
 
 class Failure(_message.Message):
     __slots__ = ("error_json",)
@@ -215,12 +219,14 @@ class TailResponse(_message.Message):
     def __init__(self, id: _Optional[int] = ..., lower: _Optional[int] = ..., upper: _Optional[int] = ..., updates: _Optional[bytes] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
 
 class Status(_message.Message):
-    __slots__ = ("id", "failure")
+    __slots__ = ("id", "failure", "number")
     ID_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
     id: int
     failure: Failure
-    def __init__(self, id: _Optional[int] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
+    number: int
+    def __init__(self, id: _Optional[int] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., number: _Optional[int] = ...) -> None: ...
 
 class Report(_message.Message):
     __slots__ = ("memory_bytes", "hydrations")

@@ -12,9 +12,11 @@ from changing import Changing
 
 from derive.adapter.controller.controller import Controller
 from derive.compute.algebra.relation import GlobalId
+from derive.compute.dataflow.hydrations import MOST_HERE
 from derive.compute.dataflow.input import Input
+from derive.compute.dataflow.staging import Order, carry_out
 from derive.compute.instance import Instance
-from derive.compute.protocol.messages import Command, Dataflow, Response
+from derive.compute.protocol.messages import Command, Dataflow, Hello, Report, Response, Welcome
 from derive.compute.reconciler import Reconciler
 from derive.compute.session import Identity
 from derive.errors import FlowError, FrontierError
@@ -25,32 +27,53 @@ class Wire:
     """A connection: two queues, which end at a controller and at a replica, and may be cut at either end.
 
     Attributes:
-        controller: at its upper end; None once that end is gone.
+        controller: at its upper end.
         replica: at its lower end; None once that end is gone.
         down: commands under way.
         up: responses under way.
+        is_open: whether the controller has not closed it; what is under way may arrive nevertheless.
+        is_stalled: nothing arrives for now.
+        is_lost: whether the replica's end is closed; what it has read already is obeyed nevertheless.
+        hello: what the controller has begun with.
+        rivals: what other connections to the same replica have begun with, as it has heard of them.
         link: the controller's end.
         session: the replica's end.
     """
 
-    controller: Controller | None
+    controller: Controller
     replica: Reconciler | None
     down: deque[Command] = field(default_factory=deque)
     up: deque[Response] = field(default_factory=deque)
+    is_open: bool = True
+    is_stalled: bool = False
+    is_lost: bool = False
+    hello: tuple[int, int] = (-1, -1)
+    rivals: set[tuple[int, int]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.link, self.session = Link(self), Session(self)
 
     def deliver(self, random: Random) -> None:
         """One message arrives, or one each way, or none."""
+        if self.is_stalled:
+            return
         if self.down and random.random() < 0.8:
             command = self.down.popleft()
             if self.replica is not None:
+                if isinstance(command, Hello):
+                    self.rivals.add(self.hello)
                 self.replica.accept(self.session, command)
         if self.up and random.random() < 0.8:
-            response = self.up.popleft()
-            if self.controller is not None:
-                self.controller.receive(self.link, response)
+            self.controller.receive(self.link, self.up.popleft())
+
+    def is_quiet(self) -> bool:
+        """Whether nothing is under way."""
+        return not self.down and not self.up
+
+    def lose(self) -> None:
+        """The replica's end is gone."""
+        self.is_lost, self.replica = True, None
+        self.down.clear()
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,11 +87,13 @@ class Link:
         return False
 
     def send(self, command: Command) -> None:
-        if self.wire.controller is not None:
+        if self.wire.is_open and not self.wire.is_lost:
+            if isinstance(command, Hello):
+                self.wire.hello = command.epoch, command.session
             self.wire.down.append(command)
 
     def close(self) -> None:
-        self.wire.controller = None
+        self.wire.is_open = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,33 +103,50 @@ class Session:
     wire: Wire
 
     def send(self, response: Response) -> None:
-        if self.wire.replica is not None:
+        if self.wire.is_lost:
+            return
+        if isinstance(response, Report):  # there are more or fewer of them, as the process's memory is
+            self.wire.controller.receive(self.wire.link, response)
+        else:
             self.wire.up.append(response)
 
     def close(self) -> None:
-        self.wire.replica = None
+        assert any(rival > self.wire.hello for rival in self.wire.rivals), (
+            "an older controller has closed a newer one out"
+        )
+        self.wire.is_lost = True
 
 
 class Memory:
     """What collections hold, and from when on it is remembered for whom.
 
     Attributes:
+        since: from this time on it is remembered.
+        held: for whom, from which times on.
         is_shut: nothing can be opened.
+        opened: as of which times something was to be opened.
+        dies: whether the process dies as it holds something; False before that is durable, True after.
     """
 
     def __init__(self, collections: Mapping[GlobalId, Changing]) -> None:
         self.collections = collections
         self.since = 1
+        self.held: dict[GlobalId, int] = {}
         self.is_shut = False
         self.opened: list[int] = []
-        self.held: dict[GlobalId, int] = {}
+        self.dies: bool | None = None
 
     def hold(self, dataflows: Sequence[Dataflow]) -> None:
         """Hold what dataflows read."""
+        if self.dies is False:
+            raise Died
         for dataflow in dataflows:
             if dataflow.as_of < self.since:
                 raise FrontierError(f"what was before {self.since} is forgotten")
+            assert dataflow.as_of >= self.held.get(dataflow.id, 0), "a hold went back"
             self.held[dataflow.id] = dataflow.as_of
+        if self.dies:
+            raise Died
 
     def release(self, identifier: GlobalId) -> None:
         """Hold it no more."""
@@ -121,28 +163,76 @@ class Memory:
             raise FlowError("the disk is away")
         if as_of < self.since:
             raise FrontierError(f"what was before {self.since} is forgotten")
-        return {source.id: self.collections[source.id].since(as_of) for source in dataflow.imports}
+        return {source.id: self.collections[source.id].movable(as_of) for source in dataflow.imports}
+
+
+class Died(Exception):
+    """A process has died."""
+
+
+class Later:
+    """An order to work out the first rows of a dataflow, which is carried out when it is looked at for the third time."""
+
+    rows = 0
+
+    def __init__(self, order: Order) -> None:
+        self._order, self._looks = order, 2
+
+    def is_over(self) -> bool:
+        self._looks -= 1
+        if self._looks < 0:
+            carry_out(self._order)
+        return self._looks < 0
+
+    def stop(self) -> None: ...
 
 
 class Process:
-    """A replica as a process: it may die, and come back with what is on disk, or without."""
+    """A replica as a process: it may die, and come back with what is on disk, or without.
 
-    def __init__(self, name: str, memory: Memory, folder: Path, clock: Callable[[], float] = lambda: 0.0) -> None:
+    Args:
+        name: of the replica.
+        memory: that it reads.
+        folder: for its disk.
+        clock: counts seconds.
+        most_here: dataflows of more rows are hydrated beside others.
+        tell: is told what it has kept.
+
+    Attributes:
+        reconciler: at work.
+        count: of starts.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        memory: Memory,
+        folder: Path,
+        clock: Callable[[], float] = lambda: 0.0,
+        *,
+        most_here: int = MOST_HERE,
+        tell: Callable[[Process, Welcome], None] = lambda process, welcome: None,
+    ) -> None:
         self.name, self._memory, self._folder, self._clock = name, memory, folder, clock
+        self._most_here, self._tell, self._place = most_here, tell, folder / name
+        self.rivals: set[tuple[int, int]] = set()
         self.count = 0
         self.begin(is_lost=False)
 
     def begin(self, *, is_lost: bool) -> None:
         """Start, maybe on an empty disk."""
         self.count += 1
-        folder = self._folder / (f"{self.name}-{self.count}" if is_lost else self.name)
+        if is_lost:
+            self._place = self._folder / f"{self.name}-{self.count}"
+        self.rivals = set()
         self.reconciler = Reconciler(
-            Instance(folder),
+            Instance(self._place, most_here=self._most_here, stage=Later),
             self._memory.open,
             lambda instance, identifier: None,
             identity=Identity(f"{self.name}-{self.count}"),
             run=lambda task: task(),
             wake=lambda: None,
+            tell=lambda welcome: self._tell(self, welcome),
             clock=self._clock,
         )
 
