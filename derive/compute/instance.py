@@ -159,8 +159,8 @@ class Instance:
         self._commands.append(lambda: self._dataflows.allow_compaction(identifier, since))
 
     def _define(self, identifier: GlobalId, definition: object) -> None:
-        self._connection.execute("DELETE FROM definitions WHERE id = ?", (identifier,))
         self._definitions.pop(identifier, None)
+        self._connection.execute("DELETE FROM definitions WHERE id = ?", (identifier,))
         if definition is not None:
             self._connection.execute("INSERT INTO definitions VALUES (?, ?)", (identifier, packed(definition)))
             self._definitions[identifier] = definition
@@ -176,9 +176,9 @@ class Instance:
         with self._lock, translated(), self._prompt_reader.paused():
             happened = False
             while self._commands:
-                command = self._commands.popleft()
                 with self._connection:
-                    command()
+                    self._commands[0]()
+                self._commands.popleft()  # only now: what the disk has no room for is carried out later
                 happened = True
             return self._dataflows.step() or happened
 

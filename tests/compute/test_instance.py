@@ -18,7 +18,7 @@ from derive.compute.algebra.types import Row, Type
 from derive.compute.dataflow.database import NAME
 from derive.compute.dataflow.peek import PreparedPeek
 from derive.compute.instance import Instance
-from derive.errors import FrontierError, SqlError
+from derive.errors import FlowError, FrontierError, SqlError
 
 JOINED = Join((ORDERS, CUSTOMERS), (call("=", column(ORDERS, 1), Column(4, Type.TEXT)),))
 TOTALS = Reduce(JOINED, (Column(5, Type.TEXT),), (aggregate("count"), aggregate("max", Column(2, Type.BIGINT))))
@@ -168,6 +168,24 @@ def test_restart(tmp_path: Path, orders: Changing, customers: Changing) -> None:
     assert instance.frontiers(9) == (8, 9)
     assert len(rows_of(instance, Get(9, JOINED.types))) == 3
     instance.close()
+
+
+def test_what_cannot_be_done_now_is_done_later(tmp_path: Path, orders: Changing) -> None:
+    """The disk is full for a while."""
+    with closing(Instance(tmp_path)) as instance:
+        view = Get(7, ORDERS.types)
+        pages = instance._connection.execute("PRAGMA page_count").get
+        instance._connection.execute(f"PRAGMA max_page_count = {pages}")
+        instance.maintain(7, ORDERS, 1, {ORDERS.id: orders.since(1)}, definition=("orders", "x" * 10_000))
+        instance.index(7, (0,))
+        with pytest.raises(FlowError):
+            settled(instance)
+        instance._connection.execute("PRAGMA max_page_count = 1000000")
+        settled(instance)
+        assert instance.frontiers(7) == (1, 5)
+        assert sum(rows_of(instance, view).values()) == 2
+    with closing(Instance(tmp_path)) as instance:
+        assert instance.definitions() == {7: ("orders", "x" * 10_000)}
 
 
 def test_nothing_is_left_of_what_had_not_begun(tmp_path: Path) -> None:
