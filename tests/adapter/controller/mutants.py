@@ -272,6 +272,3 @@ MUTANTS: dict[str, Mutant] = {
     # Retries
     "nothing is tried again": without(Retries, "due", []),
 }
-
-SEEDS: dict[str, int] = {}
-"""Histories in which they are noticed, so that these are tried first; without a change here, others are found."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from model import play
-from mutants import MUTANTS, SEEDS
+from mutants import MUTANTS
 
 from derive.errors import FlowError
 
@@ -14,13 +14,12 @@ HISTORIES = 100
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_rule_that_is_switched_off_is_missed(name: str, monkeypatch: pytest.MonkeyPatch, memory_disk: None) -> None:
-    first = SEEDS.get(name, 0)
     MUTANTS[name](monkeypatch)
     with pytest.raises((AssertionError, FlowError)):
-        for seed in (first, *range(HISTORIES)):
+        for seed in range(HISTORIES):
             play(seed, STEPS)
 
 
 def test_without_mutants_the_same_histories_are_fine(memory_disk: None) -> None:
-    for seed in sorted(set(SEEDS.values())):
+    for seed in range(10):
         play(seed, STEPS)
