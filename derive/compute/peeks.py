@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 
 from derive.compute.algebra.relation import GlobalId
 from derive.compute.algebra.types import Datum, Row
+from derive.compute.dataflow.staging import as_failure
 from derive.compute.instance import Instance, PreparedPeek
 from derive.compute.protocol.messages import Peek, PeekResponse, Query
 from derive.compute.session import Session
@@ -122,8 +123,8 @@ class Peeks:
         try:
             for batch in rows:
                 session.send(PeekResponse(peek.uuid, batch, is_last=False))
-        except FlowError as failure:
-            self._finish(session, PeekResponse(peek.uuid, failure))
+        except Exception as error:  # nobody else would tell whoever waits
+            self._finish(session, PeekResponse(peek.uuid, as_failure(error)))
         else:
             self._finish(session, PeekResponse(peek.uuid, ()))
 

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from derive.compute.algebra.relation import Finishing, Get, GlobalId
 from derive.compute.algebra.types import Row
+from derive.compute.dataflow.staging import as_failure
 from derive.compute.instance import Input, Instance, Updates
 from derive.compute.protocol.messages import Dataflow, Tail, TailResponse, Update
 from derive.compute.relations.table_input import TableInput
-from derive.errors import FlowError, FrontierError, SqlError
+from derive.errors import FrontierError, SqlError
 
 _OWN: GlobalId = 0
 """What the relation of a tail is called in an instance of its own."""
@@ -54,10 +55,11 @@ class RunningTail:
                 while self._own.step():
                     pass
             self._advance(self._get)
-        except FlowError as failure:
-            if isinstance(failure, FrontierError) and self._get is not None and self._own is None:
+        except Exception as error:  # whatever it is: what was sent of it already is not to be sent again
+            if isinstance(error, FrontierError) and self._get is not None and self._own is None:
                 self._is_alone, self._get = True, None  # the dataflow that it followed is no more
                 return True
+            failure = as_failure(error)
             self._send(TailResponse(self._dataflow.id, self._frontier, self._frontier, (), failure))
             self.close()
         return self._frontier > before

@@ -218,6 +218,6 @@ class _Counting:
             yield rows
 
 
-def as_failure(exc: FlowError | apsw.Error) -> FlowError:
-    """Why a dataflow is not maintained."""
-    return exc if isinstance(exc, FlowError) else SqlError("XX000", f"SQLite does not maintain a view: {exc}")
+def as_failure(exc: Exception) -> FlowError:
+    """What an instance tells of whatever has failed."""
+    return exc if isinstance(exc, FlowError) else SqlError("XX000", f"{type(exc).__name__}: {exc}")

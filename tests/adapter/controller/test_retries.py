@@ -16,7 +16,8 @@ from relations_sample import call, number
 from derive.adapter.controller.controller import Controller
 from derive.compute.algebra.expression import Column
 from derive.compute.algebra.relation import Filter, Finishing, Get
-from derive.compute.algebra.types import Type
+from derive.compute.algebra.types import Row, Type
+from derive.compute.instance import Instance
 from derive.compute.protocol.messages import Dataflow, Import, Index, PeekResponse, Query, Tail, TailResponse
 from derive.compute.retries import Retries
 from derive.errors import FlowError
@@ -209,3 +210,22 @@ def test_each_retry_is_told_once() -> None:
     assert retries.due() == []
     seconds = 1.0
     assert retries.due() == [1]
+
+
+def test_whoever_waits_is_told_of_what_nobody_foresaw(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> Iterator[list[Row]]:
+        yield [(1, 1)]
+        raise OSError(5, "Input/output error")
+
+    world.controller.create([BELOW])
+    world.settle()
+    world.controller.detach("b", world.wires["b"].link)
+    monkeypatch.setattr(Instance, "look_up", lambda *_: None)
+    monkeypatch.setattr(Instance, "peek", fails)
+    assert "[Errno 5] Input/output error" in str(world.peek(101, 1)[-1])
+
+    told: list[TailResponse] = []
+    world.controller.subscribe(replace(BELOW, id=103, export=Tail(has_snapshot=True)), told.append)
+    world.settle()
+    assert "[Errno 5] Input/output error" in str(told[-1].failure)
+    assert sum(len(response.updates) for response in told) <= 1
