@@ -177,18 +177,22 @@ class Coordinator:
             self.catalog.settle(version, has_happened=True)
         self._look()
 
-    def settle(self) -> None:
+    def settle(self) -> bool:
         """Carry out or forget a change that was prepared by somebody who was killed, or has failed.
 
         It may be at work still if this is not the process that writes.
+
+        Returns:
+            Whether there was one, and what was to be written with it is written.
         """
         version = self.catalog.prepared()
         if version is None:
-            return
+            return False
         has_happened = self._mark.version() >= version
         if has_happened or self.ownership.is_held:
             self.catalog.settle(version, has_happened=has_happened)
             self._look()
+        return has_happened
 
     def _dropped(self, identifier: GlobalId) -> str | None:
         """What a table was called that was dropped; None if it was not."""

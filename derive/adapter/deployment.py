@@ -62,11 +62,12 @@ class _Deployment:
             kept = [(self._ids.get(id_, id_), row, diff) for id_, row, diff in writes if self._is_there(id_)]
             await self._happen(change, kept)
         except Exception as error:
-            if not (isinstance(error, SqlError) and error.sqlstate == "08007"):
-                coordinator.settle()
+            if isinstance(error, SqlError) and error.sqlstate == "08007":
+                raise
+            if not coordinator.settle():  # else all of it has happened, and what failed was done now
                 if self._created:
                     await asyncio.to_thread(self._tables.drop, *self._created)
-            raise
+                raise
         await self._tidy(change)
 
     def _is_there(self, table: GlobalId) -> bool:

@@ -11,7 +11,7 @@ import pytest
 from sql_world import Client, SqlWorld, ingest
 
 from derive.adapter.coordinator import Coordinator
-from derive.errors import SqlError
+from derive.errors import DiskFullError, SqlError
 
 
 @pytest.fixture
@@ -143,6 +143,31 @@ def test_what_is_written_and_defined_happens_together(world: SqlWorld) -> None:
         assert await two.fails("SELECT * FROM gone") == "42P01"
 
     world.within(work)
+
+
+def test_what_was_written_is_defined_though_that_failed_at_first(
+    world: SqlWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int)")
+        settle, failures = coordinator.catalog.settle, [DiskFullError("no space left on device")]
+
+        def settled(version: int, *, has_happened: bool) -> None:
+            if failures:
+                raise failures.pop()
+            settle(version, has_happened=has_happened)
+
+        monkeypatch.setattr(coordinator.catalog, "settle", settled)
+        await client("BEGIN")
+        await client("INSERT INTO t VALUES (1)")
+        await client("CREATE TABLE u AS SELECT 2 AS b")
+        await client("COMMIT")
+        assert not failures
+        assert await client("SELECT a, b FROM t, u") == [("1", "2")]
+
+    world.within(work)
+    assert world.script("SELECT a, b FROM t, u") == [[("1", "2")]]
 
 
 def test_a_transaction_fails_whole(world: SqlWorld) -> None:
