@@ -364,11 +364,11 @@ def kill(report: Report, seconds: float) -> None:
         with loaded(served.port, len(quiet.inserted)) as load:
             deadline = time.monotonic() + seconds
             while time.monotonic() < deadline:
-                seen = len(welcomes(folder))
+                last = welcomes(folder)[-1:]
                 os.kill(min(served.replicas()), signal.SIGKILL)  # which lives for longest
                 killed += 1
                 time.sleep(_KILL_SECONDS)
-                until(lambda seen=seen: len(welcomes(folder)) > seen, "a replica is there again")  # type: ignore[misc]
+                until(lambda last=last: welcomes(folder)[-1:] != last, "a replica is there again")  # type: ignore[misc]
         row(report, "look-ups, replicas killed", load, faults_of(load), quiet, killed, MOST_KILLED_RATIO)
 
 
