@@ -311,7 +311,7 @@ class Controller:
             for pending in list(self._peeks.values()):
                 pending.lose(replica)
                 if (refused := pending.refused(self._welcomed())) is not None:
-                    del self._peeks[pending.peek.uuid]
+                    self.cancel(pending.peek.uuid)  # one that is not welcomed yet may wait to answer
                     answers.append((pending, refused))
         for pending, refused in answers:
             pending.receive(refused)
