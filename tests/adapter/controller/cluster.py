@@ -155,7 +155,7 @@ class Cluster(Server):
         super().__init__(folder)
         self.data = folder / "data"
         self.data.mkdir()
-        self._everything = [ComputeInstance(number, self.data, network, chance, self._thaw) for number in range(3)]
+        self._everything = [ComputeInstance(number, self.data, network, chance, self.thaw) for number in range(3)]
         self._left_behind: list[Process] = []
         self.instances: list[ComputeInstance] = []
         self._options: list[str] = []
@@ -164,15 +164,16 @@ class Cluster(Server):
 
     def _new_server(self) -> Process:
         where = ["--listen", "127.0.0.1:0", "--data", str(self.data)]
-        return Process(["sql", "serve", *where, *self._options], self.data.parent / "server.log", self._thaw)
+        return Process(["sql", "serve", *where, *self._options], self.data.parent / "server.log", self.thaw)
 
-    def _thaw(self) -> None:
+    def thaw(self) -> None:
         """Let everything that is stopped go on."""
         for process in (self.server, *self._left_behind, *(instance.process for instance in self._everything)):
             if process.process is not None:
                 process.signal(signal.SIGCONT)
         for child in self.children():
-            os.kill(child, signal.SIGCONT)
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGCONT)
 
     def arrange(self, instances: int, replicas: int) -> None:
         """Have the next server use so many instances, and start so many replicas."""
@@ -191,11 +192,15 @@ class Cluster(Server):
         self.port = port
 
     def kill(self) -> None:
+        children = self.children()
         self.server.kill()
+        for child in children:  # one that is stopped, by a failpoint of the server's, does not see that it is to end
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGCONT)
 
     def close(self) -> None:
         """End everything."""
-        self.server.kill()
+        self.kill()
         for instance in self._everything:
             instance.process.kill()
 

@@ -171,6 +171,7 @@ class InstanceTorture(SqlTorture):
     def _settle(self) -> None:
         """Nothing goes wrong any more: in the end instances have what the catalog has, and each of them is right."""
         cluster = self._cluster
+        cluster.thaw()  # replicas inherit a failpoint of the server's
         with cluster.connect() as connection:
             self._drop(connection, Tables(self._histories))
             for instance in cluster.instances:
