@@ -88,7 +88,7 @@ def test_a_derivation_stops_where_a_view_has_an_error(tmp_path: Path) -> None:
         assert (error.sqlstate, error.message) == ("22012", "division by zero")
         assert copies(world, coordinator.store) == [(1, 2, None)]
         _, out, err = await asyncio.to_thread(flowctl, world, "status", "-o", "json")
-        (status,) = [row for row in map(orjson.loads, out.splitlines()) if row["task"] == "t/copies"]
+        (status,) = [row for row in map(orjson.loads, out.splitlines()) if row.get("task") == "t/copies"]
         assert (status["state"], status["error"]) == ("failed", "division by zero")
         said = "error[22012]: division by zero\n  = 'sql/public/v' has had this error in the place of rows since"
         assert said in err

@@ -10,6 +10,7 @@ from derive.compute.algebra.relation import Get
 from derive.compute.algebra.types import Type
 from derive.compute.protocol.messages import (
     Command,
+    CreateDataflows,
     Dataflow,
     Export,
     FrontierUppers,
@@ -43,7 +44,8 @@ class Quiet:
         self._controller.receive(self, response)
 
     def is_at(self, since: int, upper: int) -> None:
-        self.say(FrontierUppers((Upper(7, since, upper),)))
+        (told,) = [command for command in self.commands if isinstance(command, CreateDataflows)]
+        self.say(FrontierUppers((Upper(7, since, upper, told.dataflows[0].number),)))
 
 
 def world(export: Export) -> tuple[Controller, Memory]:
