@@ -93,6 +93,8 @@ def _assert_alike(name: str, *arguments: Argument) -> None:
 @example(r"((a)|b){2}", "ab", "")
 @example(r"(a+?){1,1}(a*)", "aaa", "")
 @example(r"|(a|(a|\d){1,2})*?", "11111111", "")
+@example(r".((\w+[^:])*?)*(\D)", "a_a1Ä", "")
+@example(r".((\w+[^:]){0,3}?){0,2}(\D)", "a_a1Ä", "")
 @given(EXPRESSIONS, TEXTS, FLAGS)
 def test_matches_and_their_parts_are_those_of_postgresql(expression: str, text: str, flags: str) -> None:
     replacement = r"<\&|\1|\2|\3|\4>"

@@ -144,10 +144,20 @@ def _last(programs: Programs, node: Repetition, content: bytes, span: Span) -> S
         count += 1
         _, rest = programs.derived(node, _iterations)
         middle = _middle(programs, node.body, rest, content, (begin, end))
+        if middle == begin:  # an iteration that may be left out is not empty: there would be no end of them
+            middle = _first_progress(programs, node.body, rest, content, (begin, end))
         if middle == end or node.most == count:
             return begin, end
         begin = middle
         node = rest
+
+
+def _first_progress(programs: Programs, body: Node, rest: Node, content: bytes, span: Span) -> int:
+    """Where an iteration that is not empty ends, if the others go on from there."""
+    begin, end = span
+    others = programs.longest(rest)
+    ends = _ends(programs, body, content, span, takes_much=preference(body) is not False)
+    return next(middle for middle in ends if middle > begin and others.fullmatch(content, middle, end))
 
 
 def _hurried(programs: Programs, node: Repetition, content: bytes, span: Span) -> Span | None:
