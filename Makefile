@@ -12,9 +12,10 @@ help: ## List the targets
 demo: $(READY) ## Load the examples' data, derive from it on Spark, check the results, and keep tables in PostgreSQL
 	@$(BIN)/python examples/demo.py
 
+# A process that has died is not started again: it would be given the test that killed it once more, and so for ever.
 test: $(READY) ## Everything CI runs: check, the catalogs' tests, and the tests of the code
 	@$(MAKE) --no-print-directory -j 2 check catalogs
-	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
+	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --max-worker-restart 0 --dist loadgroup --no-loadscope-reorder
 
 catalogs: $(READY)
 	@$(BIN)/flowctl prepare

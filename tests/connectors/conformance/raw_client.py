@@ -235,6 +235,7 @@ class Stream:
         with pytest.raises(grpc.RpcError) as caught:
             for _ in self.call:
                 pass
+        self._requests.put(None)  # or a thread of gRPC waits for it for ever
         assert isinstance(caught.value, grpc.Call)
         return caught.value.code(), caught.value.details() or ""
 
