@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from connectors.derive_sqlite.returning import split_returning
 from connectors.derive_sqlite.row import MakeDocument, RowLayout, compile_layout, compile_row
 from derive.errors import Issue
 from derive.protocol.specs import DerivationSpec, ProjectionSpec, TransformSpec
@@ -25,8 +26,9 @@ class Step:
 
     Attributes:
         statement: its text.
-        sql: the same in fewer characters.
-        binding: of its parameters.
+        sql: what does the same in less time.
+        parameters: names of the parameters of `sql` in binding order, without `$`.
+        binding: of the statement's parameters.
         columns: the same, from columns of the fields that `fields_of` names.
         make: makes documents of its rows; None if it returns none.
         layout: makes columns of its rows, if that can be.
@@ -34,6 +36,7 @@ class Step:
 
     statement: Statement
     sql: str
+    parameters: tuple[str, ...]
     binding: Binding
     columns: ColumnBinding
     make: MakeDocument | None
@@ -91,10 +94,10 @@ def compile_program(guard: Guard, spec: DerivationSpec, transform: TransformSpec
         if isinstance(fields, list):
             issues += fields
         else:
-            steps.append(_compile_step(statement, _shortened(guard, statement), fields, named))
+            steps.append(_compile_step(guard, statement, fields, named))
     if issues:
         return issues
-    parameters = [find_projection(name, projections) for step in steps for name in step.statement.parameters]
+    parameters = [find_projection(name, projections) for step in steps for name in step.parameters]
     used = [projection for projection in parameters if projection is not None]
     returning = [step for step in steps if step.make is not None]
     return Program(
@@ -132,12 +135,17 @@ def _instructions(guard: Guard, sql: str, statement: Statement) -> list[tuple[An
     return guard.db.execute(f"EXPLAIN {sql}", values, can_cache=False).fetchall()
 
 
-def _compile_step(statement: Statement, sql: str, fields: Mapping[str, ProjectionSpec], named: Sequence[str]) -> Step:
+def _compile_step(
+    guard: Guard, statement: Statement, fields: Mapping[str, ProjectionSpec], named: Sequence[str]
+) -> Step:
+    parts = split_returning(guard.db, statement)
+    sql = "".join(_shortened(guard, part) for part in parts)
+    parameters = tuple(name for part in parts for name in part.parameters)
     bound = [fields[name] for name in statement.parameters]
     binding, by_column = compile_binding(bound), compile_columns(bound, named)
     columns = statement.columns
     if not columns:
-        return Step(statement, sql, binding, by_column, None, None)
-    parameters = {f"${name}": projection for name, projection in fields.items()}
-    make, layout = compile_row(columns, parameters), compile_layout(columns, parameters)
-    return Step(statement, sql, binding, by_column, make, layout)
+        return Step(statement, sql, parameters, binding, by_column, None, None)
+    selected = {f"${name}": projection for name, projection in fields.items()}
+    make, layout = compile_row(columns, selected), compile_layout(columns, selected)
+    return Step(statement, sql, parameters, binding, by_column, make, layout)

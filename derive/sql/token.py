@@ -41,6 +41,31 @@ def find_rollback(sql: str) -> int | None:
     return None
 
 
+def outer_tokens(sql: str) -> list[tuple[int, str]]:
+    """The tokens of a statement that are outside of brackets, which are among them, and where each begins.
+
+    Args:
+        sql: one statement that prepares.
+    """
+    tokens: list[tuple[int, str]] = []
+    depth = 0
+    for token in _TOKEN.finditer(sql):
+        depth -= token[0] == ")"
+        if not depth and token.lastgroup != "nothing":
+            tokens.append((token.start(), token[0]))
+        depth += token[0] == "("
+    return tokens
+
+
+def parameters_of(sql: str) -> tuple[str, ...]:
+    """The parameters of a statement in binding order, as they are written.
+
+    Args:
+        sql: one statement that prepares.
+    """
+    return tuple(dict.fromkeys(token[0] for token in _TOKEN.finditer(sql) if token.lastgroup == "parameter"))
+
+
 def shorten(sql: str, parameters: Sequence[str]) -> str:
     """A statement without comments and needless space, whose parameters are numbers.
 
