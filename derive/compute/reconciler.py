@@ -83,7 +83,7 @@ class Reconciler:
         self._commands: deque[Command] = deque()
         self._obeyed: Session | None = None
         self._welcomed: Session | None = None
-        self._dataflows: Reconciliation[GlobalId, Dataflow] = Reconciliation(self._difference, self._build, self._drop)
+        self._dataflows: Reconciliation[GlobalId, Dataflow] = Reconciliation(self._hindrance, self._build, self._drop)
         self._dataflows.present.update(instance.definitions())
         self._attached: set[GlobalId] = set()
         self._builds: dict[GlobalId, int] = {}
@@ -221,10 +221,8 @@ class Reconciler:
 
     def _name(self, dataflow: Dataflow) -> None:
         self._told.pop(dataflow.id, None)  # the controller takes it to be where it begins: it is told
-        is_made = self._dataflows.name(dataflow.id, dataflow)
+        self._dataflows.name(dataflow.id, dataflow)
         self._dataflows.present[dataflow.id] = dataflow  # nobody asks for earlier times than its own
-        if not is_made and dataflow.id not in self._attached:
-            self._attach(dataflow)
 
     def _allow_compaction(self, identifier: GlobalId, frontier: int) -> None:
         present = self._dataflows.present
@@ -232,8 +230,15 @@ class Reconciler:
         self._instance.allow_compaction(identifier, frontier)
         self._retries.hasten(identifier)  # it may have failed as this time has come
 
+    def _hindrance(self, identifier: GlobalId, present: Dataflow, wanted: Dataflow) -> str | None:
+        """Why a dataflow does not go on as what is wanted; None if it does."""
+        why = self._difference(identifier, present, wanted)
+        if why is None and identifier not in self._attached and not self._attach(wanted):
+            return "could not go on with what it reads"  # it begins anew, maybe at a later time than before
+        return why
+
     def _difference(self, identifier: GlobalId, present: Dataflow, wanted: Dataflow) -> str | None:
-        """Why a dataflow cannot go on as what is wanted; None if it can."""
+        """Why a dataflow cannot go on as what is wanted; None if it can, once it has what it reads."""
         if present != wanted:
             return "is another plan, or of other sources"
         if isinstance(wanted.export, Tail):
@@ -255,21 +260,21 @@ class Reconciler:
             return
         self._attach(dataflow)
 
-    def _attach(self, dataflow: Dataflow) -> None:
-        """Have a dataflow go on, or begin, with inputs; if they cannot be opened, it begins later."""
+    def _attach(self, dataflow: Dataflow) -> bool:
+        """Have a dataflow go on, or begin, with inputs; False if they cannot be opened, and it begins later."""
         self._failures.pop(dataflow.id, None)
         try:
             inputs = self._open_inputs(dataflow, dataflow.as_of)
         except FlowError as failure:
             self._failures[dataflow.id] = failure
-            self._instance.drop(dataflow.id)  # others that are over it wait for its beginning
-            return
+            return False
         self._instance.maintain(dataflow.id, dataflow.plan, dataflow.as_of, inputs, definition=dataflow)
         columns = getattr(dataflow.export, "columns", ())
         if columns:
             self._instance.index(dataflow.id, columns)
         self._upstream[dataflow.id] = {read: self._builds.get(read, 0) for read in reads_of(dataflow)}
         self._attached.add(dataflow.id)
+        return True
 
     def _drop(self, identifier: GlobalId, dataflow: Dataflow) -> None:
         self._failures.pop(identifier, None)

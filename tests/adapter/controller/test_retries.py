@@ -163,6 +163,30 @@ def test_what_was_kept_and_cannot_go_on_begins_anew_with_what_is_over_it(world: 
     assert world.peek(102, 2) == [(2, 2), (4, 4)]
 
 
+def test_what_was_kept_and_cannot_go_on_is_rebuilt_maybe_at_a_later_time(world: World) -> None:
+    world.controller.create([BELOW])
+    world.settle()
+    world.processes["a"].die(is_lost=False)
+    world.memories["a"].is_shut = True
+    world.wires["a"] = world.connected("a")
+    world.settle()
+    assert str(world.controller.replicas()["a"].welcome) == (
+        "kept nothing; rebuilt u101 (could not go on with what it reads); dropped nothing"
+    )
+
+    world.memories["a"].is_shut = False
+    world.collection.change(2, [((1, 1), -1)])
+    world.collection.seal(5)
+    world.controller.create([replace(BELOW, id=103, as_of=4)])
+    world.settle()
+    world.seconds += 1
+    world.settle()
+    replicas = world.controller.replicas()
+    assert {name: replica.uppers[101].since for name, replica in replicas.items()} == {"a": 4, "b": 1}
+    assert world.peek(101, 1) == [(1, 1), (2, 2)]  # the other one knows it
+    assert world.controller.late() == {101: 4}
+
+
 def test_what_is_dropped_is_not_tried_again(world: World) -> None:
     world.memories["a"].is_shut = True
     world.controller.create([BELOW])
