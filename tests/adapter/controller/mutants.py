@@ -178,6 +178,20 @@ def needed_without(*kinds: str) -> Mutant:
     return around(Controller, "_needed", needed)
 
 
+def told_before_held(original: Callable[..., Any], controller: Any, frontiers: Any) -> None:
+    holds = controller._holds
+
+    def hold(dataflows: Any) -> None:
+        controller._tell(AllowCompaction(tuple((dataflow.id, dataflow.as_of) for dataflow in dataflows)))
+        holds.hold(dataflows)
+
+    controller._holds = type("Holds", (), {"hold": staticmethod(hold), "release": holds.release})()
+    try:
+        original(controller, frontiers)
+    finally:
+        controller._holds = holds
+
+
 def as_of_before(original: Callable[..., Any], controller: Any, frontiers: Any) -> None:
     before = dict(controller._dataflows)
     original(controller, frontiers)
@@ -228,6 +242,12 @@ def named_quietly(original: Callable[..., Any], reconciler: Any, dataflow: Dataf
         reconciler._told[dataflow.id] = replace(told, number=dataflow.number)
 
 
+def begun_from_before(original: Callable[..., Any], reconciler: Any, identifier: int, frontier: int) -> None:
+    before = reconciler._dataflows.present[identifier]
+    original(reconciler, identifier, frontier)
+    reconciler._dataflows.present[identifier] = before
+
+
 def impatient(original: Callable[..., Any], reconciler: Any) -> Any:
     return reconciler._session
 
@@ -253,6 +273,7 @@ MUTANTS: dict[str, Mutant] = {
     "updates are handed on twice": around(PendingTail, "_news", repeated),
     "a tail goes back to where a replica is": around(PendingTail, "_news", unspliced),
     "a tail is resumed a moment late": resumed_at(later),
+    "a tail is begun anew for each replica": resumed_at(lambda tail: tail._dataflow),
     "a tail goes on with the connection before": ignored("always made anew"),
     "a tail that no replica goes on with is not ended": without(PendingTail, "give_up"),
     # Reconciliation
@@ -267,8 +288,12 @@ MUTANTS: dict[str, Mutant] = {
     # Holds
     "a hold passes what is over it": needed_without("_reads"),
     "a hold passes tails": needed_without("_tails"),
+    "a hold passes pending peeks": needed_without("_peeks"),
+    "a hold passes replicas that have not begun": needed_without("_replicas"),
+    "replicas forget before that is durable": around(Controller, "allow_compaction", told_before_held),
     "a replica that joins begins too early": around(Controller, "allow_compaction", as_of_before),
     "what is dropped is held": around(Controller, "drop", held_for_ever),
     # Retries
     "nothing is tried again": without(Retries, "due", []),
+    "a dataflow that is tried again begins too early": around(Reconciler, "_allow_compaction", begun_from_before),
 }

@@ -16,7 +16,7 @@ from derive.compute.dataflow.hydrations import MOST_HERE
 from derive.compute.dataflow.input import Input
 from derive.compute.dataflow.staging import Order, carry_out
 from derive.compute.instance import Instance
-from derive.compute.protocol.messages import Command, Dataflow, Hello, Report, Response, Welcome
+from derive.compute.protocol.messages import Command, Dataflow, Hello, Report, Response, TailResponse, Welcome
 from derive.compute.reconciler import Reconciler
 from derive.compute.session import Identity
 from derive.errors import FlowError, FrontierError
@@ -36,6 +36,7 @@ class Wire:
         is_lost: whether the replica's end is closed; what it has read already is obeyed nevertheless.
         hello: what the controller has begun with.
         rivals: what other connections to the same replica have begun with, as it has heard of them.
+        handed_on: of tails, how far each was handed on as the controller connected.
         link: the controller's end.
         session: the replica's end.
     """
@@ -49,6 +50,7 @@ class Wire:
     is_lost: bool = False
     hello: tuple[int, int] = (-1, -1)
     rivals: set[tuple[int, int]] = field(default_factory=set)
+    handed_on: dict[GlobalId, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.link, self.session = Link(self), Session(self)
@@ -105,6 +107,9 @@ class Session:
     def send(self, response: Response) -> None:
         if self.wire.is_lost:
             return
+        if isinstance(response, TailResponse):
+            first = self.wire.handed_on.get(response.id, 0)
+            assert all(time >= first for time, _, _ in response.updates), "what was handed on is sent again"
         if isinstance(response, Report):  # there are more or fewer of them, as the process's memory is
             self.wire.controller.receive(self.wire.link, response)
         else:
@@ -161,8 +166,9 @@ class Memory:
         self.opened.append(as_of)
         if self.is_shut:
             raise FlowError("the disk is away")
-        if as_of < self.since:
-            raise FrontierError(f"what was before {self.since} is forgotten")
+        since = max(self.since, self.held.get(dataflow.id, 0))  # that somebody else holds it is nobody's right
+        if as_of < since:
+            raise FrontierError(f"what was before {since} is forgotten")
         return {source.id: self.collections[source.id].movable(as_of) for source in dataflow.imports}
 
 
