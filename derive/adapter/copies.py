@@ -13,8 +13,8 @@ from derive.adapter.parser.statement import Copy, SelectStatement, Subscribe
 from derive.adapter.parser.syntax import QualifiedName
 from derive.adapter.planner.default import default_of
 from derive.adapter.planner.definition import copied_table, indexes_of
-from derive.adapter.planner.names import NamedRelation, Names
-from derive.adapter.planner.planned import at_moment, bind
+from derive.adapter.planner.names import NamedRelation
+from derive.adapter.planner.planned import at_moment
 from derive.adapter.planner.write import check_rows
 from derive.adapter.preparing import Plan
 from derive.adapter.state import State
@@ -33,7 +33,7 @@ async def copy_to(state: State, plan: Plan, statement: Copy, arguments: Sequence
     else:
         assert plan.query is not None
         as_of = statement.source.as_of if isinstance(statement.source, SelectStatement) else None
-        rows = await reading.read(state, bind(plan.query, arguments), as_of)
+        rows = await reading.read(state, state.bound(plan.query, arguments), as_of)
     is_prompt = isinstance(statement.source, Subscribe)
     return Result(lambda count: f"COPY {count}", columns, rows, copy_out=form, is_prompt=is_prompt)
 
@@ -56,7 +56,7 @@ def copy_from(state: State, statement: Copy) -> Result:
     else:
         forms = [column.form for column in copied]
         reader = CopyIn(statement.format, table.name, [(column.name, column.type) for column in copied], forms=forms)
-    complete = _completion(table, indexes, state.objects)
+    complete = _completion(state, table, indexes)
 
     async def take(pieces: AsyncIterator[bytes]) -> int:
         rows: list[Row] = []
@@ -69,12 +69,12 @@ def copy_from(state: State, statement: Copy) -> Result:
     return Result(lambda count: f"COPY {count}", columns, copy_in=take, is_binary=is_binary)
 
 
-def _completion(table: NamedRelation, indexes: Sequence[int], names: Names) -> Callable[[Sequence[Row]], list[Row]]:
+def _completion(state: State, table: NamedRelation, indexes: Sequence[int]) -> Callable[[Sequence[Row]], list[Row]]:
     """What makes rows of the table of rows that are copied: columns that are not copied have their defaults."""
     width = len(table.columns)
     positions = {index: position for position, index in enumerate(indexes)}
     missing = [column for index, column in enumerate(table.columns) if index not in positions]
-    defaults = [at_moment(default_of(column, names)) for column in missing]
+    defaults = [at_moment(default_of(column, state.objects), state.transaction.begun) for column in missing]
     behind = iter(range(len(indexes), width))
     order = [positions[index] if index in positions else next(behind) for index in range(width)]
 

@@ -27,7 +27,6 @@ from derive.adapter.planner.altering import plan_altered
 from derive.adapter.planner.definition import columns_of_definitions, indexes_of, relation_named, require_narrow
 from derive.adapter.planner.names import NamedColumn, NamedRelation, RelationKind
 from derive.adapter.planner.plan import PlannedView, plan_view
-from derive.adapter.planner.planned import bind
 from derive.adapter.planner.reading import ids_of, require_maintainable
 from derive.adapter.planner.write import check_rows
 from derive.adapter.preparing import rows_of_view
@@ -142,7 +141,7 @@ class _Definer:
                 detail=f"These depend on it: {depending}.",
                 hint="Drop them first, and create them again behind it; all of that may be one transaction.",
             )
-        rows = [row async for batch in await read(self._state, bind(query, ())) for row in batch]
+        rows = [row async for batch in await read(self._state, self._state.bound(query)) for row in batch]
         altered = replace(item, id=provisional_id(), columns=columns)
         check_rows(NamedRelation(altered.id, item.name, columns, RelationKind.TABLE), rows)
         self._change(altered, removed=(item.id,))

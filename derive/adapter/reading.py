@@ -13,7 +13,7 @@ from derive.adapter.outcome import Result
 from derive.adapter.parser.remembering import MOST_CHARACTERS
 from derive.adapter.parser.statement import AsOf
 from derive.adapter.planner.plan import plan_value
-from derive.adapter.planner.planned import PlannedQuery, bind, bind_expression
+from derive.adapter.planner.planned import PlannedQuery, bind_expression
 from derive.adapter.planner.reading import ids_of
 from derive.adapter.preparing import Plan
 from derive.adapter.prompt_lookup import rows_at_once
@@ -43,7 +43,7 @@ async def select(state: State, plan: Plan, arguments: Sequence[Datum], as_of: As
     is_short = len(plan.text) <= MOST_CHARACTERS
     rows = await _look_up(state, plan.query, arguments) if as_of is None and is_short else None
     if rows is None:
-        rows = await read(state, bind(plan.query, arguments), as_of)
+        rows = await read(state, state.bound(plan.query, arguments), as_of)
     return Result(lambda count: f"SELECT {count}", plan.columns, rows)
 
 

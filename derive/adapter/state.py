@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from types import TracebackType
@@ -16,9 +16,11 @@ from derive.adapter.draft import Draft
 from derive.adapter.group_commit import Commit
 from derive.adapter.objects import Objects
 from derive.adapter.outcome import TransactionStatus
+from derive.adapter.planner.planned import PlannedQuery, bind
 from derive.adapter.savepoints import Savepoint, latest
 from derive.adapter.settings import Settings
 from derive.adapter.transactions import Isolation, Modes, Transaction
+from derive.compute.algebra.types import Datum
 from derive.errors import SqlError
 
 if TYPE_CHECKING:
@@ -83,6 +85,10 @@ class State:
         if self._transaction is None:
             self._transaction = self._new(self._implicit_modes())
         return self._transaction
+
+    def bound(self, query: PlannedQuery, arguments: Sequence[Datum] = ()) -> PlannedQuery:
+        """A query with its arguments, for which `now()` is when the transaction began."""
+        return bind(query, arguments, self.transaction.begun if query.has_now else None)
 
     def begin(self, isolation: Isolation | None, is_read_only: bool | None) -> None:
         """Begin an explicit transaction; what was written before it in one go with it is part of it."""

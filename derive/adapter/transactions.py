@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from time import time_ns
 from typing import Protocol
 
 from derive.adapter.catalog import is_provisional
@@ -68,10 +69,14 @@ class Transaction:
         commits: writes what it writes.
         holds: keep what it reads.
         modes: how it was begun.
+
+    Attributes:
+        begun: when, in microseconds since 1970, by this machine's clock: what `now()` is.
     """
 
     def __init__(self, timeline: Timeline, commits: GroupCommit, holds: Holds, modes: Modes) -> None:
         self.modes = modes
+        self.begun = time_ns() // 1000
         self._timeline, self._commits, self._holds = timeline, commits, holds
         self._time: int | None = None
         self._hold: int | None = None

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from derive.adapter import reading
 from derive.adapter.batches import in_thread, of_rows
 from derive.adapter.outcome import Result
-from derive.adapter.planner.planned import PlannedQuery, bind
+from derive.adapter.planner.planned import PlannedQuery
 from derive.adapter.planner.write import PlannedWrite, WriteKind, check_rows
 from derive.adapter.preparing import result_columns
 from derive.adapter.state import State
@@ -29,7 +29,7 @@ WorkedOut: TypeAlias = Callable[[], Awaitable[tuple[list[list[Row]], list[Write]
 
 async def write(state: State, planned: PlannedWrite, arguments: Sequence[Datum], *, is_short: bool) -> Result:
     """Carry out a statement that writes a table; one that is short may be gone in a moment."""
-    rows = await _written(state, [(planned, bind(planned.query, arguments))], is_short=is_short)
+    rows = await _written(state, [(planned, state.bound(planned.query, arguments))], is_short=is_short)
     return _result(planned, rows[0])
 
 

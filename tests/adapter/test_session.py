@@ -130,6 +130,29 @@ def test_transactions(world: SqlWorld) -> None:
     world.within(work)
 
 
+def test_now_is_when_the_transaction_began(world: SqlWorld) -> None:
+    """For each of its statements and rows, also where these are looked up in an index; but each statement begins anew."""
+
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int, b timestamptz DEFAULT now(), c timestamptz DEFAULT now())")
+        await client("CREATE INDEX ON t (a)")
+        await client("INSERT INTO t (a) SELECT g FROM generate_series(1, 1000) AS g")
+        assert await client("SELECT count(DISTINCT b), count(*) FILTER (WHERE b <> c) FROM t") == [("1", "0")]
+        assert await client("SELECT count(DISTINCT now()) FROM t WHERE a > 0") == [("1",)]
+        assert await client("SELECT count(*) FROM t WHERE a > 0 AND now() <> current_timestamp") == [("0",)]
+
+        await client("BEGIN")
+        before = await client("SELECT now(), statement_timestamp() > now() FROM t WHERE a = 1")
+        assert before[0][1] == "t"
+        assert await client("SELECT DISTINCT transaction_timestamp() FROM t") == [(before[0][0],)]
+        await client("UPDATE t SET b = now() WHERE a = 1")
+        await client("COMMIT")
+        assert await client("SELECT b, now() > b FROM t WHERE a = 1") == [(before[0][0], "t")]
+
+    world.within(work)
+
+
 def test_a_dropped_table_fails_no_other_commit(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         client = Client(coordinator)

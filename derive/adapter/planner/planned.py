@@ -15,7 +15,8 @@ from derive.compute.algebra.types import Datum, Type
 from derive.compute.scalar.registry import evaluate
 from derive.errors import SqlError
 
-_NOW = frozenset({"now", "transaction_timestamp", "statement_timestamp"})
+_OF_TRANSACTION = ("now", "transaction_timestamp")
+_OF_STATEMENT = "statement_timestamp"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +75,21 @@ def bind(query: PlannedQuery, arguments: Sequence[Datum], now: int | None = None
     return PlannedQuery(relation, finishing, query.columns)
 
 
-def at_moment(expression: Expression) -> Expression:
-    """An expression for which `now()` is this moment."""
-    return rewritten(expression, _moment(None))
+def at_moment(expression: Expression, now: int) -> Expression:
+    """An expression for which `now()` is a moment, in microseconds since 1970."""
+    return rewritten(expression, _moment(now))
 
 
 def _moment(now: int | None) -> Replacement:
-    moment = Literal(time.time_ns() // 1000 if now is None else now, Type.TIMESTAMPTZ)
-    return lambda part, _: moment if is_now(part) else None
+    this = time.time_ns() // 1000
+    moments = {name: Literal(this if now is None else now, Type.TIMESTAMPTZ) for name in _OF_TRANSACTION}
+    moments[_OF_STATEMENT] = Literal(this, Type.TIMESTAMPTZ)
+    return lambda part, _: moments.get(part.function) if isinstance(part, Call) else None
 
 
 def is_now(expression: Expression) -> bool:
-    """Whether an expression is the time at which its transaction began."""
-    return isinstance(expression, Call) and expression.function in _NOW
+    """Whether an expression is the time at which its transaction or its statement began."""
+    return isinstance(expression, Call) and expression.function in {*_OF_TRANSACTION, _OF_STATEMENT}
 
 
 def bind_relation(relation: Relation, arguments: Sequence[Datum]) -> Relation:

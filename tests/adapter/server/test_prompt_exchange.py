@@ -290,6 +290,13 @@ def test_a_time_that_was_said(pair: Pair) -> None:
     assert pair.session.prompt == 0
 
 
+def test_what_changes_with_time_alone(pair: Pair) -> None:
+    """`now()` is one moment of a transaction, and not one of each row."""
+    prepared(pair, "SELECT now() = now(), count(DISTINCT now()) FROM t WHERE id = $1 GROUP BY 1")
+    assert pair.answers(look_up(4))[2] == (b"D", b"\0\2\0\0\0\1t\0\0\0\x011")
+    assert pair.session.prompt == 0
+
+
 def test_others_see_the_text_of_what_was_looked_up_last(server: RecordedServer, pair: Pair) -> None:
     text = "SELECT name, 'seen by others' FROM t WHERE id = $1"
     prepared(pair, text).settle(look_up(1))
