@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -14,12 +14,14 @@ class Position:
         line: from 1.
         column: from 1, in characters.
         length: how many characters to underline; 0 if unknown.
+        text: the line itself, if no file has it.
     """
 
     file: str
     line: int = 1
     column: int = 1
     length: int = 0
+    text: str | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from derive.adapter import copies, defining, explaining, reading, showing, subscribing, writing
@@ -118,15 +119,20 @@ async def _explain(state: State, begun: Plan, statement: Explain) -> Result:
 
 async def _of_prepared(state: State, statement: Prepare | Execute | Deallocate | Discard) -> Result:
     match statement:
-        case Prepare(name, types, _, text, offset):
+        case Prepare(name, types, _, text, offset, begin):
             if name in state.statements:
                 raise SqlError("42P05", f'prepared statement "{name}" already exists', offset=offset)
             oids = [OID_OF[type_of(kind)] for kind in types]
-            state.statements[name] = plan(text, oids, state.objects)
+            with _placed(begin):
+                state.statements[name] = plan(text, oids, state.objects)
             return Result(lambda _: "PREPARE")
         case Execute(name, _, offset):
-            prepared = current(state, _prepared(state, name, offset))
-            return await carry_out(state, prepared, _arguments(state, prepared, statement))
+            before = _prepared(state, name, offset)
+            with _placed(None):
+                prepared = current(state, before)
+            arguments = _arguments(state, prepared, statement)
+            with _placed(None):
+                return await carry_out(state, prepared, arguments)
         case Deallocate(name, offset):
             if name is None:
                 state.statements.clear()
@@ -158,6 +164,17 @@ def current(state: State, before: Plan) -> Plan:
     if again.columns != before.columns or again.parameters != before.parameters:
         raise SqlError("0A000", "cached plan must not change result type", hint="prepare the statement again")
     return again
+
+
+@contextmanager
+def _placed(begin: int | None) -> Iterator[None]:
+    """Errors in this block are placed in a text that begins there in the one at hand; None if it is in another one."""
+    try:
+        yield
+    except SqlError as error:
+        if error.offset is not None:
+            error.offset = None if begin is None else begin + error.offset
+        raise
 
 
 def _prepared(state: State, name: str, offset: int) -> Plan:

@@ -137,8 +137,8 @@ class Session(Protocol):
     def idle_limit(self) -> tuple[float, SqlError] | None:
         """How many seconds a client may leave the session as it is, and what it is told then; None for any time."""
 
-    def split(self, text: str) -> Sequence[str]:
-        """The statements of a text, without the empty ones."""
+    def split(self, text: str) -> Sequence[tuple[int, str]]:
+        """The statements of a text, each behind where it begins, in characters; without the empty ones."""
 
     async def prepare(self, text: str, oids: Sequence[int]) -> Prepared:
         """Understand one statement.

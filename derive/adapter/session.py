@@ -83,8 +83,8 @@ class SqlSession:
         """What names stand for, also those that the transaction has defined."""
         return self._state.objects
 
-    def split(self, text: str) -> Sequence[str]:
-        """The statements of a text."""
+    def split(self, text: str) -> Sequence[tuple[int, str]]:
+        """The statements of a text, each behind where it begins."""
         return split(text)
 
     async def prepare(self, text: str, oids: Sequence[int]) -> Prepared:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unicodedata import combining, east_asian_width
 
-from derive.errors import CatalogError, FlowError, Issue, ViewError
+from derive.errors import CatalogError, FlowError, Issue, SqlError, ViewError
 from derive.position import Position
 from derive.protocol.secrets import hide_in_line
 
 _CONFIGURATIONS = (".yaml", ".yml", ".json")
 """How files end in which passwords may be written."""
+
+_BEFORE, _BEHIND = 80, 120
+"""Characters of a long line that are shown, on both sides of the column."""
 
 
 def render_error(error: FlowError) -> str:
@@ -21,6 +25,9 @@ def render_error(error: FlowError) -> str:
         return "\n\n".join([*issues, f"{count} error{'' if count == 1 else 's'}"])
     if isinstance(error, ViewError):
         return _render(f"error[{error.sqlstate}]", error.message, None, error.remedy)
+    if isinstance(error, SqlError):
+        lines = _render(f"error[{error.sqlstate}]", error.message, error.position, error.hint)
+        return f"{lines}\n  = {error.detail}" if error.detail else lines
     return _render("error", error.message, error.position, error.hint)
 
 
@@ -30,6 +37,9 @@ def describe_error(error: FlowError) -> list[dict[str, Any]]:
         return [{"code": issue.code, **_describe(issue.message, issue.position, issue.hint)} for issue in error.issues]
     if isinstance(error, ViewError):
         return [{"code": error.sqlstate, **_describe(error.message, None, error.remedy)}]
+    if isinstance(error, SqlError):
+        described = _describe(error.message, error.position, error.hint)
+        return [{"code": error.sqlstate, **described, "detail": error.detail}]
     return [_describe(error.message, error.position, error.hint)]
 
 
@@ -53,22 +63,40 @@ def _render(label: str, message: str, position: Position | None, hint: str | Non
     lines = [f"{label}: {message}"]
     if position is not None:
         lines.append(f"  --> {position}")
-        text = _line(position)
-        if text is not None:
+        line = _line(position)
+        if line is not None:
+            text, column = _window(line, position.column)
             number = str(position.line)
-            room = max(1, min(position.length, len(text) - position.column + 1))
+            room = max(1, min(position.length, len(text) - column + 1))
             lines.append(f"{number} | {text}")
             note = f" {hint}" if hint else ""
-            # A tab stays a tab, so that the carets stand below what they mark.
-            indent = "".join("\t" if letter == "\t" else " " for letter in text[: position.column - 1])
-            lines.append(f"{' ' * len(number)} | {indent.ljust(position.column - 1)}{'^' * room}{note}")
+            indent = "".join(map(_blank, text[: column - 1])) + " " * (column - 1 - len(text))
+            lines.append(f"{' ' * len(number)} | {indent}{'^' * room}{note}")
             return "\n".join(lines)
     if hint:
         lines.append(f"  = {hint}")
     return "\n".join(lines)
 
 
+def _blank(letter: str) -> str:
+    """What is as wide as a letter, so that carets stand below what they mark: a tab stays a tab."""
+    if letter == "\t":
+        return letter
+    return "" if combining(letter) else "  " if east_asian_width(letter) in "WF" else " "
+
+
+def _window(line: str, column: int) -> tuple[str, int]:
+    """As much of a line as can be shown, and where a column of it is then."""
+    if len(line) <= _BEFORE + _BEHIND:
+        return line, column
+    begin, end = max(0, column - _BEFORE), column + _BEHIND
+    before = "…" if begin else ""
+    return f"{before}{line[begin:end]}{'…' if end < len(line) else ''}", column - begin + len(before)
+
+
 def _line(position: Position) -> str | None:
+    if position.text is not None:
+        return position.text
     try:
         lines = Path(position.file).read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError):

@@ -86,12 +86,30 @@ def command(
     if not texts:
         if file is None and sys.stdin.isatty():
             raise UsageError("there are no statements to run", hint="give some with -c 'SELECT …'")
-        texts = [file.read_text() if file else sys.stdin.read()]
-    asyncio.run(_run(texts, source, data, output, max_result_bytes))
+        scripts = [_text_of(file)]
+    else:
+        scripts = [("-c", text) for text in texts]
+    asyncio.run(_run(scripts, source, data, output, max_result_bytes))
+
+
+def _text_of(file: Path | None) -> tuple[str, str]:
+    """What a file is called, or standard input, and what it holds.
+
+    Raises:
+        UsageError: that is no text.
+    """
+    from derive.errors import UsageError
+
+    name = str(file) if file else "standard input"
+    data = file.read_bytes() if file else sys.stdin.buffer.read()
+    try:
+        return name, data.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as exc:
+        raise UsageError(f"{name} is no text in UTF-8: byte {exc.start + 1} is {data[exc.start]:#04x}") from exc
 
 
 async def _run(
-    texts: Sequence[str], source: Path, data: Path | None, output: str | None, most_bytes: int | None
+    scripts: Sequence[tuple[str, str]], source: Path, data: Path | None, output: str | None, most_bytes: int | None
 ) -> None:
     from derive.adapter.opening import open_coordinator
 
@@ -100,13 +118,26 @@ async def _run(
     try:
         session = coordinator.session({"transaction_isolation": "serializable"}, most_bytes)
         try:
-            for text in texts:
-                for statement in session.split(text):
-                    await _execute(session, statement, output)
+            for name, text in scripts:
+                await _run_script(session, name, text, output)
         finally:
             await session.close()
     finally:
         await coordinator.close()
+
+
+async def _run_script(session: SqlSession, name: str, text: str, output: str | None) -> None:
+    from derive.cli.sql_place import place_in
+    from derive.errors import SqlError
+
+    begin = 0
+    try:
+        for begin, statement in session.split(text):  # noqa: B007 (an error may be in it)
+            await _execute(session, statement, output)
+    except SqlError as error:
+        if error.offset is not None:
+            error.position = place_in(name, text, begin + error.offset)
+        raise
 
 
 async def _execute(session: SqlSession, text: str, output: str | None) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from derive.cli.excerpt import render_error
-from derive.errors import CatalogError, FlowError, Issue
+from derive.errors import CatalogError, FlowError, Issue, SqlError
 from derive.position import Position
 
 
@@ -75,6 +75,28 @@ def test_without_the_line_the_hint_stands_alone(catalog: Path, position: Positio
     error = FlowError("odd", position=position, hint="look again")
 
     assert render_error(error) == f"error: odd\n  --> {position}\n  = look again"
+
+
+def test_letters_that_are_wide_or_take_no_room() -> None:
+    error = SqlError("42703", 'column "nope" does not exist', detail="It never did.", hint="look again")
+    error.position = Position("-c", 3, 16, 4, "SELECT '日本e\u0301', nope")
+
+    assert render_error(error) == (
+        'error[42703]: column "nope" does not exist\n'
+        "  --> -c:3:16\n"
+        "3 | SELECT '日本e\u0301', nope\n"
+        "  |                 ^^^^ look again\n"
+        "  = It never did."
+    )
+
+
+def test_what_is_around_the_fault_in_a_long_line() -> None:
+    error = SqlError("42703", "odd")
+    error.position = Position("-c", 1, 301, 3, "a" * 300 + "bad" + "c" * 300)
+
+    assert render_error(error) == (
+        f"error[42703]: odd\n  --> -c:1:301\n1 | …{'a' * 79}bad{'c' * 118}…\n  | {' ' * 80}^^^"
+    )
 
 
 def test_an_error_without_a_place(catalog: Path) -> None:

@@ -46,4 +46,35 @@ def test_errors(tmp_path: Path) -> None:
     status, out, err = flowctl(tmp_path, "-c", "SELECT 1", "-c", "SELEC 2")
 
     assert (status, out) == (1, '{"?column?":1}\n')
-    assert err.startswith('error: syntax error at or near "SELEC"')
+    assert err == (
+        'error[42601]: syntax error at or near "SELEC"\n  --> -c:1:1\n1 | SELEC 2\n  | ^^^^^ Did you mean SELECT?\n'
+    )
+
+
+def test_errors_show_their_line_and_what_was_meant(tmp_path: Path) -> None:
+    script = tmp_path / "t.sql"
+    script.write_bytes(
+        b"\xef\xbb\xbfCREATE TABLE customers (name text);\r\n-- SELECT c.naem\r\n"
+        b"SELECT 1;  SELECT\r\n\tc.naem\r\nFROM customers AS c;\r\n"
+    )
+    fault = "error[42703]: column c.naem does not exist\n"
+    excerpt = '4 | \tc.naem\n  | \t^^^^^^ Did you mean "name"?\n'
+
+    assert flowctl(tmp_path, "-f", "t.sql") == (1, '{"?column?":1}\n', f"{fault}  --> t.sql:4:2\n{excerpt}")
+    text = script.read_text(encoding="utf-8-sig").replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS")
+    _, _, err = flowctl(tmp_path, text=text)
+    assert err.endswith(f"{fault}  --> standard input:4:2\n{excerpt}")
+    for statement, excerpt in (
+        ("SELECT * FROM custmers", '              ^^^^^^^^ Did you mean customers?'),
+        ("PREPARE p AS SELECT naem FROM customers", '                    ^^^^ Did you mean "name"?'),
+        ("CREATE REPLICA x (ADRESS 'a:1')", "                  ^^^^^^ Did you mean ADDRESS?"),
+        ("SELECT name FROM customers WHERE", "                                ^"),
+    ):
+        assert flowctl(tmp_path, "-c", statement)[2].split("\n")[2:4] == [f"1 | {statement}", f"  | {excerpt}"]
+
+
+def test_a_file_that_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "t.sql").write_bytes(b"SELECT '\xff'")
+
+    message = "error: t.sql is no text in UTF-8: byte 9 is 0xff\n"
+    assert flowctl(tmp_path, "-f", "t.sql") == (2, "", message)

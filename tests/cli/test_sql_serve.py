@@ -87,6 +87,21 @@ def test_clients_write_and_read(served: Served) -> None:
     assert rows == [(1, "one"), (2, None), (3, "three")]
 
 
+@pytest.mark.parametrize(
+    ("text", "position"),
+    [
+        ("SELECT 1; SELECT nope", 18),
+        ("-- SELECT nope\nSELECT nope", 23),
+        ("SELECT 1; /* SELECT nope */ PREPARE p AS SELECT nope", 49),
+    ],
+)
+def test_errors_tell_where_they_are_in_what_was_sent(served: Served, text: str, position: int) -> None:
+    with psycopg.connect(served.address, autocommit=True) as connection:
+        with pytest.raises(psycopg.errors.UndefinedColumn) as failed:
+            connection.execute(text)
+        assert failed.value.diag.statement_position == str(position)
+
+
 def test_clients_are_told_of_collections_and_tables(served: Served) -> None:
     with psycopg.connect(served.address, autocommit=True) as connection:
         connection.execute("CREATE TABLE told (id bigint NOT NULL, at timestamptz)")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from derive.adapter.parser.query_parser import QueryParser
 from derive.adapter.parser.reader import TokenReader
 from derive.adapter.parser.remembering import remembering
+from derive.adapter.parser.sought_words import with_suggestion
 from derive.adapter.parser.statement import Statement
 from derive.adapter.parser.statement_parser import StatementParser
 from derive.adapter.parser.syntax import SyntaxNode, TypeName
@@ -14,8 +15,8 @@ from derive.errors import SqlError
 
 
 @remembering
-def split(text: str) -> tuple[str, ...]:
-    """The statements of a text, without the empty ones and without semicolons.
+def split(text: str) -> tuple[tuple[int, str], ...]:
+    """The statements of a text, each behind where it begins, without the empty ones and without semicolons.
 
     Raises:
         SqlError: 42601, for a text that cannot be cut into tokens.
@@ -26,7 +27,7 @@ def split(text: str) -> tuple[str, ...]:
     for token in tokens_of(text):
         is_end = token.kind is TokenKind.END or (token.kind is TokenKind.SYMBOL and token.value == ";")
         if is_end and begin is not None:
-            statements.append(text[begin:end])
+            statements.append((begin, text[begin:end]))
             begin = None
         elif not is_end:
             begin = token.offset if begin is None else begin
@@ -45,21 +46,24 @@ def parse(text: str) -> Statement | None:
         SqlError: 42601 for what is no SQL, 0A000 for SQL that is not supported, and others.
     """
     try:
-        reader = TokenReader(text)
-        while reader.accept_symbol(";"):
-            pass
-        if reader.is_end():
-            return None
-        statement = StatementParser(reader).parse()
-        if reader.is_symbol(";"):
-            reader.next()
-            if not reader.is_end():
-                raise SqlError(
-                    "42601", "cannot insert multiple commands into a prepared statement", offset=reader.offset
-                )
-        reader.expect_end()
+        return _parse(TokenReader(text))
+    except SqlError as error:
+        raise with_suggestion(error, text, _parse) from None
     except RecursionError:
         raise too_complex() from None
+
+
+def _parse(reader: TokenReader) -> Statement | None:
+    while reader.accept_symbol(";"):
+        pass
+    if reader.is_end():
+        return None
+    statement = StatementParser(reader).parse()
+    if reader.is_symbol(";"):
+        reader.next()
+        if not reader.is_end():
+            raise SqlError("42601", "cannot insert multiple commands into a prepared statement", offset=reader.offset)
+    reader.expect_end()
     return statement
 
 

@@ -225,13 +225,14 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """`PREPARE name [(types)] AS statement`; `text` is the statement's."""
+    """`PREPARE name [(types)] AS statement`; `text` is the statement's, which begins at `begin`."""
 
     name: str
     types: tuple[TypeName, ...]
     statement: Statement
     text: str
     offset: int
+    begin: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,6 +108,7 @@ class StatementParser:
         if word in _UNSUPPORTED:
             message = f"{word.upper()} is not supported"
             raise SqlError("0A000", message, offset=reader.offset, hint=_UNSUPPORTED[word])
+        reader.expect_word(*self._statements, *SESSION_STATEMENTS)
         raise reader.error()
 
     def _behind_with(self) -> Statement:
@@ -181,7 +182,7 @@ class StatementParser:
         if not self._queries.begins_query() and not reader.is_word("insert", "update", "delete", "subscribe"):
             raise reader.error()
         statement = self.parse()
-        return Prepare(name, types, statement, reader.text[begin : reader.end_before], offset)
+        return Prepare(name, types, statement, reader.text[begin : reader.end_before], offset, begin)
 
     def _execute(self) -> Statement:
         reader = self._reader

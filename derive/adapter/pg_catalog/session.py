@@ -55,8 +55,8 @@ class DescribingSession:
         """What clients are told of settings."""
         return self._session.parameters
 
-    def split(self, text: str) -> Sequence[str]:
-        """The statements of a text."""
+    def split(self, text: str) -> Sequence[tuple[int, str]]:
+        """The statements of a text, each behind where it begins."""
         return self._session.split(text)
 
     async def prepare(self, text: str, oids: Sequence[int]) -> Prepared:

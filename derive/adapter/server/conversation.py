@@ -169,17 +169,16 @@ class Conversation:
         self.text = text = query_of(body)
         self._statements.pop("", None)
         await self._close_portal("")
-        texts = self._session.split(text) if len(text) <= _SHORT else await asyncio.to_thread(self._session.split, text)
-        if not texts:
+        split = self._session.split
+        statements = split(text) if len(text) <= _SHORT else await asyncio.to_thread(split, text)
+        if not statements:
             self._wire.send(messages.EMPTY_QUERY)
             return
         await self._session.begin_implicit()
-        end = 0
-        for index, statement_text in enumerate(texts):
-            self._begin = max(0, text.find(statement_text, end))
-            end = self._begin + len(statement_text)
-            tag = await self._run(statement_text)
-            if index == len(texts) - 1:
+        for index, (begin, statement) in enumerate(statements):
+            self._begin = begin
+            tag = await self._run(statement)
+            if index == len(statements) - 1:
                 await self._session.end_implicit()
             self._wire.send(messages.command_complete(tag))
             self._work.require_going_on()

@@ -194,7 +194,37 @@ def test_times(text: str, time: int | None) -> None:
 
 
 def test_split() -> None:
-    assert split("select ';' ; ;; -- a;\n begin;commit") == ("select ';'", "begin", "commit")
+    assert split("select ';' ; ;; -- begin;\n begin;commit") == ((0, "select ';'"), (27, "begin"), (33, "commit"))
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("selec 2", "SELECT"),
+        ("shwo tables", "SHOW"),
+        ("create tabel t (a int)", "TABLE"),
+        ("create replica x (adress 'a:1')", "ADDRESS"),
+        ("insert inot t values (1)", "INTO"),
+        ("select * form t", "FROM"),
+        ("select a from t where a betwen 1 and 2", "BETWEEN"),
+        # What is misspelt was taken for an alias, and the error is behind it.
+        ("select a form t", "FROM"),
+        ("select a from t wher a = 1", "WHERE"),
+        ("select a from t gruop by a", "GROUP"),
+        ("update t ste a = 1", "SET"),
+        # Nothing is near.
+        ("select a from t e f", None),
+        ("select )", None),
+        ("x", None),
+        ("select 1 +", None),
+        ('create "tabel" t (a int)', None),
+    ],
+)
+def test_a_keyword_that_is_misspelt(text: str, hint: str | None) -> None:
+    with pytest.raises(SqlError, match="syntax error") as caught:
+        parse(text)
+
+    assert caught.value.hint == (f"Did you mean {hint}?" if hint else None)
 
 
 def test_what_is_nested_too_deeply() -> None:

@@ -52,7 +52,7 @@ class RecordedSession:
     def parameters(self) -> dict[str, str]:
         return self._session.parameters
 
-    def split(self, text: str) -> Sequence[str]:
+    def split(self, text: str) -> Sequence[tuple[int, str]]:
         return self._session.split(text)
 
     async def prepare(self, text: str, oids: Sequence[int]) -> Prepared:

@@ -85,8 +85,9 @@ class ToySession:
     def idle_limit(self) -> tuple[float, SqlError] | None:
         return None
 
-    def split(self, text: str) -> Sequence[str]:
-        return [part.strip() for part in re.split(r";(?=(?:[^']*'[^']*')*[^']*$)", text) if part.strip()]
+    def split(self, text: str) -> Sequence[tuple[int, str]]:
+        parts = [part.strip() for part in re.split(r";(?=(?:[^']*'[^']*')*[^']*$)", text) if part.strip()]
+        return [(text.index(part), part) for part in parts]
 
     async def prepare(self, text: str, oids: Sequence[int]) -> Prepared:
         text = text.strip().rstrip(";")
