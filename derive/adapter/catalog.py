@@ -216,11 +216,10 @@ class Catalog:
         with self._transaction():
             self._db.execute("INSERT INTO replica VALUES (?, ?)", (place.name, place.address))
 
-    def drop_replica(self, name: str) -> bool:
-        """Forget a replica, durably; whether it was known."""
+    def drop_replica(self, name: str) -> None:
+        """Forget a replica, if it was created; durably when it returns."""
         with self._transaction():
-            forgotten = self._db.execute("DELETE FROM replica WHERE name = ? RETURNING name", (name,)).fetchall()
-        return bool(forgotten)
+            self._db.execute("DELETE FROM replica WHERE name = ?", (name,))
 
     def version(self) -> int:
         """How many changes there were."""

@@ -19,6 +19,7 @@ from derive.adapter.controller.state import ReplicaState, lag_of, replica_states
 from derive.adapter.recording import LOG
 from derive.compute.algebra.relation import GlobalId
 from derive.compute.instance import Progress
+from derive.compute.protocol.address import place_named
 from derive.compute.protocol.messages import Dataflow, Welcome, reads_of
 from derive.compute.protocol.transport import OPEN, Security
 from derive.compute.worker import Worker
@@ -102,7 +103,7 @@ class Computing:
         self._remote: dict[str, RemoteReplica | ReplicaProcess] = {}
         self._lock = threading.Lock()
         self.places: dict[str, ReplicaPlace] = {}
-        self.add(*(ReplicaPlace(f"r{number}") for number in range(1, instances.replicas + 1)))
+        self.add(*map(ReplicaPlace, _names_of(instances.replicas)))
         self.add(*(ReplicaPlace(address, address) for address in instances.addresses))
         self.security = instances.security
         self.is_owner = False
@@ -123,6 +124,8 @@ class Computing:
             if not self.places:
                 if self._worker is None:
                     self._begin_here(self._root / FOLDER)
+                elif self.local is not None:  # the others went before they had caught up
+                    self.local.is_local = True
                 return
             if self.local is not None:
                 self.local.is_local = False
@@ -144,10 +147,15 @@ class Computing:
             return
         with self._lock:
             for place in places:
-                same = [name for name, known in self.places.items() if place.address and known.address == place.address]
-                for name in same:
-                    del self.places[name]
+                same = self.at(place.address)
+                if same is not None:
+                    del self.places[same.name]
                 self.places.setdefault(place.name, place)
+
+    def at(self, address: str) -> ReplicaPlace | None:
+        """The replica that is at an address; None if there is none, or the address is empty."""
+        named = [(place, place_named(place.address)) for place in list(self.places.values()) if place.address]
+        return next((place for place, known in named if address and known == place_named(address)), None)
 
     def remove(self, name: str) -> None:
         """Be without a replica; its process ends, and what it had is gone. It waits for that."""
@@ -155,8 +163,16 @@ class Computing:
             place, replica = self.places.pop(name), self._remote.pop(name, None)
             if replica is not None:
                 replica.close()
-        if not place.address:
-            shutil.rmtree(self._root / PROCESSES / name, ignore_errors=True)
+            if not place.address:
+                shutil.rmtree(self._root / PROCESSES / name, ignore_errors=True)
+
+    def is_of_options(self, place: ReplicaPlace) -> bool:
+        """Whether a replica is there again once the server is started with its options again."""
+        instances = self._instances
+        addresses = map(place_named, instances.addresses)
+        return place.name in _names_of(instances.replicas) or bool(
+            place.address and place_named(place.address) in addresses
+        )
 
     @property
     def can_start(self) -> bool:
@@ -260,3 +276,8 @@ class Computing:
         if self._earlier is not None:
             self._earlier.close()
         self._earlier = None
+
+
+def _names_of(replicas: int) -> list[str]:
+    """Names of so many replicas that an option asks for."""
+    return [f"r{number}" for number in range(1, replicas + 1)]

@@ -8,9 +8,11 @@ from derive.adapter.computing import Computing
 from derive.adapter.controller.place import LOCAL, ReplicaPlace, is_replica_name
 from derive.adapter.outcome import Notice, Result
 from derive.adapter.parser.definition import CreateReplica, DropReplica
+from derive.adapter.settled import settled
 from derive.adapter.state import State
 from derive.compute.protocol.address import place_of
 from derive.errors import SqlError, UsageError
+from derive.suggest import suggest
 
 
 async def change_replicas(state: State, statement: CreateReplica | DropReplica) -> Result:
@@ -46,11 +48,11 @@ async def _create(state: State, statement: CreateReplica) -> tuple[Notice, ...]:
     if not is_replica_name(name):
         hint = f"Up to 63 letters, digits, - and _, the first no digit; {LOCAL} is the one in the server's process."
         raise SqlError("42602", f'"{name}" is no name for a replica', offset=offset, hint=hint)
-    if statement.address:
+    if statement.address is not None:
         _check_address(computing, statement.address)
-    place = ReplicaPlace(name, statement.address)
+    place = ReplicaPlace(name, statement.address or "")
     coordinator.catalog.add_replica(place)
-    await asyncio.to_thread(computing.add, place)
+    await settled(asyncio.to_thread(computing.add, place))
     coordinator.store.changes.nudge()
     return ()
 
@@ -60,22 +62,36 @@ def _check_address(computing: Computing, address: str) -> None:
         place_of(address, "ADDRESS", computing.security)
     except UsageError as error:
         raise SqlError("22023", error.message, hint=error.hint) from error
-    for place in computing.places.values():
-        if place.address == address:
-            raise SqlError("42710", f'{address} is the address of replica "{place.name}"')
+    if (place := computing.at(address)) is not None:
+        raise SqlError("42710", f'{address} is the address of replica "{place.name}"')
 
 
 async def _drop(state: State, statement: DropReplica) -> tuple[Notice, ...]:
     coordinator, name = state.coordinator, statement.name
-    if name not in coordinator.computing.places:
+    computing = coordinator.computing
+    if name not in computing.places:
         if statement.if_exists:
             return (Notice("NOTICE", "00000", f'replica "{name}" does not exist, skipping'),)
-        hint = "It goes as soon as another replica has caught up with it." if name == LOCAL else None
-        raise SqlError("42704", f'replica "{name}" does not exist', offset=statement.offset, hint=hint)
-    notices: tuple[Notice, ...] = ()
-    if not coordinator.catalog.drop_replica(name):
-        message = f'replica "{name}" is one of the server\'s options, and is back once it is started with them again'
-        notices = (Notice("NOTICE", "00000", message),)
-    await asyncio.to_thread(coordinator.computing.remove, name)
-    coordinator.store.changes.nudge()
-    return notices
+        raise SqlError(
+            "42704", f'replica "{name}" does not exist', offset=statement.offset, hint=_meant(computing, name)
+        )
+    place = computing.places[name]
+    await settled(asyncio.to_thread(computing.remove, name))
+    try:  # only now: a server that is killed before has it still, and nothing is left of one that is forgotten
+        coordinator.catalog.drop_replica(name)
+    except BaseException:
+        computing.add(place)
+        raise
+    finally:
+        coordinator.store.changes.nudge()
+    if not computing.is_of_options(place):
+        return ()
+    message = f'replica "{name}" is one of the server\'s options, and is back once it is started with them again'
+    return (Notice("NOTICE", "00000", message),)
+
+
+def _meant(computing: Computing, name: str) -> str | None:
+    if name == LOCAL:
+        return "It goes as soon as another replica has caught up with it."
+    nearest = suggest(name, computing.places)
+    return f'Did you mean "{nearest}"?' if nearest else None

@@ -163,13 +163,13 @@ def _instances(
 
     from derive.adapter.computing import Instances
     from derive.cli.compute import security_of
-    from derive.compute.protocol.address import place_of
+    from derive.compute.protocol.address import place_named, place_of
     from derive.errors import UsageError
 
     security = security_of(compute_token_file, compute_tls_certificate, compute_tls_key, compute_tls_authority)
     for address in addresses:
         place_of(address, "--instance", security)
-    if len(set(addresses)) < len(addresses):
+    if len(set(map(place_named, addresses))) < len(addresses):
         raise UsageError("--instance names an instance twice", hint="name each once")
     log_format = click.get_current_context().find_root().params.get("log_format", "text")
     return Instances(replicas, partial(_replica_command, log_format, data), _tell_line, addresses, security)

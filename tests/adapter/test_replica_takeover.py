@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,6 +58,13 @@ def test_an_answer_in_parts_is_of_one_replica() -> None:
     assert begun.take(here, part(3), [here]) is None
     assert rows_of(begun.take(here, part(4, is_last=True), [here])) == [(3,), (4,)]
 
+    kept = PendingPeek(peek, lambda answer: None)
+    assert kept.take(here, part(1), [here]) is None
+    here.link.is_local = True  # type: ignore[misc]
+    assert kept.take(here, part(2), [here]) is None  # what is kept comes first
+    assert rows_of(kept.take(here, part(3, is_last=True), [here])) == [(1,), (2,), (3,)]
+    here.link.is_local = False  # type: ignore[misc]
+
     later = PendingPeek(peek, lambda answer: None)
     assert later.take(here, part(1, 2), [here, there]) is None
     assert not later.is_streamed
@@ -98,8 +106,45 @@ def test_others_begin_once_no_snapshot_is_being_handed_on(tmp_path: Path) -> Non
                 computing.attach()
                 await asyncio.sleep(0.05)
             computing.controller.drop(identifier)
+
+            assert not computing.controller.is_local()
+            await asyncio.to_thread(computing.remove, "one")
+            computing.attach()
+            assert computing.controller.is_local()  # again, as it goes on alone
         finally:
             go_on.set()
+            await coordinator.close()
+
+    asyncio.run(asyncio.wait_for(work(), 120))
+
+
+def test_a_replica_goes_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
+    world = SqlWorld(tmp_path, CATALOG)
+
+    async def work() -> None:
+        # Its process ends only when it is killed.
+        endless = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('127.0.0.1:9', flush=True)"
+        command = [sys.executable, "-c", f"{endless}; time.sleep(1000)"]
+        instances = Instances(command=lambda folder, token_file: command)
+        coordinator = Coordinator(world.data, world.catalog, instances=instances)
+        try:
+            client, computing = Client(coordinator), coordinator.computing
+            await client("CREATE REPLICA one")
+            folder = world.data / "compute" / "one"
+            while not folder.exists():
+                computing.attach()
+            dropping = asyncio.ensure_future(client.tag("DROP REPLICA one"))
+            while "one" in computing.places:
+                await asyncio.sleep(0.01)
+            dropping.cancel()
+            assert [place.name for place in coordinator.catalog.replicas()] == ["one"]  # of whoever is killed now
+            assert await client.tag("CREATE REPLICA one") == "CREATE REPLICA"  # behind it
+            assert await dropping == "DROP REPLICA"
+            assert [place.name for place in coordinator.catalog.replicas()] == ["one"]
+            while not (folder / "token").exists():
+                computing.attach()
+                await asyncio.sleep(0.01)
+        finally:
             await coordinator.close()
 
     asyncio.run(asyncio.wait_for(work(), 120))

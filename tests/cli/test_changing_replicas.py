@@ -146,6 +146,8 @@ def test_replicas_come_and_go_under_queries_and_a_subscription(tmp_path: Path) -
         ("CREATE REPLICA x (ADDRESS '127.0.0.1')", "22023"),
         ("CREATE REPLICA x (ADDRESS '10.0.0.7:6876')", "22023"),  # anybody could be there
         ("CREATE REPLICA x (ADDRESS '127.0.0.1:9')", "42710"),  # which is that of the option
+        ("CREATE REPLICA x (ADDRESS 'localhost:09')", "42710"),  # in other words
+        ("CREATE REPLICA x (ADDRESS '')", "22023"),
         ("DROP REPLICA x", "42704"),
         ("DROP REPLICA local", "42704"),
         ("BEGIN; CREATE REPLICA x; COMMIT", "25001"),
@@ -162,6 +164,33 @@ def test_statements_that_make_no_sense(options: Served, statement: str, sqlstate
 def options(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with serve(tmp_path_factory.mktemp("options"), "--replicas", "1", "--instance", "127.0.0.1:9") as served:
         yield served
+
+
+def test_what_is_misspelt_is_suggested(options: Served) -> None:
+    with psycopg.connect(options.address, autocommit=True) as connection:
+        for statement, hint in (
+            ("DROP REPLICA r11", 'Did you mean "r1"?'),
+            ("CREATE REPLICA x (ADRESS '10.0.0.7:6876')", "Did you mean ADDRESS?"),
+        ):
+            with pytest.raises(psycopg.Error) as failed:
+                connection.execute(statement)
+            assert failed.value.diag.message_hint == hint
+
+
+def test_one_that_an_option_names_and_a_statement_did_as_well(tmp_path: Path) -> None:
+    """It was created before there was the option, by which it is back once it was dropped."""
+    with serve(tmp_path) as served:
+        execute(served, "CREATE REPLICA r1")
+    notices: list[str | None] = []
+    with (
+        serve(tmp_path, "--replicas", "1") as served,
+        psycopg.connect(served.address, autocommit=True) as connection,
+    ):
+        connection.add_notice_handler(lambda notice: notices.append(notice.message_primary))
+        connection.execute("DROP REPLICA r1")
+    assert notices == [
+        'replica "r1" is one of the server\'s options, and is back once it is started with them again',
+    ]
 
 
 def test_what_is_there_or_missing_may_be_welcome(tmp_path: Path) -> None:

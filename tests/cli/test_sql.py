@@ -65,7 +65,7 @@ def test_errors_show_their_line_and_what_was_meant(tmp_path: Path) -> None:
     _, _, err = flowctl(tmp_path, text=text)
     assert err.endswith(f"{fault}  --> standard input:4:2\n{excerpt}")
     for statement, excerpt in (
-        ("SELECT * FROM custmers", '              ^^^^^^^^ Did you mean customers?'),
+        ("SELECT * FROM custmers", "              ^^^^^^^^ Did you mean customers?"),
         ("PREPARE p AS SELECT naem FROM customers", '                    ^^^^ Did you mean "name"?'),
         ("CREATE REPLICA x (ADRESS 'a:1')", "                  ^^^^^^ Did you mean ADDRESS?"),
         ("SELECT name FROM customers WHERE", "                                ^"),

@@ -22,7 +22,7 @@ class PendingPeek:
     """A peek that somebody waits for.
 
     The first answer is handed on. Parts of one are kept until the last has come, as the replica may be lost before;
-    those of a replica in this process are handed on at once.
+    those of a replica in this process are handed on at once, unless some are kept from when it was about to go.
 
     Args:
         peek: what was asked.
@@ -45,7 +45,7 @@ class PendingPeek:
             return self.refused(replicas)
         if isinstance(response.result, SqlError):
             return response
-        if replica.link.is_local:
+        if replica.link.is_local and replica not in self._parts:
             self.is_streamed = True
             return response
         if not response.is_last:
@@ -141,7 +141,7 @@ class PendingTail:
         if response.upper == response.lower:  # a part of the snapshot
             if response.upper < self.frontier:
                 return None
-            if replica.link.is_local:
+            if replica.link.is_local and replica not in self._parts:
                 self.is_streamed = True
                 return response
             self._parts.setdefault(replica, []).extend(response.updates)

@@ -98,7 +98,7 @@ class CreateReplica:
 
     name: str
     offset: int
-    address: str = ""
+    address: str | None = None
     if_not_exists: bool = False
 
 

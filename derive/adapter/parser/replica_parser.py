@@ -13,7 +13,7 @@ def parse_create_replica(reader: TokenReader) -> CreateReplica:
     """Read what follows `CREATE REPLICA`."""
     if_not_exists = reader.accept_words("if", "not", "exists")
     name, offset = _name(reader)
-    address = ""
+    address: str | None = None
     if reader.accept_symbol("("):
         reader.expect_word("address")
         reader.accept_symbol("=")

@@ -29,3 +29,9 @@ def place_of(address: str, option: str, security: Security) -> tuple[str, int]:
             hint="give both ends a token in a file, or certificates for TLS and an authority that has signed them",
         )
     return host.strip("[]"), int(port)
+
+
+def place_named(address: str) -> str:
+    """An address, which makes sense, in the one form that all are compared in that mean the same place."""
+    host, _, port = address.rpartition(":")
+    return f"{'127.0.0.1' if host.lower() == 'localhost' else host.lower()}:{int(port)}"
