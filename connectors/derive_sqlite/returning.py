@@ -19,7 +19,9 @@ _RETURNS_PARAMETERS = re.compile(
     r"INSERT (?:OR \w+ )?INTO \S+ (?:\( \) )?VALUES \( \) (?:ON .*)?RETURNING (\$\S+(?: , \$\S+)*)(?: ;)?",
     re.IGNORECASE | re.DOTALL,
 )
-"""What is outside of brackets in an INSERT of one row that returns parameters."""
+"""What is outside of brackets in an INSERT of one row that returns parameters, with `_` for what is quoted."""
+
+_QUOTES = "'\"`["
 
 
 def split_returning(db: apsw.Connection, statement: Statement) -> list[Statement]:
@@ -30,7 +32,7 @@ def split_returning(db: apsw.Connection, statement: Statement) -> list[Statement
         statement: one that prepares.
     """
     outer = outer_tokens(statement.text)
-    match = _RETURNS_PARAMETERS.fullmatch(" ".join(text for _, text in outer))
+    match = _RETURNS_PARAMETERS.fullmatch(" ".join("_" if text[0] in _QUOTES else text for _, text in outer))
     if match is None or not _writes_one_table(db, statement):
         return [statement]
     place = max(place for place, text in outer if text.upper() == "RETURNING")

@@ -68,6 +68,13 @@ def statement(db: apsw.Connection, sql: str) -> Statement:
             "INSERT INTO t (a, b) VALUES ($x, :x) RETURNING $x",
             ["INSERT INTO t (a, b) VALUES ($x, :x) ;", "SELECT $x WHERE changes();"],
         ),
+        # What is quoted says nothing.
+        (
+            "INSERT INTO \"my returning\" VALUES ($x, ' RETURNING $y') RETURNING $x",
+            ["INSERT INTO \"my returning\" VALUES ($x, ' RETURNING $y') ;", "SELECT $x WHERE changes();"],
+        ),
+        ("INSERT INTO t (a) VALUES ($x) RETURNING ' RETURNING $x'", None),
+        ("INSERT INTO t (a) VALUES ($x) ON CONFLICT (a) DO UPDATE SET b = ' RETURNING $x'", None),
         # More than parameters is returned.
         ("INSERT INTO t (a) VALUES ($x) RETURNING a", None),
         ("INSERT INTO t (a) VALUES ($x) RETURNING $x, a", None),
