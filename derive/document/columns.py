@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
-from operator import itemgetter
+from operator import countOf, itemgetter
 from typing import Any, TypeAlias
 
 from derive.document.pointer import JSON, MISSING, compile_pointer, escape
@@ -42,7 +42,7 @@ class Columns:
     def of_documents(documents: Sequence[dict[str, JSON]]) -> Columns | None:
         """Columns of documents, of which there is at least one; None if they differ in properties or their order."""
         names = tuple(documents[0])
-        if not names or any(map(names.__ne__, map(tuple, documents))):
+        if not names or countOf(map(tuple, documents), names) < len(documents):
             return None
         return Columns.of(names, [list(map(itemgetter(name), documents)) for name in names])
 

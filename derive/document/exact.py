@@ -126,6 +126,8 @@ def _has_long_run_in_many(text: bytes) -> bool:
     # usual, the first places show it.
     for some in (starts[:_FEW], starts[_FEW:]):
         for between in (1, 2, 3, 5, 6, 7, 9, 10, 11):
+            if not some.size:
+                break
             some = some[characters[some + between] - np.uint8(48) < 10]  # noqa: PLW2901 (ever fewer of them)
         if some.size:
             break

@@ -33,6 +33,9 @@ _OUTSIDE_MEGABYTES, _CORE_MEGABYTES = 1024, 32
 _PROCESSORS = 4
 """How many processors Deno, one thread of which runs the module, may keep busy on average."""
 
+_RENEWED_SECONDS = 1.0
+"""How long a bound of its processor time stands: to renew it for each answer takes longer than to read a short one."""
+
 _PATIENCE = 5.0
 """Seconds to wait for the end of a process that was killed."""
 
@@ -82,6 +85,7 @@ class DenoProcess:
         assert self._process.stdout is not None
         self._stdin, self._stdout = self._process.stdin.fileno(), self._process.stdout.fileno()
         self._limit(spec.limits.heap_megabytes)
+        self._limited_until = 0.0  # a moment of the monotonic clock
         for descriptor in (self._stdin, self._stdout):
             with suppress(OSError, AttributeError):  # Linux's; elsewhere pipes are as they are
                 fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
@@ -102,10 +106,14 @@ class DenoProcess:
 
     def _limit_time(self, seconds: float) -> None:
         """Bound the processor time that the process may take from now on, for if nobody is left to end it."""
+        now = time.monotonic()
+        if now < self._limited_until:
+            return
+        self._limited_until = now + _RENEWED_SECONDS
         with suppress(OSError, AttributeError, IndexError, ValueError):
             fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
             used = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-            most = int(used + _PROCESSORS * seconds) + 2
+            most = int(used + _PROCESSORS * (_RENEWED_SECONDS + seconds)) + 2
             resource.prlimit(self._process.pid, resource.RLIMIT_CPU, (most, resource.RLIM_INFINITY))
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Iterator
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -72,10 +73,11 @@ class TypeScriptSession:
         sender.start()
         index = 0
         while index < len(batch.documents):
-            for documents in self._receive(process, batch, index):
-                for document in documents:
-                    yield index, document
-                index += 1
+            reply = self._receive(process, batch, index)
+            end = index + len(reply)
+            causes = chain.from_iterable(map(repeat, range(index, end), map(len, reply)))
+            yield from zip(causes, chain.from_iterable(reply), strict=True)
+            index = end
         sender.join()
         self._unanswered = False
 
@@ -248,7 +250,7 @@ class TypeScriptSession:
 
 
 def _are_documents(reply: list[Any]) -> bool:
-    return all(type(published) is list and all(type(document) is dict for document in published) for published in reply)
+    return set(map(type, reply)) == {list} and set(map(type, chain.from_iterable(reply))) <= {dict}
 
 
 def _short(value: Any) -> str:
