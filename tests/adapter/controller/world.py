@@ -250,6 +250,7 @@ class World:
         happened = self.work(random)
         for name, wire in list(self.links.items()):
             if wire.is_lost and random.random() < 0.4:
+                self.disturbances += 1  # a replica was lost, perhaps, before somebody asked it
                 self.controller.detach(name, wire.link)
                 self.connect(name)
                 happened = True
@@ -277,8 +278,10 @@ class World:
     def note(self, process: Process) -> None:
         """Remember how far a replica is, and see that compaction stays below what is held."""
         reconciler, instance = process.reconciler, process.reconciler._instance
-        for identifier, dataflow in self.catalog.items():
-            if reconciler._dataflows.present.get(identifier) != dataflow or not instance.has_begun(identifier):
+        for identifier in self.catalog:
+            present, wanted = reconciler._dataflows.present.get(identifier), self.controller.dataflow(identifier)
+            is_earlier = present is None or wanted is None or present.number != wanted.number
+            if is_earlier or present != wanted or not instance.has_begun(identifier):
                 continue
             try:
                 since, upper = instance.frontiers(identifier)
