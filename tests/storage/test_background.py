@@ -37,18 +37,34 @@ def test_one_piece_of_work_is_done_after_the_other() -> None:
     assert done == ["first", "second"]
 
 
-def test_what_fails_is_told_once_to_who_waits_or_begins_more() -> None:
+def test_what_fails_is_told_to_all_who_wait_or_begin_more() -> None:
     background, done = Background(), []
 
     def fail() -> None:
         raise OSError(28, "No space left on device")
 
     background.begin(fail)
-    with pytest.raises(OSError, match="No space left"):
-        background.begin(lambda: done.append("more"))
-    background.wait()
+    for _ in range(2):
+        with pytest.raises(OSError, match="No space left"):
+            background.begin(lambda: done.append("more"))
+        with pytest.raises(OSError, match="No space left"):
+            background.wait()
 
     assert done == []
+
+
+def test_work_is_done_at_once_where_there_can_be_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    background, done = Background(), []
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    background.begin(lambda: done.append("first"))
+    assert done == ["first"]
+    background.begin(lambda: done.append("second"))
+    background.wait()
+
+    assert done == ["first", "second"]
 
 
 @contextmanager
@@ -80,6 +96,49 @@ def test_a_file_that_cannot_be_written_in_the_background_is_an_error_and_leaves_
     writer.abort()
 
     assert list(tmp_path.rglob("*.parquet")) == []
+
+
+def open_files(folder: Path) -> list[str]:
+    """Files below a folder that this process has open."""
+    links = [Path("/proc/self/fd") / name for name in os.listdir("/proc/self/fd")]
+    return [target for link in links if link.is_symlink() and (target := os.readlink(link)).startswith(str(folder))]
+
+
+def test_what_was_not_written_is_not_forgotten(tmp_path: Path) -> None:
+    """A file that lacks some rows is never finished, whoever asks for it after he was told."""
+    writer = SegmentWriter(tmp_path, SPEC, "large", WriteSizes(row_group=100))
+    with largest_file(20_000), pytest.raises(StorageError, match="File too large"):
+        for begin in range(0, 1_000, 100):
+            writer.write(rows(begin, 100))
+
+    for _ in range(2):
+        with pytest.raises(StorageError, match="File too large"):
+            writer.close()
+    writer.abort()
+
+    assert (list(tmp_path.rglob("*.parquet")), open_files(tmp_path)) == ([], [])
+
+
+def test_files_that_cannot_be_finished_are_closed_and_removed(tmp_path: Path) -> None:
+    writer = SegmentWriter(tmp_path, SPEC, "several", WriteSizes(row_group=1_000))
+    writer.write(rows(1_000, 10))
+    writer.write(rows(100, 500))  # an earlier time begins another file
+
+    with largest_file(20_000), pytest.raises(StorageError, match="File too large"):
+        writer.write(rows(0, 10))
+    assert len(open_files(tmp_path)) == 1
+    writer.abort()
+
+    assert (list(tmp_path.rglob("*.parquet")), open_files(tmp_path)) == ([], [])
+
+
+def test_a_file_that_cannot_be_begun_leaves_nothing(tmp_path: Path) -> None:
+    writer = SegmentWriter(tmp_path, SPEC, "none")
+
+    with largest_file(0), pytest.raises(StorageError, match="File too large"):
+        writer.write(rows(0, 10))
+    assert (list(tmp_path.rglob("*.parquet")), open_files(tmp_path)) == ([], [])
+    writer.abort()
 
 
 def test_row_groups_are_in_the_file_in_their_order(tmp_path: Path) -> None:

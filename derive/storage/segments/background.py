@@ -10,34 +10,37 @@ from collections.abc import Callable
 
 
 class Background:
-    """Does one thing after the other; what fails is told to who waits for it."""
+    """Does one thing after the other; once something has failed nothing more is done, and all who wait are told."""
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
 
     def begin(self, work: Callable[[], None]) -> None:
-        """Begin work, once the work before is done.
+        """Begin work, once the work before is done; where there can be no thread, do it.
 
         Raises:
-            BaseException: whatever the work before has failed with.
+            BaseException: whatever work before has failed with.
         """
         self.wait()
         self._thread = threading.Thread(target=self._do, args=(work,), name="background")
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:  # there are as many as there may be
+            self._thread = None
+            self._do(work)
 
     def wait(self) -> None:
         """Wait until nothing is being done.
 
         Raises:
-            BaseException: whatever the work has failed with.
+            BaseException: whatever work has failed with.
         """
         if self._thread is not None:
             self._thread.join()
             self._thread = None
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
+        if self._error is not None:
+            raise self._error
 
     def _do(self, work: Callable[[], None]) -> None:
         try:

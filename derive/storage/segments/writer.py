@@ -69,14 +69,19 @@ class _OpenFile:
         self.sink = blobs.create(self.path)
         # Integers of neighbours are near one another more often than not: so they take half the space, and less time.
         encoding = {field.name: "DELTA_BINARY_PACKED" for field in schema if field.type == pa.int64()}
-        self.writer = pq.ParquetWriter(
-            self.sink,
-            schema,
-            compression="zstd",
-            use_dictionary=False,
-            column_encoding=encoding,
-            write_page_checksum=True,
-        )
+        try:
+            self.writer = pq.ParquetWriter(
+                self.sink,
+                schema,
+                compression="zstd",
+                use_dictionary=False,
+                column_encoding=encoding,
+                write_page_checksum=True,
+            )
+        except BaseException:
+            self.sink.close()
+            blobs.delete([self.path])
+            raise
 
     def append(self, rows: StoredRows) -> None:
         if self.last is None:
@@ -120,7 +125,7 @@ class _OpenFile:
 
     def abort(self) -> None:
         for file in (self.writer, self.sink):
-            with suppress(OSError):  # the disk may be full, and the file goes anyway
+            with suppress(Exception):  # the disk may be full, and the file goes anyway
                 file.close()
 
 
@@ -158,7 +163,7 @@ class SegmentWriter:
         self._make_fields = compile_fields(collection)
         self._name = name
         self._background = Background()
-        self._count = 0
+        self._paths: list[str] = []
         self._open: OrderedDict[str, _OpenFile] = OrderedDict()
         self._closed: list[Segment] = []
 
@@ -180,38 +185,43 @@ class SegmentWriter:
         file = self._open.get(label)
         # Each file is sorted: rows that step back in time begin another one.
         if file and (file.rows >= self._sizes.file_rows or (file.last is not None and rows.sort_key(0) < file.last)):
-            self._closed.append(self._open.pop(label).close())
+            self._finish(label)
             file = None
         if file is None:
             if len(self._open) >= self._sizes.open_files:
-                _, oldest = self._open.popitem(last=False)
-                self._closed.append(oldest.close())
+                self._finish(next(iter(self._open)))
             values = orjson.loads(label)
             below = partition_folder(self._partitions, values)
             folder = f"{self._folder}/{below}" if below else self._folder
-            path = f"{folder}/{self._name}-{self._count}.parquet"
+            path = f"{folder}/{self._name}-{len(self._paths)}.parquet"
             named = (self._collection, path, tuple(values))
             file = _OpenFile(self._blobs, named, self._schema, self._sizes.row_group, self._background)
-            self._count += 1
             self._open[label] = file
+            self._paths.append(path)
         self._open.move_to_end(label)
         file.append(rows)
         if sum(open_file.buffered_bytes for open_file in self._open.values()) > self._sizes.buffer_bytes:
             max(self._open.values(), key=lambda open_file: open_file.buffered_bytes).flush()
 
+    def _finish(self, label: str) -> None:
+        """Finish a file; one that cannot be is still open."""
+        self._closed.append(self._open[label].close())
+        del self._open[label]
+
     def close(self) -> list[Segment]:
         """Finish all files; they and their folders are synced when this returns."""
         with translated(self._shown):
             while self._open:
-                _, file = self._open.popitem()
-                self._closed.append(file.close())
+                self._finish(next(reversed(self._open)))
         return self._closed
 
     def abort(self) -> None:
-        """Remove everything written."""
+        """Remove everything written. What cannot be removed is garbage, and no reason to forget why it is removed."""
         with suppress(Exception):  # whatever it is, the files go
             self._background.wait()
-        for file in self._open.values():
+        while self._open:
+            _, file = self._open.popitem()
             file.abort()
-        self._blobs.delete(file.path for file in self._open.values())
-        self._blobs.delete(segment.path for segment in self._closed)
+        while self._paths:
+            with suppress(OSError):
+                self._blobs.delete([self._paths.pop()])
