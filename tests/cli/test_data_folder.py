@@ -205,6 +205,7 @@ def test_a_user_who_may_only_read_can_look(readable: Path, state: str) -> None:
     assert of_task == logs
     assert [found[2] for found in (status, listed, read, logs)] == [""] * 4
     assert entries(data) == before
+    world.store.close()
 
 
 def test_a_user_who_may_only_read_sees_what_is_committed_meanwhile(readable: Path) -> None:
@@ -221,6 +222,7 @@ def test_a_user_who_may_only_read_sees_what_is_committed_meanwhile(readable: Pat
     may_only_be_read(data)
 
     assert as_another_user(readable, data, [read])[0][1] == '{"id":1}\n{"id":2}\n{"id":3}\n'
+    world.store.close()
 
 
 def test_a_user_who_may_only_read_is_told_what_cannot_be_done(readable: Path) -> None:
@@ -235,3 +237,4 @@ def test_a_user_who_may_only_read_is_told_what_cannot_be_done(readable: Path) ->
     assert (status, out, other) == (1, "", 1)
     assert "Permission denied" in err
     assert "Permission denied" in said
+    world.store.close()
