@@ -53,6 +53,22 @@ def test_what_fails_is_told_to_all_who_wait_or_begin_more() -> None:
     assert done == []
 
 
+def test_what_fails_here_is_told_as_well() -> None:
+    background, done = Background(), []
+
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            background.do(stop)
+        with pytest.raises(KeyboardInterrupt):
+            background.begin(lambda: done.append("more"))
+    background.join()
+
+    assert done == []
+
+
 def test_work_is_done_at_once_where_there_can_be_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -127,6 +143,8 @@ def test_files_that_cannot_be_finished_are_closed_and_removed(tmp_path: Path) ->
     with largest_file(20_000), pytest.raises(StorageError, match="File too large"):
         writer.write(rows(0, 10))
     assert len(open_files(tmp_path)) == 1
+    with pytest.raises(StorageError, match="File too large"):  # there is room now, but who knows what is in the file
+        writer.close()
     writer.abort()
 
     assert (list(tmp_path.rglob("*.parquet")), open_files(tmp_path)) == ([], [])

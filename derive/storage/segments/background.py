@@ -30,15 +30,29 @@ class Background:
             self._thread = None
             self._do(work)
 
+    def do(self, work: Callable[[], None]) -> None:
+        """Do work here, once the work before is done.
+
+        Raises:
+            BaseException: whatever it, or work before, has failed with.
+        """
+        self.wait()
+        self._do(work)
+        self.wait()
+
+    def join(self) -> None:
+        """Wait until nothing is being done, whatever has failed."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
     def wait(self) -> None:
         """Wait until nothing is being done.
 
         Raises:
             BaseException: whatever work has failed with.
         """
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        self.join()
         if self._error is not None:
             raise self._error
 

@@ -79,7 +79,8 @@ class _OpenFile:
                 write_page_checksum=True,
             )
         except BaseException:
-            self.sink.close()
+            with suppress(OSError):
+                self.sink.close()
             blobs.delete([self.path])
             raise
 
@@ -110,18 +111,20 @@ class _OpenFile:
             self.buffered, self.buffered_rows, self.buffered_bytes = [], 0, 0
 
     def close(self) -> Segment:
-        self.background.wait()
-        if self.buffered:
-            self.writer.write_table(pa.Table.from_batches(self.buffered), row_group_size=self.row_group)
-        reach("segment.closing")
-        self.writer.close()
-        self.sink.close()
+        self.background.do(self._end)
         reach("segment.closed")
         size = self.blobs.finish(self.path)
         reach("segment.synced")
         assert self.last is not None
         clocks = (self.clock_min, self.last[0])
         return Segment(self.collection, self.path, self.partition, *clocks, self.rows, size)
+
+    def _end(self) -> None:
+        if self.buffered:
+            self.writer.write_table(pa.Table.from_batches(self.buffered), row_group_size=self.row_group)
+        reach("segment.closing")
+        self.writer.close()
+        self.sink.close()
 
     def abort(self) -> None:
         for file in (self.writer, self.sink):
@@ -217,8 +220,7 @@ class SegmentWriter:
 
     def abort(self) -> None:
         """Remove everything written. What cannot be removed is garbage, and no reason to forget why it is removed."""
-        with suppress(Exception):  # whatever it is, the files go
-            self._background.wait()
+        self._background.join()
         while self._open:
             _, file = self._open.popitem()
             file.abort()
