@@ -25,6 +25,7 @@ from derive.compute.algebra.types import Type
 from derive.document.pointer import JSON
 from derive.errors import StorageError
 from derive.failpoint import reach
+from derive.storage.fence import superseded
 
 FILE = "sql.db"
 _FORMAT = 3
@@ -181,6 +182,7 @@ class Catalog:
         self._db.set_busy_timeout(5_000)
         self._db.pragma("journal_mode", "wal")
         self._db.pragma("synchronous", "FULL")
+        self._epoch: int | None = None
         with self._transaction():
             if self._db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'format'").get is None:
                 self._db.execute(_TABLES)
@@ -200,12 +202,22 @@ class Catalog:
         """Release the database."""
         self._db.close()
 
-    def next_epoch(self) -> int:
-        """A number that is greater with each controller of compute instances; durable when it returns."""
-        with self._transaction():
-            epoch: int = self._db.pragma("user_version") + 1
-            self._db.pragma("user_version", epoch)
+    def epoch(self) -> int:
+        """The epoch of the last process that has begun to change names."""
+        epoch: int = self._db.pragma("user_version")
         return epoch
+
+    def begin(self, epoch: int) -> None:
+        """Change names from now on, and have no process do so any more that has begun with a lower epoch; durably.
+
+        Raises:
+            FencedError: one has begun with this epoch, or a higher one.
+        """
+        with self._transaction():
+            if self.epoch() >= epoch:
+                raise superseded()
+            self._db.pragma("user_version", epoch)
+        self._epoch = epoch
 
     def replicas(self) -> list[ReplicaPlace]:
         """Replicas that were created, by name."""
@@ -280,6 +292,8 @@ class Catalog:
     def _transaction(self) -> Iterator[None]:
         self._db.execute("BEGIN IMMEDIATE")
         try:
+            if self._epoch is not None and self.epoch() != self._epoch:
+                raise superseded()
             yield
         except BaseException:
             self._db.execute("ROLLBACK")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,7 @@ from derive.compute.algebra.relation import GlobalId
 from derive.compute.algebra.types import Row
 from derive.compute.relations.columns import Source
 from derive.compute.relations.contents import contents_at
-from derive.errors import FlowError, SqlError
+from derive.errors import FencedError, FlowError, SqlError
 from derive.protocol.specs import CatalogSpec, CollectionSpec
 from derive.storage.store import Store
 from derive.storage.task_log import TaskLog
@@ -68,6 +69,7 @@ class Coordinator:
         objects: what names stand for.
         recording: of instances, for other processes.
         sessions: that are open.
+        stopped: set once this process is to end, as another one has superseded it.
     """
 
     def __init__(
@@ -98,6 +100,8 @@ class Coordinator:
         self.advisory_locks = AdvisoryLocks()
         self.definitions = asyncio.Lock()
         self.sessions: set[SqlSession] = set()
+        self.stopped = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
 
     def _tell_progress(self) -> None:
         self.news.tell()
@@ -139,14 +143,25 @@ class Coordinator:
         """
         if not self.ownership.is_held:
             self.ownership.require()
+            epoch = self._begin_epoch()
             self.settle()
             self.ownership.begun = self.store.timeline.read()
             self._look()
             self.reconcile()
             self.computing.add(*self.catalog.replicas())
-            self.maintenance.begin(self.catalog.next_epoch())
+            self.maintenance.begin(epoch)
             self.feeding.begin(self.objects.items)
             self.recording.begin()
+
+    def _begin_epoch(self) -> int:
+        """Supersede whoever wrote before and may still be there, in Storage and among names; an epoch above theirs."""
+        try:
+            epoch = self.store.fence.begin(self.catalog.epoch() + 1)
+            self.catalog.begin(epoch)
+        except BaseException:
+            self.ownership.release()
+            raise
+        return epoch
 
     def refresh(self) -> Objects:
         """What names stand for now, also if another process has changed it, which only the one that writes can do."""
@@ -208,6 +223,9 @@ class Coordinator:
 
     def _report(self, failure: Exception | None) -> None:
         """Say in the log why views are not kept up to date, or that they are again."""
+        if isinstance(failure, FencedError) and self.store.fence.is_superseded():
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self.stopped.set)
         self.maintenance.failure = failure
         log = TaskLog(self.store.root, LOG)
         if failure is None:

@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 
 from derive.adapter.settled import settled
 from derive.compute.algebra.relation import GlobalId
+from derive.errors import FencedError
 from derive.storage.metadata.held import Capability
 from derive.storage.store import Store
 
@@ -59,7 +61,8 @@ class StorageHolds:
             self._times.pop(hold, None)
             own = self._own.pop(hold, ())
         if own:
-            await asyncio.to_thread(self._leased, own, (), 0)
+            with suppress(FencedError):  # then they end with this process
+                await asyncio.to_thread(self._leased, own, (), 0)
 
     def follow(self) -> int | None:
         """Have holds follow the present, and live on; from any thread, several times a minute.
@@ -88,7 +91,8 @@ class StorageHolds:
         """Give everything back."""
         leases = [*self._held, *(lease for own in self._own.values() for lease in own)]
         if leases:
-            self._leased(leases, (), 0)
+            with suppress(FencedError):  # then they end with this process
+                self._leased(leases, (), 0)
 
     def _leased(self, held: Sequence[Capability], ids: Collection[GlobalId], time: int) -> list[Capability]:
         return self._store.capabilities.retain(held, ids, time, purpose="SQL")

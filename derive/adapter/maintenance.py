@@ -109,6 +109,7 @@ class Maintenance:
         with self._lock:
             is_owner, controller = self._computing.is_owner, self._computing.controller
             if is_owner:
+                self._store.fence.check()
                 objects = self._objects()
                 if objects.version != self._maintained.wanted.version:
                     self._maintained.wanted = wanted_of(objects)

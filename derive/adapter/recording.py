@@ -61,12 +61,19 @@ class Record:
 def read_record(root: Path) -> Record | None:
     """What was written down last in a data folder; None if its server has come to an orderly end, or there was none."""
     ownership = Ownership(root)
-    try:
-        written = orjson.loads((root / FILE).read_bytes())
-    except (OSError, orjson.JSONDecodeError):  # a loss of power may leave half of it
+    written = _read(root / FILE)
+    if written is None:
         return None
     address = ownership.address()
     return Record(written["at"], written["process"], address, ownership.is_somebodys(), written["instances"])
+
+
+def _read(file: Path) -> Described | None:
+    try:
+        written: Described = orjson.loads(file.read_bytes())
+    except (OSError, orjson.JSONDecodeError):  # a loss of power may leave half of it
+        return None
+    return written
 
 
 def described(state: ReplicaState, items: Mapping[GlobalId, Item]) -> Described:
@@ -124,7 +131,9 @@ class Recording:
         if self._thread is not None:
             self._is_over.set()
             self._thread.join()
-            self._file.unlink(missing_ok=True)
+            record = _read(self._file)
+            if record is not None and record["process"] == this_process():  # and not of one that has taken over
+                self._file.unlink(missing_ok=True)
 
     def _work(self) -> None:
         while not self._is_over.wait(SECONDS):

@@ -11,6 +11,7 @@ import click
 from derive.cli.options import catalog_options, data_folder, optional_catalog
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Mapping
 
     from derive.adapter.backends import Backends
@@ -137,7 +138,8 @@ def command(
                 most_connections=max_connections,
                 on_defect=_tell_defect,
             )
-            await _serve(server, host, port, coordinator.ownership.announce)
+            await _serve(server, host, port, coordinator.ownership.announce, coordinator.stopped)
+            coordinator.store.fence.check()
         finally:
             await coordinator.close()
 
@@ -207,8 +209,8 @@ def _sessions(coordinator: Coordinator, most_bytes: int | None, most_connections
     return open_session
 
 
-async def _serve(server: Server, host: str, port: int, announce: Callable[[str], None]) -> None:
-    """Serve until a signal asks for the end."""
+async def _serve(server: Server, host: str, port: int, announce: Callable[[str], None], stopped: asyncio.Event) -> None:
+    """Serve until a signal asks for the end, or something else has stopped it."""
     import asyncio
     import signal
     from concurrent.futures import ThreadPoolExecutor
@@ -217,7 +219,6 @@ async def _serve(server: Server, host: str, port: int, announce: Callable[[str],
 
     loop = asyncio.get_running_loop()
     loop.set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="flowctl-sql"))
-    stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
     listening, listening_port = await server.listen(host, port)

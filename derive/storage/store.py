@@ -20,6 +20,7 @@ from derive.protocol.specs import CollectionSpec, SelectorSpec
 from derive.storage.blobs import blobs_of, is_there
 from derive.storage.capabilities import Capabilities
 from derive.storage.changes import Changes
+from derive.storage.fence import Fence
 from derive.storage.garbage import Garbage
 from derive.storage.history import History
 from derive.storage.leases import Leases
@@ -94,6 +95,7 @@ class Store:
         changes: tells whoever waits that something was committed.
         tables: multisets of rows, which are collections as well.
         capabilities: rights to read and to write, by their identifiers.
+        fence: closes out whoever wrote for clients of SQL before.
     """
 
     def __init__(
@@ -117,6 +119,7 @@ class Store:
         self.changes = Changes(self._metadata)
         self.tables = Tables(root, self._metadata, self.timeline)
         self.capabilities = Capabilities(self._metadata, self.tables)
+        self.fence = Fence(self._metadata)
 
     def close(self) -> None:
         """Release the metadata database."""

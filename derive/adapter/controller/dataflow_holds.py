@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 
 from derive.compute.algebra.relation import GlobalId
 from derive.compute.protocol.messages import Dataflow, Index, Materialized, Tail
-from derive.errors import FrontierError
+from derive.errors import FencedError, FrontierError
 from derive.failpoint import reach
 from derive.storage.metadata.held import Capability
 from derive.storage.rights import MadeOf
@@ -63,7 +64,8 @@ class DataflowHolds:
         with self._lock:
             is_leased = identifier in self._leased
             if is_leased:
-                self._retain({identifier: ((), 0)})
+                with suppress(FencedError):  # then they end with this process
+                    self._retain({identifier: ((), 0)})
                 del self._leased[identifier]
         if is_leased:
             return

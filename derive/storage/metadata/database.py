@@ -233,6 +233,7 @@ class Metadata:
     Attributes:
         can_write: whether anything can be kept in it.
         guard: as above.
+        admit: is called in each transaction before anything is written, and raises an error where nothing may be.
         told: counts what was told to those who wait in this process, commits above all.
         bell: rings when something is committed that others wait for.
     """
@@ -249,6 +250,7 @@ class Metadata:
         self.path = path
         self.can_write = access == "write"
         self.guard = guard
+        self.admit: Callable[[apsw.Connection], None] = lambda db: None
         self.told = 0
         self.bell = Bell(path)
         self._own_calls = 0
@@ -311,6 +313,7 @@ class Metadata:
                 self._synced = synced
             self._db.execute("BEGIN IMMEDIATE")
             try:
+                self.admit(self._db)
                 yield self._db
                 if calls:
                     count: int = self._db.execute("PRAGMA user_version").get

@@ -53,6 +53,22 @@ def begin_epoch(db: apsw.Connection, name: str, shards: int) -> int:
     return epoch
 
 
+def supersede(db: apsw.Connection, name: str, least: int) -> int:
+    """Begin a new epoch of what has no shards, which is not below another number; returns the epoch."""
+    epoch: int = db.execute(
+        "INSERT INTO task (name, shards, positions, epoch) VALUES (?, 0, '{}', ?) ON CONFLICT DO UPDATE SET"
+        " epoch = max(epoch + 1, excluded.epoch) RETURNING epoch",
+        (name, least),
+    ).get
+    return epoch
+
+
+def epoch_of(db: apsw.Connection, name: str) -> int | None:
+    """The epoch of a task, also of one that was reset; None if it has never run."""
+    epoch: int | None = db.execute("SELECT epoch FROM task WHERE name = ?", (name,)).get
+    return epoch
+
+
 def write_note(db: apsw.Connection, name: str, note: TaskNote) -> None:
     """Record something about a task that is no progress of it."""
     match note:
@@ -73,7 +89,7 @@ def write_note(db: apsw.Connection, name: str, note: TaskNote) -> None:
 
 def forget_task(db: apsw.Connection, name: str) -> None:
     """Forget all that is known of a task but its epoch; whoever runs it is superseded."""
-    epoch: int | None = db.execute("SELECT epoch FROM task WHERE name = ?", (name,)).get
+    epoch = epoch_of(db, name)
     if epoch is None:
         return
     db.execute("DELETE FROM capability WHERE task = ? AND kind = 'run'", (name,))

@@ -1,4 +1,4 @@
-"""Frontiers go forward only, whatever goes wrong: of tables and views in Storage, and as clients see them."""
+"""Frontiers go forward only, whatever goes wrong: of tables and views in Storage, of what is held, and as clients see them."""
 
 from __future__ import annotations
 
@@ -33,6 +33,8 @@ class FrontierWatch(StandingClient):
             for table in store.tables.all():
                 self._expect_later(self._stored, ("since", table.id), table.since)
                 self._expect_later(self._stored, ("upper", table.id), table.upper)
+            for identifier, held in store.rights.indexes().items():
+                self._expect_later(self._stored, ("held", identifier), held)
 
     @staticmethod
     def _expect_later(known: dict, key: tuple, frontier: int) -> None:  # type: ignore[type-arg]

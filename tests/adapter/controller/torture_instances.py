@@ -192,8 +192,8 @@ class InstanceTorture(SqlTorture):
             self._await(f"{folder.name} has what is wanted", partial(self._has_wanted, folder, views + indexes))
 
     def _has_wanted(self, folder: Path, count: int) -> bool:
-        present = dataflows_in(folder)
-        return len(present) == count and present <= self._cluster.wanted()  # of which a zombie may have held more
+        wanted = self._cluster.wanted()
+        return len(wanted) == count and dataflows_in(folder) == wanted
 
     @staticmethod
     def _drop(connection: psycopg.Connection, tables: Tables) -> None:

@@ -1,0 +1,54 @@
+"""Of processes that write for clients of SQL the latest one counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from derive.errors import FencedError
+from derive.storage.store import Store
+from derive.storage.table import TableColumn
+
+
+def test_whoever_was_superseded_commits_nothing_more(tmp_path: Path) -> None:
+    old, new = Store(tmp_path, durable=False), Store(tmp_path, durable=False)
+    table = old.tables.create("sql/public/t", [TableColumn("a", "bigint")])
+    assert old.fence.begin(1) == 1
+    old.rights.hold_for_dataflows({}, {7: ([table.name], 100), 8: ([table.name], 100)})
+
+    assert new.fence.begin(1) == 2
+    new.rights.hold_for_dataflows({}, {8: ([table.name], 200)})
+    new.rights.forget_index(7)
+    with pytest.raises(FencedError, match="another flowctl has begun to serve SQL"):
+        old.rights.hold_for_dataflows({}, {7: ([table.name], 150), 8: ([table.name], 150)})
+    with pytest.raises(FencedError):
+        old.rights.forget_index(8)
+    with pytest.raises(FencedError):
+        old.seal_now([table.name])
+    with pytest.raises(FencedError):
+        old.fence.begin(9)
+
+    assert new.rights.indexes() == {8: 200}
+    assert (old.fence.is_superseded(), new.fence.is_superseded()) == (True, False)
+    old.close()
+    new.close()
+
+
+def test_whoever_has_not_begun_is_not_superseded(tmp_path: Path) -> None:
+    other, server = Store(tmp_path, durable=False), Store(tmp_path, durable=False)
+    assert server.fence.begin(1) == 1
+    assert not other.fence.is_superseded()
+    other.seal_now([])
+    server.seal_now([])
+    other.close()
+    server.close()
+
+
+def test_an_epoch_is_above_all_before_and_not_below_what_is_asked_for(tmp_path: Path) -> None:
+    epochs = []
+    for least in (1, 10, 5):
+        store = Store(tmp_path, durable=False)
+        epochs.append(store.fence.begin(least))
+        store.close()
+    assert epochs == [1, 10, 11]
