@@ -53,6 +53,7 @@ class Maintenance:
         self._store, self._objects, self._maintained, self._computing = store, objects, maintained, computing
         self.failure: Exception | None = None
         self._held: Mapping[GlobalId, int] = {}
+        self._late: dict[GlobalId, int] = {}
         self._created: dict[GlobalId, tuple[Relation, Export]] = {}
         self._followed: Counter[GlobalId] = Counter()
         self._sealed = self._compacted = 0
@@ -62,6 +63,7 @@ class Maintenance:
         """This process is the one that writes, and keeps views up to date."""
         with self._lock:
             self._created.clear()
+            self._late.clear()
             indexes = [item.id for item in self._objects().items.values() if item.kind is ObjectKind.INDEX]
             self._held = self._computing.holds.begin(indexes)
             self._computing.begin(epoch)
@@ -206,16 +208,40 @@ class Maintenance:
         if isinstance(export, Materialized) and written is None:
             return None  # it is being dropped
         since, upper = frontiers(wanted.sources(identifier))
-        times = [upper - 1 if written is None else written]
+        time = upper - 1 if written is None else written
         if isinstance(export, Index):
-            times.append(self._held.get(identifier, upper - 1))  # an instance has it from then on already, perhaps
-        time = max(since, min(times))
+            time = min(self._held.get(identifier, time), upper - 1)
+        else:
+            time = max(self._held.get(identifier, time), time)
+        time = max(since, time)  # not before it is held, as instances do not know it from then on
         return Dataflow(identifier, relation, tuple(imports), export, time) if upper > time else None
+
+    def _allow_late(self, controller: Controller) -> None:
+        """Ask for no more than every replica knows of what has begun late, so that who is started again finds it there.
+
+        It takes a while where others need earlier times, or where a view was not written up to there.
+        """
+        self._late |= controller.late()
+        allowed = {}
+        for identifier, since in list(self._late.items()):
+            dataflow = controller.dataflow(identifier)
+            if dataflow is None or dataflow.as_of >= since:
+                del self._late[identifier]
+            else:
+                allowed[identifier] = min(since, self._latest_needed(dataflow))
+        if allowed:
+            controller.allow_compaction(allowed)
+
+    def _latest_needed(self, dataflow: Dataflow) -> int:
+        """The last time that is needed of a dataflow at least: a view is written from where it was written on."""
+        if not isinstance(dataflow.export, Materialized):
+            return END_OF_TIME
+        table = self._store.tables.table(dataflow.id)
+        return table.upper - 1 if table else 0
 
     def _compact(self, controller: Controller) -> None:
         """Have nobody remember what nobody asks for any more."""
-        if late := controller.late():  # who is started again is to ask for no more than every replica knows
-            controller.allow_compaction(late)
+        self._allow_late(controller)
         present = self._store.timeline.time()
         if present - self._compacted < RETENTION // 10:
             return
@@ -228,7 +254,6 @@ class Maintenance:
                 frontiers[identifier] = max(since, upper - 1 - RETENTION)
                 if identifier not in self._created:
                     frontiers[identifier] = present  # a tail: as far as it is
-                elif isinstance(self._created[identifier][1], Materialized):
-                    table = self._store.tables.table(identifier)
-                    frontiers[identifier] = min(frontiers[identifier], table.upper - 1) if table else 0
+                elif (dataflow := controller.dataflow(identifier)) is not None:
+                    frontiers[identifier] = min(frontiers[identifier], self._latest_needed(dataflow))
         controller.allow_compaction(frontiers)

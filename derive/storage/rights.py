@@ -96,16 +96,17 @@ class Rights:
             for identifier, (names, frontier) in indexes.items():
                 hold_only(db, holder_of_index(identifier), names, frontier)
 
-    def views(self) -> set[int]:
-        """Identifiers of the materialized views that hold a right to read anything."""
-        with self._metadata.snapshot() as db:
-            return {view for task in holders(db) if (view := view_of_holder(task)) is not None}
-
     def indexes(self) -> dict[int, int]:
         """Identifiers of the indexes that hold a right to read anything, and from which time on they may read all."""
         with self._metadata.snapshot() as db:
             held = frontiers_of_holders(db)
         return {index: time for task, time in held.items() if (index := index_of_holder(task)) is not None}
+
+    def views(self) -> dict[int, int]:
+        """The same for materialized views."""
+        with self._metadata.snapshot() as db:
+            held = frontiers_of_holders(db)
+        return {view: time for task, time in held.items() if (view := view_of_holder(task)) is not None}
 
     def forget_index(self, identifier: int) -> None:
         """Take from an index that is gone its right to read."""

@@ -25,7 +25,6 @@ from derive.compute.protocol.messages import (
     Dataflow,
     FrontierUppers,
     Hello,
-    Index,
     InitializationComplete,
     Peek,
     PeekResponse,
@@ -143,7 +142,7 @@ class Controller:
             self._holds.release(identifier)
 
     def late(self) -> Mapping[GlobalId, int]:
-        """Indexes that have begun at a replica later than it was told to, and when, since this was asked last."""
+        """What has begun at a replica later than it was told to, and when, since this was asked last."""
         with self._lock:
             late, self._late = self._late, {}
         return late
@@ -372,7 +371,7 @@ class Controller:
             if self._is_wanted(known):
                 replica.learn(known)
                 self._uppers[known.id] = max(self._uppers[known.id], known.upper)
-                if known.since > (dataflow := self._dataflows[known.id]).as_of and isinstance(dataflow.export, Index):
+                if known.since > self._dataflows[known.id].as_of:
                     self._late[known.id] = known.since
         self._learn(known.id for known in response.uppers)
 

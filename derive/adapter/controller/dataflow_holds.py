@@ -77,13 +77,13 @@ class DataflowHolds:
         """Take over what an earlier process held for indexes, and give back what it held for others.
 
         Returns:
-            For each index, the time from which on what it is made of is held.
+            For each index and each view, the time from which on what it is made of is held.
         """
         held = self._store.rights.indexes()
         for identifier in held.keys() - set(indexes):
             self._store.rights.forget_index(identifier)
         self._indexes = held.keys() & set(indexes)
-        return held
+        return held | self._store.rights.views()
 
     def renew(self) -> None:
         """Have leases live on; from any thread, several times a minute."""

@@ -33,7 +33,7 @@ class FrontierWatch(StandingClient):
             for table in store.tables.all():
                 self._expect_later(self._stored, ("since", table.id), table.since)
                 self._expect_later(self._stored, ("upper", table.id), table.upper)
-            for identifier, held in store.rights.indexes().items():
+            for identifier, held in {**store.rights.indexes(), **store.rights.views()}.items():
                 self._expect_later(self._stored, ("held", identifier), held)
 
     @staticmethod

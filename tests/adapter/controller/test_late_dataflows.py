@@ -80,8 +80,11 @@ def test_it_is_held_from_when_all_replicas_have_begun() -> None:
     assert memory.held == {7: 9}
 
 
-def test_a_view_is_held_from_when_it_was_written() -> None:
-    controller, _ = world(Materialized())
+def test_whoever_allows_less_is_told_of_it_once() -> None:
+    controller, memory = world(Materialized())
     Quiet(controller, "a").is_at(9, 12)
 
+    assert controller.late() == {7: 9}
+    controller.allow_compaction({7: 6})  # a view is needed from where it was written on
+    assert memory.held == {7: 6}
     assert controller.late() == {}
