@@ -37,6 +37,7 @@ from derive.compute.lowering.planning import plan_of
 from derive.compute.lowering.pruning import pruned
 from derive.compute.oneshot import fetched, interrupted, limited
 from derive.errors import FlowError, FrontierError
+from derive.time.frontier import END_OF_TIME
 
 __all__ = ["Input", "Instance", "PreparedPeek", "Progress", "Updates"]
 
@@ -193,9 +194,10 @@ class Instance:
         return {key: value for key, value in self._definitions.items() if key in self._dataflows.maintained}
 
     def is_known_from(self, identifier: GlobalId, time: int) -> bool:
-        """Whether a relation is maintained, and at a time and later it is known, or will be."""
-        dataflow = self._dataflows.maintained.get(identifier)
-        return dataflow is not None and dataflow.since <= time and self.failure(identifier) is None
+        """Whether a relation is maintained, or about to begin, and at a time and later it is known, or will be."""
+        dataflow, wish = self._dataflows.maintained.get(identifier), self._dataflows.wishes.get(identifier)
+        begun = dataflow.since if dataflow is not None else wish.as_of if wish is not None else END_OF_TIME
+        return begun <= time and self.failure(identifier) is None
 
     def has_begun(self, identifier: GlobalId) -> bool:
         """Whether a relation is maintained; not if it will be, or could not begin."""

@@ -312,6 +312,7 @@ class Controller:
                 if (refused := pending.refused(self._welcomed())) is not None:
                     self.cancel(pending.peek.uuid)  # one that is not welcomed yet may wait to answer
                     answers.append((pending, refused))
+        self._on_progress()  # another one may know more of something, or go on with it
         for pending, refused in answers:
             pending.receive(refused)
         for tail in tails:
