@@ -15,7 +15,7 @@ from typing import Any
 
 import apsw
 
-from derive.compute.lowering.connection import connect
+from derive.compute.lowering.connection import connect, translated
 
 NAME = "compute.db"
 
@@ -39,21 +39,26 @@ CREATE INDEX errors_history_t ON errors_history(t);
 
 
 def open_database(folder: Path) -> apsw.Connection:
-    """The connection that writes to an instance's database, which is new where there was none that is ours."""
+    """The connection that writes to an instance's database, which is new where there was none that is ours.
+
+    Raises:
+        FlowError: another process keeps it to itself, or the disk is full or broken.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    connection = _connected(folder)
-    try:
-        if connection.execute("SELECT digest FROM version").get == code_digest():
-            return connection
-    except apsw.Error:
-        pass
-    connection.close()
-    for path in folder.glob(f"{NAME}*"):
-        path.unlink()
-    connection = _connected(folder)
-    with connection:
-        connection.execute(_SCHEMA)
-        connection.execute("INSERT INTO version VALUES (?)", (code_digest(),))
+    with translated():
+        try:
+            connection = _connected(folder)
+            if connection.execute("SELECT digest FROM version").get == code_digest():
+                return connection
+            connection.close()
+        except (apsw.SQLError, apsw.NotADBError, apsw.CorruptError):
+            pass  # it is another one, or damaged
+        for path in folder.glob(f"{NAME}*"):
+            path.unlink()
+        connection = _connected(folder)
+        with connection:
+            connection.execute(_SCHEMA)
+            connection.execute("INSERT INTO version VALUES (?)", (code_digest(),))
     return connection
 
 
@@ -87,8 +92,9 @@ def folder_of(connection: apsw.Connection) -> Path:
 
 def open_reader(folder: Path) -> apsw.Connection:
     """A connection that reads an instance's database."""
-    connection = connect(str(folder / NAME))
-    connection.execute("PRAGMA cache_size=-16384; PRAGMA query_only=ON").fetchall()
+    with translated():
+        connection = connect(str(folder / NAME))
+        connection.execute("PRAGMA cache_size=-16384; PRAGMA query_only=ON").fetchall()
     return connection
 
 

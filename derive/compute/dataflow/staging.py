@@ -25,7 +25,7 @@ from derive.compute.algebra.types import Row
 from derive.compute.dataflow.cohort import Cohort
 from derive.compute.dataflow.database import open_staging
 from derive.compute.dataflow.input import Input, Opener
-from derive.compute.lowering.connection import translated
+from derive.compute.lowering.connection import sqlite_error, translated
 from derive.compute.lowering.plan import Plan
 from derive.errors import FlowError, SqlError
 
@@ -220,4 +220,7 @@ class _Counting:
 
 def as_failure(exc: Exception) -> FlowError:
     """What an instance tells of whatever has failed."""
-    return exc if isinstance(exc, FlowError) else SqlError("XX000", f"{type(exc).__name__}: {exc}")
+    if isinstance(exc, FlowError):
+        return exc
+    ours = sqlite_error(exc) if isinstance(exc, apsw.Error) else None
+    return ours or SqlError("XX000", f"{type(exc).__name__}: {exc}")

@@ -12,10 +12,12 @@ from derive.compute.algebra.types import Datum
 from derive.compute.lowering.query import ONE_ROW
 from derive.compute.scalar.registry import register
 from derive.compute.scalar.running import cancellation
-from derive.errors import SqlError
+from derive.errors import BusyError, FlowError, SqlError, StorageError
 
 MOST_BYTES = 1 << 27
 """Bytes of a value, and of a row."""
+_ENDED = ("cannot rollback", "no such savepoint")
+"""SQLite says so of a transaction that it has ended by itself, as of a full disk, when that is to be rolled back."""
 _CACHE_KILOBYTES = 65_536
 """What is sorted or kept for a statement is in memory up to so much, and in files beyond."""
 
@@ -56,16 +58,8 @@ class _Translation:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        match error:
-            case apsw.InterruptError():
-                raise cancellation() from error
-            case apsw.FullError():
-                raise SqlError("53100", "no space is left where rows are kept") from error
-            case apsw.TooBigError():
-                hint = "Make it of smaller ones, or put its parts into rows of their own."
-                raise SqlError("54000", f"a value is larger than {MOST_BYTES:,} bytes", hint=hint) from error
-            case apsw.SQLError():
-                raise _of_message(str(error)) from error
+        if isinstance(error, apsw.Error) and (ours := sqlite_error(error)) is not None:
+            raise ours from error
 
 
 _TRANSLATION = _Translation()
@@ -75,9 +69,42 @@ def translated() -> AbstractContextManager[None]:
     """SQLite's errors are raised as ours.
 
     Raises:
-        SqlError: for what a statement may meet: it was interrupted, is too complex, or has too large values.
+        SqlError: for what a statement may meet: it was interrupted, is too complex, or has too large values, or the
+            disk is full.
+        BusyError: another process keeps the database to itself.
+        StorageError: the database is damaged, or cannot be read or written.
     """
     return _TRANSLATION
+
+
+def sqlite_error(error: apsw.Error) -> FlowError | None:
+    """What an error of SQLite is as ours; None for one that is a defect."""
+    cause = error.__context__
+    if isinstance(cause, apsw.Error) and str(error).startswith(_ENDED):
+        return sqlite_error(cause)
+    if (trouble := _of_disk(error)) is not None:
+        return trouble
+    match error:
+        case apsw.InterruptError():
+            return cancellation()
+        case apsw.TooBigError():
+            hint = "Make it of smaller ones, or put its parts into rows of their own."
+            return SqlError("54000", f"a value is larger than {MOST_BYTES:,} bytes", hint=hint)
+        case apsw.SQLError():
+            return _of_message(str(error))
+    return None
+
+
+def _of_disk(error: apsw.Error) -> FlowError | None:
+    match error:
+        case apsw.FullError():
+            return SqlError("53100", "no space is left where rows are kept")
+        case apsw.BusyError() | apsw.LockedError():
+            hint = "it is tried again once that process, a backup perhaps, is done"
+            return BusyError("another process keeps the database to itself in which rows are kept", hint=hint)
+        case apsw.IOError() | apsw.CantOpenError() | apsw.ReadOnlyError() | apsw.NotADBError() | apsw.CorruptError():
+            return StorageError(f"the database in which rows are kept cannot be used: {error}")
+    return None
 
 
 def _of_message(message: str) -> SqlError:

@@ -1,0 +1,70 @@
+"""What an instance's disk may do to it is told as what it is, and never as an error of SQLite's about that error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import apsw
+import pytest
+
+from derive.compute.dataflow.database import NAME, open_database
+from derive.compute.dataflow.staging import as_failure
+from derive.compute.lowering.connection import translated
+from derive.errors import BusyError, SqlError, StorageError
+
+
+@pytest.fixture
+def connection(tmp_path: Path) -> Iterator[apsw.Connection]:
+    with closing(open_database(tmp_path)) as connection:
+        connection.set_busy_timeout(0)
+        yield connection
+
+
+def fill(connection: apsw.Connection) -> None:
+    """A transaction that takes more than 1 MB."""
+    with connection:
+        connection.execute("CREATE TABLE large (a)")
+        for _ in range(128):
+            connection.execute("INSERT INTO large VALUES (zeroblob(10000))")
+
+
+def test_a_full_disk_is_told_though_sqlite_has_ended_the_transaction(connection: apsw.Connection) -> None:
+    connection.pragma("max_page_count", 100)
+    with pytest.raises(SqlError) as caught, translated():
+        fill(connection)
+    assert (caught.value.sqlstate, caught.value.message) == ("53100", "no space is left where rows are kept")
+
+    with pytest.raises(apsw.SQLError, match="cannot rollback") as raw:
+        fill(connection)
+    assert as_failure(raw.value).to_json() == caught.value.to_json()
+    connection.pragma("max_page_count", 10_000)
+    fill(connection)
+
+
+def test_a_database_that_another_process_locks_is_busy(connection: apsw.Connection, tmp_path: Path) -> None:
+    with closing(apsw.Connection(str(tmp_path / NAME))) as backup:
+        backup.execute("BEGIN IMMEDIATE")
+        with pytest.raises(BusyError, match="another process keeps the database to itself"), translated():
+            fill(connection)
+    fill(connection)
+
+
+def test_a_damaged_database_is_made_anew_and_one_that_is_no_file_is_told(tmp_path: Path) -> None:
+    (tmp_path / NAME).write_bytes(b"this is no database, " * 1000)
+    open_database(tmp_path).close()
+    with closing(open_database(tmp_path)) as connection:
+        assert connection.execute("SELECT count(*) FROM dataflows").get == 0
+    other = tmp_path / "other"
+    (other / NAME).mkdir(parents=True)
+    with pytest.raises(StorageError, match="cannot be used: unable to open database file"):
+        open_database(other)
+
+
+def test_an_error_in_a_statement_is_not_that_of_before(connection: apsw.Connection) -> None:
+    try:
+        connection.execute("INSERT INTO version VALUES (NULL)")
+    except apsw.ConstraintError:
+        with pytest.raises(SqlError, match="no such table: nowhere"), translated():
+            connection.execute("SELECT * FROM nowhere")
