@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import cache
 
@@ -25,7 +25,7 @@ from derive.compute.protocol.messages import Dataflow, Export, Import, Index, Ma
 from derive.compute.relations.columns import Source
 from derive.errors import FencedError, FlowError, FrontierError
 from derive.storage.store import Store
-from derive.time.frontier import END_OF_TIME
+from derive.time.frontier import BEGINNING, END_OF_TIME
 
 RETENTION = 60_000_000
 """Microseconds for which maintained views remember what they were; what is older is worked out from Storage."""
@@ -52,7 +52,6 @@ class Maintenance:
     ) -> None:
         self._store, self._objects, self._maintained, self._computing = store, objects, maintained, computing
         self.failure: Exception | None = None
-        self._held: Mapping[GlobalId, int] = {}
         self._late: dict[GlobalId, int] = {}
         self._created: dict[GlobalId, tuple[Relation, Export]] = {}
         self._followed: Counter[GlobalId] = Counter()
@@ -65,7 +64,7 @@ class Maintenance:
             self._created.clear()
             self._late.clear()
             indexes = [item.id for item in self._objects().items.values() if item.kind is ObjectKind.INDEX]
-            self._held = self._computing.holds.begin(indexes)
+            self._computing.holds.begin(indexes)
             self._computing.begin(epoch)
         self._store.changes.nudge()
 
@@ -141,13 +140,15 @@ class Maintenance:
         if any(isinstance(failure, FencedError | FrontierError) for failure in controller.failures().values()):
             # A collection was reset, or what was held is forgotten nevertheless: everything begins anew.
             self._drop(controller, list(self._created))
-            self._held = {}
         self._drop(controller, [id_ for id_, created in self._created.items() if wanted.get(id_) != created])
         missing = [identifier for identifier in wanted if identifier not in self._created]
-        times = self._times() if missing else {}
+        times, held = (self._times(), self._computing.holds.held()) if missing else ({}, {})
         # Of many dataflows few are made of others than the rest: each collection is looked at once, and for one time.
         source, frontiers = cache(self._maintained.source), cache(self._maintained.stored_frontiers)
-        created = [self._dataflow(identifier, times.get(identifier), source, frontiers) for identifier in missing]
+        created = [
+            self._dataflow(identifier, times.get(identifier), held.get(identifier), source, frontiers)
+            for identifier in missing
+        ]
         if any(created):
             with suppress(FrontierError):  # something was forgotten just now; the next time, perhaps
                 controller.create([dataflow for dataflow in created if dataflow is not None])
@@ -186,6 +187,7 @@ class Maintenance:
         self,
         identifier: GlobalId,
         written: int | None,
+        held: int | None,
         source: Callable[[GlobalId], Source | None],
         frontiers: Callable[[frozenset[GlobalId]], tuple[int, int]],
     ) -> Dataflow | None:
@@ -194,6 +196,7 @@ class Maintenance:
         Args:
             identifier: of the dataflow.
             written: the time from which on materialized views need it; None if none does.
+            held: from when on what it is made of is held; None if it is not. Instances do not know it from before.
             source: what Storage has under an identifier.
             frontiers: from which time on, and before which, everything is known of what is stored.
         """
@@ -210,10 +213,10 @@ class Maintenance:
         since, upper = frontiers(wanted.sources(identifier))
         time = upper - 1 if written is None else written
         if isinstance(export, Index):
-            time = min(self._held.get(identifier, time), upper - 1)
+            time = min(time if held is None else held, upper - 1)
         else:
-            time = max(self._held.get(identifier, time), time)
-        time = max(since, time)  # not before it is held, as instances do not know it from then on
+            time = max(time, held or BEGINNING)
+        time = max(since, time)
         return Dataflow(identifier, relation, tuple(imports), export, time) if upper > time else None
 
     def _allow_late(self, controller: Controller) -> None:

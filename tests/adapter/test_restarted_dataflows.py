@@ -10,6 +10,7 @@ from pathlib import Path
 from sql_world import Client, SqlWorld
 from test_views import until_maintained
 
+from derive.adapter.computing import Instances
 from derive.adapter.controller.controller import Controller
 from derive.adapter.coordinator import Coordinator
 from derive.compute.protocol.messages import Command, CreateDataflows, FrontierUppers, Upper, Welcome
@@ -112,6 +113,29 @@ def test_nothing_is_wanted_from_before_it_is_held(tmp_path: Path) -> None:
         assert times[1] >= late - 10
 
     world.within(restart)
+
+
+def test_what_is_new_is_not_wanted_from_before_it_was_created(tmp_path: Path) -> None:
+    async def work() -> None:
+        nowhere = Instances(replicas=1, command=lambda folder, token_file: ["false"])  # so that nothing is ever written
+        coordinator = Coordinator(tmp_path, None, instances=nowhere)
+        try:
+            client = Client(coordinator)
+            await client("CREATE TABLE t (a int)")
+            await client("CREATE MATERIALIZED VIEW v AS SELECT a FROM t")
+            await client("INSERT INTO t VALUES (1)")
+            await client("CREATE MATERIALIZED VIEW w AS SELECT a FROM t")
+            (view, new) = identified(coordinator, "v", "w")
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                while coordinator.computing.controller.dataflow(new) is None:
+                    await coordinator.news.next.wait()
+            begun = [table.since for id_ in (view, new) if (table := coordinator.store.tables.table(id_))]
+            assert begun[0] < begun[1]
+            assert coordinator.store.rights.views() == {view: begun[0], new: begun[1]}
+        finally:
+            await coordinator.close()
+
+    asyncio.run(work())
 
 
 def name_of(store: Store, identifier: int) -> str:

@@ -73,17 +73,16 @@ class DataflowHolds:
             self._indexes.discard(identifier)
             self._store.rights.forget_index(identifier)
 
-    def begin(self, indexes: Collection[GlobalId]) -> dict[GlobalId, int]:
-        """Take over what an earlier process held for indexes, and give back what it held for others.
+    def held(self) -> dict[GlobalId, int]:
+        """For each index and each view, the time from which on what it is made of is held."""
+        return self._store.rights.indexes() | self._store.rights.views()
 
-        Returns:
-            For each index and each view, the time from which on what it is made of is held.
-        """
+    def begin(self, indexes: Collection[GlobalId]) -> None:
+        """Take over what an earlier process held for indexes, and give back what it held for others."""
         held = self._store.rights.indexes()
         for identifier in held.keys() - set(indexes):
             self._store.rights.forget_index(identifier)
         self._indexes = held.keys() & set(indexes)
-        return held | self._store.rights.views()
 
     def renew(self) -> None:
         """Have leases live on; from any thread, several times a minute."""
