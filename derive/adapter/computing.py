@@ -71,7 +71,7 @@ class Computing:
         root: the data folder.
         instances: which.
         on_progress: called whenever something new is known of dataflows, in any thread.
-        name_of: what a dataflow is called that is in the catalog.
+        name_of: what a dataflow is called; None if it is not in the catalog any more.
         report: is told why instances in this process do not go on, and with None when they do again.
 
     Attributes:
@@ -89,7 +89,7 @@ class Computing:
         root: Path,
         instances: Instances,
         on_progress: Callable[[], None],
-        name_of: Callable[[GlobalId], str],
+        name_of: Callable[[GlobalId], str | None],
         report: Callable[[Exception | None], None],
     ) -> None:
         self._store, self._root, self._instances = store, root, instances
@@ -234,8 +234,8 @@ class Computing:
             for identifiers in (welcome.kept, welcome.rebuilt, welcome.dropped)
         )
         counts = {"kept": kept, "rebuilt": rebuilt, "dropped": dropped}
-        told = welcome.told(lambda id_: self._name_of(id_) if id_ < FIRST_TRANSIENT_ID else "a subscription")
-        log.write("info", f"replica {name} is connected: it {told}", replica=name, process=welcome.process, **counts)
+        message = f"replica {name} is connected: it {welcome.told(self._name_of)}"
+        log.write("info", message, replica=name, process=welcome.process, **counts)
 
     def _start(self, place: ReplicaPlace) -> RemoteReplica | ReplicaProcess:
         """Connect to a replica, or start a process that is one, which nobody but this process can tell anything."""

@@ -106,10 +106,9 @@ class Coordinator:
     def _tell_progress(self) -> None:
         self.news.tell()
 
-    def name_of(self, identifier: GlobalId) -> str:
-        """What an identifier is called; `u7`, say, if it is no more."""
-        item = self.objects.items.get(identifier)
-        return f"u{identifier}" if item is None else item.name
+    def name_of(self, identifier: GlobalId) -> str | None:
+        """What an identifier is called, with its schema; None if there is no such thing any more."""
+        return self.objects.name_of(identifier)
 
     def session(self, begun: Mapping[str, str] | None = None, most_bytes: int | None = None) -> SqlSession:
         """A new session.

@@ -217,7 +217,10 @@ class Maintenance:
         else:
             time = max(time, held or BEGINNING)
         time = max(since, time)
-        return Dataflow(identifier, relation, tuple(imports), export, time) if upper > time else None
+        if upper <= time:
+            return None
+        name = self._objects().name_of(identifier) or ""
+        return Dataflow(identifier, relation, tuple(imports), export, time, name=name)
 
     def _allow_late(self, controller: Controller) -> None:
         """Ask for no more than every replica knows of what has begun late, so that who is started again finds it there.

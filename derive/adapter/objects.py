@@ -88,6 +88,11 @@ class Objects:
         identifier = self._ids.get((schema or PUBLIC, name))
         return None if identifier is None else self.items.get(identifier)
 
+    def name_of(self, identifier: GlobalId) -> str | None:
+        """What an item is called, with its schema, for people; None if there is none."""
+        item = self.items.get(identifier)
+        return None if item is None else f"{item.schema}.{item.name}"
+
     def is_taken(self, name: str) -> bool:
         """Whether something has a name."""
         return (PUBLIC, name) in self._ids

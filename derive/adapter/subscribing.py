@@ -116,7 +116,7 @@ class _Stream:
         stream = _Stream(state, subscription, ids)
         state.coordinator.maintenance.follow(ids)
         imports = tuple(Import.of(identifier, state.coordinator.source(identifier)) for identifier in sorted(ids))
-        dataflow = Dataflow(stream._identifier, relation, imports, tail, time)
+        dataflow = Dataflow(stream._identifier, relation, imports, tail, time, name="a subscription")
         try:
             await settled(asyncio.to_thread(stream._controller.subscribe, dataflow, stream._take))
         except FlowError as error:

@@ -205,6 +205,7 @@ class Reconciler:
                     elif identifier in self._dataflows.present:
                         self._allow_compaction(identifier, frontier)
             case InitializationComplete():
+                names = {one.id: one.name for one in self._dataflows.present.values() if one.name}
                 outcome = self._dataflows.complete()
                 self._instance.step()
                 self._told.clear()
@@ -215,7 +216,9 @@ class Reconciler:
                     kept, rebuilt, dropped = map(tuple, (outcome.kept, outcome.rebuilt, outcome.dropped))
                     reasons = tuple(outcome.rebuilt.values())
                     session.send(
-                        welcome := Welcome(self._identity.process, self._latest[0], kept, rebuilt, dropped, reasons)
+                        welcome := Welcome(
+                            self._identity.process, self._latest[0], kept, rebuilt, dropped, reasons, names
+                        )
                     )
                     self._tell(welcome)
 

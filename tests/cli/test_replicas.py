@@ -146,10 +146,10 @@ def test_an_instance_tells_what_it_kept(tmp_path: Path) -> None:
                 assert (name, place, state) == (address, address, "connected")
                 served.stop(signal.SIGKILL)
             line = said.readline()
-            assert ("kept u" in line) == kept, line
+            assert ("kept public.v;" in line) == kept, line
             entry = [one for one in recent_entries(data, "sql-views") if "is connected" in one["message"]][-1]
             assert entry["replica"] == address
-            assert ("kept v" in entry["message"]) == kept
+            assert ("kept public.v;" in entry["message"]) == kept
 
 
 def test_what_keeps_an_instance_from_being_used_is_told(tmp_path: Path) -> None:

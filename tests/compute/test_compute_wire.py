@@ -55,7 +55,7 @@ EXPORTS = st.one_of(
     st.just(Materialized()),
     st.builds(Tail, st.booleans(), st.none() | IDS, st.none() | TIMES),
 )
-DATAFLOWS = st.builds(Dataflow, IDS, RELATIONS, st.just((Import.of(7, TABLE),)), EXPORTS, TIMES)
+DATAFLOWS = st.builds(Dataflow, IDS, RELATIONS, st.just((Import.of(7, TABLE),)), EXPORTS, TIMES, IDS, st.text())
 COMMANDS: st.SearchStrategy[Command] = st.one_of(
     st.builds(Hello, IDS, IDS, st.text(), st.text()),
     st.builds(CreateInstance, st.text()),
@@ -65,7 +65,14 @@ COMMANDS: st.SearchStrategy[Command] = st.one_of(
     st.just(InitializationComplete()),
 )
 RESPONSES: st.SearchStrategy[Response] = st.one_of(
-    st.builds(Welcome, st.text(), IDS, *[st.lists(IDS).map(tuple)] * 3, st.lists(st.text()).map(tuple)),
+    st.builds(
+        Welcome,
+        st.text(),
+        IDS,
+        *[st.lists(IDS).map(tuple)] * 3,
+        st.lists(st.text()).map(tuple),
+        st.dictionaries(IDS, st.text()),
+    ),
     st.builds(Report, IDS, st.lists(st.builds(Progress, IDS, st.text(), IDS)).map(tuple)),
     st.builds(FrontierUppers, st.lists(st.builds(Upper, IDS, TIMES, TIMES)).map(tuple)),
     st.builds(PeekResponse, IDS, ROWS, st.booleans()),

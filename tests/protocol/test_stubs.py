@@ -46,7 +46,7 @@ flow.compute.v1.ComputeCommand: hello=1 flow.compute.v1.Hello, create_instance=2
 flow.compute.v1.Hello: epoch=1 uint64, session=2 uint64, protocol=3 string, folder=4 string
 flow.compute.v1.CreateInstance: name=1 string
 flow.compute.v1.CreateDataflows: dataflows=1 repeated flow.compute.v1.Dataflow
-flow.compute.v1.Dataflow: id=1 uint64, plan=2 bytes, imports=3 repeated flow.compute.v1.Import, index=4 flow.compute.v1.Index, materialized=5 flow.compute.v1.Materialized, tail=6 flow.compute.v1.Tail, as_of=7 int64, number=8 uint64
+flow.compute.v1.Dataflow: id=1 uint64, plan=2 bytes, imports=3 repeated flow.compute.v1.Import, index=4 flow.compute.v1.Index, materialized=5 flow.compute.v1.Materialized, tail=6 flow.compute.v1.Tail, as_of=7 int64, number=8 uint64, name=9 string
 flow.compute.v1.Import: id=1 uint64, source=2 bytes, name=3 string
 flow.compute.v1.Index: columns=1 repeated uint32
 flow.compute.v1.Materialized:
@@ -57,7 +57,7 @@ flow.compute.v1.Peek: uuid=1 uint64, query=2 bytes, time=3 int64, arguments=4 by
 flow.compute.v1.CancelPeeks: uuids=1 repeated uint64
 flow.compute.v1.InitializationComplete:
 flow.compute.v1.ComputeResponse: welcome=1 flow.compute.v1.Welcome, frontier_uppers=2 flow.compute.v1.FrontierUppers, peek_response=3 flow.compute.v1.PeekResponse, tail_response=4 flow.compute.v1.TailResponse, status=5 flow.compute.v1.Status, report=6 flow.compute.v1.Report
-flow.compute.v1.Welcome: process=1 string, epoch=2 uint64, kept=3 repeated uint64, rebuilt=4 repeated uint64, dropped=5 repeated uint64, reasons=6 repeated string
+flow.compute.v1.Welcome: process=1 string, epoch=2 uint64, kept=3 repeated uint64, rebuilt=4 repeated uint64, dropped=5 repeated uint64, reasons=6 repeated string, names=7 map<uint64,string>
 flow.compute.v1.FrontierUppers: uppers=1 repeated flow.compute.v1.Upper
 flow.compute.v1.Upper: id=1 uint64, since=2 int64, upper=3 int64, number=4 uint64
 flow.compute.v1.Failure: error_json=1 bytes

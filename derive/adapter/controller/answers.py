@@ -100,7 +100,7 @@ class PendingTail:
             return self._dataflow
         rest = Tail(has_snapshot=False, of=self._export.of, up_to=self._export.up_to)
         before = self._dataflow
-        return Dataflow(before.id, before.plan, before.imports, rest, self.frontier - 1)
+        return Dataflow(before.id, before.plan, before.imports, rest, self.frontier - 1, name=before.name)
 
     def take(self, replica: Replica, response: TailResponse, replicas: Collection[Replica]) -> bool:
         """Hand on what is new in a response of a replica.

@@ -7,7 +7,7 @@ dropped. Frontiers are absolute, so to hear one twice or late changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeAlias
@@ -89,7 +89,7 @@ class Import:
 class Dataflow:
     """A relation to be maintained.
 
-    Two are the same if all is equal but `as_of` and `number`.
+    Two are the same if all is equal but `as_of`, `number` and `name`.
 
     Attributes:
         id: of what it exports, by which it is known.
@@ -99,6 +99,7 @@ class Dataflow:
         as_of: from this time on it can be asked, or from a later one that is reported.
         number: greater for each that one controller has had created. What is told of a dataflow may be under way while
             it is dropped, and another one created under its identifier.
+        name: for people.
     """
 
     id: GlobalId
@@ -107,6 +108,7 @@ class Dataflow:
     export: Export
     as_of: int = field(compare=False)
     number: int = field(default=0, compare=False)
+    name: str = field(default="", compare=False)
 
 
 def reads_of(dataflow: Dataflow) -> frozenset[GlobalId]:
@@ -226,6 +228,7 @@ class Welcome:
         rebuilt: those that are made, as they were not there, or not the same.
         dropped: those that were there and not named.
         reasons: why each of `rebuilt` was.
+        names: of all of these, as far as they were told.
     """
 
     process: str
@@ -234,16 +237,21 @@ class Welcome:
     rebuilt: tuple[GlobalId, ...]
     dropped: tuple[GlobalId, ...]
     reasons: tuple[str, ...] = ()
+    names: Mapping[GlobalId, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return self.told("u{}".format)
+        return self.told(lambda _: None)
 
-    def told(self, name_of: Callable[[GlobalId], str]) -> str:
+    def told(self, known: Callable[[GlobalId], str | None]) -> str:
         """What became of dataflows, for people.
 
         Args:
-            name_of: what a dataflow is called.
+            known: what a dataflow is called by now; None if that is not known.
         """
+
+        def name_of(identifier: GlobalId) -> str:
+            return known(identifier) or self.names.get(identifier) or f"u{identifier}"
+
         kept, dropped = (", ".join(map(name_of, ids)) or "nothing" for ids in (self.kept, self.dropped))
         whys = zip(self.rebuilt, self.reasons, strict=True)
         rebuilt = ", ".join(f"{name_of(one)} ({why})" for one, why in whys) or "nothing"

@@ -119,6 +119,7 @@ def response_message(response: Response) -> pb.ComputeResponse:
                 rebuilt=response.rebuilt,
                 dropped=response.dropped,
                 reasons=response.reasons,
+                names=response.names,
             )
             return pb.ComputeResponse(welcome=welcome)
         case FrontierUppers():
@@ -160,7 +161,8 @@ def response_of(message: pb.ComputeResponse) -> Response:
         case "welcome":
             welcome = message.welcome
             kept, rebuilt, dropped = map(tuple[GlobalId, ...], (welcome.kept, welcome.rebuilt, welcome.dropped))
-            return Welcome(welcome.process, welcome.epoch, kept, rebuilt, dropped, tuple(welcome.reasons))
+            names = dict(welcome.names)
+            return Welcome(welcome.process, welcome.epoch, kept, rebuilt, dropped, tuple(welcome.reasons), names)
         case "frontier_uppers":
             uppers = message.frontier_uppers.uppers
             return FrontierUppers(tuple(Upper(one.id, one.since, one.upper, one.number) for one in uppers))
@@ -198,6 +200,7 @@ def _dataflow_message(dataflow: Dataflow) -> pb.Dataflow:
         ],
         as_of=dataflow.as_of,
         number=dataflow.number,
+        name=dataflow.name,
     )
     match dataflow.export:
         case Index():
@@ -222,7 +225,8 @@ def _dataflow_of(message: pb.Dataflow) -> Dataflow:
             of, up_to = tail.HasField("of"), tail.HasField("up_to")
             export = Tail(tail.has_snapshot, tail.of if of else None, tail.up_to if up_to else None)
     imports = tuple(Import(source.id, decode(source.source), source.name) for source in message.imports)
-    return Dataflow(message.id, decode(message.plan), imports, export, message.as_of, message.number)
+    plan = decode(message.plan)
+    return Dataflow(message.id, plan, imports, export, message.as_of, message.number, message.name)
 
 
 @lru_cache(_MOST_QUERIES)

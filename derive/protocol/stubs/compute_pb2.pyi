@@ -49,7 +49,7 @@ class CreateDataflows(_message.Message):
     def __init__(self, dataflows: _Optional[_Iterable[_Union[Dataflow, _Mapping]]] = ...) -> None: ...
 
 class Dataflow(_message.Message):
-    __slots__ = ("id", "plan", "imports", "index", "materialized", "tail", "as_of", "number")
+    __slots__ = ("id", "plan", "imports", "index", "materialized", "tail", "as_of", "number", "name")
     ID_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
     IMPORTS_FIELD_NUMBER: _ClassVar[int]
@@ -58,6 +58,7 @@ class Dataflow(_message.Message):
     TAIL_FIELD_NUMBER: _ClassVar[int]
     AS_OF_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
     id: int
     plan: bytes
     imports: _containers.RepeatedCompositeFieldContainer[Import]
@@ -66,7 +67,8 @@ class Dataflow(_message.Message):
     tail: Tail
     as_of: int
     number: int
-    def __init__(self, id: _Optional[int] = ..., plan: _Optional[bytes] = ..., imports: _Optional[_Iterable[_Union[Import, _Mapping]]] = ..., index: _Optional[_Union[Index, _Mapping]] = ..., materialized: _Optional[_Union[Materialized, _Mapping]] = ..., tail: _Optional[_Union[Tail, _Mapping]] = ..., as_of: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
+    name: str
+    def __init__(self, id: _Optional[int] = ..., plan: _Optional[bytes] = ..., imports: _Optional[_Iterable[_Union[Import, _Mapping]]] = ..., index: _Optional[_Union[Index, _Mapping]] = ..., materialized: _Optional[_Union[Materialized, _Mapping]] = ..., tail: _Optional[_Union[Tail, _Mapping]] = ..., as_of: _Optional[int] = ..., number: _Optional[int] = ..., name: _Optional[str] = ...) -> None: ...
 
 class Import(_message.Message):
     __slots__ = ("id", "source", "name")
@@ -153,20 +155,29 @@ class ComputeResponse(_message.Message):
     def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., frontier_uppers: _Optional[_Union[FrontierUppers, _Mapping]] = ..., peek_response: _Optional[_Union[PeekResponse, _Mapping]] = ..., tail_response: _Optional[_Union[TailResponse, _Mapping]] = ..., status: _Optional[_Union[Status, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("process", "epoch", "kept", "rebuilt", "dropped", "reasons")
+    __slots__ = ("process", "epoch", "kept", "rebuilt", "dropped", "reasons", "names")
+    class NamesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: str
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[str] = ...) -> None: ...
     PROCESS_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     KEPT_FIELD_NUMBER: _ClassVar[int]
     REBUILT_FIELD_NUMBER: _ClassVar[int]
     DROPPED_FIELD_NUMBER: _ClassVar[int]
     REASONS_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
     process: str
     epoch: int
     kept: _containers.RepeatedScalarFieldContainer[int]
     rebuilt: _containers.RepeatedScalarFieldContainer[int]
     dropped: _containers.RepeatedScalarFieldContainer[int]
     reasons: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, process: _Optional[str] = ..., epoch: _Optional[int] = ..., kept: _Optional[_Iterable[int]] = ..., rebuilt: _Optional[_Iterable[int]] = ..., dropped: _Optional[_Iterable[int]] = ..., reasons: _Optional[_Iterable[str]] = ...) -> None: ...
+    names: _containers.ScalarMap[int, str]
+    def __init__(self, process: _Optional[str] = ..., epoch: _Optional[int] = ..., kept: _Optional[_Iterable[int]] = ..., rebuilt: _Optional[_Iterable[int]] = ..., dropped: _Optional[_Iterable[int]] = ..., reasons: _Optional[_Iterable[str]] = ..., names: _Optional[_Mapping[int, str]] = ...) -> None: ...
 
 class FrontierUppers(_message.Message):
     __slots__ = ("uppers",)

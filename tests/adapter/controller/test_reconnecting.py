@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -120,6 +121,17 @@ def test_one_that_is_wanted_from_before_is_made_anew(world: World) -> None:
     world.controller.create([Dataflow(101, INDEX.plan, INDEX.imports, INDEX.export, 0)])
     world.connect()
     assert world.welcomes[-1].reasons == ("was not known at 0",)
+
+
+def test_what_is_dropped_is_told_by_the_name_that_it_had(world: World) -> None:
+    world.controller.create([replace(INDEX, name="public.v_a"), replace(INDEX, id=102)])
+    world.settle()
+    world.slow.is_done = True
+    world.settle()
+    world.disconnect()
+    world.controller = Controller(2, Memory({}), on_welcome=lambda _, welcome: world.welcomes.append(welcome))
+    world.connect()
+    assert str(world.welcomes[-1]) == "kept nothing; rebuilt nothing; dropped public.v_a, u102"
 
 
 def test_whoever_waits_is_told_that_a_replica_is_gone(world: World) -> None:
