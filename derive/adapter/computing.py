@@ -253,7 +253,7 @@ class Computing:
             name,
             command(folder, token_file),
             installed_env(),
-            self._root,
+            folder,
             Security(token),
             tell=self._instances.tell,
             report=lambda death: TaskLog(self._root, LOG).write("error", f"{death}; it is started again"),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from derive.errors import BusyError
 from derive.storage.durable import make_folders
+from derive.storage.metadata.process import is_dead, show_process, this_process
 
 FILE = "lock"
 
@@ -24,12 +25,36 @@ def locked(folder: Path) -> Iterator[None]:
     make_folders(folder)
     descriptor = os.open(folder / FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as exc:
-            raise BusyError(
-                f"another instance keeps what it has in {folder}", hint="give each a --folder of its own"
-            ) from exc
+        if not _lock(descriptor):
+            holder = holder_of(folder)
+            who = f"another instance, {show_process(holder)}," if holder else "another instance"
+            raise BusyError(f"{who} keeps what it has in {folder}", hint="give each a --folder of its own")
+        name = this_process().encode()
+        os.pwrite(descriptor, name, 0)
+        os.ftruncate(descriptor, len(name))
         yield
     finally:
         os.close(descriptor)
+
+
+def holder_of(folder: Path) -> str | None:
+    """The process that has a folder, as derive/storage/metadata/process.py names it; None if none is known to."""
+    try:
+        descriptor = os.open(folder / FILE, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        if _lock(descriptor):
+            return None
+        name = os.pread(descriptor, 4096, 0).decode()
+    finally:
+        os.close(descriptor)
+    return name if name and not is_dead(name) else None
+
+
+def _lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

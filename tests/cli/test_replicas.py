@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ import psycopg
 import pytest
 from test_sql_serve import Served, refused, serve
 
+from derive.compute.folder_lock import holder_of
 from derive.compute.protocol.messages import Hello
 from derive.compute.session import check_hello
 from derive.errors import ProtocolError
@@ -73,6 +75,42 @@ def test_replicas_answer_and_one_may_be_killed(tmp_path: Path) -> None:
         running = replicas_of(served)
         served.stop(signal.SIGKILL)
         assert all(has_ended(process, 20) for process in running)
+
+
+def at_work(connection: psycopg.Connection[Any]) -> tuple[str, ...]:
+    """What is seen of the only replica, once it is connected and has a view."""
+    deadline = time.monotonic() + 60
+    while True:
+        row: tuple[str, ...] = connection.execute("SHOW REPLICAS").fetchall()[0]
+        if row[3] == "connected" and int(row[5]) > 0:
+            return row
+        assert time.monotonic() < deadline, row
+        connection.execute("SELECT pg_sleep(0.1)")
+
+
+def test_a_replica_of_an_earlier_server_that_is_stopped_does_not_keep_its_folder(tmp_path: Path) -> None:
+    data = tmp_path / ".flow"
+    with serve(tmp_path, "--replicas", "1") as served, psycopg.connect(served.address, autocommit=True) as connection:
+        connection.execute("CREATE TABLE t (a bigint)")
+        connection.execute("CREATE MATERIALIZED VIEW v AS SELECT a FROM t")
+        at_work(connection)
+        (replica,) = replicas_of(served)
+        served.stop()
+        assert has_ended(replica, 20)
+    with instance(data, "--folder", str(data / "compute" / "r1")):
+        holder = holder_of(data / "compute" / "r1")
+        assert holder is not None
+        orphan = int(holder.split(":")[1])
+        os.kill(orphan, signal.SIGSTOP)
+        with (
+            serve(tmp_path, "--replicas", "1") as served,
+            psycopg.connect(served.address, autocommit=True) as connection,
+        ):
+            row = at_work(connection)
+            assert (row[0], int(row[6])) == ("r1", 1)  # which it has found in the folder
+            assert has_ended(orphan, 0)
+    told = [str(entry["message"]) for entry in recent_entries(data, "sql-views")]
+    assert [message for message in told if f":{orphan}) was still there, and was killed" in message]
 
 
 def test_a_client_that_takes_nothing_does_not_fill_the_memory_of_the_server(tmp_path: Path) -> None:

@@ -9,9 +9,11 @@ from pathlib import Path
 
 from derive.adapter.controller.controller import Controller
 from derive.adapter.controller.remote import RemoteReplica
+from derive.compute.folder_lock import holder_of
 from derive.compute.protocol.transport import Security
 from derive.errors import FlowError
 from derive.materialize.process import ConnectorProcess
+from derive.storage.metadata.process import is_dead, kill, show_process
 
 _FIRST_SECONDS, _MOST_SECONDS = 0.2, 20.0
 """How long nothing is started after a process has ended, at first and at most."""
@@ -25,17 +27,18 @@ _LOOK_SECONDS = 0.2
 class ReplicaProcess:
     """A thread that keeps a process alive that is a replica, and the controller connected to it.
 
-    The process ends with this one, however this one ends, as its standard input is then closed.
+    The process ends with this one, however this one ends, as its standard input is then closed. One that was stopped
+    meanwhile does not notice: it is killed, as it has the folder of the next one.
 
     Args:
         controller: of the instance.
         name: of this replica.
         command: runs it, and has it print its address.
         environment: of the process.
-        folder: where it runs.
+        folder: where it runs, and keeps what it has; it is for such processes alone.
         security: how it knows this process.
         tell: is told what the process writes to standard error, line by line.
-        report: is told when it has ended, and why.
+        report: is told when it has ended, and why, and when another one was killed.
     """
 
     def __init__(
@@ -98,6 +101,7 @@ class ReplicaProcess:
         Raises:
             TaskError: it could not be started.
         """
+        self._end_orphan()
         process = ConnectorProcess(
             f"replica {self.name}", self._command, str(self._folder), self._environment, tell=self._tell
         )
@@ -112,3 +116,14 @@ class ReplicaProcess:
                 self._replica.close()
                 self._replica = None
             process.close()
+
+    def _end_orphan(self) -> None:
+        """Kill whoever has the folder: an earlier server has started it, which is there no more."""
+        orphan = holder_of(self._folder)
+        if orphan is None or not kill(orphan):
+            return
+        self._report(
+            f"replica {self.name} of an earlier server ({show_process(orphan)}) was still there, and was killed"
+        )
+        while not is_dead(orphan) and not self._closed.wait(_LOOK_SECONDS):
+            pass

@@ -8,6 +8,7 @@ process whose namespace is not ours is never called dead: we cannot see it.
 from __future__ import annotations
 
 import os
+import signal
 import socket
 from contextlib import suppress
 from functools import lru_cache
@@ -45,6 +46,15 @@ def is_dead(name: str) -> bool:
         pass
     state, *_ = _status(int(pid)) or [""]
     return state in ("Z", "X") or (bool(began) and _began(int(pid)) not in ("", began))
+
+
+def kill(name: str) -> bool:
+    """Kill a process; whether it was there, and could be seen from here."""
+    if not is_here(name) or is_dead(name):
+        return False
+    with suppress(ProcessLookupError):
+        os.kill(int(_parts(name)[1]), signal.SIGKILL)
+    return True
 
 
 def lock_holder(status: os.stat_result, kind: Literal["FLOCK", "POSIX"]) -> int | None:
