@@ -15,6 +15,7 @@ from queue import Empty, SimpleQueue
 from typing import IO
 
 from derive.errors import TaskError
+from derive.storage.metadata.process import is_stopped
 
 _ADDRESS = re.compile(r"[^\s/]+:[0-9]{1,5}")
 _START_SECONDS = 60.0
@@ -90,6 +91,11 @@ class ConnectorProcess:
         """The last lines that it wrote on standard error, or on standard output when it was ready."""
         return "\n".join(self._said)
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a signal has stopped it, and it does nothing until another one comes."""
+        return is_stopped(self._process.pid)
+
     def death(self, seconds: float = 0.0) -> str | None:
         """How it has ended, with its last words; None if it runs, and goes on to for so many seconds."""
         with suppress(subprocess.TimeoutExpired):
@@ -108,7 +114,7 @@ class ConnectorProcess:
             self._process.stdin.close()
         for end in (self._process.terminate, self._process.kill):
             try:
-                self._process.wait(_GRACE_SECONDS / 2)
+                self._process.wait(0 if self.is_stopped else _GRACE_SECONDS / 2)
                 break
             except subprocess.TimeoutExpired:
                 end()

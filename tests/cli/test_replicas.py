@@ -113,6 +113,20 @@ def test_a_replica_of_an_earlier_server_that_is_stopped_does_not_keep_its_folder
     assert [message for message in told if f":{orphan}) was still there, and was killed" in message]
 
 
+def test_a_replica_that_is_stopped_for_long_is_started_again(tmp_path: Path) -> None:
+    with serve(tmp_path, "--replicas", "1") as served, psycopg.connect(served.address, autocommit=True) as connection:
+        connection.execute("CREATE TABLE t (a bigint)")
+        connection.execute("CREATE MATERIALIZED VIEW v AS SELECT a FROM t")
+        at_work(connection)
+        (replica,) = replicas_of(served)
+        os.kill(replica, signal.SIGSTOP)
+        assert has_ended(replica, 60)
+        at_work(connection)
+        assert replicas_of(served) != [replica]
+    told = [str(entry["message"]) for entry in recent_entries(tmp_path / ".flow", "sql-views")]
+    assert "replica r1 was stopped by a signal for 5 s, and is killed; it is started again" in told
+
+
 def test_a_client_that_takes_nothing_does_not_fill_the_memory_of_the_server(tmp_path: Path) -> None:
     with (
         serve(tmp_path, "--replicas", "1") as served,

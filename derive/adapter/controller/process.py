@@ -23,6 +23,9 @@ _STEADY_SECONDS = 30.0
 
 _LOOK_SECONDS = 0.2
 
+_STOPPED_SECONDS = 5.0
+"""A process that a signal has stopped for so long is killed: others may wait for its transaction."""
+
 
 class ReplicaProcess:
     """A thread that keeps a process alive that is a replica, and the controller connected to it.
@@ -107,9 +110,13 @@ class ReplicaProcess:
         )
         try:
             self._replica = RemoteReplica(self._controller, self.name, process.address, self._security)
+            stopped = 0.0
             while not self._closed.wait(_LOOK_SECONDS):
                 if (death := process.death()) is not None:
                     return death
+                stopped = stopped + _LOOK_SECONDS if process.is_stopped else 0.0
+                if stopped > _STOPPED_SECONDS:
+                    return f"replica {self.name} was stopped by a signal for {_STOPPED_SECONDS:g} s, and is killed"
             return ""
         finally:
             if self._replica is not None:
