@@ -6,6 +6,7 @@ import secrets
 import shutil
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,11 +19,13 @@ from derive.adapter.controller.remote import RemoteReplica
 from derive.adapter.controller.state import ReplicaState, lag_of, replica_states
 from derive.adapter.recording import LOG
 from derive.compute.algebra.relation import GlobalId
+from derive.compute.folder_lock import locked
 from derive.compute.instance import Progress
 from derive.compute.protocol.address import place_named
 from derive.compute.protocol.messages import Dataflow, Welcome, reads_of
 from derive.compute.protocol.transport import OPEN, Security
 from derive.compute.worker import Worker
+from derive.errors import BusyError
 from derive.materialize.process import installed_env
 from derive.storage.durable import make_folders
 from derive.storage.folder_id import folder_id
@@ -98,6 +101,7 @@ class Computing:
         self._folder_id = folder_id(root)
         self.controller = self._controller(0)
         self._worker: Worker | None = None
+        self._lock_of_folder = ExitStack()
         self.local: LocalReplica | None = None
         self._earlier: Worker | None = None
         self._remote: dict[str, RemoteReplica | ReplicaProcess] = {}
@@ -260,12 +264,19 @@ class Computing:
         )
 
     def _begin_here(self, folder: Path | None) -> None:
+        try:
+            if folder is not None:
+                self._lock_of_folder.enter_context(locked(folder))
+        except BusyError as error:  # a server that was superseded has it, and may not go on for long
+            folder, told = None, "views are worked out anew in another one, which is gone with this server"
+            TaskLog(self._root, LOG).write("warn", f"{error.message}: {told}")
         self._worker = Worker(self._store, folder, "local", self._report)
         self.local = LocalReplica(self.controller, self._worker)
 
     def _end_here(self) -> None:
         if self._worker is not None:
             self._worker.close()
+        self._lock_of_folder.close()
         self._worker = self.local = None
 
     def _end(self) -> None:

@@ -114,6 +114,7 @@ class Maintenance:
                 objects = self._objects()
                 if objects.version != self._maintained.wanted.version:
                     self._maintained.wanted = wanted_of(objects)
+                    self._computing.holds.forget_dropped(objects.items)
                 self._command(controller)
             self._compact(controller)
         self._seal(followed)

@@ -12,10 +12,11 @@ from test_views import until_maintained
 
 from derive.adapter.computing import Instances
 from derive.adapter.controller.controller import Controller
+from derive.adapter.controller.dataflow_holds import DataflowHolds
 from derive.adapter.coordinator import Coordinator
 from derive.compute.protocol.messages import Command, CreateDataflows, FrontierUppers, Upper, Welcome
 from derive.storage.store import Store
-from derive.storage.table import TableUpdate
+from derive.storage.table import TableColumn, TableUpdate
 
 _PATIENCE_SECONDS = 60.0
 
@@ -70,9 +71,9 @@ def test_what_a_view_is_made_of_is_held_from_where_a_replica_has_begun_late(tmp_
         async with asyncio.timeout(_PATIENCE_SECONDS):
             while held < late:
                 news = coordinator.news.next
+                held = coordinator.store.rights.views()[view]
                 table = coordinator.store.tables.table(view)
                 assert table is not None
-                held = coordinator.store.rights.views()[view]
                 assert held < table.upper  # it is written from there on by whoever is started again
                 await news.wait()
         assert held == late
@@ -136,6 +137,17 @@ def test_what_is_new_is_not_wanted_from_before_it_was_created(tmp_path: Path) ->
             await coordinator.close()
 
     asyncio.run(work())
+
+
+def test_an_index_that_is_dropped_before_it_was_wanted_again_is_held_no_more(tmp_path: Path) -> None:
+    with storage(SqlWorld(tmp_path)) as store:
+        table = store.tables.create("sql/public/t", [TableColumn("a", "bigint")])
+        store.rights.hold_for_dataflows({}, {one: ([table.name], 100) for one in (7, 8, 9)})
+        holds = DataflowHolds(store, lambda _: [table.name])
+        holds.begin([7, 8])
+        assert store.rights.indexes() == {7: 100, 8: 100}
+        holds.forget_dropped([8])
+        assert store.rights.indexes() == {8: 100}
 
 
 def name_of(store: Store, identifier: int) -> str:

@@ -16,7 +16,7 @@ from derive.adapter.ownership import FILE
 from derive.errors import FencedError
 from derive.storage.store import Store
 
-_PATIENCE_SECONDS = 60.0
+_PATIENCE_SECONDS = 120.0
 
 
 def held(data: Path) -> dict[int, int]:

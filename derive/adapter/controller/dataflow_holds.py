@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from contextlib import suppress
 
 from derive.compute.algebra.relation import GlobalId
@@ -83,6 +83,11 @@ class DataflowHolds:
         for identifier in held.keys() - set(indexes):
             self._store.rights.forget_index(identifier)
         self._indexes = held.keys() & set(indexes)
+
+    def forget_dropped(self, indexes: Container[GlobalId]) -> None:
+        """Give back what is held for all but some indexes: one may be dropped before it was wanted again."""
+        for identifier in [one for one in self._indexes if one not in indexes]:
+            self.release(identifier)
 
     def renew(self) -> None:
         """Have leases live on; from any thread, several times a minute."""
