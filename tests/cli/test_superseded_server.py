@@ -12,6 +12,7 @@ import pytest
 from test_sql_serve import serve
 
 from derive.adapter.catalog import Catalog
+from derive.adapter.controller.place import ReplicaPlace
 from derive.adapter.ownership import FILE
 from derive.errors import FencedError
 from derive.storage.store import Store
@@ -54,9 +55,10 @@ def test_it_changes_no_names(tmp_path: Path) -> None:
     old.begin(1)
     new.begin(2)
     with pytest.raises(FencedError, match="another flowctl has begun to serve SQL"):
-        old.drop_replica("blue")
+        old.add_replica(ReplicaPlace("blue"))
     with pytest.raises(FencedError):
         old.begin(2)
-    assert not new.drop_replica("blue")
+    new.add_replica(ReplicaPlace("blue"))
+    assert new.replicas() == [ReplicaPlace("blue")]
     old.close()
     new.close()
