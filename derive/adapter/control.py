@@ -5,6 +5,7 @@ from __future__ import annotations
 from derive.adapter.batches import of_rows
 from derive.adapter.known_settings import boolean_of, isolation_of
 from derive.adapter.outcome import Notice, Result
+from derive.adapter.parser.session_parser import SHOWN_OBJECTS
 from derive.adapter.parser.statement import (
     Begin,
     Commit,
@@ -108,7 +109,7 @@ def _show(state: State, name: str, offset: int) -> Result:
         case "transaction_read_only":
             value = "on" if state.transaction.modes.is_read_only else "off"
         case _:
-            value = state.settings.get(name, offset)
+            value = state.settings.get(name, offset, others=SHOWN_OBJECTS)
     return Result(lambda _: "SHOW", shown_columns(name), of_rows([(value,)]))
 
 

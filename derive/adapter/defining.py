@@ -34,6 +34,7 @@ from derive.adapter.reading import read
 from derive.adapter.state import State
 from derive.compute.algebra.relation import GlobalId, Relation
 from derive.errors import SqlError
+from derive.suggest import suggest
 
 Definition = CreateTable | CreateView | CreateIndex | CreateSource | CreateSchema | Drop | Rename | AlterTable
 
@@ -268,7 +269,9 @@ class _Definer:
             if is_missing_welcome:
                 return None
             what = kind.value if kind is not ObjectKind.TABLE else "table"
-            raise SqlError("42P01", f'{what} "{name.name}" does not exist', offset=name.offset)
+            nearest = suggest(name.name, (other.name for other in self._objects.items.values() if other.kind is kind))
+            meant = f'Did you mean "{nearest}"?' if nearest else None
+            raise SqlError("42P01", f'{what} "{name.name}" does not exist', offset=name.offset, hint=meant)
         if item.kind is not kind:
             hint = f"Use DROP {item.kind.value.upper()} to remove a {item.kind.value}."
             raise SqlError("42809", f'"{name.name}" is not a {kind.value}', offset=name.offset, hint=hint)

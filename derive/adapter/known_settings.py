@@ -7,7 +7,7 @@ by clients that set them without being asked, and change nothing. A name with a 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from derive.adapter.transactions import Isolation
@@ -222,8 +222,8 @@ def known_name(name: str) -> str | None:
     return _BY_LOWER.get(name.lower()) or (name.lower() if "." in name else None)
 
 
-def unknown(name: str, offset: int | None = None) -> SqlError:
-    """That there is no such setting."""
-    nearest = suggest(name.lower(), _BY_LOWER)
+def unknown(name: str, offset: int | None = None, others: Collection[str] = ()) -> SqlError:
+    """That there is no such setting; others may have been meant as well as settings."""
+    nearest = suggest(name.lower(), {*_BY_LOWER, *others})
     hint = f"Did you mean {nearest}?" if nearest else None
     return SqlError("42704", f'unrecognized configuration parameter "{name}"', offset=offset, hint=hint)

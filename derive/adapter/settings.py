@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -57,8 +57,8 @@ class Settings:
         text = self.get(name)
         return None if text == "0" else int(text.removesuffix("ms")) / 1000
 
-    def get(self, name: str, offset: int | None = None) -> str:
-        """The value of a setting, by its name in any case.
+    def get(self, name: str, offset: int | None = None, others: Collection[str] = ()) -> str:
+        """The value of a setting, by its name in any case; `others` may have been meant if there is none.
 
         Raises:
             SqlError: 42704, there is none.
@@ -67,7 +67,7 @@ class Settings:
         for values in (self._local, self._values, self._defaults):
             if known in values:
                 return values[known]
-        raise unknown(name, offset)
+        raise unknown(name, offset, others)
 
     def all(self) -> dict[str, str]:
         """All settings and their values."""

@@ -265,6 +265,9 @@ def test_what_tools_send_beside(world: SqlWorld) -> None:
         ("CREATE TEMP TABLE t (a int)", "drop it in the end"),
         ("WITH x AS (DELETE FROM t RETURNING a) SELECT * FROM x", "Write WITH before"),
         ("VACUUM ANALYZE t", "by themselves"),
+        ("CREATE FUNCTION f() RETURNS int AS 'x'", "A view can name a query"),
+        ("CREATE ROLE r", "A password file"),
+        ("SELECT '1'::uuid", "Take text"),
     ],
 )
 def test_what_is_not_here_says_what_to_do(world: SqlWorld, text: str, hint: str) -> None:
@@ -274,6 +277,24 @@ def test_what_is_not_here_says_what_to_do(world: SqlWorld, text: str, hint: str)
     assert raised.value.sqlstate == "0A000"
     assert raised.value.hint
     assert hint in raised.value.hint
+
+
+def test_what_was_probably_meant(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE orders (a int)")
+        await client("CREATE VIEW spent AS SELECT a FROM orders")
+        for text, sqlstate, hint in (
+            ("SHOW REPLICA", "42704", "Did you mean replicas?"),
+            ("SHOW transacton_isolation", "42704", "Did you mean transaction_isolation?"),
+            ("DROP TABLE ordres", "42P01", 'Did you mean "orders"?'),
+            ("DROP VIEW ordres", "42P01", None),
+            ("ALTER TABLE order_s RENAME TO x", "42P01", 'Did you mean "orders"?'),
+        ):
+            error = await client.error(text)
+            assert (error.sqlstate, error.hint) == (sqlstate, hint)
+
+    world.within(work)
 
 
 def test_each_row_has_a_random_identifier_of_its_own(world: SqlWorld) -> None:

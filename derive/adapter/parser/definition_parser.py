@@ -50,6 +50,18 @@ _TABLE_CONSTRAINTS = {
     "exclude": ("exclusions", _CONDITIONS),
 }
 """By first word, what it is, and what to do instead."""
+_ROLES = "roles", "A password file says who may connect, and all may do everything."
+_KINDS = {
+    "database": ("databases", "A server has one, whose name does not matter: another data folder has another server."),
+    "role": _ROLES,
+    "user": _ROLES,
+    "type": ("types", "Take jsonb for what has parts, and text for what is one of a few words."),
+    "function": ("functions", "A view can name a query; a derivation has lambdas in SQL and TypeScript."),
+    "sequence": ("sequences", _NUMBERS),
+    "trigger": ("triggers", "A materialized view follows what is written, and SUBSCRIBE sends it."),
+    "extension": ("extensions", "Leave it out: what there is needs none."),
+}
+"""What has no statement to create it, and what to do instead."""
 
 Created: TypeAlias = CreateTable | CreateView | CreateIndex | CreateSource | CreateSchema | CreateReplica
 
@@ -80,10 +92,9 @@ def parse_create(reader: TokenReader, queries: QueryParser) -> Created:
         return CreateSchema(*reader.located_name(), if_not_exists)
     if reader.accept_words("cluster", "replica") or reader.accept_word("replica"):
         return parse_create_replica(reader)
-    kinds = {"database": "databases", "role": "roles", "user": "roles", "type": "types"}
-    kinds |= {"function": "functions", "sequence": "sequences", "trigger": "triggers", "extension": "extensions"}
-    if reader.is_word(*kinds):
-        raise SqlError("0A000", f"{kinds[reader.token.value]} cannot be created", offset=reader.offset)
+    if reader.is_word(*_KINDS):
+        what, hint = _KINDS[reader.token.value]
+        raise SqlError("0A000", f"{what} cannot be created", offset=reader.offset, hint=hint)
     raise reader.error()
 
 

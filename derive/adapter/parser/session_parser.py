@@ -27,7 +27,8 @@ _WORDS = (
     "tables views sources indexes columns objects schemas databases connections clusters roles create hydrations"
     " maintenance replicas"
 )
-_OBJECTS = frozenset(_WORDS.split())
+SHOWN_OBJECTS = frozenset(_WORDS.split())
+"""What SHOW lists, beside settings."""
 
 
 def _begin(reader: TokenReader) -> Statement:
@@ -192,7 +193,7 @@ def _show(reader: TokenReader) -> Statement:
         return Show("transaction isolation level", offset)
     if reader.accept_words("materialized", "views"):
         return _show_objects(reader, "materialized views", offset)
-    if reader.is_word(*_OBJECTS):
+    if reader.is_word(*SHOWN_OBJECTS):
         return _show_objects(reader, reader.next().value, offset)
     return Show(_setting(reader), offset)
 

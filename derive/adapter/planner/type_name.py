@@ -65,7 +65,8 @@ def type_of(name: TypeName) -> Type:
     kind = _TYPES.get(name.name)
     if kind is None:
         if name.name in _UNSUPPORTED:
-            raise SqlError("0A000", f"type {name.name} is not supported", offset=name.offset)
+            instead = "Take text, which holds whatever its values are written as."
+            raise SqlError("0A000", f"type {name.name} is not supported", offset=name.offset, hint=instead)
         nearest = suggest(name.name, _TYPES)
         hint = f"Did you mean {nearest}?" if nearest else None
         raise SqlError("42704", f'type "{name.name}" does not exist', offset=name.offset, hint=hint)
