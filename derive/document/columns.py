@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from math import isfinite
 from operator import countOf, itemgetter
 from typing import Any, TypeAlias
@@ -87,6 +88,13 @@ class Columns:
         """The documents themselves."""
         names = self.names
         return [dict(zip(names, row, strict=True)) for row in zip(*self.values, strict=True)]
+
+
+def concat(parts: Sequence[Columns]) -> Columns:
+    """The documents of several parts, of which there is at least one, behind one another; all have the same names."""
+    values = (list(chain.from_iterable(columns)) for columns in zip(*(part.values for part in parts), strict=True))
+    kinds = (frozenset[type[Any]]().union(*sets) for sets in zip(*(part.kinds for part in parts), strict=True))
+    return Columns(parts[0].names, tuple(values), tuple(kinds))
 
 
 def are_finite(column: Sequence[JSON], kinds: Kinds) -> bool:

@@ -90,15 +90,28 @@ class PublishedColumns:
     columns: Columns
 
 
+@dataclass(frozen=True, slots=True)
+class PublishedDocuments:
+    """Documents that were published and may differ in their properties, in order.
+
+    Attributes:
+        causes: for each, the place in the batch of the document that caused it; these never decrease.
+        documents: at least one.
+    """
+
+    causes: Sequence[int]
+    documents: Sequence[Document]
+
+
 @runtime_checkable
 class ColumnSession(Protocol):
     """What a session may do besides: publish many documents at once, which costs less than one by one."""
 
-    def invoke_columns(self, batch: ReadBatch) -> Iterator[PublishedColumns] | None:
+    def invoke_columns(self, batch: ReadBatch) -> Iterator[PublishedColumns | PublishedDocuments] | None:
         """Run the lambdas over a batch, as `invoke` does, and publish the same documents.
 
         Returns:
-            What they publish, some thousand documents at a time; None, and nothing is run, if that is not columns.
+            What they publish, some thousand documents at a time; None, and nothing is run, if `invoke` is to do it.
 
         Raises:
             LambdaError: a lambda failed.

@@ -15,7 +15,7 @@ from derive.document.key import compile_keys, key_errors, show_key
 from derive.document.key_columns import KeyColumns
 from derive.errors import DocumentError, SchemaViolation
 from derive.position import Position
-from derive.protocol.derive import ColumnSession, DeriveSession, PublishedColumns, ReadBatch
+from derive.protocol.derive import ColumnSession, DeriveSession, PublishedColumns, PublishedDocuments, ReadBatch
 from derive.protocol.installed import find_runtime
 from derive.protocol.specs import JSON, DerivationSpec, Document
 from derive.schema.flat import FlatSchema
@@ -124,6 +124,9 @@ class Invoker:
             yield from self._invoke_one_by_one(source, batch, are_many=are_many)
             return
         for part in parts:
+            if isinstance(part, PublishedDocuments):
+                yield self._published_documents(source, batch, part.causes, part.documents)
+                continue
             if not self._flat.proves(part.columns):
                 self._check_published(batch, part.causes, part.columns.documents())
             yield self._published_columns(source, batch, part)
@@ -147,9 +150,7 @@ class Invoker:
             if columns is not None:
                 yield self._published_columns(source, batch, PublishedColumns(causes, columns))
             else:
-                self._check_published(batch, causes, results)
-                keys = self._valid_keys(batch, causes, results)
-                yield Published(causes, self._clocks(source, causes), keys, Documents(results))
+                yield self._published_documents(source, batch, causes, results)
             if most is None or len(causes) < most:
                 return
 
@@ -157,6 +158,14 @@ class Invoker:
         """Published documents as columns, if those prove them to be valid."""
         columns = Columns.of_documents(results) if self._flat.may_prove(tuple(results[0])) else None
         return columns if columns is not None and self._flat.proves(columns) else None
+
+    def _published_documents(
+        self, source: SourceBatch, batch: ReadBatch, causes: Sequence[int], documents: Sequence[Document]
+    ) -> Published:
+        """What was published, document by document."""
+        self._check_published(batch, causes, documents)
+        keys = self._valid_keys(batch, causes, documents)
+        return Published(causes, self._clocks(source, causes), keys, Documents(documents))
 
     def _published_columns(self, source: SourceBatch, batch: ReadBatch, part: PublishedColumns) -> Published:
         """What was published as columns, which are valid."""
@@ -176,7 +185,7 @@ class Invoker:
         clocks: np.ndarray = source.adjusted.take(causes)
         return np.maximum(clocks, self._clamp) if clocks[0] < self._clamp else clocks  # the first is the least
 
-    def _valid_keys(self, batch: ReadBatch, causes: Sequence[int], results: list[Document]) -> list[bytes]:
+    def _valid_keys(self, batch: ReadBatch, causes: Sequence[int], results: Sequence[Document]) -> list[bytes]:
         """Packed keys of published documents."""
         try:
             return self._keys(results)
@@ -231,7 +240,7 @@ class Invoker:
             f"transform '{transform.name}' of '{self._spec.name}' reads",
         )
 
-    def _check_published(self, batch: ReadBatch, causes: Sequence[int], results: list[Document]) -> None:
+    def _check_published(self, batch: ReadBatch, causes: Sequence[int], results: Sequence[Document]) -> None:
         if all(map(self._output.is_valid, results)):
             return
         for cause, document in zip(causes, results, strict=True):

@@ -13,7 +13,7 @@ from derive.document.columns import Columns
 from derive.document.key import pack
 from derive.document.pointer import MISSING
 from derive.position import Position
-from derive.protocol.derive import PublishedColumns, ReadBatch
+from derive.protocol.derive import PublishedColumns, PublishedDocuments, ReadBatch
 from derive.protocol.specs import CollectionSpec, DerivationSpec, Document, InputSpec, ShuffleSpec, TransformSpec
 from derive.shard.plan import Plan
 from derive.shard.published import Documents, Published
@@ -120,10 +120,16 @@ class Lambdas:
 
 
 class ColumnLambdas(Lambdas):
-    """The same lambdas, whose documents are published as columns as long as they have the same properties."""
+    """The same lambdas, whose documents are published as columns as long as they have the same properties.
 
-    def invoke_columns(self, batch: ReadBatch) -> Iterator[PublishedColumns]:
+    One alone is published as a document.
+    """
+
+    def invoke_columns(self, batch: ReadBatch) -> Iterator[PublishedColumns | PublishedDocuments]:
         for names, group in itertools.groupby(self.invoke(batch), key=lambda pair: tuple(pair[1])):
             causes, documents = zip(*group, strict=True)
+            if len(documents) == 1:
+                yield PublishedDocuments(causes, documents)
+                continue
             values = [[document[name] for document in documents] for name in names]
             yield PublishedColumns(causes, Columns.of(names, values))

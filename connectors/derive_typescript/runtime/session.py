@@ -12,6 +12,7 @@ import orjson
 
 from connectors.derive_typescript.catalog.config import module_of, refusal_of
 from connectors.derive_typescript.runtime.frame import send_batch
+from connectors.derive_typescript.runtime.gathered import gathered
 from connectors.derive_typescript.runtime.place import authored, member_position, position_in
 from connectors.derive_typescript.runtime.pool import POOL
 from connectors.derive_typescript.runtime.process import DenoProcess, Late
@@ -21,7 +22,7 @@ from connectors.derive_typescript.types.interfaces import method_of
 from derive.document.exact import dump_exact, parse_exact
 from derive.errors import FlowError, LambdaError, LostError
 from derive.position import Position
-from derive.protocol.derive import Log, ReadBatch
+from derive.protocol.derive import Log, PublishedColumns, PublishedDocuments, ReadBatch
 from derive.protocol.specs import DerivationSpec, Document
 
 if TYPE_CHECKING:
@@ -59,11 +60,20 @@ class TypeScriptSession:
         return self._open().abilities["flush"]
 
     def invoke(self, batch: ReadBatch) -> Iterator[tuple[int, Document]]:
-        """Run the methods over a batch, in frames; a thread sends them while the answers are read.
+        """Run the methods over a batch.
 
         Raises:
             LambdaError: a method failed, published what is no document, did not answer, or ended the process.
         """
+        for causes, documents in self._answers(batch):
+            yield from zip(causes, documents, strict=True)
+
+    def invoke_columns(self, batch: ReadBatch) -> Iterator[PublishedColumns | PublishedDocuments] | None:
+        """Run the methods over a batch, unless the class has a `flush`, whose documents are put in order as a whole."""
+        return None if self.flushes else gathered(self._answers(batch))
+
+    def _answers(self, batch: ReadBatch) -> Iterator[tuple[list[int], list[Document]]]:
+        """What is published for a batch, frame by frame; a thread sends frames while the answers are read."""
         if not batch.documents:
             return
         process = self._open()
@@ -76,7 +86,7 @@ class TypeScriptSession:
             reply = self._receive(process, batch, index)
             end = index + len(reply)
             causes = chain.from_iterable(map(repeat, range(index, end), map(len, reply)))
-            yield from zip(causes, chain.from_iterable(reply), strict=True)
+            yield list(causes), list(chain.from_iterable(reply))
             index = end
         sender.join()
         self._unanswered = False
