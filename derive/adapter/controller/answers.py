@@ -29,11 +29,13 @@ class PendingPeek:
         receive: takes the answer, maybe in several parts.
 
     Attributes:
+        asked: replicas that it was sent to.
         is_streamed: a part was handed on, and the rest can only come from the same replica.
     """
 
     def __init__(self, peek: Peek, receive: PeekReceiver) -> None:
         self.peek, self.receive = peek, receive
+        self.asked: set[Replica] = set()
         self.is_streamed = False
         self._parts: dict[Replica, list[Row]] = {}
         self._refusals: dict[Replica, FlowError] = {}
@@ -58,8 +60,14 @@ class PendingPeek:
 
     def lose(self, replica: Replica) -> None:
         """A replica is gone, with what it had said."""
+        self.asked.discard(replica)
         self._parts.pop(replica, None)
         self._refusals.pop(replica, None)
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether a replica has said that it cannot answer."""
+        return bool(self._refusals)
 
     def refused(self, replicas: Collection[Replica]) -> PeekResponse | None:
         """An error, if there are replicas and none of them can answer."""

@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 
-from derive.adapter.controller.answers import PeekReceiver, PendingPeek, PendingTail, TailReceiver
+from derive.adapter.controller.answers import PeekReceiver, PendingTail, TailReceiver
 from derive.adapter.controller.holds import Holds
+from derive.adapter.controller.peeks import Peeks
 from derive.adapter.controller.replica import Link, Replica
 from derive.compute.algebra.relation import GlobalId
 from derive.compute.algebra.types import Datum
 from derive.compute.protocol.messages import (
     AllowCompaction,
-    CancelPeeks,
     Command,
     CreateInstance,
     Dataflow,
@@ -71,10 +71,9 @@ class Controller:
         self._reads: dict[GlobalId, frozenset[GlobalId]] = {}
         self._known: dict[GlobalId, tuple[int, int] | FlowError] = {}
         self._late: dict[GlobalId, int] = {}
-        self._peeks: dict[int, PendingPeek] = {}
+        self._peeks = Peeks(epoch)
         self._tails: dict[GlobalId, PendingTail] = {}
         self._replicas: dict[str, Replica] = {}
-        self._uuids = count(epoch << 40)
         self._sessions, self._numbers = count(), count(1)
         self._ids = count(FIRST_TRANSIENT_ID)
 
@@ -153,7 +152,7 @@ class Controller:
         times += [self._dataflows[reader].as_of for reader, read in self._reads.items() if identifier in read]
         tails = [tail for key, tail in self._tails.items() if identifier == key or identifier in tail.reads]
         times += [tail.frontier - 1 for tail in tails]
-        return times + [pending.peek.time for pending in self._peeks.values() if identifier in pending.peek.query.reads]
+        return times + self._peeks.times(identifier)
 
     # -- What is known
 
@@ -209,8 +208,7 @@ class Controller:
     def is_streaming(self) -> bool:
         """Whether a part of an answer, or of a snapshot, was handed on of which the rest can come from one replica."""
         with self._lock:
-            peeks, tails = self._peeks.values(), self._tails.values()
-            return any(peek.is_streamed for peek in peeks) or any(tail.is_streamed for tail in tails)
+            return self._peeks.is_streamed() or any(tail.is_streamed for tail in self._tails.values())
 
     def replicas(self) -> Mapping[str, Replica]:
         """Those that are connected, by name."""
@@ -243,19 +241,17 @@ class Controller:
         Returns:
             What `cancel` takes.
         """
-        peek = Peek(next(self._uuids), query, time, tuple(arguments), most_bytes)
         with self._lock:
-            self._peeks[peek.uuid] = PendingPeek(peek, receive)
-            links = [replica.link for replica in self._replicas.values()]
-        for link in links:
-            link.send(peek)
-        return peek.uuid
+            turn = self._peeks.add(
+                lambda uuid: Peek(uuid, query, time, tuple(arguments), most_bytes), receive, self._replicas.values()
+            )
+        turn.carry_out()
+        return turn.pending.peek.uuid
 
     def cancel(self, uuid: int) -> None:
         """Nobody waits for an answer any more."""
         with self._lock:
-            if self._peeks.pop(uuid, None) is not None:
-                self._tell(CancelPeeks((uuid,)))
+            self._peeks.cancel(uuid)
 
     def subscribe(self, dataflow: Dataflow, receive: TailReceiver) -> None:
         """Have the rows of a tail sent as they change, each update once; `drop` ends it.
@@ -291,12 +287,10 @@ class Controller:
             )
             link.send(InitializationComplete())
             self._learn(self._dataflows)
-            for pending in self._peeks.values():
-                link.send(pending.peek)
+            self._peeks.join(replica)
 
     def detach(self, name: str, link: Link) -> None:
         """The connection to a replica is gone."""
-        answers = []
         with self._lock:
             replica = self._replicas.get(name)
             if replica is None or replica.link is not link:
@@ -307,14 +301,10 @@ class Controller:
             for tail in self._tails.values():
                 tail.lose(replica)
             tails, replicas = list(self._tails.values()), list(self._replicas.values())
-            for pending in list(self._peeks.values()):
-                pending.lose(replica)
-                if (refused := pending.refused(self._welcomed())) is not None:
-                    self.cancel(pending.peek.uuid)  # one that is not welcomed yet may wait to answer
-                    answers.append((pending, refused))
+            turns = self._peeks.lose(replica, replicas)
         self._on_progress()  # another one may know more of something, or go on with it
-        for pending, refused in answers:
-            pending.receive(refused)
+        for turn in turns:
+            turn.carry_out()
         for tail in tails:
             tail.give_up(replicas)
 
@@ -360,12 +350,10 @@ class Controller:
 
     def _receive_answer(self, link: Link, response: PeekResponse) -> None:
         with self._lock:
-            replica, pending = self._replica(link), self._peeks.get(response.uuid)
-            if replica is None or pending is None:
-                return
-            answer = self._answer(pending, replica, response)
-        if answer is not None:
-            pending.receive(answer)
+            replica = self._replica(link)
+            turn = self._peeks.take(replica, response, self._replicas.values()) if replica else None
+        if turn is not None:
+            turn.carry_out()
 
     def _advance(self, replica: Replica, response: FrontierUppers) -> None:
         for known in response.uppers:
@@ -386,13 +374,3 @@ class Controller:
             return
         replica.note(response)
         self._learn([response.id])
-
-    def _answer(self, pending: PendingPeek, replica: Replica, response: PeekResponse) -> PeekResponse | None:
-        """What is to be handed on of an answer; when it is whole, nobody else is to go on with it."""
-        answer = pending.take(replica, response, self._welcomed())
-        if answer is not None and answer.is_last:
-            del self._peeks[response.uuid]
-            for other in self._replicas.values():
-                if other is not replica:
-                    other.link.send(CancelPeeks((response.uuid,)))
-        return answer

@@ -72,6 +72,11 @@ class Replica:
             self.begun.pop(status.id, None)
             self.failures[status.id] = status.failure
 
+    def has_begun(self, identifier: GlobalId) -> bool:
+        """Whether it has rows of a dataflow, and does not only work them out."""
+        known = self.uppers.get(identifier)
+        return known is not None and known.since < known.upper
+
     def forget(self, identifier: GlobalId) -> None:
         """Nothing is known of a dataflow any more."""
         self.uppers.pop(identifier, None)

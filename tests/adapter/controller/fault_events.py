@@ -6,6 +6,7 @@ from random import Random
 
 from network import Died, Memory
 from oracle import SAMPLES
+from user_events import peek
 from world import World
 
 
@@ -96,10 +97,13 @@ def add(world: World, random: Random) -> None:
 
 
 def remove(world: World, random: Random) -> None:
-    """A replica is taken away."""
+    """A replica is taken away, maybe just as it is asked."""
     if len(world.processes) <= 1:
         return
-    name = random.choice(list(world.processes))
+    if random.random() < 0.5:
+        peek(world, random)
+    asked = [name for name, wire in world.links.items() if any(map(wire.has_under_way, world.asked))]
+    name = random.choice(asked or list(world.processes))
     world.disturbances += 1
     process = world.processes.pop(name)
     world.known = {key: known for key, known in world.known.items() if key[0] != name}

@@ -24,6 +24,7 @@ def check(world: World) -> None:
     what_is_known_is_so(world)
     holds_pass_nobody_who_reads(world)
     replicas_wait_for_nothing_that_nobody_asks(world)
+    somebody_is_asked(world)
 
 
 def what_is_known_is_so(world: World) -> None:
@@ -61,7 +62,14 @@ def replicas_wait_for_nothing_that_nobody_asks(world: World) -> None:
     for wire in world.links.values():
         replica = wire.replica
         if replica is not None and not wire.down and replica._session is wire.session:
-            assert replica.peeks._waiting.keys() <= world.controller._peeks.keys(), "nobody waits for that"
+            assert replica.peeks._waiting.keys() <= set(world.controller._peeks.uuids()), "nobody waits for that"
+
+
+def somebody_is_asked(world: World) -> None:
+    """Whoever waits for an answer waits for a replica, if there is one."""
+    for uuid, asked in world.asked.items():
+        if asked.is_awaited:
+            assert any(wire.is_at_work_on(uuid) for wire in world.links.values()), "nobody is asked"
 
 
 # -- At the end

@@ -13,6 +13,8 @@ import pytest
 
 from derive.adapter.controller.answers import PendingTail
 from derive.adapter.controller.controller import Controller
+from derive.adapter.controller.peeks import Peeks
+from derive.adapter.controller.replica import Replica
 from derive.compute.protocol.messages import (
     AllowCompaction,
     CancelPeeks,
@@ -44,7 +46,11 @@ def without(owner: type, name: str, result: object = None) -> Mutant:
     return around(owner, name, lambda original, *args, **named: result)
 
 
-def muted(*kinds: type) -> Callable[..., Any]:
+def replicas_of(controller: Any, *args: Any) -> list[Any]:
+    return list(controller._replicas.values())
+
+
+def muted(*kinds: type, replicas_of: Callable[..., Any] = replicas_of) -> Callable[..., Any]:
     """A method of a controller, while which its replicas are not told some commands."""
 
     def call(original: Callable[..., Any], controller: Any, *args: Any, **named: Any) -> Any:
@@ -58,7 +64,7 @@ def muted(*kinds: type) -> Callable[..., Any]:
                 if not isinstance(command, kinds):
                     self.link.send(command)
 
-        replicas = list(controller._replicas.values())
+        replicas = list(replicas_of(controller, *args))
         for replica in replicas:
             replica.link = Muted(replica.link)
         try:
@@ -99,17 +105,28 @@ def not_number(original: Callable[..., Any], controller: Any, response: Any) -> 
     return response.id in controller._dataflows
 
 
-def answered_again(original: Callable[..., Any], controller: Any, pending: Any, replica: Any, response: Any) -> Any:
-    answer = original(controller, pending, replica, response)
-    controller._peeks[response.uuid] = pending
-    return answer
-
-
-def cancelled_only_there(original: Callable[..., Any], controller: Any, uuid: int) -> None:
-    pending = controller._peeks.get(uuid)
-    original(controller, uuid)
+def answered_again(original: Callable[..., Any], peeks: Any, replica: Any, response: Any, replicas: Any) -> Any:
+    pending = peeks._pending.get(response.uuid)
+    turn = original(peeks, replica, response, replicas)
     if pending is not None:
-        controller._peeks[uuid] = pending
+        peeks._pending[response.uuid] = pending
+    return turn
+
+
+def cancelled_only_there(original: Callable[..., Any], peeks: Any, uuid: int) -> None:
+    pending = peeks._pending.get(uuid)
+    original(peeks, uuid)
+    if pending is not None:
+        peeks._pending[uuid] = pending
+
+
+def lost_in_silence(original: Callable[..., Any], *args: Any) -> Any:
+    return [replace(turn, asked=()) for turn in original(*args)]
+
+
+def refused_in_silence(original: Callable[..., Any], *args: Any) -> Any:
+    turn = original(*args)
+    return turn and replace(turn, asked=())
 
 
 def repeated(original: Callable[..., Any], tail: Any, replica: object, response: Any) -> Any:
@@ -165,7 +182,7 @@ def needed_without(*kinds: str) -> Mutant:
     """Has a controller forget of whom there is that still needs something."""
 
     def needed(original: Callable[..., Any], controller: Any, identifier: int) -> Any:
-        empty: dict[str, Any] = {"_reads": {}, "_tails": {}, "_peeks": {}, "_replicas": {}}
+        empty: dict[str, Any] = {"_reads": {}, "_tails": {}, "_replicas": {}}
         before = {kind: getattr(controller, kind) for kind in kinds}
         for kind in kinds:
             setattr(controller, kind, empty[kind])
@@ -263,11 +280,16 @@ MUTANTS: dict[str, Mutant] = {
     "uppers of an earlier dataflow are believed": around(Controller, "_is_wanted", not_number),
     "uppers are told once, and not to each session": around(Reconciler, "_obey", remembered),
     # Peeks
-    "each answer to a peek counts": around(Controller, "_answer", answered_again),
-    "others are not told of an answer": around(Controller, "_answer", muted(CancelPeeks)),
+    "each answer to a peek counts": around(Peeks, "take", answered_again),
+    "others are not told of an answer": around(
+        Peeks, "take", muted(CancelPeeks, replicas_of=lambda peeks, *args: args[-1])
+    ),
     "replicas are not told that nobody waits": around(Controller, "cancel", muted(CancelPeeks)),
-    "an answer is handed on though nobody waits": around(Controller, "cancel", cancelled_only_there),
-    "peeks are not sent again": attached_without("_peeks"),
+    "an answer is handed on though nobody waits": around(Peeks, "cancel", cancelled_only_there),
+    "peeks are not sent again": without(Peeks, "join"),
+    "replicas are asked that work rows out while others have them": without(Replica, "has_begun", True),
+    "nobody else is asked once a replica is lost": around(Peeks, "lose", lost_in_silence),
+    "nobody else is asked once a replica refuses": around(Peeks, "take", refused_in_silence),
     "peeks do not wait for commands before them": around(Reconciler, "_answerable", impatient),
     # Tails
     "updates are handed on twice": around(PendingTail, "_news", repeated),
@@ -288,7 +310,7 @@ MUTANTS: dict[str, Mutant] = {
     # Holds
     "a hold passes what is over it": needed_without("_reads"),
     "a hold passes tails": needed_without("_tails"),
-    "a hold passes pending peeks": needed_without("_peeks"),
+    "a hold passes pending peeks": without(Peeks, "times", []),
     "a hold passes replicas that have not begun": needed_without("_replicas"),
     "replicas forget before that is durable": around(Controller, "allow_compaction", told_before_held),
     "a replica that joins begins too early": around(Controller, "allow_compaction", as_of_before),

@@ -16,7 +16,17 @@ from derive.compute.dataflow.hydrations import MOST_HERE
 from derive.compute.dataflow.input import Input
 from derive.compute.dataflow.staging import Order, carry_out
 from derive.compute.instance import Instance
-from derive.compute.protocol.messages import Command, Dataflow, Hello, Report, Response, TailResponse, Welcome
+from derive.compute.protocol.messages import (
+    Command,
+    Dataflow,
+    Hello,
+    Peek,
+    PeekResponse,
+    Report,
+    Response,
+    TailResponse,
+    Welcome,
+)
 from derive.compute.reconciler import Reconciler
 from derive.compute.session import Identity
 from derive.errors import FlowError, FrontierError
@@ -71,6 +81,16 @@ class Wire:
     def is_quiet(self) -> bool:
         """Whether nothing is under way."""
         return not self.down and not self.up
+
+    def has_under_way(self, uuid: int) -> bool:
+        """Whether the replica has yet to hear of a peek."""
+        return any(isinstance(command, Peek) and command.uuid == uuid for command in self.down)
+
+    def is_at_work_on(self, uuid: int) -> bool:
+        """Whether a peek is known at the replica, or its answer is under way; or nobody knows, as that end is gone."""
+        if self.replica is None or uuid in self.replica.peeks._waiting or self.has_under_way(uuid):
+            return True
+        return any(isinstance(response, PeekResponse) and response.uuid == uuid for response in self.up)
 
     def lose(self) -> None:
         """The replica's end is gone."""

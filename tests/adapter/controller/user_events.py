@@ -97,6 +97,11 @@ def _ask(world: World, dataflow: Dataflow, random: Random) -> None:
 
     uuid = world.controller.peek(Query(Get(dataflow.id, TYPES), EVERYTHING), asked.time, receive)
     world.asked[uuid], world.about[uuid] = asked, dataflow.id
+    replicas = world.controller.replicas()
+    known = {name: replica.uppers.get(dataflow.id) for name, replica in replicas.items()}
+    begun = {name for name, upper in known.items() if upper is not None and upper.upper > upper.since}
+    told = {name for name, wire in world.links.items() if wire.has_under_way(uuid)}
+    assert not begun or told <= begun, "who has no rows yet is asked, though others have them"
 
 
 def cancel(world: World, random: Random) -> None:
