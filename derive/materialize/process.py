@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -20,6 +21,7 @@ from derive.storage.metadata.process import is_stopped
 _ADDRESS = re.compile(r"[^\s/]+:[0-9]{1,5}")
 _START_SECONDS = 60.0
 _GRACE_SECONDS = 8.0
+_LOOK_SECONDS = 0.5
 _LINES = 20
 _LINE_CHARACTERS = 500
 
@@ -36,6 +38,7 @@ class ConnectorProcess:
         env: its environment.
         seconds: how long it may take to be ready.
         tell: is told each line that it writes on standard error.
+        is_wanted: asked now and then while it gets ready; it is not waited for once it is wanted no more.
 
     Attributes:
         address: `host:port`, where it serves.
@@ -53,6 +56,7 @@ class ConnectorProcess:
         *,
         seconds: float = _START_SECONDS,
         tell: Callable[[str], None] = lambda line: None,
+        is_wanted: Callable[[], bool] = lambda: True,
     ) -> None:
         self._name, self._tell = name, tell
         self._said: deque[str] = deque(maxlen=_LINES)
@@ -79,7 +83,7 @@ class ConnectorProcess:
         ]
         for reader in self._readers:
             reader.start()
-        self.address = self._wait_for(addresses, seconds)
+        self.address = self._wait_for(addresses, seconds, is_wanted)
 
     @property
     def ended(self) -> int | None:
@@ -126,13 +130,14 @@ class ConnectorProcess:
                 if stream is not None:
                     stream.close()
 
-    def _wait_for(self, addresses: SimpleQueue[str | None], seconds: float) -> str:
-        try:
-            address = addresses.get(timeout=seconds)
-        except Empty:
-            address = None
-        if address is not None:
-            return address
+    def _wait_for(self, addresses: SimpleQueue[str | None], seconds: float, is_wanted: Callable[[], bool]) -> str:
+        until = time.monotonic() + seconds
+        while is_wanted() and (left := until - time.monotonic()) > 0:
+            with suppress(Empty):
+                address = addresses.get(timeout=min(left, _LOOK_SECONDS))
+                if address is None:
+                    break
+                return address
         death = self.death(1.0)
         self.close()
         late = f"{self._name} did not print its address within {seconds:g} s"

@@ -151,3 +151,10 @@ def test_no_program_outlives_its_guard(tmp_path: Path) -> None:
 
     until(lambda: not runs(pid))
     process.close()
+
+
+def test_one_that_is_not_ready_is_not_waited_for_once_it_is_wanted_no_more() -> None:
+    asked = iter((True, False))
+    silent = [sys.executable, "-c", "import time; time.sleep(600)"]
+    with pytest.raises(TaskError, match="did not print its address"):
+        ConnectorProcess("the toy", silent, "/", os.environ, seconds=600, is_wanted=lambda: next(asked))

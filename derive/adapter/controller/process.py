@@ -106,7 +106,12 @@ class ReplicaProcess:
         """
         self._end_orphan()
         process = ConnectorProcess(
-            f"replica {self.name}", self._command, str(self._folder), self._environment, tell=self._tell
+            f"replica {self.name}",
+            self._command,
+            str(self._folder),
+            self._environment,
+            tell=self._tell,
+            is_wanted=lambda: not self._closed.is_set(),
         )
         try:
             self._replica = RemoteReplica(self._controller, self.name, process.address, self._security)
