@@ -290,6 +290,54 @@ def test_a_time_that_was_said(pair: Pair) -> None:
     assert pair.session.prompt == 0
 
 
+STATEMENTS = (
+    ("SELECT $1 + 9223372036854775807, name FROM t WHERE id = $1", INT8),
+    ("SELECT count(*), sum(n), avg(x), array_agg(name) FROM t WHERE id = $1", INT8),
+    ("SELECT n, n::text, n * n, n / 3, x::numeric, j->'a', at::date FROM t WHERE id = $1 ORDER BY 1", INT8),
+    ("SELECT name::char(6), n::numeric(10,4), x::real, id::int FROM t WHERE id = $1 ORDER BY name", INT8),
+    ("SELECT name::int FROM t WHERE id = $1", INT8),
+    ("SELECT repeat(name, 200000000) FROM t WHERE id = $1", INT8),
+    ("SELECT row_number() OVER (ORDER BY name), name FROM t WHERE id = $1 ORDER BY name LIMIT 1", INT8),
+    ("SELECT id FROM t WHERE id = ANY($1) ORDER BY id", 1016),
+    ("SELECT id FROM t WHERE name LIKE $1 ORDER BY id", TEXT),
+    ("SELECT id FROM t WHERE name ~ $1 ORDER BY id", TEXT),
+    ("SELECT id FROM t WHERE n = $1 ORDER BY id", 1700),
+    ("SELECT id FROM t WHERE x = $1 ORDER BY id", 701),
+    ("SELECT id FROM t WHERE at = $1 ORDER BY id", 1184),
+    ("SELECT id FROM t WHERE j = $1 ORDER BY id", 3802),
+    ("SELECT id FROM t WHERE b = $1 ORDER BY id", 16),
+    ("SELECT $1::interval, name FROM t WHERE id = 1", 1186),
+    ("SELECT $1, name FROM t WHERE id = 1", 1042),
+    ("SELECT $1, name FROM t WHERE id = 1", 21),
+)
+"""Each with the type of its parameter."""
+ARGUMENTS = (
+    *(None, b"", b"1", b"2", b"4", b" 3 ", b"abc", b"\xff", b"a\0b", b"9223372036854775808", b"NaN", b"{4,NULL}", b"{"),
+    *(b"true", b"[]", b"null", b"Ann", b"%", b"(", b"2024-01-02 03:04:05+00", b"1 day", b"0.0010", b"x" * 3_000),
+    *(long(1), long(4), long(2**63 - 1), b"\0\0\0\1", b"\0\1", struct.pack("!d", 1.5), struct.pack("!d", float("nan"))),
+)
+
+
+@pytest.mark.parametrize(("text", "oid"), STATEMENTS)
+def test_statements_and_arguments_of_many_types(pair: Pair, text: str, oid: int) -> None:
+    """Answers and errors are the same, whether the argument is one of the type or not."""
+    prepared(pair, text, (oid,))
+    for argument, form, result_form in itertools.product(ARGUMENTS, (0, 1), (0, 1)):
+        sent = bind(argument, formats=(form,), result_formats=(result_form,)) + DESCRIBE + EXECUTE + SYNC
+        assert pair.answers(sent)[-1] == (b"Z", b"I")
+
+
+def test_a_regular_expression_is_understood_where_it_holds_nobody_up(pair: Pair) -> None:
+    """A long one takes seconds; once it is understood, it is looked up like everything else."""
+    prepared(pair, "SELECT id FROM t WHERE id = 1 AND name ~ $1", (TEXT,)).settle(bind(b"understood"), EXECUTE, SYNC)
+    for expression in (b"[A-Z]nn", b"y" * 10_000):
+        before = pair.session.prompt
+        pair.prompt.send(bind(expression) + EXECUTE + SYNC)
+        pair.prompt.until(b"Z")
+        assert pair.session.prompt == before
+        pair.settle(bind(expression), EXECUTE, SYNC)
+
+
 def test_what_changes_with_time_alone(pair: Pair) -> None:
     """`now()` is one moment of a transaction, and not one of each row."""
     prepared(pair, "SELECT now() = now(), count(DISTINCT now()) FROM t WHERE id = $1 GROUP BY 1")

@@ -138,4 +138,5 @@ def regular_expression(expression: str, flags: str = "") -> RegularExpression:
     Raises:
         SqlError: 2201B, it is none; 22023, there is no such flag; 0A000, it cannot be matched in linear time.
     """
+    check_cancelled()  # a long one takes seconds to understand, which nobody has who answers at once
     return RegularExpression(parse(expression, options_of(flags)))
