@@ -74,11 +74,9 @@ def peek(world: World, random: Random) -> None:
 
 def _ask(world: World, dataflow: Dataflow, random: Random) -> None:
     time = max(world.time(random), world.memory.held[dataflow.id]) + random.choice((0, 0, 1, 2, FAR))
-    try:
-        since, upper = world.controller.frontiers(dataflow.id)
-        is_sure = since <= time and since < upper and not world.memory.is_shut
-    except FlowError:
-        is_sure = False
+    uppers = [replica.uppers.get(dataflow.id) for replica in world.controller.replicas().values()]
+    has_it = any(known is not None and known.since <= time and known.since < known.upper for known in uppers)
+    is_sure = has_it and not world.memory.is_shut
     asked = Asked(world.oracle(dataflow.id), time, is_sure, world.disturbances)
 
     def receive(response: PeekResponse) -> None:
