@@ -3,18 +3,58 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from random import Random
 
 import pytest
-from model import HISTORIES, play
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from laws import check, end
+from model import EVENTS, HISTORIES, play
+from world import World
 
-EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", HISTORIES))
+EXAMPLES = os.environ.get("FLOW_LAW_EXAMPLES")
 # Those in which mutants are noticed, unless others are asked for; a history that fails tells its seed.
-FIRST = Random().randrange(1 << 32) if "FLOW_LAW_EXAMPLES" in os.environ else 0
+FIRST = Random().randrange(1 << 32) if EXAMPLES else 0
 AT_ONCE = 25
 
+_RANDOMS = st.randoms(use_true_random=False)
+"""What an event draws from them is drawn by Hypothesis, which can make it simpler."""
 
-@pytest.mark.parametrize("begin", range(0, EXAMPLES, AT_ONCE))
+
+@pytest.mark.parametrize("begin", range(0, int(EXAMPLES or HISTORIES), AT_ONCE))
 def test_the_adapter_sees_one_instance_that_never_errs(begin: int, memory_disk: None) -> None:
-    for seed in range(begin, min(begin + AT_ONCE, EXAMPLES)):
+    for seed in range(begin, min(begin + AT_ONCE, int(EXAMPLES or HISTORIES))):
         play(FIRST + seed)
+
+
+class Reconciliation(RuleBasedStateMachine):
+    """The same events and laws, of which Hypothesis finds a short history that breaks one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._world = World()
+
+    @initialize(random=_RANDOMS, processes=st.integers(1, 3))
+    def begin(self, random: Random, processes: int) -> None:
+        for _ in range(processes):
+            self._world.begin_process(random)
+        self._world.begin_controller()
+
+    @rule(event=st.sampled_from(EVENTS), random=_RANDOMS)
+    def go_on(self, event: Callable[[World, Random], None], random: Random) -> None:
+        event(self._world, random)
+        self._world.go_on(random)
+        check(self._world)
+
+    def teardown(self) -> None:
+        try:
+            end(self._world)
+        finally:
+            self._world.close()
+
+
+def test_no_short_history_breaks_a_law(memory_disk: None) -> None:
+    limits = settings(max_examples=int(EXAMPLES or 30), stateful_step_count=40, deadline=None, derandomize=not EXAMPLES)
+    run_state_machine_as_test(Reconciliation, settings=limits)
