@@ -67,9 +67,9 @@ def test_status_tells_of_instances_by_the_names_of_sql(tmp_path: Path) -> None:
         )
         _, out, _ = flowctl(tmp_path, "logs")
         told = [entry["message"] for entry in map(json.loads, out.splitlines())]
-        assert any("rebuilt sums (was not there), by_a (was not there)" in message for message in told) or any(
-            "kept sums, by_a, ratios" in message for message in told
-        ), told
+        assert any(
+            "rebuilt public.sums (was not there), public.by_a (was not there)" in message for message in told
+        ) or any("kept public.sums, public.by_a, public.ratios" in message for message in told), told
         assert not any("u1" in message for message in told)
 
         _, table, _ = flowctl(tmp_path, "status", "-o", "table")
