@@ -69,7 +69,15 @@ class Served:
         replicas = self.replicas()
         self.process.send_signal(number)
         self.process.wait()
-        until(lambda: not any(Path(f"/proc/{replica}").exists() for replica in replicas), "the end of replicas")
+        until(lambda: all(map(has_ended, replicas)), "the end of replicas")
+
+
+def has_ended(process: int) -> bool:
+    """Whether a process has ended, though the system may not have forgotten it yet: some take seconds for that."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 @contextmanager
