@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -282,4 +283,27 @@ def test_prepared_peek_sees_what_has_come_since(orders: Changing) -> None:
     settled(instance)
     with pytest.raises(FrontierError):
         rows()
+    instance.close()
+
+
+@pytest.mark.parametrize("arrives", ["with the first rows", "later"])
+def test_what_fails_as_nobody_foresaw_goes_no_further(orders: Changing, arrives: str) -> None:
+    """Its updates were taken already: to go on without them would lose rows, and nobody would be told."""
+    instance = Instance()
+    odd: Any = object()  # no datum: SQLite does not take it
+    if arrives == "with the first rows":
+        orders.updates.append((3, (9, odd, 1, 0.5), 1))
+    instance.maintain(9, Project(ORDERS, (column(ORDERS, 1),)), 4, {1: orders.since(4)})
+    settled(instance)
+    if arrives == "later":
+        assert instance.frontiers(9)[1] == 5
+        orders.change(6, [((9, odd, 1, 0.5), 1)])
+        orders.seal(8)
+        settled(instance)
+        orders.change(9, [((10, "bob", 1, 0.5), 1)])
+        orders.seal(12)
+        settled(instance)
+    failure = instance.failure(9)
+    assert isinstance(failure, SqlError)
+    assert failure.sqlstate == "XX000"
     instance.close()

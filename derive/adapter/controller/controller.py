@@ -14,7 +14,7 @@ from itertools import count
 
 from derive.adapter.controller.answers import PeekReceiver, PendingTail, TailReceiver
 from derive.adapter.controller.holds import Holds
-from derive.adapter.controller.peeks import Peeks
+from derive.adapter.controller.peeks import Peeks, Turn
 from derive.adapter.controller.replica import Link, Replica
 from derive.compute.algebra.relation import GlobalId
 from derive.compute.algebra.types import Datum
@@ -319,6 +319,7 @@ class Controller:
         if isinstance(response, PeekResponse):
             self._receive_answer(link, response)
             return
+        turns: Sequence[Turn] = ()
         with self._lock:
             replica = self._replica(link)
             if replica is None:
@@ -332,10 +333,12 @@ class Controller:
                 case Report():
                     replica.report = response
                 case FrontierUppers():
-                    self._advance(replica, response)
+                    turns = self._advance(replica, response)
                 case Status():
                     self._note_failure(replica, response)
             tail = self._tails.get(response.id) if isinstance(response, TailResponse) else None
+        for turn in turns:
+            turn.carry_out()
         if isinstance(response, Welcome):
             self._on_welcome(replica.name, response)
         if isinstance(response, Welcome | FrontierUppers | Status):
@@ -355,14 +358,18 @@ class Controller:
         if turn is not None:
             turn.carry_out()
 
-    def _advance(self, replica: Replica, response: FrontierUppers) -> None:
+    def _advance(self, replica: Replica, response: FrontierUppers) -> Sequence[Turn]:
+        has_begun = False
         for known in response.uppers:
             if self._is_wanted(known):
+                before = replica.has_begun(known.id)
                 replica.learn(known)
+                has_begun |= replica.has_begun(known.id) and not before
                 self._uppers[known.id] = max(self._uppers[known.id], known.upper)
                 if known.since > self._dataflows[known.id].as_of:
                     self._late[known.id] = known.since
         self._learn(known.id for known in response.uppers)
+        return self._peeks.begin(replica) if has_begun else ()
 
     def _is_wanted(self, response: Upper | Status) -> bool:
         """Whether something is about a dataflow that is wanted, and not about an earlier one of its identifier."""

@@ -75,6 +75,11 @@ class Peeks:
         for pending in self._pending.values():
             Turn(pending, self._asked(pending, [replica])).carry_out()
 
+    def begin(self, replica: Replica) -> list[Turn]:
+        """A replica has begun with something: it may answer sooner than those that were asked."""
+        able = [pending for pending in self._pending.values() if all(map(replica.has_begun, pending.peek.query.reads))]
+        return [Turn(pending, self._asked(pending, [replica])) for pending in able]
+
     def lose(self, replica: Replica, replicas: Collection[Replica]) -> list[Turn]:
         """A replica is gone.
 

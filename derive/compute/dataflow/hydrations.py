@@ -137,7 +137,7 @@ class Hydrations:
         try:
             if not current.is_unwanted and not current.step():
                 return False
-        except (FlowError, apsw.Error) as exc:
+        except Exception as exc:
             failure = as_failure(exc)
         if not (failure or current.is_unwanted or current.is_complete):
             return True

@@ -160,7 +160,7 @@ def _carry_out(order: Order, rows: Any, answer: Connection) -> None:
 
     try:
         carry_out(order, count)
-    except (FlowError, apsw.Error) as exc:
+    except Exception as exc:
         answer.send(as_failure(exc).to_json())
 
 

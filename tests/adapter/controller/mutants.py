@@ -93,12 +93,13 @@ def obeyed_whoever_it_is(original: Callable[..., Any], reconciler: Any, session:
     original(reconciler, current if is_late else session, command)
 
 
-def last_upper(original: Callable[..., Any], controller: Any, replica: Any, response: Any) -> None:
-    original(controller, replica, response)
+def last_upper(original: Callable[..., Any], controller: Any, replica: Any, response: Any) -> Any:
+    turns = original(controller, replica, response)
     for known in response.uppers:
         if controller._is_wanted(known):
             controller._uppers[known.id] = known.upper
     controller._learn(known.id for known in response.uppers)
+    return turns
 
 
 def not_number(original: Callable[..., Any], controller: Any, response: Any) -> bool:

@@ -6,7 +6,7 @@ from changing import Changing
 from network import Memory
 
 from derive.adapter.controller.controller import Controller
-from derive.compute.algebra.relation import Get
+from derive.compute.algebra.relation import Finishing, Get
 from derive.compute.algebra.types import Type
 from derive.compute.protocol.messages import (
     Command,
@@ -17,6 +17,8 @@ from derive.compute.protocol.messages import (
     Import,
     Index,
     Materialized,
+    Peek,
+    Query,
     Response,
     Upper,
     Welcome,
@@ -88,3 +90,21 @@ def test_whoever_allows_less_is_told_of_it_once() -> None:
     controller.allow_compaction({7: 6})  # a view is needed from where it was written on
     assert memory.held == {7: 6}
     assert controller.late() == {}
+
+
+def test_who_begins_is_asked_what_others_have_not_answered() -> None:
+    """One that has begun may stand still, and one that begins later may be further."""
+    controller, _ = world(Index((0,)))
+    first, second = Quiet(controller, "a"), Quiet(controller, "b")
+    first.is_at(5, 20)
+    query = Query(Get(7, TYPES), Finishing((), None, 0, (0, 1)))
+    controller.peek(query, 50, lambda response: None)
+
+    def asked(replica: Quiet) -> list[int]:
+        return [command.time for command in replica.commands if isinstance(command, Peek)]
+
+    assert (asked(first), asked(second)) == ([50], [])
+    second.is_at(5, 100)
+    assert (asked(first), asked(second)) == ([50], [50])
+    second.is_at(5, 110)
+    assert asked(second) == [50]

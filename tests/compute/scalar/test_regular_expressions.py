@@ -94,6 +94,12 @@ def _assert_alike(name: str, *arguments: Argument) -> None:
 @example(r"(a+?){1,1}(a*)", "aaa", "")
 @example(r"|(a|(a|\d){1,2})*?", "11111111", "")
 @example(r".((\w+[^:])*?)*(\D)", "a_a1Ä", "")
+@example(r"^(a){0,3}$", "aaa", "")
+@example(r"^((a)|b){0,3}$", "aba", "")
+@example(r"^(x(a)?y){0,3}$", "xyxayxy", "")
+@example(r"(bb|((a)??(b)){0,3}?)", "babab", "")
+@example(r"((((a)|b)){0,3}?|)", "aab", "")
+@example(r"^((a|)((b)|)){0,3}?$", "abba", "")
 @example(r".((\w+[^:]){0,3}?){0,2}(\D)", "a_a1Ä", "")
 @given(EXPRESSIONS, TEXTS, FLAGS)
 def test_matches_and_their_parts_are_those_of_postgresql(expression: str, text: str, flags: str) -> None:

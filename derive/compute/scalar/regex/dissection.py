@@ -138,15 +138,13 @@ def _last(programs: Programs, node: Repetition, content: bytes, span: Span) -> S
         return span if is_there else None
     if node.most is None and (last := _hurried(programs, node, content, span)):
         return last
-    count = 0
     while True:
         check_cancelled()
-        count += 1
         _, rest = programs.derived(node, _iterations)
         middle = _middle(programs, node.body, rest, content, (begin, end))
         if middle == begin:  # an iteration that may be left out is not empty: there would be no end of them
             middle = _first_progress(programs, node.body, rest, content, (begin, end))
-        if middle == end or node.most == count:
+        if middle == end or node.most == 1:
             return begin, end
         begin = middle
         node = rest
