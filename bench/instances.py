@@ -25,6 +25,7 @@ from typing import Any
 
 import apsw
 
+from bench.process import has_ended
 from bench.report import Column, Report, Value
 from bench.sql import Connection, connect, percentile
 from derive.adapter.computing import FOLDER, PROCESSES
@@ -70,14 +71,6 @@ class Served:
         self.process.send_signal(number)
         self.process.wait()
         until(lambda: all(map(has_ended, replicas)), "the end of replicas")
-
-
-def has_ended(process: int) -> bool:
-    """Whether a process has ended, though the system may not have forgotten it yet: some take seconds for that."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
 
 
 @contextmanager
@@ -140,8 +133,7 @@ def expected(rows: int) -> int:
 
 def look_at(connection: Connection, view: int, rows: int) -> None:
     """Look a row of a view up."""
-    row = connection.execute(f"SELECT number FROM view{view} WHERE bucket = 0").fetchone()
-    if row != (expected(rows),):
+    if (row := connection.execute(f"SELECT number FROM view{view} WHERE bucket = 0").fetchone()) != (expected(rows),):
         raise SystemExit(f"view{view} has {row}, not {expected(rows)}")
 
 

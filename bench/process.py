@@ -58,3 +58,11 @@ def run(command: list[str], output: Path | None = None) -> Ended:
     if done.returncode:
         raise SystemExit(f"{' '.join(command)}\n{done.stderr.decode()[-2000:]}")
     return Ended(seconds, "" if output else done.stdout.decode())
+
+
+def has_ended(process: int) -> bool:
+    """Whether a process has ended, though the system may not have forgotten it yet: some take seconds for that."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
