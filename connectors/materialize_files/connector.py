@@ -16,10 +16,10 @@ from connectors.kit import (
     Validation,
 )
 from connectors.materialize_files.column import DELETED, kind_of
-from connectors.materialize_files.durable import make_folder
 from connectors.materialize_files.failure import told
 from connectors.materialize_files.session import FilesSession, folder_of
 from connectors.materialize_files.sink import FORMATS
+from derive.durable import make_folders
 from derive.errors import DeniedError, EndpointError
 from derive.protocol.specs import JSON
 
@@ -76,7 +76,7 @@ class FilesConnector:
         with told(f"cannot make {root} ready"):
             for path in missing:
                 if not request.dry_run:
-                    make_folder(path)
+                    make_folders(path)
         nearest = next(path for path in (root, *root.parents) if path.exists())
         if not nearest.is_dir():
             raise EndpointError(f"{nearest} is not a folder")

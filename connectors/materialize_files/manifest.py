@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from uuid import uuid4
 
-from connectors.materialize_files.durable import make_folder, sync
+from derive.durable import make_folders, sync
 from derive.errors import EndpointError, FencedError
 
 _KEPT = 50
@@ -162,7 +162,7 @@ class Manifest:
 
     def _link(self, version: Version) -> bool:
         """Make a version, unless there is one of that number."""
-        make_folder(self._folder)
+        make_folders(self._folder)
         new = self._folder / f"new-{uuid4().hex}"
         with new.open("w", encoding="utf-8") as file:
             json.dump(asdict(version), file)

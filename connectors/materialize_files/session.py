@@ -17,10 +17,10 @@ from uuid import uuid4
 from zlib import crc32
 
 from connectors.kit import DriverCheckpoint, Opening, StoredRows, Value
-from connectors.materialize_files.durable import make_folder, sync
 from connectors.materialize_files.failure import told
 from connectors.materialize_files.manifest import Manifest, Shard, Version
 from connectors.materialize_files.sink import FORMATS, Sink
+from derive.durable import make_folders, sync
 from derive.errors import EndpointError
 
 HIDDEN = ".flow"
@@ -57,7 +57,7 @@ class FilesSession:
             shard = version.of(opening.key_begin, opening.key_end)
             assert shard is not None
             self._shard = shard
-            make_folder(self._staging)
+            make_folders(self._staging)
             self._tidy(version)
         self.checkpoint = bytes.fromhex(self._shard.checkpoint)
 
@@ -130,7 +130,7 @@ class FilesSession:
     def _publish(self, shard: Shard) -> None:
         for staged, path in shard.publishing:
             final = self._root / path
-            make_folder(final.parent)
+            make_folders(final.parent)
             try:
                 os.replace(self._staging / staged, final)
             except FileNotFoundError:

@@ -25,9 +25,9 @@ from derive.compute.protocol.address import place_named
 from derive.compute.protocol.messages import Dataflow, Welcome, reads_of
 from derive.compute.protocol.transport import OPEN, Security
 from derive.compute.worker import Worker
+from derive.durable import make_folders
 from derive.errors import BusyError
 from derive.materialize.process import installed_env
-from derive.storage.durable import make_folders
 from derive.storage.folder_id import folder_id
 from derive.storage.store import Store
 from derive.storage.task_log import TaskLog

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from derive.durable import make_folders
 from derive.errors import BusyError
-from derive.storage.durable import make_folders
 from derive.storage.metadata.process import is_dead, show_process, this_process
 
 FILE = "lock"

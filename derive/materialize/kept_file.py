@@ -6,11 +6,11 @@ from pathlib import Path
 
 import orjson
 
+from derive.durable import sync
 from derive.materialize.checkpoint import Kept
 from derive.shard.attempt import Attempt
 from derive.shard.state import owned
 from derive.storage.disk_errors import translated
-from derive.storage.durable import sync
 
 NAME = "kept.json"
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import orjson
 
+from derive.durable import make_folders, sync
 from derive.shard.state import task_folder
-from derive.storage.durable import make_folders, sync
 from derive.storage.metadata.descriptions import TaskState
 from derive.time.frontier import BEGINNING
 

@@ -24,12 +24,12 @@ from pathlib import Path
 import apsw
 import orjson
 
+from derive.durable import make_folders, sync
 from derive.errors import FencedError, OutdatedError, StorageError
 from derive.failpoint import reach
 from derive.shard.attempt import Attempt
 from derive.shard.lock import locked
 from derive.storage.disk_errors import translated
-from derive.storage.durable import make_folders, sync
 from derive.storage.layout import own_path
 
 _DATABASE, _LOCK = "state.db", "lock"

@@ -16,12 +16,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from derive.durable import sync
 from derive.errors import TaskError
 from derive.spark.executor import SparkExecutor
 from derive.spark.java import archive_folder, class_archive, ensure_java, java_options
 from derive.spark.start_time import forget_starts
 from derive.storage.disk_errors import translated
-from derive.storage.durable import sync
 
 _TRAIN = """
 import sys

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from derive.storage.durable import make_folders, sync
+from derive.durable import make_folders, sync
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
-from derive.storage.durable import sync
+from derive.durable import sync
 
 FILE = "folder-id"
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from derive.storage.durable import make_folders, sync
+from derive.durable import make_folders, sync
 from derive.storage.segments.partition import collection_folder, former_folder
 
 _SHARD = re.compile("[0-9a-f]{8}-[0-9a-f]{8}")

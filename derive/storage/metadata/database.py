@@ -15,10 +15,10 @@ from typing import Literal, TypeAlias
 
 import apsw
 
+from derive.durable import sync
 from derive.errors import StorageError
 from derive.failpoint import reach
 from derive.storage.disk_errors import translated
-from derive.storage.durable import sync
 from derive.storage.layout import move_former
 from derive.storage.metadata.bell import Bell
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from derive.durable import make_folders
 from derive.storage.disk_errors import translated
-from derive.storage.durable import make_folders
 from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.host import Host, HostLock, check_host
 
