@@ -134,7 +134,8 @@ def frames(documents: list[dict[str, Any]]) -> list[bytes]:
         clocks = [1_704_067_200_000_000] * len(part)
         batch = ReadBatch([0] * len(part), clocks, clocks, part)
         lines += [
-            dump_exact(frame_of(batch, slice(at, at + FRAME_DOCUMENTS))) for at in range(0, len(part), FRAME_DOCUMENTS)
+            dump_exact(frame_of(batch, slice(at, at + FRAME_DOCUMENTS), as_columns=True))
+            for at in range(0, len(part), FRAME_DOCUMENTS)
         ]
     return lines
 

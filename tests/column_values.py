@@ -1,4 +1,4 @@
-"""Columns of random values, as SQL and connectors publish them."""
+"""Columns of random values, as SQL and connectors publish them: as lists, or as the JSON text of a list."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from derive.document.column_reader import read_column
 from derive.document.columns import Columns
+from derive.document.exact import dump_exact
 
 TEXTS = st.text(st.sampled_from('ab,"\\\n\0ä\U0001f600{}[]:'), max_size=4)
 INTEGERS = st.integers(-300, 70_000) | st.sampled_from([2**31, 2**63 - 1, -(2**63), -(2**63) + 1, 2**32, -(2**32)])
@@ -27,4 +29,8 @@ def columns(*names: str, kinds: list[st.SearchStrategy[Any]] = KINDS) -> st.Sear
         column = st.sampled_from(kinds).flatmap(lambda kind: st.lists(kind, min_size=count, max_size=count))
         return st.dictionaries(st.sampled_from(names), column, min_size=1)
 
-    return st.integers(1, 5).flatmap(of).map(lambda values: Columns.of(tuple(values), list(values.values())))
+    def made(values: dict[str, list[Any]], is_text: bool) -> Columns:
+        listed = [read_column([dump_exact(column)], len(column)) if is_text else column for column in values.values()]
+        return Columns.of(tuple(values), listed)
+
+    return st.builds(made, st.integers(1, 5).flatmap(of), st.booleans())

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from math import isfinite
 from operator import countOf, itemgetter
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from derive.document.pointer import JSON, MISSING, compile_pointer, escape
+from derive.document.written_column import WrittenColumn
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Kinds: TypeAlias = "frozenset[type[Any]]"
 """Python types of values: all that there are among some values, and maybe more."""
@@ -37,7 +40,7 @@ class Columns:
     @staticmethod
     def of(names: tuple[str, ...], values: Sequence[Sequence[JSON]]) -> Columns:
         """Columns of names and values."""
-        return Columns(names, tuple(values), tuple(frozenset(map(type, column)) for column in values))
+        return Columns(names, tuple(values), tuple(map(kinds_of, values)))
 
     @staticmethod
     def of_documents(documents: Sequence[dict[str, JSON]]) -> Columns | None:
@@ -54,16 +57,18 @@ class Columns:
         """Documents from one number up to another."""
         return Columns(self.names, tuple(column[begin:end] for column in self.values), self.kinds)
 
-    def take(self, numbers: Sequence[int]) -> Columns:
+    def take(self, numbers: np.ndarray) -> Columns:
         """The documents of these numbers, in the order of these."""
         if len(numbers) < 2:
-            return self.slice(numbers[0], numbers[0] + 1) if numbers else self.slice(0, 0)
-        pick = itemgetter(*numbers)
-        return Columns(self.names, tuple(pick(column) for column in self.values), self.kinds)
+            begin = int(numbers[0]) if len(numbers) else 0
+            return self.slice(begin, begin + len(numbers))
+        pick = itemgetter(*numbers.tolist())
+        taken = [column.take(numbers) if isinstance(column, WrittenColumn) else pick(column) for column in self.values]
+        return Columns(self.names, tuple(taken), self.kinds)
 
     def replace(self, index: int, values: Sequence[JSON]) -> Columns:
         """The same documents with other values of one property."""
-        column, kinds = (values,), (frozenset(map(type, values)),)
+        column, kinds = (values,), (kinds_of(values),)
         return Columns(
             self.names,
             (*self.values[:index], *column, *self.values[index + 1 :]),
@@ -90,15 +95,15 @@ class Columns:
         return [dict(zip(names, row, strict=True)) for row in zip(*self.values, strict=True)]
 
 
-def concat(parts: Sequence[Columns]) -> Columns:
-    """The documents of several parts, of which there is at least one, behind one another; all have the same names."""
-    values = (list(chain.from_iterable(columns)) for columns in zip(*(part.values for part in parts), strict=True))
-    kinds = (frozenset[type[Any]]().union(*sets) for sets in zip(*(part.kinds for part in parts), strict=True))
-    return Columns(parts[0].names, tuple(values), tuple(kinds))
+def kinds_of(column: Sequence[JSON]) -> Kinds:
+    """The types of a column's values."""
+    return column.kinds if isinstance(column, WrittenColumn) else frozenset(map(type, column))
 
 
 def are_finite(column: Sequence[JSON], kinds: Kinds) -> bool:
     """Whether certainly no number of a column is infinite, or none: if one is, so is a sum of which it is a term."""
+    if isinstance(column, WrittenColumn):
+        return True
     try:
         return isfinite(sum(column if kinds <= _NUMBERS else [value for value in column if type(value) is float]))
     except OverflowError:

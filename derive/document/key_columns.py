@@ -16,6 +16,7 @@ from derive.document.columns import Columns, Kinds
 from derive.document.key import pack_column
 from derive.document.pointer import JSON, MISSING, parse_pointer
 from derive.document.without_pandas import spare_pandas
+from derive.document.written_column import WrittenColumn
 
 spare_pandas()  # before the first scalar
 
@@ -94,6 +95,8 @@ def _values(tokens: tuple[str, ...], default: JSON, columns: Columns) -> tuple[S
 
 def _pieces(values: Values, kinds: Kinds) -> list[pa.Array | pa.Scalar]:
     """What, joined, are the packed values."""
+    if isinstance(values, WrittenColumn):
+        kinds, values = values.kinds, values.packable()
     if kinds == _TEXTS:
         texts = values if isinstance(values, pa.Array) else pa.array(values, pa.string())
         if isinstance(texts, pa.StringArray) and np.frombuffer(texts.buffers()[2] or b"", np.uint8).all():

@@ -17,11 +17,15 @@ from derive.protocol.specs import JSON, DerivationSpec, Document
 
 if TYPE_CHECKING:
     import apsw
+    import numpy as np
 
 Level: TypeAlias = Literal["debug", "info", "warn", "error"]
 
 Log: TypeAlias = Callable[[Level, str], None]
 """Takes what lambdas say, for the log of their task."""
+
+Causes: TypeAlias = "Sequence[int] | np.ndarray"
+"""For each published document, the place in a batch of the document that caused it."""
 
 STATE_TABLES = frozenset({"flow_shard"})
 """Tables of a shard's database that are the runtime's own: a connector keeps lambdas away from them."""
@@ -86,7 +90,7 @@ class PublishedColumns:
         columns: the documents; values are those of JSON.
     """
 
-    causes: Sequence[int]
+    causes: Causes
     columns: Columns
 
 
@@ -99,7 +103,7 @@ class PublishedDocuments:
         documents: at least one.
     """
 
-    causes: Sequence[int]
+    causes: Causes
     documents: Sequence[Document]
 
 

@@ -11,6 +11,7 @@ from itertools import islice
 from operator import lt
 from typing import Any, TypeAlias
 
+import numpy as np
 import orjson
 import pyarrow as pa
 
@@ -181,7 +182,7 @@ class _FedBack:
 
     def rows(self, adjusted: Sequence[int], numbers: Sequence[int]) -> ReadRows:
         """Some as rows that have their documents, which no segment has."""
-        documents = self.combined.content.take(numbers).documents()
+        documents = self.combined.content.take(np.array(numbers, dtype=np.int64)).documents()
         count, selection, transform = len(numbers), self.reading.selection, self.reader.spec.index
         all_seqs, all_keys = self.combined.seqs, self.combined.key_list
         seqs, keys = [all_seqs[number] for number in numbers], [all_keys[number] for number in numbers]

@@ -7,12 +7,13 @@ shards (law L1). A shard sees the end of those ticks of which it saw a document.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from derive.protocol.derive import Causes
 from derive.protocol.specs import DerivationSpec
 from derive.shard.invoke import Invoker, SourceBatch
 from derive.storage.segments.rows import ReadRows, concat
@@ -67,7 +68,7 @@ def end_batch(spec: DerivationSpec, tick: int) -> SourceBatch:
 
 
 def order_of(
-    rows: ReadRows, causes: Sequence[int], texts: pa.StringArray, spec: DerivationSpec
+    rows: ReadRows, causes: Causes, texts: pa.StringArray, spec: DerivationSpec
 ) -> tuple[pa.Array, pa.Array, pa.Array, pa.Array]:
     """The columns that order source documents, for each published document: its place in the order of processing.
 

@@ -15,7 +15,14 @@ from derive.document.key import compile_keys, key_errors, show_key
 from derive.document.key_columns import KeyColumns
 from derive.errors import DocumentError, SchemaViolation
 from derive.position import Position
-from derive.protocol.derive import ColumnSession, DeriveSession, PublishedColumns, PublishedDocuments, ReadBatch
+from derive.protocol.derive import (
+    Causes,
+    ColumnSession,
+    DeriveSession,
+    PublishedColumns,
+    PublishedDocuments,
+    ReadBatch,
+)
 from derive.protocol.installed import find_runtime
 from derive.protocol.specs import JSON, DerivationSpec, Document
 from derive.schema.flat import FlatSchema
@@ -160,7 +167,7 @@ class Invoker:
         return columns if columns is not None and self._flat.proves(columns) else None
 
     def _published_documents(
-        self, source: SourceBatch, batch: ReadBatch, causes: Sequence[int], documents: Sequence[Document]
+        self, source: SourceBatch, batch: ReadBatch, causes: Causes, documents: Sequence[Document]
     ) -> Published:
         """What was published, document by document."""
         self._check_published(batch, causes, documents)
@@ -180,12 +187,12 @@ class Invoker:
                 keys = self._valid_keys(batch, part.causes, columns.documents())
         return Published(part.causes, self._clocks(source, part.causes), keys, columns)
 
-    def _clocks(self, source: SourceBatch, causes: Sequence[int]) -> np.ndarray:
+    def _clocks(self, source: SourceBatch, causes: Causes) -> np.ndarray:
         """Clocks of publication."""
         clocks: np.ndarray = source.adjusted.take(causes)
         return np.maximum(clocks, self._clamp) if clocks[0] < self._clamp else clocks  # the first is the least
 
-    def _valid_keys(self, batch: ReadBatch, causes: Sequence[int], results: Sequence[Document]) -> list[bytes]:
+    def _valid_keys(self, batch: ReadBatch, causes: Causes, results: Sequence[Document]) -> list[bytes]:
         """Packed keys of published documents."""
         try:
             return self._keys(results)
@@ -240,7 +247,7 @@ class Invoker:
             f"transform '{transform.name}' of '{self._spec.name}' reads",
         )
 
-    def _check_published(self, batch: ReadBatch, causes: Sequence[int], results: Sequence[Document]) -> None:
+    def _check_published(self, batch: ReadBatch, causes: Causes, results: Sequence[Document]) -> None:
         if all(map(self._output.is_valid, results)):
             return
         for cause, document in zip(causes, results, strict=True):

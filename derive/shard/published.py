@@ -16,6 +16,7 @@ import pyarrow as pa
 from derive.document.columns import Columns
 from derive.document.exact import dump_exact
 from derive.document.key_columns import KeyColumns
+from derive.protocol.derive import Causes
 from derive.protocol.specs import CollectionSpec, Document
 from derive.storage.segments.column_texts import write_columns
 from derive.storage.segments.columns import compile_column_fields, compile_fields, fields_type, typed_columns
@@ -47,9 +48,9 @@ class Documents:
         """Documents from one number up to another."""
         return Documents(self.listed[begin:end])
 
-    def take(self, numbers: Sequence[int]) -> Documents:
+    def take(self, numbers: np.ndarray) -> Documents:
         """The documents of these numbers, in the order of these."""
-        return Documents([self.listed[number] for number in numbers])
+        return Documents([self.listed[number] for number in numbers.tolist()])
 
 
 Content: TypeAlias = Documents | Columns
@@ -135,7 +136,7 @@ class Published:
         content: the documents, valid under the write schema.
     """
 
-    causes: Sequence[int]
+    causes: Causes
     clocks: np.ndarray
     keys: Keys | KeyColumns
     content: Content
@@ -157,7 +158,7 @@ class Published:
     @property
     def weight(self) -> int:
         """About how many bytes the documents take in memory."""
-        sample = self.content.take(range(0, len(self), _SAMPLE)).documents()
+        sample = self.content.take(np.arange(0, len(self), _SAMPLE)).documents()
         return weigh(sample, 1) * len(self) // max(len(sample), 1)
 
     def slice(self, begin: int, end: int) -> Published:
@@ -169,11 +170,8 @@ class Published:
 
     def take(self, numbers: np.ndarray) -> Published:
         """What was published under these numbers, in the order of these."""
-        listed = numbers.tolist()
-        causes = [self.causes[number] for number in listed]
-        return Published(
-            causes, self.clocks[numbers], self.key_array.take(pa.array(numbers)), self.content.take(listed)
-        )
+        keys = self.key_array.take(pa.array(numbers))
+        return Published(np.asarray(self.causes)[numbers], self.clocks[numbers], keys, self.content.take(numbers))
 
 
 def _packed(keys: Keys | KeyColumns, content: Content) -> Keys:

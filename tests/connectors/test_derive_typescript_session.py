@@ -20,7 +20,7 @@ from connectors.derive_typescript.runtime.pool import POOL
 from connectors.derive_typescript.runtime.process import DenoProcess
 from connectors.derive_typescript.runtime.project import digest_of
 from derive.errors import LambdaError, LostError
-from derive.protocol.derive import PublishedColumns, ReadBatch
+from derive.protocol.derive import ReadBatch
 from derive.protocol.specs import Document
 
 pytestmark = pytest.mark.deno
@@ -50,41 +50,6 @@ def test_each_transform_calls_its_method_which_may_be_async() -> None:
     published = invoke(session, [{"id": 1}, {"id": 2}, {"id": 3}], [1, 0, 1])
     session.close()
     assert published == [(0, {"debit": 1}), (1, {"credit": 2}), (2, {"debit": 3})]
-
-
-@pytest.mark.parametrize(
-    ("body", "is_columns"),
-    [
-        ("return Array(read.doc.id % 3).fill({ id: read.doc.id, half: read.doc.id / 2 });", [True, True]),
-        # From the first answer on in which documents differ, they are no columns.
-        ("return [{ id: read.doc.id }, ...(read.doc.id % 9_000 === 8_999 ? [{ last: [] }] : [])];", [True, False]),
-        ("return read.doc.id % 2 ? [{ a: 1, b: 2 }] : [{ b: 2, a: 1 }];", [False, False]),
-        ("return read.doc.id % 2 ? [{}, {}] : [];", [False, False]),
-        ("return [];", []),
-    ],
-)  # fmt: skip
-def test_many_documents_are_published_as_columns_while_they_are_alike(body: str, is_columns: list[bool]) -> None:
-    """The oracle is what is published one by one."""
-    documents = [{"id": number} for number in range(12_000)]
-    clocks = [CLOCK] * len(documents)
-    session = open_session(lambdas(body))
-    parts = session.invoke_columns(ReadBatch([0] * len(documents), clocks, clocks, documents))
-    assert parts is not None
-    kinds: list[bool] = []
-    published: list[tuple[int, Document]] = []
-    for part in parts:
-        kinds.append(isinstance(part, PublishedColumns))
-        listed = part.columns.documents() if isinstance(part, PublishedColumns) else part.documents
-        published += zip(part.causes, listed, strict=True)
-    assert repr(published) == repr(invoke(session, documents))
-    assert kinds == is_columns
-    session.close()
-
-
-def test_a_class_that_publishes_at_the_end_of_a_tick_publishes_no_columns() -> None:
-    session = open_session(lambdas("return [];", "flush() { return [{ id: 1 }]; }"))
-    assert session.invoke_columns(ReadBatch([0], [CLOCK], [CLOCK], [{"id": 1}])) is None
-    session.close()
 
 
 numbers = st.integers(-(2**53), 2**53) | st.floats(-1e15, 1e15)

@@ -28,9 +28,11 @@ def test_a_frame_of_texts_is_a_frame_of_documents(documents: list[dict[str, Any]
     unparsed = UnparsedDocuments(rows)
     part = slice(begin, begin + count)
 
-    of_texts = dump_exact(frame_of(ReadBatch([0] * size, clocks, clocks, unparsed, None, unparsed.written), part))
+    of_texts = dump_exact(
+        frame_of(ReadBatch([0] * size, clocks, clocks, unparsed, None, unparsed.written), part, as_columns=True)
+    )
 
-    assert of_texts == dump_exact(frame_of(ReadBatch([0] * size, clocks, clocks, documents), part))
+    assert of_texts == dump_exact(frame_of(ReadBatch([0] * size, clocks, clocks, documents), part, as_columns=True))
     assert parse_exact(of_texts)["documents"] == json.loads(json.dumps(documents[part]))
     assert list(unparsed) == documents
     assert unparsed[part] == documents[part]

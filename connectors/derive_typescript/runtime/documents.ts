@@ -7,7 +7,7 @@ const { isArray } = Array;
 const { getPrototypeOf, hasOwn } = Object;
 const ordinary = Object.prototype;
 const tagOf = Function.prototype.call.bind(Object.prototype.toString) as (value: unknown) => string;
-const MOST_CHARACTERS = 64 << 20;
+export const MOST_CHARACTERS = 64 << 20; // of a document
 const DEEPEST = 250;
 
 /** What a method published, as a JSON array; written at once, as the author may change an object for the next document. */
@@ -25,7 +25,7 @@ export function written(result: any): string {
         if (each.length > MOST_CHARACTERS) {
             throw new RangeError(`it published a document of ${each.length} characters; ${MOST_CHARACTERS} at most`);
         }
-        check(document, 0, PUBLISHED);
+        check(document, 0);
         text += place ? ',' + each : each;
     }
     return text + ']';
@@ -47,7 +47,7 @@ const PUBLISHED: Path = { name: 'the published document', within: undefined };
 const STATE: Path = { name: 'the state', within: undefined };
 
 /** Refuses what JSON cannot hold; a property that is `undefined` is one that is not there. */
-function check(value: any, depth: number, path: Path): void {
+export function check(value: any, depth: number, path = PUBLISHED): void {
     switch (typeof value) {
         case 'string':
         case 'boolean':

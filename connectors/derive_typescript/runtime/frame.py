@@ -17,18 +17,19 @@ _FIRST_FRAME = 100
 _FRAME_BYTES = 4_000_000
 
 
-def send_batch(process: DenoProcess, batch: ReadBatch, ends: list[int]) -> None:
+def send_batch(process: DenoProcess, batch: ReadBatch, ends: list[int], as_columns: bool) -> None:
     """Send a batch in frames, bounded in documents and, as far as the last frame tells, in bytes.
 
     Args:
         process: takes them.
         batch: what to send.
         ends: takes, before each frame is sent, the index behind its last document.
+        as_columns: ask for columns, where documents have the same properties.
     """
     begin = 0
     count = _FIRST_FRAME
     while begin < len(batch.documents):
-        frame = dump_exact(frame_of(batch, slice(begin, begin + count)))
+        frame = dump_exact(frame_of(batch, slice(begin, begin + count), as_columns=as_columns))
         ends.append(min(begin + count, len(batch.documents)))
         try:
             process.send(frame)
@@ -38,11 +39,13 @@ def send_batch(process: DenoProcess, batch: ReadBatch, ends: list[int]) -> None:
         count = max(1, min(FRAME_DOCUMENTS, count * _FRAME_BYTES // len(frame)))
 
 
-def frame_of(batch: ReadBatch, part: slice) -> dict[str, Any]:
+def frame_of(batch: ReadBatch, part: slice, *, as_columns: bool) -> dict[str, Any]:
     """What is sent for a part of a batch; no `published` if it is as `clocks`, without delays."""
     clocks, published = batch.clocks[part], batch.published[part]
     documents = orjson.Fragment(batch.written(part)) if batch.written else batch.documents[part]
     frame: dict[str, Any] = {"transforms": batch.transforms[part], "clocks": clocks, "documents": documents}
+    if as_columns:
+        frame["columns"] = True
     if part.stop >= len(batch.documents):
         frame["last"] = True
     return frame if published == clocks else {**frame, "published": published}

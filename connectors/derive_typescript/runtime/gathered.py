@@ -1,13 +1,14 @@
-"""Published documents that a session gathers from its answers, as columns for as long as all have the same properties.
-
-The documents of an answer become parts of columns at once, as long as the processor's caches hold them.
-"""
+"""What a session publishes, gathered from its answers: columns for as long as documents have the same properties."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from derive.document.columns import Columns, concat
+import numpy as np
+
+from derive.document.column_reader import read_column
+from derive.document.columns import Columns
 from derive.protocol.derive import PublishedColumns, PublishedDocuments
 from derive.protocol.specs import Document
 
@@ -15,41 +16,76 @@ PART = 10_000
 """How many published documents are worth handling at once."""
 
 
-def gathered(answers: Iterator[tuple[list[int], list[Document]]]) -> Iterator[PublishedColumns | PublishedDocuments]:
-    """What is published, some thousand documents at a time: columns, up to an answer that cannot be part of them.
+@dataclass(frozen=True, slots=True)
+class AnsweredDocuments:
+    """Documents that were published one by one.
 
-    Args:
-        answers: documents, and the places of those that caused them.
+    Attributes:
+        causes: for each, the place of the document that caused it.
+        documents: may be none.
     """
-    causes: list[int] = []
-    parts: list[Columns] = []
-    for more, documents in answers:
-        if not documents:
-            continue
-        columns = Columns.of_documents(documents)
-        if columns is None or (parts and columns.names != parts[0].names):
-            if parts:
-                yield PublishedColumns(causes, concat(parts))
-            yield from _listed(more, documents, answers)
-            return
-        causes += more
-        parts.append(columns)
-        if len(causes) >= PART:
-            yield PublishedColumns(causes, concat(parts))
-            causes, parts = [], []
-    if parts:
-        yield PublishedColumns(causes, concat(parts))
+
+    causes: list[int]
+    documents: list[Document]
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredColumns:
+    """Documents that have the same properties; none if there are no properties.
+
+    Attributes:
+        causes: for each, the place of the document that caused it.
+        names: of the properties.
+        texts: for each property, the values as a JSON array.
+    """
+
+    causes: np.ndarray
+    names: tuple[str, ...]
+    texts: tuple[bytes, ...]
+
+
+def gathered(
+    answers: Iterator[AnsweredDocuments | AnsweredColumns],
+) -> Iterator[PublishedColumns | PublishedDocuments]:
+    """What is published, some thousand documents at a time.
+
+    Raises:
+        ValueError: columns are not what they should be.
+    """
+    held: list[AnsweredColumns] = []
+    count = 0
+    for answer in answers:
+        is_other = isinstance(answer, AnsweredDocuments) or (answer.names and held and answer.names != held[0].names)
+        if held and (is_other or count >= PART):
+            yield _columns(held, count)
+            held, count = [], 0
+        if isinstance(answer, AnsweredDocuments):
+            yield from _listed(answer, answers)
+        elif answer.names:
+            held.append(answer)
+            count += len(answer.causes)
+    if held:
+        yield _columns(held, count)
+
+
+def _columns(answers: list[AnsweredColumns], count: int) -> PublishedColumns:
+    """Columns of several answers whose documents have the same properties."""
+    values = [read_column(texts, count) for texts in zip(*(answer.texts for answer in answers), strict=True)]
+    return PublishedColumns(np.concatenate([answer.causes for answer in answers]), Columns.of(answers[0].names, values))
 
 
 def _listed(
-    causes: list[int], documents: list[Document], answers: Iterator[tuple[list[int], list[Document]]]
+    first: AnsweredDocuments, answers: Iterator[AnsweredDocuments | AnsweredColumns]
 ) -> Iterator[PublishedDocuments]:
-    """Documents that were published, and all that are published after them."""
-    for more, others in answers:
+    """Documents that were published, and all that are published after them, which are no columns either."""
+    causes, documents = first.causes, first.documents
+    for answer in answers:
+        if isinstance(answer, AnsweredColumns):
+            raise ValueError("columns come after documents")
         if len(causes) >= PART:
             yield PublishedDocuments(causes, documents)
             causes, documents = [], []
-        causes += more
-        documents += others
+        causes += answer.causes
+        documents += answer.documents
     if causes:
         yield PublishedDocuments(causes, documents)

@@ -7,7 +7,8 @@ import { argument, readFrame, takeClock, writeFrame } from './frames.ts';
 import './say.ts';
 import { rfc3339, setPresent, setTickEnd } from './present.ts';
 import { clearTimers, turn } from './timers.ts';
-import { written, writtenState } from './documents.ts';
+import { Columns, Documents, type Published } from './columns.ts';
+import { writtenState } from './documents.ts';
 import { end } from './absent.ts';
 
 const now = takeClock();
@@ -31,6 +32,7 @@ const flush = methods.length;
 let Derivation: any;
 let inherited: any;
 let derivation: any;
+let differ = false; // documents of the batch at hand, in their properties, so that they are no columns
 let index: number | undefined; // of the document at hand, among those that are not answered yet
 
 function own(name: string): boolean {
@@ -60,9 +62,9 @@ async function open(state: unknown, forget: boolean): Promise<string> {
     return `{"opened":{"flush":${own('flush')},"startCommit":${own('startCommit')},"reset":${own('reset')}}}`;
 }
 
-async function process({ transforms, clocks, published = clocks, documents, last }: any): Promise<string> {
-    let text = '';
-    let separator = '[';
+async function process({ transforms, clocks, published = clocks, documents, columns, last }: any): Promise<string> {
+    const begin = (): Published => columns && !differ ? new Columns() : new Documents();
+    let answer = begin();
     let stride = 16;
     let checked = now();
     let told = checked;
@@ -84,17 +86,19 @@ async function process({ transforms, clocks, published = clocks, documents, last
                 result = await result;
             }
             clearTimers();
-            text += separator + written(result);
-            separator = ',';
-            if (place % stride === 0 || text.length > MOST_CHARACTERS) {
+            if (!answer.take(result)) {
+                answer = (answer as Columns).documents();
+                answer.take(result);
+                differ = true;
+            }
+            if (place % stride === 0 || answer.size > MOST_CHARACTERS) {
                 const moment = now();
                 stride = moment - checked > PATIENCE / 4 ? 1 : stride;
                 checked = moment;
-                if (place + 1 < documents.length && (moment - told > PATIENCE || text.length > MOST_CHARACTERS)) {
-                    writeFrame(text + ']');
+                if (place + 1 < documents.length && (moment - told > PATIENCE || answer.size > MOST_CHARACTERS)) {
+                    writeFrame(answer.text());
                     told = moment;
-                    text = '';
-                    separator = '[';
+                    answer = begin();
                     index = -1; // as it is about to be raised
                 }
             }
@@ -103,9 +107,10 @@ async function process({ transforms, clocks, published = clocks, documents, last
         return failed(error);
     }
     if (last) {
+        differ = false;
         await turn(); // a rejection that nobody awaits ends the process before the batch is answered
     }
-    return text + ']';
+    return answer.text();
 }
 
 async function commit(): Promise<string> {

@@ -30,7 +30,7 @@ _ENTRY = "derivation.ts"
 PREFIX = "flowctl-deno-"
 """What names of projects' folders begin with."""
 
-_HARNESS = ("main.ts", "frames.ts", "say.ts", "present.ts", "timers.ts", "documents.ts", "absent.ts")
+_HARNESS = ("main.ts", "frames.ts", "say.ts", "present.ts", "timers.ts", "documents.ts", "columns.ts", "absent.ts")
 _GUARDS = ("node/guard.ts", "node/libraries.ts", "node/workers.ts")
 
 

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import orjson
 
 from connectors.derive_typescript.catalog.config import module_of, refusal_of
 from connectors.derive_typescript.runtime.frame import send_batch
-from connectors.derive_typescript.runtime.gathered import gathered
+from connectors.derive_typescript.runtime.gathered import AnsweredColumns, AnsweredDocuments, gathered
 from connectors.derive_typescript.runtime.place import authored, member_position, position_in
 from connectors.derive_typescript.runtime.pool import POOL
 from connectors.derive_typescript.runtime.process import DenoProcess, Late
@@ -65,29 +66,34 @@ class TypeScriptSession:
         Raises:
             LambdaError: a method failed, published what is no document, did not answer, or ended the process.
         """
-        for causes, documents in self._answers(batch):
-            yield from zip(causes, documents, strict=True)
+        for answer in self._answers(batch, as_columns=False):
+            assert isinstance(answer, AnsweredDocuments)
+            yield from zip(answer.causes, answer.documents, strict=True)
 
     def invoke_columns(self, batch: ReadBatch) -> Iterator[PublishedColumns | PublishedDocuments] | None:
         """Run the methods over a batch, unless the class has a `flush`, whose documents are put in order as a whole."""
-        return None if self.flushes else gathered(self._answers(batch))
+        return None if self.flushes else self._gathered(batch)
 
-    def _answers(self, batch: ReadBatch) -> Iterator[tuple[list[int], list[Document]]]:
+    def _gathered(self, batch: ReadBatch) -> Iterator[PublishedColumns | PublishedDocuments]:
+        try:
+            yield from gathered(self._answers(batch, as_columns=True))
+        except ValueError as exc:
+            raise self._gone(self._open(), f"columns: {exc}\n".encode()) from exc
+
+    def _answers(self, batch: ReadBatch, *, as_columns: bool) -> Iterator[AnsweredDocuments | AnsweredColumns]:
         """What is published for a batch, frame by frame; a thread sends frames while the answers are read."""
         if not batch.documents:
             return
         process = self._open()
         self._unanswered = True
         self._ends = []
-        sender = threading.Thread(target=send_batch, args=(process, batch, self._ends), name="deno-stdin", daemon=True)
+        arguments = (process, batch, self._ends, as_columns)
+        sender = threading.Thread(target=send_batch, args=arguments, name="deno-stdin", daemon=True)
         sender.start()
         index = 0
         while index < len(batch.documents):
-            reply = self._receive(process, batch, index)
-            end = index + len(reply)
-            causes = chain.from_iterable(map(repeat, range(index, end), map(len, reply)))
-            yield list(causes), list(chain.from_iterable(reply))
-            index = end
+            index, answer = self._receive(process, batch, index, as_columns=as_columns)
+            yield answer
         sender.join()
         self._unanswered = False
 
@@ -168,20 +174,32 @@ class TypeScriptSession:
             self._error(process, line, reply)
         return reply
 
-    def _receive(self, process: DenoProcess, batch: ReadBatch, index: int) -> list[list[Document]]:
-        """What each of the next documents, the first of which is at `index`, published."""
+    def _receive(
+        self, process: DenoProcess, batch: ReadBatch, index: int, *, as_columns: bool
+    ) -> tuple[int, AnsweredDocuments | AnsweredColumns]:
+        """What the next documents published, the first of which is at `index`, after the place behind the last one."""
+        line = self._line(process, batch, index)
+        reply = self._parse(process, line)
+        most = len(batch.documents) - index
+        if isinstance(reply, dict):
+            if as_columns and _are_columns(reply) and 0 < len(reply["counts"]) <= most:
+                causes = np.repeat(np.arange(index, index + len(reply["counts"])), reply["counts"])
+                texts = tuple(self._line(process, batch, index).removesuffix(b"\n") for _ in reply["columns"])
+                return index + len(reply["counts"]), AnsweredColumns(causes, tuple(reply["columns"]), texts)
+            error = self._error(process, line, reply)
+            raise self._failed(batch, index + error["index"], error["message"], error["stack"])
+        if isinstance(reply, list) and 0 < len(reply) <= most and _are_documents(reply):
+            end = index + len(reply)
+            listed = list(chain.from_iterable(map(repeat, range(index, end), map(len, reply))))
+            return end, AnsweredDocuments(listed, list(chain.from_iterable(reply)))
+        raise self._gone(process, line)
+
+    def _line(self, process: DenoProcess, batch: ReadBatch, index: int) -> bytes:
         try:
-            line = process.receive(self._spec.limits.answer_seconds)
+            return process.receive(self._spec.limits.answer_seconds)
         except Late:
             process.end()
             raise self._stuck(batch, index) from None
-        reply = self._parse(process, line)
-        if isinstance(reply, dict):
-            error = self._error(process, line, reply)
-            raise self._failed(batch, index + error["index"], error["message"], error["stack"])
-        if isinstance(reply, list) and 0 < len(reply) <= len(batch.documents) - index and _are_documents(reply):
-            return reply
-        raise self._gone(process, line)
 
     def _error(self, process: DenoProcess, line: bytes, reply: dict[str, Any]) -> dict[str, Any]:
         error = reply.get("error")
@@ -261,6 +279,14 @@ class TypeScriptSession:
 
 def _are_documents(reply: list[Any]) -> bool:
     return set(map(type, reply)) == {list} and set(map(type, chain.from_iterable(reply))) <= {dict}
+
+
+def _are_columns(reply: dict[str, Any]) -> bool:
+    names, counts = reply.get("columns"), reply.get("counts")
+    if not isinstance(names, list) or not isinstance(counts, list) or bool(names) != any(counts):
+        return False
+    are_names = set(map(type, names)) <= {str} and len(set(names)) == len(names)
+    return are_names and set(map(type, counts)) == {int} and min(counts) >= 0
 
 
 def _short(value: Any) -> str:

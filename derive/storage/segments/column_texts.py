@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from derive.document.columns import Columns
 from derive.document.exact import dump_exact
 from derive.document.pointer import JSON
+from derive.document.written_column import WrittenColumn
 from derive.errors import DocumentError
 from derive.storage.segments.texts import MOST_BYTES, write_texts
 
@@ -39,7 +40,13 @@ def write_columns(columns: Columns, most_bytes: int = MOST_BYTES) -> pa.StringAr
     before = "{"
     ends = [","] * (len(columns.names) - 1) + ["}"]
     for name, column, kinds, end in zip(columns.names, columns.values, columns.kinds, ends, strict=True):
-        pieces.append(f"{before}{dump_exact(name).decode()}:")
+        before += f"{dump_exact(name).decode()}:"
+        if isinstance(column, WrittenColumn):
+            quote = '"' if column.numbers is None else ""
+            pieces += [before + quote, column.array if column.numbers is None else column.numbers]
+            before = quote + end
+            continue
+        pieces.append(before)
         texts = _write_scalars(column, end) if kinds.isdisjoint(_NESTED) else None
         before = ""
         if texts is None:

@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from derive.document.columns import Columns, Kinds
 from derive.document.pointer import JSON, MISSING, compile_pointer, parse_pointer
+from derive.document.written_column import WrittenColumn
 from derive.protocol.specs import CollectionSpec, Document, ProjectionSpec
 from derive.schema.projection import UUID_POINTER
 
@@ -215,6 +216,9 @@ def compile_column_fields(collection: CollectionSpec) -> MakeColumnFields:
 
 def _encode_column(kind: Kind, values: Sequence[JSON], kinds: Kinds) -> tuple[pa.Array, Codes | None]:
     """The same as `encode`, where the types of values are known."""
+    if isinstance(values, WrittenColumn) and kind == ("string" if values.numbers is None else "number"):
+        is_integer = values.is_integer
+        return values.array, None if is_integer is None else is_integer.astype(np.uint8) * np.uint8(OTHER_NUMBER)
     if kinds == {_MISSING}:
         return pa.nulls(len(values), ARROW[kind]), None
     if kinds == {_PLAIN[kind]} and kind != "integer":  # which may be too wide

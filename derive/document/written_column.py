@@ -1,0 +1,86 @@
+"""Written columns: values of a property that came as JSON text, and of which Arrow made arrays all at once.
+
+Most of what is published is texts and numbers that nobody looks at again: they are packed into keys, become typed
+columns and are written. No Python object is made of such a value unless somebody asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, overload
+
+from derive.document.pointer import JSON
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WrittenColumn(Sequence[JSON]):
+    """Values that are all texts, or all numbers.
+
+    Attributes:
+        array: the values, as texts or as doubles, which hold the numbers exactly; there are no nulls.
+        numbers: the JSON text of each number, as `dump_exact` writes it; None if the values are texts.
+        is_integer: which numbers are integers; None if none is.
+    """
+
+    array: pa.Array
+    numbers: pa.Array | None = None
+    is_integer: np.ndarray | None = None
+    _listed: list[list[JSON]] = field(default_factory=list)  # the values, once they were asked for
+
+    @property
+    def kinds(self) -> frozenset[type[Any]]:
+        """Python types of the values."""
+        if self.numbers is None:
+            return frozenset({str})
+        if self.is_integer is None or not self.is_integer.any():
+            return frozenset({float})
+        return frozenset({int}) if self.is_integer.all() else frozenset({int, float})
+
+    def take(self, numbers: np.ndarray) -> WrittenColumn:
+        """The values of these numbers, in the order of these."""
+        texts = None if self.numbers is None else self.numbers.take(numbers)
+        return WrittenColumn(
+            self.array.take(numbers), texts, None if self.is_integer is None else self.is_integer[numbers]
+        )
+
+    def packable(self) -> pa.Array | list[JSON]:
+        """The values: as an array if all are texts, or all integers."""
+        if self.numbers is None:
+            return self.array
+        return self.array.cast("int64") if self.kinds == {int} else self.values()
+
+    def values(self) -> list[JSON]:
+        """The values as Python has them."""
+        if not self._listed:
+            self._listed.append(self._made())
+        return self._listed[0]
+
+    def _made(self) -> list[JSON]:
+        values: list[JSON] = self.array.to_pylist()
+        if self.is_integer is not None:
+            for row in self.is_integer.nonzero()[0].tolist():
+                values[row] = int(values[row])
+        return values
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    @overload
+    def __getitem__(self, index: int) -> JSON: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> WrittenColumn: ...
+
+    def __getitem__(self, index: int | slice) -> JSON:
+        if not isinstance(index, slice):
+            return self.values()[index]
+        texts = None if self.numbers is None else self.numbers[index]
+        return WrittenColumn(self.array[index], texts, None if self.is_integer is None else self.is_integer[index])
+
+    def __iter__(self) -> Iterator[JSON]:
+        return iter(self.values())
