@@ -99,6 +99,7 @@ class Result:
         is_binary: whether that is to be in binary form.
         is_prompt: whether each batch is sent at once, as those of a subscription.
         notices: what clients are told before its rows.
+        has_happened: whether the statement was a transaction by itself that is committed, for good.
     """
 
     tag: Callable[[int], str]
@@ -109,6 +110,7 @@ class Result:
     is_binary: bool = False
     is_prompt: bool = False
     notices: Sequence[Notice] = ()
+    has_happened: bool = False
 
 
 class TransactionStatus(Enum):

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -91,22 +92,34 @@ class State:
         return bind(query, arguments, self.transaction.begun if query.has_now else None)
 
     def begin(self, isolation: Isolation | None, is_read_only: bool | None) -> None:
-        """Begin an explicit transaction; what was written before it in one go with it is part of it."""
-        if self._transaction is not None and (self._transaction.has_written or self._transaction.time is not None):
-            self.is_explicit = True
-            return
-        self._transaction = self._new(self._modes(isolation, is_read_only, is_explicit=True))
+        """Begin an explicit transaction; what came before it in one go with it is part of it.
+
+        Raises:
+            SqlError: 25001, it has read already, and is to be isolated otherwise.
+        """
+        if self._transaction is None:
+            self._transaction = self._new(self._modes(isolation, is_read_only, is_explicit=True))
+        else:
+            self.set_modes(isolation, is_read_only)
+            self._transaction.modes = replace(self._transaction.modes, is_explicit=True)
         self.is_explicit = True
 
     def set_modes(self, isolation: Isolation | None, is_read_only: bool | None) -> None:
-        """SET TRANSACTION.
+        """SET TRANSACTION; what it says nothing about remains.
 
         Raises:
             SqlError: 25001, the transaction has read or written.
         """
-        if self._transaction is not None and (self._transaction.has_written or self._transaction.time is not None):
-            raise SqlError("25001", "SET TRANSACTION must be called before any query")
-        self._transaction = self._new(self._modes(isolation, is_read_only, is_explicit=self.is_explicit))
+        transaction = self.transaction
+        before = transaction.modes
+        after = before if isolation is None else self._modes(isolation, None, is_explicit=before.is_explicit)
+        after = replace(after, is_read_only=before.is_read_only if is_read_only is None else is_read_only)
+        if transaction.has_written or transaction.time is not None:
+            if after.isolation is not before.isolation:
+                raise SqlError("25001", "SET TRANSACTION ISOLATION LEVEL must be called before any query")
+            if before.is_read_only and not after.is_read_only:
+                raise SqlError("25001", "transaction read-write mode must be set before any query")
+        transaction.modes = after
 
     async def commit(self) -> None:
         """Commit, and be in no transaction.

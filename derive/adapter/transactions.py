@@ -71,6 +71,7 @@ class Transaction:
         modes: how it was begun.
 
     Attributes:
+        modes: how it is isolated, and what it may do; of statements that come.
         begun: when, in microseconds since 1970, by this machine's clock: what `now()` is.
     """
 
@@ -86,7 +87,7 @@ class Transaction:
 
     @property
     def time(self) -> int | None:
-        """At which it reads; None before its first read."""
+        """At which it reads, or has read first if its statements do so at times of their own; None before that."""
         return self._time
 
     def latest_basis(self, ids: Collection[GlobalId]) -> Basis | None:
@@ -146,14 +147,14 @@ class Transaction:
             self._latest = time
             self._read.update(ids)
             return time
-        if self._time is None:
-            self._time = await self._first_time(ids, at_present=at_present, least=least, upper=upper)
-            self._hold = await self._holds.hold(self._time)
+        if self._latest is None:
+            self._time = self._latest = await self._first_time(ids, at_present=at_present, least=least, upper=upper)
         elif not self._read.issuperset(ids):
-            await self._timeline.reach(ids, self._time)
+            await self._timeline.reach(ids, self._latest)
+        if self._hold is None:
+            self._hold = await self._holds.hold(self._latest)
         self._read.update(ids)
-        self._latest = self._time
-        return self._time
+        return self._latest
 
     async def _first_time(self, ids: Collection[GlobalId], *, at_present: bool, least: int, upper: int | None) -> int:
         if self.modes.isolation is Isolation.SERIALIZABLE:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import TypeAlias
 
 from derive.adapter import reading
@@ -30,7 +31,9 @@ WorkedOut: TypeAlias = Callable[[], Awaitable[tuple[list[list[Row]], list[Write]
 async def write(state: State, planned: PlannedWrite, arguments: Sequence[Datum], *, is_short: bool) -> Result:
     """Carry out a statement that writes a table; one that is short may be gone in a moment."""
     rows = await _written(state, [(planned, state.bound(planned.query, arguments))], is_short=is_short)
-    return _result(planned, rows[0])
+    # What is not among the writes of a transaction was committed by itself.
+    has_happened = not (state.is_explicit or state.transaction.has_written)
+    return replace(_result(planned, rows[0]), has_happened=has_happened)
 
 
 async def truncate(state: State, planned: Sequence[PlannedWrite]) -> Result:

@@ -103,6 +103,60 @@ def test_names(world: SqlWorld) -> None:
     world.within(work)
 
 
+def test_what_set_transaction_says_nothing_about_remains(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (a int)")
+        await client("BEGIN READ ONLY")
+        begun = await client("SELECT now()")
+        await client("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
+        assert await client("SELECT now()") == begun
+        assert await client("SHOW transaction_read_only") == [("on",)]
+        assert await client.fails("INSERT INTO t VALUES (1)") == "25006"
+        await client("ROLLBACK")
+
+        await client("BEGIN")
+        await client("SELECT * FROM t")
+        assert await client.tag("SET TRANSACTION READ ONLY") == "SET"
+        assert await client.fails("SET TRANSACTION READ WRITE") == "25001"
+        await client("ROLLBACK")
+
+        await client("SET transaction_isolation = 'serializable'")
+        await client("BEGIN")
+        await client("SELECT * FROM t")
+        assert await client.fails("SET TRANSACTION ISOLATION LEVEL STRICT SERIALIZABLE") == "25001"
+        await client("ROLLBACK")
+
+    world.within(work)
+
+
+def test_begin_makes_a_transaction_of_what_came_with_it(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        one, two = Client(coordinator), Client(coordinator)
+        await one("CREATE TABLE t (a int)")
+
+        async def begin(text: str) -> list[tuple[str | None, ...]]:
+            """As they are sent in one message."""
+            session = one.session
+            await session.begin_implicit()
+            for statement in ("SELECT now(), count(*) FROM t", text):
+                await session.execute(await session.prepare(statement, ()), ())
+            return await one("SELECT now()")
+
+        begun = await begin("BEGIN")
+        await two("INSERT INTO t VALUES (1)")
+        assert await one("SELECT now(), count(*) FROM t") == [(*begun[0], "0")]  # all its reads are at one time
+        await one("INSERT INTO t VALUES (2)")
+        assert await one.fails("COMMIT") == "40001"
+
+        await begin("BEGIN READ ONLY")
+        assert await one.fails("INSERT INTO t VALUES (3)") == "25006"
+        await one("ROLLBACK")
+        assert await two("SELECT a FROM t") == [("1",)]
+
+    world.within(work)
+
+
 def test_transactions(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
         one, two = Client(coordinator), Client(coordinator)

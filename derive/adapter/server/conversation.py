@@ -176,12 +176,12 @@ class Conversation:
             return
         await self._session.begin_implicit()
         for index, (begin, statement) in enumerate(statements):
+            self._work.require_going_on()  # but what is done, which may be a COMMIT, is never told to be cancelled
             self._begin = begin
             tag = await self._run(statement)
             if index == len(statements) - 1:
                 await self._session.end_implicit()
             self._wire.send(messages.command_complete(tag))
-            self._work.require_going_on()
 
     async def _run(self, text: str) -> str:
         if self._forget(text):
@@ -252,7 +252,6 @@ class Conversation:
             await self._session.begin_implicit()
         tag = await self._delivery.carry_out(portal, request.most_rows, is_described=False)
         self._wire.send(messages.PORTAL_SUSPENDED if tag is None else messages.command_complete(tag))
-        self._work.require_going_on()
 
     async def _close(self, body: bytes) -> None:
         request = named_of(body)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import nullcontext
 
 from derive.adapter.outcome import Result, Session
 from derive.adapter.server import messages
@@ -49,7 +50,8 @@ class Delivery:
             self._wire.send(portal.shape.description)
         if result.is_prompt:
             await self._let_read()  # the first row may be long in coming
-        count = await self._send_rows(portal, result, most)
+        with self._work.settled() if result.has_happened else nullcontext():
+            count = await self._send_rows(portal, result, most)
         if result.copy_out:
             if result.copy_out.end:
                 self._wire.send(copy_data([result.copy_out.end()]))

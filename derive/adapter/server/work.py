@@ -34,6 +34,7 @@ class Work:
         self._is_at_work = False
         self._is_cancelled = False
         self._waits_for_client = False
+        self._is_settled = False
         self._number = 0
         self.failure: SqlError | None = None
 
@@ -70,6 +71,8 @@ class Work:
             return
         self._is_cancelled = True
         self._session.cancel()
+        if self._is_settled:
+            return
         if self._waits_for_client:
             self._task.cancel()
         else:
@@ -81,8 +84,17 @@ class Work:
         Raises:
             SqlError: it was cancelled.
         """
-        if self._is_cancelled:
+        if self._is_cancelled and not self._is_settled:
             raise cancelled()
+
+    @contextmanager
+    def settled(self) -> Iterator[None]:
+        """In this context the client is told of what has happened, and so cannot be cancelled any more."""
+        self._is_settled = True
+        try:
+            yield
+        finally:
+            self._is_settled = False
 
     @contextmanager
     def waiting_for_client(self) -> Iterator[None]:
@@ -99,5 +111,5 @@ class Work:
             self._waits_for_client = False
 
     def _cut_off(self, number: int) -> None:
-        if self._is_at_work and self._number == number:
+        if self._is_at_work and self._number == number and not self._is_settled:
             self._task.cancel()

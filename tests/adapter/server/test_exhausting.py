@@ -185,6 +185,20 @@ def test_a_copy_that_is_cancelled_leaves_nothing(served: Served) -> None:
         assert client.execute("SELECT count(*) FROM copied").fetchall() == [(0,)]
 
 
+def test_rows_of_what_is_written_are_sent_though_it_is_cancelled(served: Served) -> None:
+    with served.connect() as client, served.connect() as other:
+        client.execute("CREATE TABLE returned (a int, s text)")
+        client.execute("INSERT INTO returned SELECT i, repeat('x', 1000) FROM generate_series(1, 10000) i")
+        client.pgconn.send_query(b"UPDATE returned SET a = -a RETURNING a, s")
+        written = (other.execute("SELECT count(*) FROM returned WHERE a < 0").fetchall() for _ in range(1_000))
+        assert [(10_000,)] in written
+        client.cancel_safe()
+        result = client.pgconn.get_result()
+        assert result
+        assert (result.error_message, result.ntuples) == (b"", 10_000)
+        assert client.pgconn.get_result() is None
+
+
 def test_a_failed_transaction_stays_failed_when_it_is_cancelled(served: Served) -> None:
     with served.connect() as client:
         client.execute("BEGIN")

@@ -122,6 +122,14 @@ def test_a_client_that_does_not_read_is_waited_for_and_can_be_cancelled(toy: Toy
     assert [state_of(body) for kind, body in received if kind == b"E"] == ["57014"]
 
 
+def test_what_is_committed_is_not_told_to_be_cancelled(toy: ToyServer) -> None:
+    with ByteClient(toy.port) as client, ByteClient(toy.port, is_let_in=False) as other:
+        client.send(message(b"Q", b"SELECT 1; SELECT 'late'\0"))
+        other.send(b"\0\0\0\x10\x04\xd2\x16\x2e" + client.key)
+        assert other.is_sent_away()
+        assert b"".join(kind for kind, _ in client.until(b"Z")) == b"TDCTDCZ"
+
+
 def test_a_cancellation_with_another_secret_does_nothing(toy: ToyServer) -> None:
     with ByteClient(toy.port) as client, ByteClient(toy.port, is_let_in=False) as other:
         client.send(message(b"Q", b"SUBSCRIBE t\0"))

@@ -68,6 +68,7 @@ class ToySession:
             "application_name": begun.get("application_name", ""),
         }
         self.is_closed = False
+        self._is_late, self._is_cancelled = False, asyncio.Event()
         if begun.get("database") == "nowhere":
             raise SqlError("3D000", 'database "nowhere" does not exist', hint="leave it out")
 
@@ -114,6 +115,7 @@ class ToySession:
             raise SqlError("25P02", "current transaction is aborted, commands ignored until end of transaction block")
         if result := self._control(word, prepared):
             return result
+        self._is_late = "late" in text
         if "pg_sleep" in text:
             return Result(lambda count: f"SELECT {count}", SLEPT, self._sleep())
         if "defect" in text:
@@ -180,12 +182,15 @@ class ToySession:
 
     async def begin_implicit(self) -> None: ...
 
-    async def end_implicit(self) -> None: ...
+    async def end_implicit(self) -> None:
+        if self._is_late:  # it commits just as it is cancelled
+            await self._is_cancelled.wait()
 
     async def fail(self) -> None:
         self._is_failed = self._is_open
 
     def cancel(self) -> None:
+        self._is_cancelled.set()
         if self._work:
             self._work.cancel()
 
