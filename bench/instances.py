@@ -28,7 +28,8 @@ import apsw
 from bench.process import has_ended
 from bench.report import Column, Report, Value
 from bench.sql import Connection, connect, percentile
-from derive.adapter.computing import FOLDER, PROCESSES
+from derive.adapter.computing import FOLDER
+from derive.adapter.instances import PROCESSES
 from derive.compute.dataflow.database import NAME
 from derive.storage.task_log import recent_entries
 
@@ -333,13 +334,12 @@ def faults_of(load: Load) -> list[str]:
 def row(report: Report, what: str, load: Load, faults: list[str], usual: Load, times: int, most: float) -> None:
     """Print what clients noticed, beside what is usual."""
     ratio = percentile(load.lookups) / percentile(usual.lookups)
-    middle = statistics.median(load.lookups) / statistics.median(usual.lookups)
     values: dict[str, Value] = {
         "p50 ms": statistics.median(load.lookups) * 1e3,
         "p99 ms": percentile(load.lookups) * 1e3,
         "most ms": max(load.lookups) * 1e3,
         "insert p99": percentile(load.inserts) * 1e3,
-        "p50 ratio": middle,
+        "p50 ratio": statistics.median(load.lookups) / statistics.median(usual.lookups),
         "p99 ratio": ratio,
         "times": float(times),
     }

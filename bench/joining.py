@@ -27,7 +27,7 @@ from bench.instances import (
 )
 from bench.report import Column, Report, Value
 from bench.sql import Connection, connect, percentile
-from derive.adapter.computing import PROCESSES
+from derive.adapter.instances import PROCESSES
 
 MOST_RATIO = 1.5
 """So many times as long as before the median look-up may take while a replica joins."""

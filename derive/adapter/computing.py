@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import secrets
 import shutil
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 from derive.adapter.controller.controller import FIRST_TRANSIENT_ID, Controller
@@ -17,17 +15,15 @@ from derive.adapter.controller.place import LOCAL, ReplicaPlace
 from derive.adapter.controller.process import ReplicaProcess
 from derive.adapter.controller.remote import RemoteReplica
 from derive.adapter.controller.state import ReplicaState, lag_of, replica_states
+from derive.adapter.instances import PROCESSES, Instances
 from derive.adapter.recording import LOG
 from derive.compute.algebra.relation import GlobalId
 from derive.compute.folder_lock import locked
 from derive.compute.instance import Progress
 from derive.compute.protocol.address import place_named
 from derive.compute.protocol.messages import Dataflow, Welcome, reads_of
-from derive.compute.protocol.transport import OPEN, Security
 from derive.compute.worker import Worker
-from derive.durable import make_folders
 from derive.errors import BusyError
-from derive.materialize.process import installed_env
 from derive.storage.folder_id import folder_id
 from derive.storage.store import Store
 from derive.storage.task_log import TaskLog
@@ -35,35 +31,8 @@ from derive.storage.task_log import TaskLog
 FOLDER = "sql-views"
 """In the data folder, of an instance in this process."""
 
-PROCESSES = "compute"
-"""In the data folder, of instances that are processes of their own."""
-
 _NEAR = 1_000_000
 """How many microseconds a replica may be behind that takes over from the one in this process."""
-
-
-@dataclass(frozen=True, slots=True)
-class Instances:
-    """The instances of a controller; without any, there is one in this process.
-
-    Attributes:
-        replicas: how many processes this one starts.
-        command: of such a process, which keeps what it has in a folder, and knows this one by the token in a file; None
-            where there can be none.
-        tell: is told what these write to standard error, line by line.
-        addresses: `host:port` of those that others have started.
-        security: how the latter know this process.
-    """
-
-    replicas: int = 0
-    command: Callable[[Path, Path], Sequence[str]] | None = None
-    tell: Callable[[str], None] = lambda line: None
-    addresses: tuple[str, ...] = ()
-    security: Security = OPEN
-
-
-HERE = Instances()
-"""One, in this process."""
 
 
 class Computing:
@@ -107,7 +76,7 @@ class Computing:
         self._remote: dict[str, RemoteReplica | ReplicaProcess] = {}
         self._lock = threading.Lock()
         self.places: dict[str, ReplicaPlace] = {}
-        self.add(*map(ReplicaPlace, _names_of(instances.replicas)))
+        self.add(*map(ReplicaPlace, instances.names))
         self.add(*(ReplicaPlace(address, address) for address in instances.addresses))
         self.security = instances.security
         self.is_owner = False
@@ -174,9 +143,7 @@ class Computing:
         """Whether a replica is there again once the server is started with its options again."""
         instances = self._instances
         addresses = map(place_named, instances.addresses)
-        return place.name in _names_of(instances.replicas) or bool(
-            place.address and place_named(place.address) in addresses
-        )
+        return place.name in instances.names or bool(place.address and place_named(place.address) in addresses)
 
     @property
     def can_start(self) -> bool:
@@ -242,26 +209,13 @@ class Computing:
         log.write("info", message, replica=name, process=welcome.process, **counts)
 
     def _start(self, place: ReplicaPlace) -> RemoteReplica | ReplicaProcess:
-        """Connect to a replica, or start a process that is one, which nobody but this process can tell anything."""
-        name, command = place.name, self._instances.command
-        if place.address or command is None:
+        """Connect to a replica, or to a process that is one, which is started if it was not yet."""
+        name = place.name
+        if place.address or not self.can_start:
             return RemoteReplica(self.controller, name, place.address, self.security)
-        folder = self._root / PROCESSES / name
-        make_folders(folder)
-        token, token_file = secrets.token_urlsafe(), folder / "token"
-        token_file.unlink(missing_ok=True)
-        token_file.touch(mode=0o600)
-        token_file.write_text(token)
-        return ReplicaProcess(
-            self.controller,
-            name,
-            command(folder, token_file),
-            installed_env(),
-            folder,
-            Security(token),
-            tell=self._instances.tell,
-            report=lambda death: TaskLog(self._root, LOG).write("error", f"{death}; it is started again"),
-        )
+        process = self._instances.process(self._root, name)
+        process.connect(self.controller)
+        return process
 
     def _begin_here(self, folder: Path | None) -> None:
         try:
@@ -287,8 +241,3 @@ class Computing:
         if self._earlier is not None:
             self._earlier.close()
         self._earlier = None
-
-
-def _names_of(replicas: int) -> list[str]:
-    """Names of so many replicas that an option asks for."""
-    return [f"r{number}" for number in range(1, replicas + 1)]

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 from derive.adapter.advisory_locks import AdvisoryLocks
 from derive.adapter.catalog import Catalog, Change, position_name
 from derive.adapter.catalog_mark import CatalogMark
-from derive.adapter.computing import HERE, Computing, Instances
+from derive.adapter.computing import Computing
 from derive.adapter.feeding import Feeding
 from derive.adapter.group_commit import GroupCommit
 from derive.adapter.holds import StorageHolds
+from derive.adapter.instances import HERE, Instances
 from derive.adapter.ledger import StorageLedger, dropped_name
 from derive.adapter.lookups import Lookups
 from derive.adapter.maintained import Maintained
@@ -134,13 +135,18 @@ class Coordinator:
         self.store.close()
         self.ownership.release()
 
-    def own(self) -> None:
+    def own(self, acquired: Ownership | None = None) -> None:
         """Be the process that writes.
+
+        Args:
+            acquired: the right to, if this process has it already; it is taken over.
 
         Raises:
             SqlError: another one is.
         """
         if not self.ownership.is_held:
+            if acquired is not None:
+                self.ownership.take_over(acquired)
             self.ownership.require()
             epoch = self._begin_epoch()
             self.settle()

@@ -32,6 +32,11 @@ class Ownership:
         """Whether this process has it."""
         return self._descriptor is not None
 
+    @property
+    def was_ever_held(self) -> bool:
+        """Whether a process ever had it in this data folder."""
+        return self._path.exists()
+
     def is_somebodys(self) -> bool:
         """Whether this process or another one has it."""
         if self._descriptor is not None:
@@ -60,6 +65,10 @@ class Ownership:
             os.ftruncate(descriptor, 0)
             self._descriptor = descriptor
         return True
+
+    def take_over(self, acquired: Ownership) -> None:
+        """Have what another object of this process has acquired for the same data folder, and has no more."""
+        self._descriptor, acquired._descriptor = acquired._descriptor, self._descriptor
 
     def require(self) -> None:
         """Acquire it.

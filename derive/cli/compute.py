@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import threading
 
     from derive.compute.protocol.messages import Welcome
-    from derive.compute.protocol.transport import Security
+    from derive.compute.protocol.security import Security
 
 _FOLDER = "compute"
 
@@ -126,7 +126,7 @@ def security_of(token_file: Path | None, certificate: str | None, key: str | Non
     Raises:
         UsageError: something is missing, or cannot be read.
     """
-    from derive.compute.protocol.transport import Security
+    from derive.compute.protocol.security import Security
     from derive.errors import UsageError
 
     if (key or authority) and not certificate:

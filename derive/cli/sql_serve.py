@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +15,15 @@ from derive.cli.options import catalog_options, data_folder, optional_catalog
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Mapping
+    from ssl import SSLContext
 
     from derive.adapter.backends import Backends
-    from derive.adapter.computing import Instances
     from derive.adapter.coordinator import Coordinator
+    from derive.adapter.instances import Instances
     from derive.adapter.outcome import Session
+    from derive.adapter.ownership import Ownership
     from derive.adapter.server.connection import OpenSession
+    from derive.adapter.server.passwords import Passwords
     from derive.adapter.server.server import Server
 
 _THREADS = 64
@@ -107,44 +112,83 @@ def command(
       flowctl sql serve --replicas 2
       flowctl sql serve --instance 10.0.0.7:6876 --compute-token-file secret
     """
-    import asyncio
-
-    from derive.adapter.server.event_loop import new_event_loop
-    from derive.adapter.server.passwords import Passwords
-    from derive.adapter.server.server import Server, tls_context
-    from derive.errors import UsageError
-
     host, port = _address(listen)
-    if tls_key and not tls_certificate:
-        raise UsageError("--tls-key is the key of a certificate", hint="give it with --tls-certificate")
-    passwords = Passwords.of_file(password_file) if password_file else None
-    tls = tls_context(tls_certificate, tls_key) if tls_certificate else None
+    passwords, tls = _clients(password_file, tls_certificate, tls_key)
     kept = _duration(retention)
     folder = data_folder(source, data)
     instances = _instances(folder, replicas, addresses, **security)
-    catalog = optional_catalog(source, data)
+    with _started(folder, instances) as ownership:
+        import asyncio
 
-    async def serve() -> None:
-        from derive.adapter.coordinator import Coordinator
+        from derive.adapter.server.event_loop import new_event_loop
+        from derive.adapter.server.server import Server
 
-        coordinator = Coordinator(folder, catalog, kept, instances)
-        try:
-            coordinator.own()
-            await asyncio.to_thread(coordinator.upkeep.hold)
-            server = Server(
-                _sessions(coordinator, max_result_bytes, max_connections),
-                passwords=passwords,
-                tls=tls,
-                most_connections=max_connections,
-                on_defect=_tell_defect,
-            )
-            await _serve(server, host, port, coordinator.ownership.announce, coordinator.stopped)
-            coordinator.store.fence.check()
-        finally:
-            await coordinator.close()
+        catalog = optional_catalog(source, data)
 
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(serve())
+        async def serve() -> None:
+            from derive.adapter.coordinator import Coordinator
+
+            coordinator = Coordinator(folder, catalog, kept, instances)
+            try:
+                coordinator.own(ownership)
+                await asyncio.to_thread(coordinator.upkeep.hold)
+                server = Server(
+                    _sessions(coordinator, max_result_bytes, max_connections),
+                    passwords=passwords,
+                    tls=tls,
+                    most_connections=max_connections,
+                    on_defect=_tell_defect,
+                )
+                await _serve(server, host, port, coordinator.ownership.announce, coordinator.stopped)
+                coordinator.store.fence.check()
+            finally:
+                await coordinator.close()
+
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(serve())
+
+
+def _clients(
+    password_file: Path | None, certificate: str | None, key: str | None
+) -> tuple[Passwords | None, SSLContext | None]:
+    """Who may connect, and how connections are encrypted.
+
+    Raises:
+        UsageError: options make no sense, or a file cannot be read.
+    """
+    from derive.errors import UsageError
+
+    if key and not certificate:
+        raise UsageError("--tls-key is the key of a certificate", hint="give it with --tls-certificate")
+    passwords = tls = None
+    if password_file:
+        from derive.adapter.server.passwords import Passwords
+
+        passwords = Passwords.of_file(password_file)
+    if certificate:
+        from derive.adapter.server.server import tls_context
+
+        tls = tls_context(certificate, key)
+    return passwords, tls
+
+
+@contextmanager
+def _started(folder: Path, instances: Instances) -> Iterator[Ownership]:
+    """The processes of replicas get ready while this one imports what it needs, which takes as long.
+
+    Where SQL was never served there is nothing that they could have ready.
+    """
+    from derive.adapter.ownership import Ownership
+
+    ownership = Ownership(folder)
+    try:
+        if ownership.was_ever_held:
+            ownership.require()
+            instances.start(folder)
+        yield ownership
+    finally:
+        instances.close()
+        ownership.release()
 
 
 def _instances(
@@ -163,7 +207,7 @@ def _instances(
     """
     from functools import partial
 
-    from derive.adapter.computing import Instances
+    from derive.adapter.instances import Instances
     from derive.cli.compute import security_of
     from derive.compute.protocol.address import place_named, place_of
     from derive.errors import UsageError

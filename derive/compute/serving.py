@@ -10,7 +10,8 @@ from queue import SimpleQueue
 import grpc
 
 from derive.compute.protocol.messages import Response
-from derive.compute.protocol.transport import OPTIONS, Security, add_port, session_handler
+from derive.compute.protocol.security import Security
+from derive.compute.protocol.transport import OPTIONS, add_port, session_handler
 from derive.compute.protocol.wire import command_of, response_message
 from derive.compute.reconciler import Reconciler
 from derive.errors import FlowError, UsageError

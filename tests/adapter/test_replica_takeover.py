@@ -10,11 +10,11 @@ from pathlib import Path
 
 from sql_world import CATALOG, Client, SqlWorld
 
-from derive.adapter.computing import Instances
 from derive.adapter.controller.answers import PendingPeek
 from derive.adapter.controller.place import ReplicaPlace
 from derive.adapter.controller.replica import Replica
 from derive.adapter.coordinator import Coordinator
+from derive.adapter.instances import Instances
 from derive.compute.algebra.relation import Finishing, Get
 from derive.compute.algebra.types import Row, Type
 from derive.compute.protocol.messages import Command, Dataflow, Import, Peek, PeekResponse, Query, Tail, TailResponse

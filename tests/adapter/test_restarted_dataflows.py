@@ -10,10 +10,10 @@ from pathlib import Path
 from sql_world import Client, SqlWorld
 from test_views import until_maintained
 
-from derive.adapter.computing import Instances
 from derive.adapter.controller.controller import Controller
 from derive.adapter.controller.dataflow_holds import DataflowHolds
 from derive.adapter.coordinator import Coordinator
+from derive.adapter.instances import Instances
 from derive.compute.protocol.messages import Command, CreateDataflows, FrontierUppers, Upper, Welcome
 from derive.storage.store import Store
 from derive.storage.table import TableColumn, TableUpdate

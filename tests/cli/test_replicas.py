@@ -113,6 +113,19 @@ def test_a_replica_of_an_earlier_server_that_is_stopped_does_not_keep_its_folder
     assert [message for message in told if f":{orphan}) was still there, and was killed" in message]
 
 
+def test_a_second_server_leaves_the_replicas_of_the_first_alone(tmp_path: Path) -> None:
+    with serve(tmp_path, "--replicas", "1") as served, psycopg.connect(served.address, autocommit=True) as connection:
+        connection.execute("CREATE TABLE t (a bigint)")
+        connection.execute("CREATE MATERIALIZED VIEW v AS SELECT a FROM t")
+        at_work(connection)
+        (replica,) = replicas_of(served)
+        code, told = refused(tmp_path, "--replicas", "1", "--listen", "127.0.0.1:0")
+        assert (code, f"at {served.host}:{served.port}" in told) == (1, True)
+        assert not has_ended(replica, 0)
+        at_work(connection)
+        assert replicas_of(served) == [replica]
+
+
 def test_a_replica_that_is_stopped_for_long_is_started_again(tmp_path: Path) -> None:
     with serve(tmp_path, "--replicas", "1") as served, psycopg.connect(served.address, autocommit=True) as connection:
         connection.execute("CREATE TABLE t (a bigint)")

@@ -11,7 +11,8 @@ import apsw
 import psycopg
 from test_sql_serve import serve
 
-from derive.adapter.computing import FOLDER, PROCESSES
+from derive.adapter.computing import FOLDER
+from derive.adapter.instances import PROCESSES
 from derive.compute.dataflow.database import NAME
 from derive.storage.store import Store
 from derive.storage.task_log import recent_entries

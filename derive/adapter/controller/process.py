@@ -6,14 +6,17 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from derive.adapter.controller.controller import Controller
-from derive.adapter.controller.remote import RemoteReplica
 from derive.compute.folder_lock import holder_of
-from derive.compute.protocol.transport import Security
+from derive.compute.protocol.security import Security
 from derive.errors import FlowError
 from derive.materialize.process import ConnectorProcess
 from derive.storage.metadata.process import is_dead, kill, show_process
+
+if TYPE_CHECKING:
+    from derive.adapter.controller.controller import Controller
+    from derive.adapter.controller.remote import RemoteReplica
 
 _FIRST_SECONDS, _MOST_SECONDS = 0.2, 20.0
 """How long nothing is started after a process has ended, at first and at most."""
@@ -21,20 +24,20 @@ _FIRST_SECONDS, _MOST_SECONDS = 0.2, 20.0
 _STEADY_SECONDS = 30.0
 """Whatever has lived for so long is started again as if it had never ended."""
 
-_LOOK_SECONDS = 0.2
+_LOOK_SECONDS, _KILLED_SECONDS = 0.2, 0.01
+"""How often a process is looked at, and one that was killed, which is gone in a moment."""
 
 _STOPPED_SECONDS = 5.0
 """A process that a signal has stopped for so long is killed: others may wait for its transaction."""
 
 
 class ReplicaProcess:
-    """A thread that keeps a process alive that is a replica, and the controller connected to it.
+    """A thread that keeps a process alive that is a replica, and a controller connected to it once there is one.
 
     The process ends with this one, however this one ends, as its standard input is then closed. One that was stopped
     meanwhile does not notice: it is killed, as it has the folder of the next one.
 
     Args:
-        controller: of the instance.
         name: of this replica.
         command: runs it, and has it print its address.
         environment: of the process.
@@ -46,7 +49,6 @@ class ReplicaProcess:
 
     def __init__(
         self,
-        controller: Controller,
         name: str,
         command: Sequence[str],
         environment: Mapping[str, str],
@@ -56,10 +58,13 @@ class ReplicaProcess:
         tell: Callable[[str], None],
         report: Callable[[str], None],
     ) -> None:
-        self._controller, self.name, self._command = controller, name, command
+        self.name, self._command = name, command
         self._environment, self._folder, self._security = environment, folder, security
         self._tell, self._report = tell, report
         self._trouble = "is being started"
+        self._lock = threading.Lock()
+        self._controller: Controller | None = None
+        self._address = ""
         self._replica: RemoteReplica | None = None
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._keep_alive, name=f"flowctl-process-{name}", daemon=True)
@@ -76,6 +81,12 @@ class ReplicaProcess:
         """Why there is no connection; empty if there is one."""
         replica = self._replica
         return replica.trouble if replica is not None else self._trouble
+
+    def connect(self, controller: Controller) -> None:
+        """Have a controller connected to the process once that has printed its address, and to each that follows it."""
+        with self._lock:
+            self._controller = controller
+            self._link()
 
     def close(self) -> None:
         """End the process."""
@@ -114,7 +125,9 @@ class ReplicaProcess:
             is_wanted=lambda: not self._closed.is_set(),
         )
         try:
-            self._replica = RemoteReplica(self._controller, self.name, process.address, self._security)
+            with self._lock:
+                self._address = process.address
+                self._link()
             stopped = 0.0
             while not self._closed.wait(_LOOK_SECONDS):
                 if (death := process.death()) is not None:
@@ -124,10 +137,18 @@ class ReplicaProcess:
                     return f"replica {self.name} was stopped by a signal for {_STOPPED_SECONDS:g} s, and is killed"
             return ""
         finally:
-            if self._replica is not None:
-                self._replica.close()
-                self._replica = None
+            with self._lock:
+                replica, self._replica, self._address = self._replica, None, ""
+            if replica is not None:
+                replica.close()
             process.close()
+
+    def _link(self) -> None:
+        if self._controller is not None and self._address:
+            # Not before there is a controller: gRPC is imported for as long as the process takes to start.
+            from derive.adapter.controller.remote import RemoteReplica
+
+            self._replica = RemoteReplica(self._controller, self.name, self._address, self._security)
 
     def _end_orphan(self) -> None:
         """Kill whoever has the folder: an earlier server has started it, which is there no more."""
@@ -137,5 +158,5 @@ class ReplicaProcess:
         self._report(
             f"replica {self.name} of an earlier server ({show_process(orphan)}) was still there, and was killed"
         )
-        while not is_dead(orphan) and not self._closed.wait(_LOOK_SECONDS):
+        while not is_dead(orphan) and not self._closed.wait(_KILLED_SECONDS):
             pass

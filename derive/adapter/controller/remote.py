@@ -11,7 +11,8 @@ import grpc
 
 from derive.adapter.controller.controller import Controller
 from derive.compute.protocol.messages import Command
-from derive.compute.protocol.transport import Security, open_channel, open_session
+from derive.compute.protocol.security import Security
+from derive.compute.protocol.transport import open_channel, open_session
 from derive.compute.protocol.wire import command_message, response_of
 from derive.errors import ProtocolError
 from derive.protocol.stubs import compute_pb2 as pb

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from derive.compute.protocol.transport import Security
+from derive.compute.protocol.security import Security
 from derive.errors import UsageError
 
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})

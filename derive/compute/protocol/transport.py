@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import grpc
 
+from derive.compute.protocol.security import Security
 from derive.protocol.stubs import compute_pb2 as pb
 
 SERVICE = "flow.compute.v1.Compute"
@@ -27,39 +27,6 @@ OPTIONS = (
 )
 """For channels and servers."""
 
-_TOKEN = "authorization"
-
-
-@dataclass(frozen=True, slots=True)
-class Security:
-    """How machines know one another. Without any of it, both ends are on one machine.
-
-    Attributes:
-        token: a secret that both have.
-        certificate: PEM of this end's certificate, for mutual TLS.
-        key: PEM of its private key.
-        authority: PEM of the certificate that signs those of others.
-    """
-
-    token: str | None = None
-    certificate: bytes | None = None
-    key: bytes | None = None
-    authority: bytes | None = None
-
-    @property
-    def metadata(self) -> tuple[tuple[str, str], ...]:
-        """What a client says with its call."""
-        return ((_TOKEN, f"Bearer {self.token}"),) if self.token else ()
-
-    def is_known(self, context: grpc.ServicerContext) -> bool:
-        """Whether a client has said what it must."""
-        import hmac
-
-        if self.token is None:
-            return True
-        said = {str(key): value for key, value in context.invocation_metadata()}.get(_TOKEN, "")
-        return hmac.compare_digest(said if isinstance(said, bytes) else said.encode(), f"Bearer {self.token}".encode())
-
 
 class SessionCall(Protocol):
     """A session, as a client has it: an iterator of responses."""
@@ -68,10 +35,6 @@ class SessionCall(Protocol):
 
     def cancel(self) -> bool:
         """End it."""
-
-
-OPEN = Security()
-"""Both ends are on one machine."""
 
 
 def open_channel(address: str, security: Security) -> grpc.Channel:

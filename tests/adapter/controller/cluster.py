@@ -18,7 +18,7 @@ import apsw
 from proxy import Network, Proxy
 from torture_sql import Server
 
-from derive.adapter.computing import PROCESSES
+from derive.adapter.instances import PROCESSES
 from derive.adapter.ownership import FILE
 from derive.compute.dataflow.database import NAME
 from derive.storage.store import Store

@@ -11,7 +11,7 @@ from typing_extensions import override
 from derive.adapter.controller.controller import Controller
 from derive.adapter.controller.remote import RemoteReplica
 from derive.compute.instance import Instance
-from derive.compute.protocol.transport import OPEN, Security
+from derive.compute.protocol.security import OPEN, Security
 from derive.compute.reconciler import Reconciler
 from derive.compute.serving import InstanceServer
 from derive.compute.session import Identity

@@ -1,0 +1,46 @@
+"""How both ends of a session know one another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import grpc
+
+_TOKEN = "authorization"
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """How machines know one another. Without any of it, both ends are on one machine.
+
+    Attributes:
+        token: a secret that both have.
+        certificate: PEM of this end's certificate, for mutual TLS.
+        key: PEM of its private key.
+        authority: PEM of the certificate that signs those of others.
+    """
+
+    token: str | None = None
+    certificate: bytes | None = None
+    key: bytes | None = None
+    authority: bytes | None = None
+
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """What a client says with its call."""
+        return ((_TOKEN, f"Bearer {self.token}"),) if self.token else ()
+
+    def is_known(self, context: grpc.ServicerContext) -> bool:
+        """Whether a client has said what it must."""
+        import hmac
+
+        if self.token is None:
+            return True
+        said = {str(key): value for key, value in context.invocation_metadata()}.get(_TOKEN, "")
+        return hmac.compare_digest(said if isinstance(said, bytes) else said.encode(), f"Bearer {self.token}".encode())
+
+
+OPEN = Security()
+"""Both ends are on one machine."""
