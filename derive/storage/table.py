@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -115,6 +115,14 @@ class RowUpdate:
     text: str
     key: bytes
     diff: int
+
+
+def in_order(updates: Iterable[RowUpdate]) -> list[RowUpdate]:
+    """Updates of one commit by clock; of each clock, those that take rows away come first.
+
+    To whoever reads them as documents, with a key of its own, the last one of a key tells what is there.
+    """
+    return sorted(updates, key=lambda update: 2 * update.clock + (update.diff > 0))
 
 
 @dataclass(frozen=True, slots=True)

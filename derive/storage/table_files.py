@@ -15,7 +15,7 @@ from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.segment import insert_segments
 from derive.storage.metadata.tables import name_of
 from derive.storage.segments.partition import INGESTED, NO_PARTITION
-from derive.storage.table import AppendedRow, GlobalId, RowUpdate, Table
+from derive.storage.table import AppendedRow, GlobalId, RowUpdate, Table, in_order
 from derive.time.frontier import END_OF_TIME
 from derive.time.segment import Segment
 
@@ -42,11 +42,10 @@ class TableFile:
 
 
 def appended_rows(updates: Sequence[RowUpdate], first: int) -> list[AppendedRow]:
-    """Updates of one commit as rows, in the order of clocks, numbered from `first` on."""
-    ordered = sorted(updates, key=lambda update: update.clock)
+    """Updates of one commit as rows, in their order, numbered from `first` on."""
     return [
         (update.clock, number, update.diff, update.key, update.text)
-        for number, update in enumerate(ordered, start=first)
+        for number, update in enumerate(in_order(updates), start=first)
     ]
 
 

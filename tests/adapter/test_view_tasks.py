@@ -105,6 +105,22 @@ def test_a_derivation_stops_where_a_view_has_an_error(tmp_path: Path) -> None:
     world.within(work)
 
 
+def test_a_derivation_is_told_last_what_there_is(tmp_path: Path) -> None:
+    world = SqlWorld(tmp_path, DERIVING)
+
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (id int, a int)")
+        await client("CREATE MATERIALIZED VIEW v AS SELECT id, sum(a)::int AS q FROM t GROUP BY id")
+        await client("INSERT INTO t VALUES (1, 5)")
+        assert await derive(world, coordinator) is None
+        await client("INSERT INTO t VALUES (1, -2)")  # the row that comes is less than the one that goes
+        assert await derive(world, coordinator) is None
+        assert copies(world, coordinator.store) == [(1, 5, None), (1, 3, None)]
+
+    world.within(work)
+
+
 def test_a_run_does_not_move_a_view_on(tmp_path: Path) -> None:
     world = SqlWorld(tmp_path, DERIVING)
 

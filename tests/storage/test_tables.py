@@ -17,6 +17,7 @@ from derive.errors import FrontierError, StorageError, UsageError
 from derive.protocol.specs import CatalogSpec
 from derive.storage.compaction import compact
 from derive.storage.contents import ReadOptions, contents_in_memory, read_rows
+from derive.storage.segments.deletions import told
 from derive.storage.store import Store
 from derive.storage.table import RowUpdate, Table, TableColumn, TableUpdate
 from derive.storage.table_upkeep import TableUpkeep
@@ -117,6 +118,24 @@ def test_l4_updates_of_one_time_have_an_order_wherever_they_are(store: Store) ->
 
     assert [seq for _, seq, _, _ in rows] == list(range(8))
     assert [orjson.loads(text)["v"] for _, _, _, text in rows] == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+@pytest.mark.parametrize("others", [0, MANY_ROWS])
+def test_what_goes_at_a_time_is_told_before_what_comes(store: Store, others: int) -> None:
+    table = store.tables.create("sql/public/t", COLUMNS)
+    store.tables.append(2_000, {table.id: [row(1, 7), row(2, 8)]})
+    moved = [row(2, 7), row(1, 7, -1), row(1, 5), row(2, 8, -1), *(row(9, float(number)) for number in range(others))]
+    store.tables.append(3_000, {table.id: moved})
+
+    texts = [told(rows).texts.to_pylist() for rows in read_rows(store, table.spec, ReadOptions())]
+    assert [text for part in texts for text in part][:6] == [
+        '{"id":1,"v":7}',
+        '{"id":2,"v":8}',
+        '{"id":1,"v":7,"_meta":{"op":"d"}}',
+        '{"id":2,"v":8,"_meta":{"op":"d"}}',
+        '{"id":2,"v":7}',
+        '{"id":1,"v":5}',
+    ]
 
 
 def test_many_rows_are_a_segment_at_once(store: Store) -> None:

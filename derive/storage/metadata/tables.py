@@ -17,7 +17,7 @@ from derive.storage.metadata.binding import insert_collection
 from derive.storage.metadata.collection import frontiers_of
 from derive.storage.metadata.read_rights import hold_only, holder_of_view, take_holds
 from derive.storage.metadata.segment import read_segments, replace_segments
-from derive.storage.table import AppendedRow, RowUpdate, Table, TableColumn
+from derive.storage.table import AppendedRow, RowUpdate, Table, TableColumn, in_order
 from derive.time.frontier import BEGINNING, END_OF_TIME
 
 _REFERENCES = ("segment", "replaced", "capability", "abandoned")
@@ -145,7 +145,7 @@ def append(db: apsw.Connection, identifier: int, updates: Sequence[RowUpdate]) -
             "INSERT INTO appended (collection, clock, seq, diff, key, doc) VALUES (?, ?, ?, ?, ?, ?)",
             (
                 (identifier, update.clock, number, update.diff, update.key, update.text)
-                for number, update in enumerate(updates, start=first)
+                for number, update in enumerate(in_order(updates), start=first)
             ),
         )
 
