@@ -20,13 +20,12 @@ import apsw
 
 from derive.compute.algebra.relation import Finishing, GlobalId, Relation
 from derive.compute.algebra.types import Datum, Row
-from derive.compute.dataflow.cohort import Update
 from derive.compute.dataflow.database import open_database, open_reader, packed, unpacked
 from derive.compute.dataflow.dataflows import Dataflows, integer
 from derive.compute.dataflow.explanation import explained
 from derive.compute.dataflow.hydration import Progress
 from derive.compute.dataflow.hydrations import MOST_HERE
-from derive.compute.dataflow.input import Input
+from derive.compute.dataflow.input import Input, Update
 from derive.compute.dataflow.operator import weighted
 from derive.compute.dataflow.peek import ErrorUpdate, PreparedPeek, errors_between, history_of
 from derive.compute.dataflow.prompt_reader import PromptReader
@@ -155,6 +154,10 @@ class Instance:
 
         self._commands.append(end)
 
+    def go_on(self, identifier: GlobalId) -> None:
+        """Have a relation that has failed go on where it was, as the reason may be gone, such as a full disk."""
+        self._commands.append(lambda: self._dataflows.go_on(identifier))
+
     def allow_compaction(self, identifier: GlobalId, since: int) -> None:
         """Nobody asks for times before one, from now on."""
         self._commands.append(lambda: self._dataflows.allow_compaction(identifier, since))
@@ -197,7 +200,7 @@ class Instance:
         """Whether a relation is maintained, or about to begin, and at a time and later it is known, or will be."""
         dataflow, wish = self._dataflows.maintained.get(identifier), self._dataflows.wishes.get(identifier)
         begun = dataflow.since if dataflow is not None else wish.as_of if wish is not None else END_OF_TIME
-        return begun <= time and self.failure(identifier) is None
+        return begun <= time and (self.failure(identifier) is None or self.can_go_on(identifier))
 
     def has_begun(self, identifier: GlobalId) -> bool:
         """Whether a relation is maintained; not if it will be, or could not begin."""
@@ -225,6 +228,10 @@ class Instance:
         dataflow = self._dataflows.maintained.get(identifier)
         broken = self._dataflows.broken.get(dataflow.cohort.id) if dataflow is not None else None
         return self._dataflows.failures.get(identifier) or broken
+
+    def can_go_on(self, identifier: GlobalId) -> bool:
+        """Whether a relation that has failed would go on where it was: `go_on` has it try."""
+        return self._dataflows.can_go_on(identifier)
 
     def hydrations(self) -> tuple[Progress, ...]:
         """How far relations of many rows are that are not maintained yet, but will be."""

@@ -166,8 +166,7 @@ class Reconciler:
                     self._commands.popleft()
             happened = True
         for identifier in self._retries.due():
-            self._instance.drop(identifier)
-            self._attach(self._dataflows.present[identifier])
+            self._try_again(identifier)
         happened |= self._instance.step()
         present = self._dataflows.present
         views = [identifier for identifier in self._attached if isinstance(present[identifier].export, Materialized)]
@@ -279,6 +278,14 @@ class Reconciler:
         self._attached.add(dataflow.id)
         return True
 
+    def _try_again(self, identifier: GlobalId) -> None:
+        """Have a dataflow that has failed go on, or begin."""
+        if self._instance.has_begun(identifier):
+            self._instance.go_on(identifier)
+        else:
+            self._instance.drop(identifier)
+            self._attach(self._dataflows.present[identifier])
+
     def _drop(self, identifier: GlobalId, dataflow: Dataflow) -> None:
         self._failures.pop(identifier, None)
         self._told.pop(identifier, None)
@@ -306,10 +313,13 @@ class Reconciler:
                 continue
             failure = self._failures.get(identifier) or self._instance.failure(identifier)
             self._tell_failure(dataflow, failure)
+            has_begun = self._instance.has_begun(identifier)
             if failure is not None:
-                if not self._instance.has_begun(identifier):
+                if not has_begun or self._instance.can_go_on(identifier):
                     self._retries.note(identifier)
             else:
+                if has_begun:
+                    self._retries.forget(identifier)
                 upper = Upper(identifier, *self._instance.frontiers(identifier), dataflow.number)
                 if self._told.get(identifier) != upper:
                     self._told[identifier] = upper

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from derive.compute.algebra.types import Row, Type
-from derive.compute.dataflow.cohort import Update
+from derive.compute.dataflow.input import Update
 from derive.errors import FrontierError
 
 

@@ -12,8 +12,9 @@ import apsw
 from derive.compute.algebra.relation import GlobalId
 from derive.compute.algebra.types import Row, Type
 from derive.compute.dataflow.arrangement import copies, rows_as_of
-from derive.compute.dataflow.cohort import Cohort, Update
+from derive.compute.dataflow.cohort import Cohort
 from derive.compute.dataflow.database import folder_of, open_reader
+from derive.compute.dataflow.input import Update
 from derive.compute.dataflow.operator import weighted
 from derive.compute.dataflow.peek import history_of
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TypeAlias
 
 import apsw
 
@@ -15,6 +12,7 @@ from derive.compute.algebra.types import Row
 from derive.compute.dataflow.anew import KeyedOperator, RecomputedOperator
 from derive.compute.dataflow.arrangement import Arrangement
 from derive.compute.dataflow.database import packed, record_errors, unpacked
+from derive.compute.dataflow.feed import Feed
 from derive.compute.dataflow.groups import GroupsOperator
 from derive.compute.dataflow.input import Input
 from derive.compute.dataflow.linear import LinearOperator
@@ -22,24 +20,6 @@ from derive.compute.dataflow.operator import Fed, Operator, Tick
 from derive.compute.lowering.plan import Counted, Fixed, Grouped, Keyed, Linear, Plan, Recomputed, Source, inputs_of
 from derive.errors import InternalError
 from derive.time.frontier import END_OF_TIME
-
-Update: TypeAlias = tuple[int, Row, int]
-"""Time, row and diff."""
-
-
-@dataclass(slots=True)
-class _Feed:
-    """An input at work: updates that are known of it and wait for those of other inputs.
-
-    Attributes:
-        input: where it comes from.
-        frontier: all updates below are known.
-        updates: those that wait, by time.
-    """
-
-    input: Input
-    frontier: int
-    updates: deque[Update] = field(default_factory=deque)
 
 
 def operator_of(connection: apsw.Connection, number: int, plan: Plan, inputs: Sequence[Operator]) -> Operator:
@@ -78,7 +58,7 @@ class Cohort:
         self.upper = self.committed = upper
         self.operators: list[Operator] = []
         self.roots: dict[GlobalId, Operator] = {}
-        self.feeds: dict[GlobalId, _Feed] = {}
+        self.feeds: dict[GlobalId, Feed] = {}
         self.partner: Cohort | None = None
 
     # -- What is there
@@ -117,7 +97,7 @@ class Cohort:
 
     def feed(self, identifier: GlobalId, source: Input, frontier: int) -> None:
         """Take updates of an input from now on; those below a frontier are there already."""
-        self.feeds[identifier] = _Feed(source, frontier)
+        self.feeds[identifier] = Feed(source, frontier)
 
     def _order(self, operators: Sequence[Operator]) -> None:
         """Have operators work in an order: inputs before what reads them, and last what is worked out as a whole.
@@ -201,7 +181,7 @@ class Cohort:
         arranged = {root, *(source for operator in new for source in operator.arranged_inputs())}
         arranged |= {operator for operator in new if isinstance(operator.plan, Recomputed)}
         tick = Tick(self._connection, self.upper - 1, is_first=True)
-        feeds: dict[GlobalId, _Feed] = {}
+        feeds: dict[GlobalId, Feed] = {}
         for operator in new:
             operator.is_new = True
             readers = [reader for reader in new if operator in reader.inputs]
@@ -246,7 +226,7 @@ class Cohort:
         return operator
 
     def _fill(
-        self, operator: Operator, inputs: Mapping[GlobalId, Input], tick: Tick, feeds: dict[GlobalId, _Feed]
+        self, operator: Operator, inputs: Mapping[GlobalId, Input], tick: Tick, feeds: dict[GlobalId, Feed]
     ) -> None:
         """Give a new operator all of its rows as changes."""
         if not isinstance(operator, Fed) or not isinstance(operator.plan, Source):
@@ -255,7 +235,7 @@ class Cohort:
         identifier = operator.plan.id
         source = inputs[identifier]
         operator.fill(source.snapshot(source.since))
-        feed = _Feed(source, source.since + 1)
+        feed = Feed(source, source.since + 1)
         while feed.frontier <= tick.time:
             before = feed.frontier
             feed.frontier, updates = source.poll()
@@ -294,19 +274,10 @@ class Cohort:
 
     # -- Time
 
-    def poll(self) -> bool:
-        """Ask inputs what is new.
-
-        Returns:
-            Whether anything is.
-        """
-        is_new = False
+    def poll(self) -> None:
+        """Ask inputs what is new."""
         for feed in self.feeds.values():
-            frontier, updates = feed.input.poll()
-            feed.updates.extend(update for update in updates if update[0] >= self.upper)
-            is_new |= frontier > feed.frontier
-            feed.frontier = frontier
-        return is_new
+            feed.poll(self.upper)
 
     def complete(self) -> int:
         """All times below are known of all inputs."""
@@ -328,26 +299,31 @@ class Cohort:
         """
         complete = self.complete()
         upper = self.upper
-        while most_updates > 0:
+        while sum(len(feed.used) for feed in self.feeds.values()) < most_updates:
             heads = [feed.updates[0][0] for feed in self.feeds.values() if feed.updates]
             time = min(heads, default=complete)
             if time >= complete:
                 upper = complete
                 break
-            changes: dict[GlobalId, dict[Row, int]] = {}
-            for identifier, feed in self.feeds.items():
-                counts: dict[Row, int] = {}
-                while feed.updates and feed.updates[0][0] == time:
-                    _, row, diff = feed.updates.popleft()
-                    counts[row] = counts.get(row, 0) + diff
-                    most_updates -= 1
-                changes[identifier] = counts
+            changes = {identifier: feed.take(time) for identifier, feed in self.feeds.items()}
             self._tick(time, changes)
             upper = time + 1
         if upper > self.upper:
             self._connection.execute("UPDATE cohorts SET upper = ? WHERE id = ?", (upper, self.id))
             self.upper = upper
         return upper < complete
+
+    def keep(self) -> None:
+        """What was advanced is committed, and others see it."""
+        self.committed = self.upper
+        for feed in self.feeds.values():
+            feed.keep()
+
+    def go_back(self) -> None:
+        """Be as before `advance`, since the transaction in which it was has come to nothing."""
+        self.upper = self.committed
+        for feed in self.feeds.values():
+            feed.go_back()
 
     def _tick(self, time: int, changes: Mapping[GlobalId, Mapping[Row, int]]) -> None:
         tick = Tick(self._connection, time)

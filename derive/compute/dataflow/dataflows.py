@@ -13,6 +13,7 @@ from derive.compute.dataflow.adoption import drop_unnamed
 from derive.compute.dataflow.chained import ChainedInput
 from derive.compute.dataflow.cohort import Cohort, reachable
 from derive.compute.dataflow.database import unpacked
+from derive.compute.dataflow.halts import Halts
 from derive.compute.dataflow.hydration import Hydration, Progress, clear, operators_of, sources_of
 from derive.compute.dataflow.hydrations import MOST_HERE, Hydrations
 from derive.compute.dataflow.input import Input, MovableInput
@@ -21,10 +22,6 @@ from derive.compute.dataflow.staging import FirstDataflow, Stage, Staging, as_fa
 from derive.compute.dataflow.wish import Dataflow, Wish
 from derive.compute.lowering.expressions import gets_of
 from derive.errors import FlowError, FrontierError
-from derive.failpoint import reach
-
-MOST_UPDATES = 20_000
-"""After about so many updates a transaction of a step ends."""
 
 
 class Dataflows:
@@ -52,7 +49,8 @@ class Dataflows:
         self.wishes: dict[GlobalId, Wish] = {}
         self.kept: Mapping[GlobalId, Kept] = {}
         self.failures: dict[GlobalId, FlowError] = {}
-        self.broken: dict[int, FlowError] = {}
+        self._halts = Halts(connection)
+        self.broken: Mapping[int, FlowError] = self._halts.failures
         self._cohorts: dict[int, Cohort] = {}
         self._indexes: dict[GlobalId, list[tuple[int, ...]]] = {}
         self._restore()
@@ -73,26 +71,20 @@ class Dataflows:
         for identifier, wish in list(self.wishes.items()):
             happened |= self._fulfil(identifier, wish)
         for cohort in list(self._cohorts.values()):
-            if cohort.id not in self.broken:
-                happened |= self._advance(cohort)
+            happened |= self._halts.advance(cohort)
             if cohort.partner is not None:
                 self._join(cohort, cohort.partner)
         return happened
 
-    def _advance(self, cohort: Cohort) -> bool:
-        upper = cohort.upper
-        try:
-            cohort.poll()
-            if cohort.complete() > upper:
-                with self._connection:
-                    cohort.advance(MOST_UPDATES)
-                    reach("dataflow.committing")
-                reach("dataflow.committed")
-                cohort.committed = cohort.upper
-        except Exception as exc:  # whatever it is, updates were taken from inputs that are in no rows
-            self.broken[cohort.id] = as_failure(exc)
-            return True
-        return cohort.upper > upper
+    def can_go_on(self, identifier: GlobalId) -> bool:
+        """Whether a dataflow that has failed would go on where it was."""
+        dataflow = self.maintained.get(identifier)
+        return dataflow is not None and self._halts.can_go_on(dataflow.cohort)
+
+    def go_on(self, identifier: GlobalId) -> None:
+        """Have a dataflow that has failed go on where it was, with all others of its cohort, if it can."""
+        if dataflow := self.maintained.get(identifier):
+            self._halts.go_on(dataflow.cohort)
 
     def _restore(self) -> None:
         execute = self._connection.execute
@@ -131,6 +123,7 @@ class Dataflows:
 
     def wish(self, identifier: GlobalId, wish: Wish) -> None:
         """Maintain a relation: one that is there goes on, if it is the same."""
+        self.go_on(identifier)
         dataflow = self.maintained.get(identifier)
         if dataflow is not None:
             is_kept = dataflow.relation == wish.relation and dataflow.since <= wish.as_of < dataflow.cohort.upper
@@ -300,7 +293,7 @@ class Dataflows:
 
     def _refilled(self, cohort: Cohort, identifier: GlobalId, source: Input, failure: FlowError | None) -> None:
         if failure is not None:
-            self.broken[cohort.id] = failure
+            self._halts.halt(cohort, failure)
         if failure is None and identifier in cohort.wanted():
             cohort.feed(identifier, source, source.since + 1)
         else:
@@ -353,7 +346,7 @@ class Dataflows:
         if not cohort.roots:
             cohort.close()
             del self._cohorts[cohort.id]
-            self.broken.pop(cohort.id, None)
+            self._halts.forget(cohort)
             self._connection.execute("DELETE FROM cohorts WHERE id = ?", (cohort.id,))
         self._place()
 

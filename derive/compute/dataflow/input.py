@@ -8,6 +8,9 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 from derive.compute.algebra.types import Row, Type
 
+Update: TypeAlias = tuple[int, Row, int]
+"""Time, row and diff."""
+
 
 class Input(Protocol):
     """A relation from a time on."""
@@ -23,7 +26,7 @@ class Input(Protocol):
     def snapshot(self, as_of: int) -> Iterator[list[Row]]:
         """The rows at a time, which is `since`, each as often as it is there; before the first `poll`."""
 
-    def poll(self) -> tuple[int, list[tuple[int, Row, int]]]:
+    def poll(self) -> tuple[int, list[Update]]:
         """What is final by now and was not told yet.
 
         Returns:

@@ -1,4 +1,4 @@
-"""A dataflow that cannot begin is tried again, after a pause, or when it may begin with a later time; a tail ends."""
+"""A dataflow that cannot begin or go on is tried again, after a pause, or when it may begin later; a tail ends."""
 
 from __future__ import annotations
 
@@ -143,6 +143,29 @@ def test_a_failed_dataflow_begins_with_the_time_that_is_allowed_by_then(world: W
     world.controller.detach("b", world.wires["b"].link)
     assert world.peek(101, 4) == [(1, 1), (2, 2)]
     assert world.peek(101, 5) == [(2, 2), (3, 3)]
+
+
+def test_what_comes_to_a_halt_goes_on_by_itself_where_it_was(world: World) -> None:
+    world.controller.create([BELOW, ABOVE])
+    world.settle()
+    world.controller.detach("b", world.wires["b"].link)
+    connection = world.processes["a"].reconciler._instance._connection
+    room = connection.pragma("max_page_count")
+    connection.pragma("max_page_count", connection.pragma("page_count"))
+    world.collection.change(2, [((number, number), 1) for number in range(3, 5_000)])
+    world.collection.seal(3)
+    world.settle()
+    failures = world.controller.replicas()["a"].failures
+    assert {str(failure) for failure in failures.values()} == {"no space is left where rows are kept"}
+    connection.pragma("max_page_count", room)
+    world.settle()
+    assert failures.keys() == {101, 102}  # no time has passed
+    world.seconds += 1
+    world.settle()
+    assert not failures
+    assert world.uppers("a") == {101: 3, 102: 3}
+    assert (len(world.peek(101, 2)), len(world.peek(102, 2))) == (4_999, 4_998)
+    assert world.memories["a"].opened == [1, 1]  # each once: nothing was begun anew
 
 
 def test_what_was_kept_and_cannot_go_on_begins_anew_with_what_is_over_it(world: World) -> None:
