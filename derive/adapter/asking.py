@@ -12,6 +12,9 @@ from derive.compute.algebra.types import Datum, Row
 from derive.compute.protocol.messages import PeekResponse, Query
 from derive.errors import FlowError, SqlError
 
+_PATIENCE_SECONDS = 0.05
+"""How long one replica is waited for before others are asked as well."""
+
 _LOOK_SECONDS = 0.25
 """How often it is looked whether the statement is cancelled. A cursor may take rows when its statement is over."""
 
@@ -31,6 +34,7 @@ async def ask(
     uuid = controller.peek(query, time, handover.put, arguments=arguments, most_bytes=state.most_bytes)
     first = handover.get_nowait()
     if first is None:
+        late = asyncio.get_running_loop().call_later(_PATIENCE_SECONDS, controller.hasten, uuid)
         try:
             with state.interruptible():
                 while first is None:
@@ -38,6 +42,8 @@ async def ask(
         except BaseException:
             _Answer(state, handover, uuid).close()
             raise
+        finally:
+            late.cancel()
     if isinstance(first.result, SqlError):
         maintained = state.coordinator.maintained
         raise await asyncio.to_thread(maintained.stored_error, first.result, query.reads, time)

@@ -248,6 +248,13 @@ class Controller:
         turn.carry_out()
         return turn.pending.peek.uuid
 
+    def hasten(self, uuid: int) -> None:
+        """An answer is late: ask whoever may give it, too."""
+        with self._lock:
+            turn = self._peeks.hasten(uuid, self._replicas.values())
+        if turn is not None:
+            turn.carry_out()
+
     def cancel(self, uuid: int) -> None:
         """Nobody waits for an answer any more."""
         with self._lock:
@@ -324,6 +331,7 @@ class Controller:
             replica = self._replica(link)
             if replica is None:
                 return
+            replica.is_late = False
             match response:
                 case Welcome():
                     replica.welcome = response
@@ -353,8 +361,10 @@ class Controller:
 
     def _receive_answer(self, link: Link, response: PeekResponse) -> None:
         with self._lock:
-            replica = self._replica(link)
-            turn = self._peeks.take(replica, response, self._replicas.values()) if replica else None
+            replica, turn = self._replica(link), None
+            if replica is not None:
+                replica.is_late = False
+                turn = self._peeks.take(replica, response, self._replicas.values())
         if turn is not None:
             turn.carry_out()
 

@@ -37,7 +37,8 @@ class Turn:
 class Peeks:
     """Peeks that are not answered yet. Its methods are called with the controller's lock.
 
-    Replicas that have the rows are asked; those that work them out are if there are no such, or these do not answer.
+    Of replicas that have the rows one is asked, and the others once it is late, is lost or refuses; those that work the
+    rows out are if there are no such, or these do not answer.
 
     Args:
         epoch: of the controller.
@@ -61,13 +62,28 @@ class Peeks:
         """
         peek = made(next(self._uuids))
         pending = self._pending[peek.uuid] = PendingPeek(peek, receive)
-        begun = [replica for replica in replicas if all(map(replica.has_begun, peek.query.reads))]
+        begun, reads = _begun(peek, replicas), peek.query.reads
+        if len(begun) > 1:
+            begun = [min(begun, key=lambda replica: replica.rank(reads, peek.time))]
         return Turn(pending, self._asked(pending, begun or replicas))
+
+    def hasten(self, uuid: int, replicas: Collection[Replica]) -> Turn | None:
+        """An answer is late: all that may give one are asked, and those that were asked are not before others for now.
+
+        Args:
+            uuid: of the peek.
+            replicas: all.
+        """
+        pending = self._pending.get(uuid)
+        if pending is None:
+            return None
+        for replica in pending.asked:
+            replica.is_late = True
+        return Turn(pending, self._asked(pending, _begun(pending.peek, replicas) or replicas))
 
     def cancel(self, uuid: int) -> None:
         """Nobody waits for an answer any more."""
-        pending = self._pending.pop(uuid, None)
-        for replica in pending.asked if pending else ():
+        for replica in self._forget(uuid):
             replica.link.send(CancelPeeks((uuid,)))
 
     def join(self, replica: Replica) -> None:
@@ -77,7 +93,7 @@ class Peeks:
 
     def begin(self, replica: Replica) -> list[Turn]:
         """A replica has begun with something: it may answer sooner than those that were asked."""
-        able = [pending for pending in self._pending.values() if all(map(replica.has_begun, pending.peek.query.reads))]
+        able = [pending for pending in self._pending.values() if _begun(pending.peek, [replica])]
         return [Turn(pending, self._asked(pending, [replica])) for pending in able]
 
     def lose(self, replica: Replica, replicas: Collection[Replica]) -> list[Turn]:
@@ -112,8 +128,7 @@ class Peeks:
         if answer is None:
             return Turn(pending, self._asked(pending, replicas if pending.is_refused else ()))
         if answer.is_last:
-            del self._pending[response.uuid]
-            for other in pending.asked - {replica}:
+            for other in self._forget(response.uuid) - {replica}:
                 other.link.send(CancelPeeks((response.uuid,)))
         return Turn(pending, (), answer)
 
@@ -129,7 +144,22 @@ class Peeks:
         """Those of some replicas that are to be asked, as they were not before."""
         others = [replica for replica in replicas if replica not in pending.asked]
         pending.asked.update(others)
+        for replica in others:
+            replica.peeks += 1
         return others
+
+    def _forget(self, uuid: int) -> set[Replica]:
+        """A peek is over; the replicas that were asked."""
+        pending = self._pending.pop(uuid, None)
+        asked = pending.asked if pending else set()
+        for replica in asked:
+            replica.peeks -= 1
+        return asked
+
+
+def _begun(peek: Peek, replicas: Collection[Replica]) -> list[Replica]:
+    """Those of some replicas that have the rows of what a peek reads."""
+    return [replica for replica in replicas if all(map(replica.has_begun, peek.query.reads))]
 
 
 def _welcomed(replicas: Collection[Replica]) -> list[Replica]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -41,6 +41,8 @@ class Replica:
         failures: why dataflows of it do not go on.
         report: how its process is; None before it has said so.
         begun: dataflows of which it has not told anything yet, and as of when it was told to begin with them.
+        peeks: how many it was asked that are not answered yet, by it or by others.
+        is_late: it was waited for in vain, and nothing was heard of it since.
     """
 
     name: str
@@ -50,6 +52,8 @@ class Replica:
     uppers: dict[GlobalId, Upper] = field(default_factory=dict)
     failures: dict[GlobalId, FlowError] = field(default_factory=dict)
     begun: dict[GlobalId, int] = field(default_factory=dict)
+    peeks: int = 0
+    is_late: bool = False
 
     def create(self, dataflows: Sequence[Dataflow]) -> None:
         """Have it maintain dataflows."""
@@ -76,6 +80,17 @@ class Replica:
         """Whether it has rows of a dataflow, and does not only work them out."""
         known = self.uppers.get(identifier)
         return known is not None and known.since < known.upper
+
+    def rank(self, reads: Collection[GlobalId], time: int) -> tuple[bool, bool, bool, int]:
+        """Of replicas that have rows of dataflows, the one of the least rank is asked for them first.
+
+        It is one that answers, has nothing large to work out, knows that time, and has little else to answer.
+        """
+        is_hydrating = self.report is not None and bool(self.report.hydrations)
+        known = [upper for upper in map(self.uppers.get, reads) if upper is not None]
+        is_unable = any(identifier in self.failures for identifier in reads)
+        is_elsewhere = not all(upper.since <= time < upper.upper for upper in known)
+        return self.is_late or is_unable, is_hydrating, is_elsewhere, self.peeks
 
     def forget(self, identifier: GlobalId) -> None:
         """Nothing is known of a dataflow any more."""

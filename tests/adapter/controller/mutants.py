@@ -289,6 +289,7 @@ MUTANTS: dict[str, Mutant] = {
     "an answer is handed on though nobody waits": around(Peeks, "cancel", cancelled_only_there),
     "peeks are not sent again": without(Peeks, "join"),
     "replicas are asked that work rows out while others have them": without(Replica, "has_begun", True),
+    "nobody else is asked as long as a replica is late": without(Peeks, "hasten"),
     "nobody else is asked once a replica is lost": around(Peeks, "lose", lost_in_silence),
     "nobody else is asked once a replica refuses": around(Peeks, "take", refused_in_silence),
     "peeks do not wait for commands before them": around(Reconciler, "_answerable", impatient),

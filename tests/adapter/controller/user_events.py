@@ -73,7 +73,8 @@ def peek(world: World, random: Random) -> None:
 
 
 def _ask(world: World, dataflow: Dataflow, random: Random) -> None:
-    time = max(world.time(random), world.memory.held[dataflow.id]) + random.choice((0, 0, 1, 2, FAR))
+    earliest = world.memory.held[dataflow.id]  # which a replica that has begun late does not know
+    time = earliest if random.random() < 0.3 else max(world.time(random), earliest) + random.choice((0, 0, 1, 2, FAR))
     uppers = [replica.uppers.get(dataflow.id) for replica in world.controller.replicas().values()]
     has_it = any(known is not None and known.since <= time and known.since < known.upper for known in uppers)
     is_sure = has_it and not world.memory.is_shut
@@ -100,6 +101,21 @@ def _ask(world: World, dataflow: Dataflow, random: Random) -> None:
     begun = {name for name, upper in known.items() if upper is not None and upper.upper > upper.since}
     told = {name for name, wire in world.links.items() if wire.has_under_way(uuid)}
     assert not begun or told <= begun, "who has no rows yet is asked, though others have them"
+    assert not begun or len(told) <= 1, "several are asked, though one may answer"
+
+
+def lose_patience(world: World, random: Random) -> None:
+    """Somebody asks, and somebody has waited for too long."""
+    peek(world, random)
+    awaited = [uuid for uuid, asked in world.asked.items() if asked.is_awaited]
+    if not awaited:
+        return
+    uuid = random.choice(awaited)
+    world.controller.hasten(uuid)
+    pending = world.controller._peeks._pending[uuid]
+    for name, replica in world.controller.replicas().items():
+        has_rows = replica.has_begun(world.about[uuid])
+        assert not has_rows or replica in pending.asked, f"{name} is not asked, though others are late"
 
 
 def cancel(world: World, random: Random) -> None:
@@ -128,4 +144,4 @@ def unsubscribe(world: World, random: Random) -> None:
         world.unfollow(random.choice(list(world.tails)))
 
 
-USER_EVENTS = (tick, index, index_on_index, drop, redefine, allow, peek, cancel, subscribe, unsubscribe)
+USER_EVENTS = (tick, index, index_on_index, drop, redefine, allow, peek, lose_patience, cancel, subscribe, unsubscribe)
