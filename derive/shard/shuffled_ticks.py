@@ -17,8 +17,9 @@ from derive.protocol.specs import DerivationSpec, Document
 from derive.shard.key_fold import KeyFold
 from derive.shard.large_tick import LargeTick
 from derive.shard.published import Documents, RowMaker
+from derive.storage.segments.order import ascending
 from derive.storage.segments.partition import compile_labels
-from derive.storage.segments.rows import KEY, PublishedRows, WrittenRows, ascending, concat
+from derive.storage.segments.rows import KEY, PublishedRows, WrittenRows, concat
 from derive.storage.segments.spill import Spill
 from derive.time.frontier import tick_begin
 
@@ -79,7 +80,7 @@ def _combined(fold: KeyFold, make: RowMaker, rows: PublishedRows, ticks: np.ndar
         several = rows.batch.append_column(_TICK, pa.array(ticks)).take(pa.array(order[~alone]))
         in_order = PublishedRows(several).sorted((*_GROUP, *PublishedRows.PROCESSED))
         parts.append(_folded(fold, make, in_order, sizes[sizes > 1].tolist()))
-    return concat(parts).sorted(WrittenRows.ORDER)
+    return concat(parts).in_order()
 
 
 def _group_sizes(groups: pa.Table) -> np.ndarray:

@@ -155,17 +155,17 @@ def pack_codes(columns: Sequence[Codes | None], count: int) -> pa.BinaryArray:
         columns: codes of each; None where all are exact.
         count: of rows.
     """
-    if all(column is None or not column.any() for column in columns):
+    told = [(number, column) for number, column in enumerate(columns) if column is not None and column.any()]
+    if not told:
         return pa.nulls(count, pa.binary())
-    codes = np.zeros((count, len(columns)), dtype=np.uint8)
-    for number, column in enumerate(columns):
-        if column is not None:
-            codes[:, number] = column
-    is_told = codes.any(axis=1)
+    is_told = np.logical_or.reduce([column for _, column in told])
+    codes = np.zeros((np.count_nonzero(is_told), len(columns)), dtype=np.uint8)
+    for number, column in told:
+        codes[:, number] = column[is_told]
     offsets = np.zeros(count + 1, dtype=np.int32)
-    np.cumsum(is_told * len(columns), out=offsets[1:])
-    buffers: list[np.ndarray] = [np.packbits(is_told, bitorder="little"), offsets, codes[is_told]]
-    return pa.Array.from_buffers(pa.binary(), count, [pa.py_buffer(buffer.tobytes()) for buffer in buffers])
+    np.cumsum(is_told, dtype=np.int32, out=offsets[1:])
+    buffers = [np.packbits(is_told, bitorder="little"), offsets * np.int32(len(columns)), codes]
+    return pa.Array.from_buffers(pa.binary(), count, list(map(pa.py_buffer, buffers)))
 
 
 def unpack_codes(exact: pa.BinaryArray) -> Codes | None:

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from derive.errors import StorageError
-from derive.storage.segments.rows import DIFF, DOC, KEY, TRANSFORM, ReadRows, ascending
+from derive.storage.segments.order import ascending
+from derive.storage.segments.rows import DIFF, DOC, KEY, TRANSFORM, ReadRows
 
 MOST_DIFF = 127
 """The greatest diff of one row, and the least is its negative."""

@@ -14,6 +14,8 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from derive.storage.segments.order import sort_batch
+
 SortKey: TypeAlias = tuple[Any, ...]
 """Values of the columns that order rows, or of the first of them: a bound below every key that begins with it."""
 
@@ -95,4 +97,4 @@ def _in_order(parts: Sequence[pa.RecordBatch | None], order: Sequence[str]) -> I
     if len(ready) == 1:
         yield ready[0]
     elif ready:
-        yield pa.concat_batches(ready).sort_by([(column, "ascending") for column in order])
+        yield sort_batch(pa.concat_batches(ready), order)

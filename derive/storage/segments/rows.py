@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from derive.protocol.specs import Document
+from derive.storage.segments.order import sort_batch
 from derive.storage.segments.texts import parse_texts, write_texts
 
 Column: TypeAlias = Any
@@ -53,11 +54,6 @@ def _schema(*names: str) -> pa.Schema:
 
 def _array(values: Column, kind: pa.DataType) -> pa.Array:
     return values if isinstance(values, pa.Array) else pa.array(values, kind)
-
-
-def ascending(columns: Sequence[str]) -> list[tuple[str, str]]:
-    """An order by columns, as Arrow wants it said."""
-    return [(column, "ascending") for column in columns]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +100,7 @@ class Rows:
 
     def sorted(self, order: Sequence[str]) -> Self:
         """These rows, by some columns."""
-        return type(self)(self.batch.sort_by(ascending(order)))
+        return type(self)(sort_batch(self.batch, order))
 
     def filter(self, mask: Column) -> Self:
         """The rows for which the mask is true."""
