@@ -25,7 +25,6 @@ from connectors.derive_typescript.runtime.prepared import project_folder
 from connectors.derive_typescript.runtime.process import command_of
 from connectors.derive_typescript.runtime.project import digest_of
 from derive.catalog import load
-from derive.document.exact import dump_exact
 from derive.engine.executor import InProcessExecutor
 from derive.engine.opening import open_run
 from derive.protocol.derive import ReadBatch
@@ -134,7 +133,7 @@ def frames(documents: list[dict[str, Any]]) -> list[bytes]:
         clocks = [1_704_067_200_000_000] * len(part)
         batch = ReadBatch([0] * len(part), clocks, clocks, part)
         lines += [
-            dump_exact(frame_of(batch, slice(at, at + FRAME_DOCUMENTS), as_columns=True))
+            frame_of(batch, slice(at, at + FRAME_DOCUMENTS), as_columns=True)
             for at in range(0, len(part), FRAME_DOCUMENTS)
         ]
     return lines

@@ -33,7 +33,7 @@ from derive.storage.segments.columns import (
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.rows import ReadRows
 from derive.storage.segments.selection import TOLD_DOCUMENTS, Selection
-from derive.storage.segments.texts import join_texts
+from derive.storage.segments.texts import JoinedTexts
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +219,7 @@ class UnparsedDocuments(Sequence[Document]):
     def __init__(self, rows: ReadRows) -> None:
         self._rows = rows
         self._parsed: list[Document] | None = None
+        self._joined: JoinedTexts | None = None
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -239,8 +240,10 @@ class UnparsedDocuments(Sequence[Document]):
 
     def written(self, part: slice) -> bytes:
         """A JSON array of some of them, as they are stored."""
+        if self._joined is None:
+            self._joined = JoinedTexts(self._rows.texts)
         begin, end, _ = part.indices(len(self))
-        return join_texts(self._rows.texts.slice(begin, end - begin))
+        return self._joined.array(begin, end)
 
 
 class StoredDocuments(Sequence[Document]):

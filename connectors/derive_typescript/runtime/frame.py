@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
-
 from connectors.derive_typescript.runtime.process import DenoProcess
 from derive.document.exact import dump_exact
 from derive.protocol.derive import ReadBatch
@@ -29,7 +27,7 @@ def send_batch(process: DenoProcess, batch: ReadBatch, ends: list[int], as_colum
     begin = 0
     count = _FIRST_FRAME
     while begin < len(batch.documents):
-        frame = dump_exact(frame_of(batch, slice(begin, begin + count), as_columns=as_columns))
+        frame = frame_of(batch, slice(begin, begin + count), as_columns=as_columns)
         ends.append(min(begin + count, len(batch.documents)))
         try:
             process.send(frame)
@@ -39,13 +37,15 @@ def send_batch(process: DenoProcess, batch: ReadBatch, ends: list[int], as_colum
         count = max(1, min(FRAME_DOCUMENTS, count * _FRAME_BYTES // len(frame)))
 
 
-def frame_of(batch: ReadBatch, part: slice, *, as_columns: bool) -> dict[str, Any]:
+def frame_of(batch: ReadBatch, part: slice, *, as_columns: bool) -> bytes:
     """What is sent for a part of a batch; no `published` if it is as `clocks`, without delays."""
     clocks, published = batch.clocks[part], batch.published[part]
-    documents = orjson.Fragment(batch.written(part)) if batch.written else batch.documents[part]
-    frame: dict[str, Any] = {"transforms": batch.transforms[part], "clocks": clocks, "documents": documents}
+    frame: dict[str, Any] = {"transforms": batch.transforms[part], "clocks": clocks}
     if as_columns:
         frame["columns"] = True
     if part.stop >= len(batch.documents):
         frame["last"] = True
-    return frame if published == clocks else {**frame, "published": published}
+    if published != clocks:
+        frame["published"] = published
+    documents = batch.written(part) if batch.written else dump_exact(batch.documents[part])
+    return b'%b,"documents":%b}' % (dump_exact(frame)[:-1], documents)

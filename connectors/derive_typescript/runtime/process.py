@@ -26,7 +26,9 @@ from derive.protocol.specs import DerivationSpec
 
 _TAIL_BYTES = 4_000
 _PIPE_BYTES = 1 << 20
-_READ_BYTES = 1 << 20
+_READ_BYTES = 1 << 16
+"""Memory for more is taken from the system for each answer, and given back."""
+
 _OUTSIDE_MEGABYTES, _CORE_MEGABYTES = 1024, 32
 """What Deno itself sets aside: about 550 MB on two cores, a part of it for each, and very little of it used."""
 
@@ -175,7 +177,8 @@ class DenoProcess:
         while True:
             end = self._read.find(b"\n", looked)
             if end >= 0:
-                line = bytes(self._read[: end + 1])
+                with memoryview(self._read) as read:
+                    line = bytes(read[: end + 1])
                 del self._read[: end + 1]
                 return line
             looked = len(self._read)

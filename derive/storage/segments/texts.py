@@ -33,8 +33,29 @@ def parse_texts(column: pa.StringArray) -> list[Document]:
 
 def join_texts(column: pa.StringArray) -> bytes:
     """A JSON array of a column of JSON texts."""
-    joined = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(column)], pa.int32()), column), ",")
-    return b"[%b]" % joined[0].as_buffer().to_pybytes()
+    return b"".join((b"[", _joined(column), b"]"))
+
+
+def _joined(column: pa.StringArray) -> pa.Buffer:
+    return pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(column)], pa.int32()), column), ",")[0].as_buffer()
+
+
+class JoinedTexts:
+    """A column of JSON texts, of which parts are wanted as JSON arrays.
+
+    Args:
+        column: has no nulls.
+    """
+
+    def __init__(self, column: pa.StringArray) -> None:
+        offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
+        self._starts = offsets - offsets[0] + np.arange(len(offsets))  # behind the commas
+        self._joined = memoryview(_joined(column))
+
+    def array(self, begin: int, end: int) -> bytes:
+        """A JSON array of the texts from one number up to another."""
+        first, behind = self._starts[begin], self._starts[end]
+        return b"".join((b"[", self._joined[first : max(first, behind - 1)], b"]"))
 
 
 def write_texts(documents: Sequence[JSON], most_bytes: int = MOST_BYTES, *, levels: int = 0) -> pa.StringArray:
