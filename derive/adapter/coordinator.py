@@ -97,7 +97,7 @@ class Coordinator:
         self.commits = GroupCommit(self.timeline, self._dropped, self.ledger)
         self.feeding = Feeding(self.store, self.commits)
         self.upkeep = Upkeep(self.store, self.holds)
-        self.recording = Recording(root, self._instances)
+        self.recording = Recording(root, self._instances, self.store.fence.is_superseded)
         self.advisory_locks = AdvisoryLocks()
         self.definitions = asyncio.Lock()
         self.sessions: set[SqlSession] = set()

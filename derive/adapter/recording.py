@@ -112,17 +112,21 @@ class Recording:
     Args:
         root: the data folder.
         instances: tells how they are.
+        is_superseded: tells whether another process has taken over, which writes from then on.
     """
 
-    def __init__(self, root: Path, instances: Callable[[], Sequence[Described]]) -> None:
-        self._file, self._instances = root / FILE, instances
+    def __init__(
+        self, root: Path, instances: Callable[[], Sequence[Described]], is_superseded: Callable[[], bool]
+    ) -> None:
+        self._file, self._instances, self._is_superseded = root / FILE, instances, is_superseded
         self._written: Sequence[Described] | None = None
         self._is_over = threading.Event()
         self._thread: threading.Thread | None = None
 
     def begin(self) -> None:
         """Begin; this process is the one that writes, and what another one has written holds no more."""
-        self._file.unlink(missing_ok=True)
+        for left in (self._file, *self._file.parent.glob(f"{FILE}.*.new")):
+            left.unlink(missing_ok=True)
         self._thread = threading.Thread(target=self._work, name="flowctl-sql-recording", daemon=True)
         self._thread.start()
 
@@ -143,8 +147,11 @@ class Recording:
     def _write(self) -> None:
         instances = self._instances()
         if instances != self._written:
-            new = self._file.with_name(f"{FILE}.new")
+            new = self._file.with_name(f"{FILE}.{os.getpid()}.new")
             record = {"at": wall_clock(), "process": this_process(), "instances": instances}
             new.write_bytes(orjson.dumps(record))
+            if self._is_superseded():  # asked last: this process may have been stopped until now
+                new.unlink()
+                return
             os.replace(new, self._file)
             self._written = instances

@@ -81,7 +81,7 @@ def command(
     from derive.storage.store import Store
 
     security = security_of(token_file, tls_certificate, tls_key, tls_authority)
-    _, port = place_of(listen, "--listen", security)
+    _, port = place_of(listen, "--listen", security, listens=True)
     place = folder or data / _FOLDER / str(port)
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

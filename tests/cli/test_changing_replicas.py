@@ -148,6 +148,7 @@ def test_replicas_come_and_go_under_queries_and_a_subscription(tmp_path: Path) -
         ("CREATE REPLICA x (ADDRESS '127.0.0.1:9')", "42710"),  # which is that of the option
         ("CREATE REPLICA x (ADDRESS 'localhost:09')", "42710"),  # in other words
         ("CREATE REPLICA x (ADDRESS '')", "22023"),
+        ("CREATE REPLICA x (ADDRESS '127.0.0.1:0')", "22023"),
         ("DROP REPLICA x", "42704"),
         ("DROP REPLICA local", "42704"),
         ("BEGIN; CREATE REPLICA x; COMMIT", "25001"),

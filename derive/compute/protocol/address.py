@@ -9,13 +9,14 @@ _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _MOST_PORT = 65_535
 
 
-def place_of(address: str, option: str, security: Security) -> tuple[str, int]:
+def place_of(address: str, option: str, security: Security, *, listens: bool = False) -> tuple[str, int]:
     """The host and the port of an instance.
 
     Args:
         address: `host:port`.
         option: what somebody has given it as.
         security: how both ends know one another.
+        listens: whether the instance is to listen there, and not to be reached: port 0 is any that is free then.
 
     Raises:
         UsageError: the text is none, or anybody could pretend to be the other end.
@@ -23,6 +24,8 @@ def place_of(address: str, option: str, security: Security) -> tuple[str, int]:
     host, separator, port = address.rpartition(":")
     if not separator or not port.isdigit() or int(port) > _MOST_PORT or not host:
         raise UsageError(f"{option} takes HOST:PORT, and not {address}", hint="such as 127.0.0.1:6876")
+    if int(port) == 0 and not listens:
+        raise UsageError(f"nobody can be reached at port 0 of {host}", hint="give the port that the instance has told")
     if host.strip("[]") not in _LOOPBACK and security.token is None and security.authority is None:
         raise UsageError(
             f"{host} is not this machine alone, and whoever reaches an instance could read the data folder",
