@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -34,6 +35,9 @@ FOLDER = "sql-views"
 _NEAR = 1_000_000
 """How many microseconds a replica may be behind that takes over from the one in this process."""
 
+_FIRST_SECONDS = 10.0
+"""For so long queries wait for the first instance: what it has need not be worked out by each of them."""
+
 
 class Computing:
     """The controller of this process, and its instances; while there are no others, there is one in this process.
@@ -53,6 +57,7 @@ class Computing:
         security: how those that others have started know this process.
         local: the instance in this process, as one that the controller has; None if it has none.
         is_owner: whether this process keeps the views of the data folder up to date.
+        awaited_until: before this time of the monotonic clock an instance is expected to say what it has.
     """
 
     def __init__(
@@ -79,7 +84,7 @@ class Computing:
         self.add(*map(ReplicaPlace, instances.names))
         self.add(*(ReplicaPlace(address, address) for address in instances.addresses))
         self.security = instances.security
-        self.is_owner = False
+        self.is_owner, self.awaited_until = False, 0.0
 
     def begin(self, epoch: int) -> None:
         """This process keeps the views of the data folder up to date.
@@ -88,8 +93,13 @@ class Computing:
             epoch: greater than any before.
         """
         self._earlier, self._worker, self.local = self._worker, None, None  # its subscriptions go on
-        self.is_owner = True
         self.controller = self._controller(epoch)
+        self.is_owner, self.awaited_until = True, time.monotonic() + _FIRST_SECONDS
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether no instance has said yet what it has from before, but one may do so any moment."""
+        return self.is_owner and not self.controller.was_told and time.monotonic() < self.awaited_until
 
     def attach(self) -> None:
         """Have instances do what the controller wants by now; they drop what else they have from before."""

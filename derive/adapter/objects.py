@@ -166,6 +166,10 @@ class Objects:
             return relation_of_source(item, self.relation(min(item.uses)))
         return None
 
+    def are_maintained(self, ids: Collection[GlobalId]) -> bool:
+        """Whether instances are to have the rows of all that is identified."""
+        return all(id_ in self.maintained or self._kind(id_) is ObjectKind.MATERIALIZED_VIEW for id_ in ids)
+
     def _kind(self, identifier: GlobalId) -> ObjectKind | None:
         item = self.items.get(identifier)
         return item.kind if item else None

@@ -71,6 +71,8 @@ async def _look_up(
 async def read(state: State, query: PlannedQuery, as_of: AsOf | None = None) -> AsyncIterator[Sequence[Row]]:
     """The rows of a query without parameters, in batches, at the time at which it is to be read."""
     maintained = state.coordinator.maintained
+    with state.interruptible():
+        await _instance_is_there(state, ids_of(query.relation))
     ids = maintained.sources(ids_of(query.relation))
     asked = maintained.query(query.relation, query.finishing)
     frontiers = maintained.frontiers_of(asked.reads) if asked is not None else None
@@ -85,6 +87,17 @@ async def read(state: State, query: PlannedQuery, as_of: AsOf | None = None) -> 
     if rows is not None:
         return rows
     return in_thread(rows_at(state, query, time), state.stop)
+
+
+async def _instance_is_there(state: State, ids: frozenset[GlobalId]) -> None:
+    """Wait for the first instance after the server's start, if it may have all that is read; not for long."""
+    coordinator = state.coordinator
+    while coordinator.computing.is_awaited and coordinator.maintenance.failure is None:
+        news = coordinator.news.next
+        if not (ids and state.objects.are_maintained(ids) and coordinator.computing.is_awaited):
+            return
+        with suppress(TimeoutError):
+            await asyncio.wait_for(news.wait(), _PATIENCE_SECONDS)
 
 
 async def is_known(state: State, places: Collection[GlobalId], time: int) -> bool:

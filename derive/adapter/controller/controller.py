@@ -53,6 +53,9 @@ class Controller:
         on_progress: called whenever something is known of dataflows that was not before, in any thread.
         on_welcome: told the name of a replica that is connected, and what it kept, rebuilt and dropped.
         folder: identifies the data folder, which must be that of each replica.
+
+    Attributes:
+        was_told: whether any replica has said by now how far it is with what it had from before.
     """
 
     def __init__(
@@ -63,7 +66,7 @@ class Controller:
         on_welcome: Callable[[str, Welcome], None] = lambda name, welcome: None,
         folder: str = "",
     ) -> None:
-        self.epoch, self._folder = epoch, folder
+        self.epoch, self._folder, self.was_told = epoch, folder, False
         self._holds, self._on_progress, self._on_welcome = holds, on_progress, on_welcome
         self._lock = threading.RLock()
         self._dataflows: dict[GlobalId, Dataflow] = {}
@@ -327,6 +330,7 @@ class Controller:
             self._receive_answer(link, response)
             return
         turns: Sequence[Turn] = ()
+        is_told = isinstance(response, Welcome | FrontierUppers | Status)
         with self._lock:
             replica = self._replica(link)
             if replica is None:
@@ -340,6 +344,7 @@ class Controller:
                     replica.begun.pop(response.id, None)
                 case Report():
                     replica.report = response
+                    is_told, self.was_told = not self.was_told, True
                 case FrontierUppers():
                     turns = self._advance(replica, response)
                 case Status():
@@ -349,7 +354,7 @@ class Controller:
             turn.carry_out()
         if isinstance(response, Welcome):
             self._on_welcome(replica.name, response)
-        if isinstance(response, Welcome | FrontierUppers | Status):
+        if is_told:
             self._on_progress()
         # Whoever takes it may hold up a replica in this process, but not this controller.
         if isinstance(response, TailResponse) and tail and tail.take(replica, response, list(self._replicas.values())):
