@@ -12,7 +12,7 @@ from derive.compute.scalar.letter_case import lower
 from derive.compute.scalar.native import are_short
 from derive.compute.scalar.regex.characters import CharacterSet
 from derive.compute.scalar.regex.expression import RegularExpression
-from derive.compute.scalar.regex.parser import Parsed
+from derive.compute.scalar.regex.parser import LONGEST_EXPRESSION, Parsed
 from derive.compute.scalar.regex.tree import Concatenation, Constraint, Repetition
 from derive.compute.scalar.regular_expressions import matching_part
 from derive.errors import SqlError
@@ -32,28 +32,17 @@ class LikePattern:
     """
 
     def __init__(self, pattern: str) -> None:
-        pieces = [""]
-        parts: list[CharacterSet | Repetition] = []
-        has_gap = False
-        letters = iter(pattern)
-        for letter in letters:
-            if letter == "%":
-                pieces.append("")
-                parts.append(_ANYTHING)
-            elif letter == "_":
-                has_gap = True
-                parts.append(_ANY)
-            else:
-                literal = next(letters, "") if letter == "\\" else letter
-                if not literal:
-                    raise SqlError("22025", "LIKE pattern must not end with escape character")
-                pieces[-1] += literal
-                parts.append(CharacterSet.of(literal))
-        self._pieces = pieces
-        self._expression: RegularExpression | None = None
-        if has_gap:
-            complete = Concatenation((Constraint.START, *parts, Constraint.END))
-            self._expression = RegularExpression(Parsed(complete, 0))
+        tokens: list[str] = _TOKENS.findall(pattern)
+        if tokens and tokens[-1] == "\\":
+            raise SqlError("22025", "LIKE pattern must not end with escape character")
+        pieces: list[list[str]] = [[]]
+        for token in tokens:
+            if token == "%":
+                pieces.append([])
+            elif token != "_":
+                pieces[-1].append(_taken(token))
+        self._pieces = ["".join(piece) for piece in pieces]
+        self._expression = _expression_of(tokens) if "_" in tokens else None
 
     def matches(self, text: str) -> bool:
         """Whether it matches all of a text."""
@@ -77,6 +66,37 @@ class LikePattern:
 
 _ANY = CharacterSet(is_negated=True)
 _ANYTHING = Repetition(_ANY, 0, None, is_greedy=True)
+_TOKENS = re.compile(r"\\.|[%_\\]|[^%_\\]+", re.DOTALL)
+
+
+def _taken(token: str) -> str:
+    """The text that a token stands for as it is."""
+    return token[1:] if token.startswith("\\") else token
+
+
+def _expression_of(tokens: Sequence[str]) -> RegularExpression:
+    """What matches a pattern that is made of some tokens.
+
+    Raises:
+        SqlError: 54001, it is too long.
+    """
+    too_long = SqlError("54001", "LIKE pattern is too long", hint="Only one without _ may be of any length.")
+    parts: list[CharacterSet | Repetition] = []
+    for token in tokens:
+        if token == "%":
+            parts.append(_ANYTHING)
+        elif token == "_":
+            parts.append(_ANY)
+        else:
+            parts += map(CharacterSet.of, _taken(token))
+        if len(parts) > LONGEST_EXPRESSION:
+            raise too_long
+    try:
+        return RegularExpression(Parsed(Concatenation((Constraint.START, *parts, Constraint.END)), 0))
+    except SqlError as error:
+        if error.sqlstate != "2201B":
+            raise
+        raise too_long from error
 
 
 like_pattern = lru_cache(maxsize=512)(LikePattern)

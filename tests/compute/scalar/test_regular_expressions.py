@@ -12,6 +12,7 @@ from postgres_oracle import Outcome, of_ours, of_postgres
 
 from derive.compute.algebra.expression import Call, Literal
 from derive.compute.algebra.types import Type
+from derive.compute.scalar.pattern import LikePattern
 from derive.compute.scalar.regex.expression import regular_expression
 from derive.compute.scalar.registry import evaluate, resolve_function, resolve_operator
 from derive.compute.scalar.running import running
@@ -193,6 +194,20 @@ def test_expressions_that_are_refused(expression: str, sqlstate: str) -> None:
     with pytest.raises(SqlError) as raised:
         regular_expression(expression)
     assert raised.value.sqlstate == sqlstate
+
+
+def test_what_is_too_long_is_not_even_read() -> None:
+    with pytest.raises(SqlError) as raised:
+        regular_expression("(" + "a" * 100_000)  # it is not closed, either
+    assert raised.value.message == "invalid regular expression: regular expression is too complex"
+
+
+@pytest.mark.parametrize("pattern", ["a_" * 20_000, "_" + "a" * 100_000])
+def test_long_patterns_of_like(pattern: str) -> None:
+    assert LikePattern("a" * 1_000_000 + "%").matches("a" * 1_000_001)
+    with pytest.raises(SqlError) as raised:
+        LikePattern(pattern)
+    assert (raised.value.sqlstate, raised.value.message) == ("54001", "LIKE pattern is too long")
 
 
 def test_what_is_not_supported_says_what_to_do_instead() -> None:

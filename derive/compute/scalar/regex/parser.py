@@ -17,6 +17,9 @@ _MOST_REPEATED = 255
 _DIGITS = "0123456789"
 _AHEAD = ("=", "!", "<=", "<!")
 
+LONGEST_EXPRESSION = 100_000
+"""Characters. Of what is longer RE2 takes next to nothing, but to find that out may take minutes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -79,8 +82,10 @@ def parse(expression: str, options: Options) -> Parsed:
     """Read an expression.
 
     Raises:
-        SqlError: 2201B, it is none; 0A000, it asks for what cannot be matched in linear time.
+        SqlError: 2201B, it is none, or too long; 0A000, it asks for what cannot be matched in linear time.
     """
+    if len(expression) > LONGEST_EXPRESSION:
+        raise invalid("regular expression is too complex")
     if not options.is_literal and expression.startswith("***"):
         director, expression = expression[3:4], expression[4:]
         if director not in {"=", ":"}:
