@@ -309,3 +309,33 @@ def test_each_row_has_a_random_identifier_of_its_own(world: SqlWorld) -> None:
         assert await client.fails("CREATE MATERIALIZED VIEW v AS SELECT gen_random_uuid() FROM t") == "0A000"
 
     world.within(work)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("SELECT * FROM shop.orders", 'Did you mean "shop/orders"?'),
+        ('SELECT * FROM "shop/orders" WHERE customer = "Ann"', "A text is in single quotes: 'Ann'."),
+        ('SELECT "Customer" FROM "shop/orders"', 'Did you mean "customer"?'),
+        ('SELECT coun(*) FROM "shop/orders"', "Did you mean count?"),
+    ],
+)
+def test_hints_of_a_first_session(world: SqlWorld, text: str, hint: str) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        assert (await Client(coordinator).error(text)).hint == hint
+
+    world.within(work)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ('SELECT user FROM "shop/orders"', 'A column of this name takes quotes: "user".'),
+        ("SELECT * FROM generate_serie(1, 2)", "Did you mean generate_series? "),
+    ],
+)
+def test_a_function_of_a_first_session(world: SqlWorld, text: str, hint: str) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        assert str((await Client(coordinator).error(text)).hint).startswith(hint)
+
+    world.within(work)

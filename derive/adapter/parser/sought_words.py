@@ -21,6 +21,9 @@ _LEAST_LETTERS = 3
 _FROM_TABLES = frozenset({"select", "values", "between", "like", "ilike", "similar"})
 """What parsers look for by tables, and not word by word."""
 
+_NAMES = frozenset({"check", "column", "default", "desc", "end", "group", "limit", "offset", "order", "table", "user"})
+"""Reserved words that columns and tables are called."""
+
 
 class _NotingReader(TokenReader):
     """Notes for each token which keywords were looked for in its place."""
@@ -68,7 +71,12 @@ def _hint(reader: _NotingReader, offset: int) -> str | None:
     word = _meant(reader.token, sought)
     if word is None and before is not None:  # it may have been taken for an alias
         word = _meant(before, sought | reader.sought[before.offset])
-    return f"Did you mean {word.upper()}?" if word else None
+    if word:
+        return f"Did you mean {word.upper()}?"
+    name = reader.token.value
+    if reader.token.kind is TokenKind.WORD and name in _NAMES and reader.ahead(1).value != "by":
+        return f'This word has a meaning in SQL. A column or table of this name takes quotes: "{name}".'
+    return None
 
 
 def _meant(token: Token, sought: Set[str]) -> str | None:

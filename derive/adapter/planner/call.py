@@ -20,6 +20,7 @@ from derive.compute.scalar.aggregates import is_aggregate, is_window_function
 from derive.compute.scalar.ordered_sets import ORDERED_SETS
 from derive.compute.scalar.registry import resolve_aggregate, resolve_function, resolve_window
 from derive.errors import SqlError
+from derive.suggest import suggest
 
 if TYPE_CHECKING:
     from derive.adapter.planner.expression import ExpressionPlanner
@@ -74,7 +75,8 @@ class CallPlanner:
                 message = f"{what} specified, but {name} is not an aggregate function"
                 raise SqlError("42809", message, offset=node.offset)
         if node.is_star:
-            raise SqlError("42883", f"function {name}() does not exist", offset=node.offset)
+            hint = "Did you mean count?" if suggest(name, ("count",)) else None
+            raise SqlError("42883", f"function {name}() does not exist", offset=node.offset, hint=hint)
         values = [self._expressions.plan(argument) for argument in node.arguments]
         offsets = [start_of(argument) for argument in node.arguments]
         if name in _ALIKE:

@@ -203,8 +203,11 @@ class Frame:
             columns = tuple(column for _, frame in self.frames() for column in frame.source.columns)
         nearest = suggest(name, {column.name for column in columns})
         hint = f'Did you mean "{nearest}"?' if nearest else None
-        if nearest and nearest.lower() == name.lower():
+        if nearest and name == nearest.lower():
             hint = f'Names in capitals need quotes: "{nearest}".'
+        if not nearest and len(reference.parts) == 1 and not (name.isidentifier() and name.islower()):
+            text = name.replace("'", "''")
+            hint = f"A text is in single quotes: '{text}'."
         shown = f'"{name}"' if len(reference.parts) == 1 else ".".join(reference.parts)
         return SqlError("42703", f"column {shown} does not exist", offset=reference.offset, hint=hint)
 

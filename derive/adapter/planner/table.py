@@ -122,7 +122,10 @@ class TablePlanner:
         """
         named = self._queries.names.lookup(name.schema, name.name)
         if named is None:
-            nearest = suggest(name.name, self._queries.names.candidates())
+            # Collections have a slash where other systems have a schema.
+            meant = f"{name.schema}/{name.name}" if name.schema else name.name
+            candidates = self._queries.names.candidates()
+            nearest = suggest(meant, candidates) or suggest(name.name, candidates)
             quoted = nearest if nearest and nearest.isidentifier() and nearest == nearest.lower() else f'"{nearest}"'
             hint = f"Did you mean {quoted}?" if nearest else None
             raise SqlError("42P01", f'relation "{name}" does not exist', offset=name.offset, hint=hint)

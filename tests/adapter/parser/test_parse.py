@@ -227,6 +227,23 @@ def test_a_keyword_that_is_misspelt(text: str, hint: str | None) -> None:
     assert caught.value.hint == (f"Did you mean {hint}?" if hint else None)
 
 
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("create table t (user text)", "user"),
+        ("select a from order", "order"),
+        ("select a, from t", None),
+        ("select a from t where order by a", None),
+    ],
+)
+def test_a_name_that_takes_quotes(text: str, word: str | None) -> None:
+    with pytest.raises(SqlError, match="syntax error") as caught:
+        parse(text)
+
+    hint = f'This word has a meaning in SQL. A column or table of this name takes quotes: "{word}".'
+    assert caught.value.hint == (hint if word else None)
+
+
 def test_what_is_nested_too_deeply() -> None:
     with pytest.raises(SqlError, match="stack depth limit exceeded") as caught:
         parse("select " + "(" * 5000 + "1" + ")" * 5000)
