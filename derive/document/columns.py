@@ -63,7 +63,7 @@ class Columns:
             begin = int(numbers[0]) if len(numbers) else 0
             return self.slice(begin, begin + len(numbers))
         pick = itemgetter(*numbers.tolist())
-        taken = [column.take(numbers) if isinstance(column, WrittenColumn) else pick(column) for column in self.values]
+        taken = [column.take(numbers) if type(column) is WrittenColumn else pick(column) for column in self.values]
         return Columns(self.names, tuple(taken), self.kinds)
 
     def replace(self, index: int, values: Sequence[JSON]) -> Columns:
@@ -97,12 +97,12 @@ class Columns:
 
 def kinds_of(column: Sequence[JSON]) -> Kinds:
     """The types of a column's values."""
-    return column.kinds if isinstance(column, WrittenColumn) else frozenset(map(type, column))
+    return column.kinds if type(column) is WrittenColumn else frozenset(map(type, column))
 
 
 def are_finite(column: Sequence[JSON], kinds: Kinds) -> bool:
     """Whether certainly no number of a column is infinite, or none: if one is, so is a sum of which it is a term."""
-    if isinstance(column, WrittenColumn):
+    if type(column) is WrittenColumn:
         return True
     try:
         return isfinite(sum(column if kinds <= _NUMBERS else [value for value in column if type(value) is float]))

@@ -95,7 +95,7 @@ def _values(tokens: tuple[str, ...], default: JSON, columns: Columns) -> tuple[S
 
 def _pieces(values: Values, kinds: Kinds) -> list[pa.Array | pa.Scalar]:
     """What, joined, are the packed values."""
-    if isinstance(values, WrittenColumn):
+    if type(values) is WrittenColumn:
         kinds, values = values.kinds, values.packable()
     if kinds == _TEXTS:
         texts = values if isinstance(values, pa.Array) else pa.array(values, pa.string())

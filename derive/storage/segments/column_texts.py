@@ -41,7 +41,7 @@ def write_columns(columns: Columns, most_bytes: int = MOST_BYTES) -> pa.StringAr
     ends = [","] * (len(columns.names) - 1) + ["}"]
     for name, column, kinds, end in zip(columns.names, columns.values, columns.kinds, ends, strict=True):
         before += f"{dump_exact(name).decode()}:"
-        if isinstance(column, WrittenColumn):
+        if type(column) is WrittenColumn:
             quote = '"' if column.numbers is None else ""
             pieces += [before + quote, column.array if column.numbers is None else column.numbers]
             before = quote + end

@@ -216,7 +216,7 @@ def compile_column_fields(collection: CollectionSpec) -> MakeColumnFields:
 
 def _encode_column(kind: Kind, values: Sequence[JSON], kinds: Kinds) -> tuple[pa.Array, Codes | None]:
     """The same as `encode`, where the types of values are known."""
-    if isinstance(values, WrittenColumn) and kind == ("string" if values.numbers is None else "number"):
+    if type(values) is WrittenColumn and kind == ("string" if values.numbers is None else "number"):
         is_integer = values.is_integer
         return values.array, None if is_integer is None else is_integer.astype(np.uint8) * np.uint8(OTHER_NUMBER)
     if kinds == {_MISSING}:
