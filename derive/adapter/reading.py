@@ -10,6 +10,7 @@ from derive.adapter.asking import ask
 from derive.adapter.batches import in_thread, of_rows
 from derive.adapter.catalog import is_provisional
 from derive.adapter.outcome import Result
+from derive.adapter.parser.definition import ObjectKind
 from derive.adapter.parser.remembering import MOST_CHARACTERS
 from derive.adapter.parser.statement import AsOf
 from derive.adapter.planner.plan import plan_value
@@ -21,7 +22,7 @@ from derive.adapter.state import State
 from derive.adapter.timeline import told
 from derive.compute import oneshot
 from derive.compute.algebra.bounds import bounds_of
-from derive.compute.algebra.relation import GlobalId
+from derive.compute.algebra.relation import Finishing, Get, GlobalId, Relation
 from derive.compute.algebra.types import Datum, Row, Type
 from derive.compute.scalar.registry import evaluate
 from derive.document.clock import parse_rfc3339
@@ -86,7 +87,31 @@ async def read(state: State, query: PlannedQuery, as_of: AsOf | None = None) -> 
     rows = await ask(state, asked, time) if asked is not None and is_answered else None
     if rows is not None:
         return rows
+    if asked is None:
+        await _check_views(state, query.relation, time)
     return in_thread(rows_at(state, query, time), state.stop)
+
+
+async def _check_views(state: State, relation: Relation, time: int) -> None:
+    """Check views that are maintained, and read beside what is not: they are worked out, perhaps without their errors.
+
+    Raises:
+        SqlError: one of them has an error in the place of rows.
+    """
+    maintained, items = state.coordinator.maintained, state.objects.items
+    for identifier in sorted(ids_of(relation)):
+        item = items.get(identifier)
+        if item is None or item.kind not in {ObjectKind.VIEW, ObjectKind.MATERIALIZED_VIEW}:
+            continue
+        nothing = Finishing((), 0, 0, (0,))
+        asked = maintained.query(Get(identifier, tuple(column.type for column in item.columns)), nothing)
+        frontiers = maintained.frontiers_of(asked.reads) if asked is not None else None
+        if asked is None or frontiers is None or frontiers[0] > time:
+            continue
+        with state.interruptible():
+            is_answered = await is_known(state, asked.reads, time)
+        if is_answered:
+            await ask(state, asked, time)
 
 
 async def _instance_is_there(state: State, ids: frozenset[GlobalId]) -> None:

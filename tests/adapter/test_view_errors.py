@@ -110,6 +110,35 @@ def test_errors_are_stored_with_rows(world: SqlWorld) -> None:
     assert read_elsewhere(world, "total", begin - 1) == {(2,): 1}
 
 
+def test_a_view_fails_also_beside_what_is_not_maintained(world: SqlWorld) -> None:
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE t (id int, a int)")
+        await client("CREATE TABLE u (id int)")
+        await client("CREATE MATERIALIZED VIEW quotients AS SELECT id, 10 / a AS q FROM t")
+        await client("CREATE VIEW counted AS SELECT count(*) AS n FROM quotients")
+        await client("INSERT INTO t VALUES (1, 5)")
+        await client("INSERT INTO u VALUES (1)")
+        before = await until_stored(coordinator, "quotients")
+        await client("INSERT INTO t VALUES (1, 0)")
+        await until_stored(coordinator, "quotients")
+        queries = (  # none of them needs the quotient
+            "SELECT count(*) FROM quotients JOIN u USING (id)",
+            "SELECT n FROM counted, u",
+            "SELECT (SELECT count(*) FROM quotients) FROM u",
+        )
+        for query in queries:
+            error = await client.error(query)
+            assert (error.sqlstate, error.message) == ("22012", "division by zero")
+            assert "'sql/public/quotients' has had this error" in str(error.detail)
+            assert await client(f"{query} AS OF {before}") == [("1",)]
+        assert await client.fails("INSERT INTO u SELECT n FROM counted, u") == "22012"
+        await client("DELETE FROM t WHERE a = 0")
+        assert [await client(query) for query in queries] == [[("1",)]] * 3
+
+    world.within(work)
+
+
 def test_subscriptions_end_where_an_error_comes(world: SqlWorld) -> None:
     async def first(coordinator: Coordinator) -> tuple[int, int, int]:
         client = Client(coordinator)
