@@ -40,7 +40,7 @@ class Replica:
         uppers: how far its dataflows are.
         failures: why dataflows of it do not go on.
         report: how its process is; None before it has said so.
-        begun: dataflows of which it has not told anything yet, and as of when it was told to begin with them.
+        begun: dataflows of which it has told no rows yet, and as of when it was told to begin with them.
         peeks: how many it was asked that are not answered yet, by it or by others.
         is_late: it was waited for in vain, and nothing was heard of it since.
     """
@@ -63,8 +63,9 @@ class Replica:
         self.link.send(CreateDataflows(tuple(dataflows)))
 
     def learn(self, known: Upper) -> None:
-        """A dataflow is as far as it says."""
-        self.begun.pop(known.id, None)
+        """A dataflow is as far as it says; while it has no rows, what it is to begin with is still to be read."""
+        if known.since < known.upper:
+            self.begun.pop(known.id, None)
         self.failures.pop(known.id, None)
         self.uppers[known.id] = known
 

@@ -23,6 +23,7 @@ def check(world: World) -> None:
     """What holds at every moment."""
     what_is_known_is_so(world)
     holds_pass_nobody_who_reads(world)
+    holds_pass_nobody_who_begins(world)
     replicas_wait_for_nothing_that_nobody_asks(world)
     somebody_is_asked(world)
 
@@ -55,6 +56,17 @@ def holds_pass_nobody_who_reads(world: World) -> None:
     for identifier, tail in world.tails.items():
         if tail.failure is None:
             assert held[identifier] <= max(tail.frontier - 1, tail.dataflow.as_of), "a hold has passed a tail"
+
+
+def holds_pass_nobody_who_begins(world: World) -> None:
+    """A replica that works out first rows can do so anew: what it was told to begin with is remembered."""
+    for wire in world.links.values():
+        replica = wire.replica
+        if replica is None or wire.down or replica._session is not wire.session or replica._commands:
+            continue
+        for identifier, wish in replica._instance._dataflows.wishes.items():
+            if identifier in world.catalog and identifier not in replica._told_failures:
+                assert world.memory.held[identifier] <= wish.as_of, "a hold has passed who begins"
 
 
 def replicas_wait_for_nothing_that_nobody_asks(world: World) -> None:

@@ -196,6 +196,11 @@ def needed_without(*kinds: str) -> Mutant:
     return around(Controller, "_needed", needed)
 
 
+def begun_with_anything(original: Callable[..., Any], replica: Any, known: Any) -> None:
+    original(replica, known)
+    replica.begun.pop(known.id, None)
+
+
 def told_before_held(original: Callable[..., Any], controller: Any, frontiers: Any) -> None:
     holds = controller._holds
 
@@ -314,10 +319,12 @@ MUTANTS: dict[str, Mutant] = {
     "a hold passes tails": needed_without("_tails"),
     "a hold passes pending peeks": without(Peeks, "times", []),
     "a hold passes replicas that have not begun": needed_without("_replicas"),
+    "a hold passes replicas that are yet to have rows": around(Replica, "learn", begun_with_anything),
     "replicas forget before that is durable": around(Controller, "allow_compaction", told_before_held),
     "a replica that joins begins too early": around(Controller, "allow_compaction", as_of_before),
     "what is dropped is held": around(Controller, "drop", held_for_ever),
     # Retries
     "nothing is tried again": without(Retries, "due", []),
+    "what may begin later waits for its pause": without(Retries, "hasten"),
     "a dataflow that is tried again begins too early": around(Reconciler, "_allow_compaction", begun_from_before),
 }

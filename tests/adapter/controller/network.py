@@ -227,6 +227,7 @@ class Process:
     Attributes:
         reconciler: at work.
         count: of starts.
+        tried: of dataflows, as of when each was to begin last.
     """
 
     def __init__(
@@ -242,6 +243,7 @@ class Process:
         self.name, self._memory, self._folder, self._clock = name, memory, folder, clock
         self._most_here, self._tell, self._place = most_here, tell, folder / name
         self.rivals: set[tuple[int, int]] = set()
+        self.tried: dict[GlobalId, int] = {}
         self.count = 0
         self.begin(is_lost=False)
 
@@ -253,7 +255,7 @@ class Process:
         self.rivals = set()
         self.reconciler = Reconciler(
             Instance(self._place, most_here=self._most_here, stage=Later),
-            self._memory.open,
+            self._open,
             lambda instance, identifier: None,
             identity=Identity(f"{self.name}-{self.count}"),
             run=lambda task: task(),
@@ -261,6 +263,10 @@ class Process:
             tell=lambda welcome: self._tell(self, welcome),
             clock=self._clock,
         )
+
+    def _open(self, dataflow: Dataflow, as_of: int) -> dict[GlobalId, Input]:
+        self.tried[dataflow.id] = as_of
+        return self._memory.open(dataflow, as_of)
 
     def die(self, *, is_lost: bool) -> None:
         """Die, and start again."""

@@ -82,6 +82,19 @@ def test_it_is_held_from_when_all_replicas_have_begun() -> None:
     assert memory.held == {7: 9}
 
 
+def test_what_a_replica_works_first_rows_out_of_is_held_until_it_has_these() -> None:
+    controller, memory = world(Index((0,)))
+    first, second = Quiet(controller, "a"), Quiet(controller, "b")
+    first.is_at(5, 20)
+    second.is_at(5, 5)  # so it says while it works them out, for minutes perhaps
+    controller.allow_compaction({7: 15})
+    assert memory.held == {7: 5}
+
+    second.is_at(5, 12)
+    controller.allow_compaction({7: 15})
+    assert memory.held == {7: 15}
+
+
 def test_whoever_allows_less_is_told_of_it_once() -> None:
     controller, memory = world(Materialized())
     Quiet(controller, "a").is_at(9, 12)

@@ -278,6 +278,9 @@ class World:
     def note(self, process: Process) -> None:
         """Remember how far a replica is, and see that compaction stays below what is held."""
         reconciler, instance = process.reconciler, process.reconciler._instance
+        for identifier in reconciler._failures:
+            as_of = reconciler._dataflows.present[identifier].as_of
+            assert process.tried[identifier] == as_of, "what has failed was not tried when it could begin later"
         for identifier in self.catalog:
             present, wanted = reconciler._dataflows.present.get(identifier), self.controller.dataflow(identifier)
             is_earlier = present is None or wanted is None or present.number != wanted.number
