@@ -16,8 +16,9 @@ from derive.cli.options import catalog_options, open_store, stored_folder
 def command(source: Path, data: Path | None, tasks: tuple[str, ...], *, cascade: bool) -> None:
     """Start a task over: remove what it derived, its state and its progress.
 
-    The next run derives everything again, from the first document of its sources. One of a materialization deletes
-    what it has stored, row by row, and stores everything again; what goes out as delta updates goes out once more.
+    The next run, or a `flowctl run --watch` that is at work, derives everything again, from the first document of its
+    sources. One of a materialization deletes what it has stored, row by row, and stores everything again; what goes out
+    as delta updates goes out once more.
 
     \b
     Examples:
@@ -32,6 +33,6 @@ def command(source: Path, data: Path | None, tasks: tuple[str, ...], *, cascade:
     store = open_store(stored_folder(source, data))
     try:
         for name in reset(catalog, store, tasks, cascade=cascade):
-            note(f"{name} starts over with the next run")
+            note(f"{name} starts over with the next run, or with a 'flowctl run --watch' that is at work")
     finally:
         store.close()

@@ -108,11 +108,12 @@ class Watched:
         store.close()
         return state.error if state else None
 
-    def flowctl(self, *arguments: str) -> None:
-        """Another command on the same folder."""
+    def flowctl(self, *arguments: str) -> str:
+        """Another command on the same folder; what it tells."""
         command = [sys.executable, "-c", FLOWCTL, *arguments, "--source", str(self.folder / "flow.yaml")]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
+        return done.stderr
 
     def stored(self) -> list[tuple[int, int]]:
         """What is materialized; nothing before there is a table."""
@@ -229,7 +230,8 @@ def test_resets_and_splits_are_applied_under_a_run(tmp_path: Path) -> None:
         run.wait_for_text("w/copies was split: w/copies restarts, 2 tasks go on")
         assert (run.shards("w/copies"), run.shards("w/again")) == (2, 1)
         go_on()
-        run.flowctl("reset", "--task", "w/again")
+        told = run.flowctl("reset", "--task", "w/again")
+        assert told == "w/again starts over with the next run, or with a 'flowctl run --watch' that is at work\n"
         run.wait_for_text("w/again was reset: w/again restarts, 2 tasks go on")
         go_on()
         run.flowctl("split", "--task", "w/stored")
