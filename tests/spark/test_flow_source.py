@@ -10,8 +10,9 @@ import pytest
 from conftest import World, write_catalog
 
 from derive.catalog import load
+from derive.compute.algebra.types import Row
 from derive.compute.relations.contents import contents_at
-from derive.compute.relations.shares import rows_of_share, shares_at
+from derive.compute.relations.shares import rows_of_share, shares_at, shares_between, updates_of_share
 from derive.compute.relations.table_rows import TableRows
 from derive.errors import FrontierError, UsageError
 from derive.spark.executor import SparkExecutor
@@ -116,6 +117,21 @@ def test_a_stream_of_a_table_tells_what_is_taken_away(world: World) -> None:
     assert told[0]() == [[{"n": 1, "flow_diff": 1}, {"n": 1, "flow_diff": -1}]]
     with pytest.raises(UsageError, match="are taken away"):
         told[1]()
+
+
+def test_shares_of_tables_have_all_types(world: World) -> None:
+    types = ("integer", "smallint", "timestamp with time zone", "jsonb", "bytea")
+    columns = [TableColumn(name, name) for name in types]
+    table = world.store.tables.create("sql/public/t", columns)
+    row: Row = (1, 2, 1_000_000, '{"a": 1}', b"\0")
+    begin = world.store.timeline.assign(1)
+    world.store.tables.append(begin, {table.id: TableRows(table).changes([(row, 1)])})
+    world.store.tables.flush()
+    (share,) = shares_at(world.store, table, begin)
+    (published,) = shares_between(world.store, table, begin, begin + 1)
+
+    assert [*rows_of_share(share)] == [[row]]
+    assert [*updates_of_share(published)] == [[(row, 1)]]
 
 
 def test_shares_are_the_contents_together(world: World) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,6 +16,7 @@ from derive.storage.contents import ReadOptions, read_between, reading
 from derive.storage.reduced_read import reduced_here
 from derive.storage.roles import Readable
 from derive.storage.segments.reader import read_sorted
+from derive.storage.segments.rows import ContentRows, ReadRows
 from derive.storage.table import Table
 from derive.time.extent import size_of
 from derive.time.source_read import SourceRead
@@ -70,8 +71,7 @@ def rows_of_share(share: Share) -> Iterator[list[Row]]:
         ReductionError: documents of a key cannot be reduced.
         SqlError: a document has a value that its column cannot hold.
     """
-    make = compile_rows(columns_of(share.source))
-    table = TableRows(share.source) if isinstance(share.source, Table) else None
+    make = _maker(share.source)
     with TemporaryDirectory(prefix="flow-") as scratch:
         parts = reduced_here(
             share.root, spec_of(share.source), share.read, Path(scratch), share=(share.number, share.count)
@@ -79,10 +79,7 @@ def rows_of_share(share: Share) -> Iterator[list[Row]]:
         for part in parts:
             for begin in range(0, len(part), _ROWS):
                 batch = part.slice(begin, _ROWS)
-                if table is not None:
-                    yield table.rows(batch.texts.to_pylist())
-                else:
-                    yield make(batch.documents(), batch.clocks())
+                yield make(batch, batch.clocks())
 
 
 def shares_between(store: Readable, source: Source, begin: int, end: int) -> list[Share]:
@@ -102,11 +99,15 @@ def updates_of_share(share: Share) -> Iterator[list[tuple[Row, int]]]:
         SegmentError: a file cannot be read.
         SqlError: a document has a value that its column cannot hold.
     """
-    make = compile_rows(columns_of(share.source))
-    table = TableRows(share.source) if isinstance(share.source, Table) else None
+    make = _maker(share.source)
     for part in read_sorted(share.root, [share.read]):
-        if table is not None:
-            rows = table.rows(part.texts.to_pylist())
-        else:
-            rows = make(part.documents(), part.adjusted.tolist())
-        yield list(zip(rows, part.diffs.tolist(), strict=True))
+        yield list(zip(make(part, part.adjusted.tolist()), part.diffs.tolist(), strict=True))
+
+
+def _maker(source: Source) -> Callable[[ContentRows | ReadRows, Sequence[int]], list[Row]]:
+    """Makes rows of what is stored, and its clocks. Tables have types that the documents of a catalog have not."""
+    if isinstance(source, Table):
+        table = TableRows(source)
+        return lambda stored, _: table.rows(stored.texts.to_pylist())
+    make = compile_rows(columns_of(source))
+    return lambda stored, clocks: make(stored.documents(), clocks)
