@@ -5,7 +5,7 @@ It says what becomes of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,7 @@ class Applying:
     def __init__(self, run: Run, reconciler: TaskReconciler, watch: CatalogWatch) -> None:
         self._run, self._reconciler, self._watch = run, reconciler, watch
         self._edit: tuple[Sequence[str], CatalogSpec] | None = None
+        self._left: Mapping[str, str] = {}
         run.is_mended = True
 
     def advance(self, scheduler: Scheduler) -> bool:
@@ -46,9 +47,11 @@ class Applying:
         edit, done = self._edit, self._reconciler.find_superseded(self._run)
         if done is None:
             return True
-        if edit is None and not done:
-            return False
         catalog = edit[1] if edit else self._run.lineup.catalog
+        left = self._reconciler.leave(self._run, catalog) if edit or self._left else {}
+        free = [name for name in self._left if name not in left and name in catalog.tasks]
+        if edit is None and not done and not free:
+            return False
         if not scheduler.hold(self._reconciler.affected(self._run, catalog)):
             return True
         try:
@@ -56,10 +59,13 @@ class Applying:
         except FencedError:  # somebody was faster: the next look tells who
             return True
         scheduler.adopt()
+        done = {**done, **dict.fromkeys(free, "is free")}
         reasons = [*([_edited(edit[0])] if edit else []), *(f"{name} {what}" for name, what in done.items())]
         note(f"{', '.join(reasons)}: {_describe(change)}")
         tell_new(self._run.tasks[name] for name in (*change.restarted, *change.started))
-        self._edit = None
+        for name in left.keys() - self._left.keys():
+            note(f"{name} is left to another flowctl ({left[name]}), which runs it, and starts once that has ended")
+        self._edit, self._left = None, left
         return False
 
     def _take_edit(self) -> None:

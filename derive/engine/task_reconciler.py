@@ -2,7 +2,8 @@
 
 What is wanted is the catalog, and of each task what the data folder says: its epoch counts who has started, reset or
 split it, and of a run that holds an older one the task is opened anew. Whoever starts a run wants it to go on in the
-place of others, so a task that another run has taken over is not taken back.
+place of others, so a task that another run has taken over is not taken back. An edit starts no run, so a task that is
+new to a run is left to whoever runs it already.
 
 A task whose definition is the same goes on as it is. One that changed is released and opened anew, as by a restart; one
 that is gone is released, and its right to run with it. A task that had failed begins anew with any edit, as what it
@@ -11,7 +12,7 @@ failed at may be what was mended.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -82,6 +83,8 @@ class TaskReconciler:
         self._shards, self._cores, self._limits = shards, cores, limits
         self._tasks: dict[str, Task] = {}
         self._superseded: frozenset[str] = frozenset()
+        self._left: Mapping[str, str] = {}
+        self._has_begun = False
         self._reconciliation: Reconciliation[str, DerivationSpec | MaterializationSpec] = Reconciliation(
             self._difference, self._open, self._release
         )
@@ -96,7 +99,8 @@ class TaskReconciler:
             FencedError: another run has taken over one of them.
         """
         fenced = [task.error for task in run.tasks.values() if isinstance(task.error, FencedError)]
-        names = self._store.rights.superseded(task.capability for task in run.tasks.values())
+        tasks = {**run.tasks, **self._tasks}  # the latter where `apply` has not come to its end
+        names = self._store.rights.superseded(task.capability for task in tasks.values())
         if fenced and not names:
             raise fenced[0]  # by what is not in this data folder, such as an endpoint
         done: dict[str, str] = {}
@@ -109,10 +113,18 @@ class TaskReconciler:
             state = self._store.task(name)
             if runner is not None:
                 return None
-            is_split = state is not None and state.shards != run.tasks[name].shards
+            is_split = state is not None and state.shards != tasks[name].shards
             done[name] = "was reset" if state is None else "was split" if is_split else "had lost its lease"
         self._superseded = frozenset(done)
         return done
+
+    def leave(self, run: Run, catalog: CatalogSpec) -> Mapping[str, str]:
+        """Tasks of a catalog that are new to a run and that another process has, which it names; they stay there."""
+        self._left = {}
+        new = [name for name in self._wanted(catalog) if name not in run.tasks]
+        runners = {name: self._store.rights.runner(name) for name in new}
+        self._left = {name: show_process(runner.process) for name, runner in runners.items() if runner is not None}
+        return self._left
 
     def affected(self, run: Run, catalog: CatalogSpec) -> list[Cycle]:
         """The cycles of a run that do not go on with another catalog as they are."""
@@ -143,6 +155,7 @@ class TaskReconciler:
         for name, collection in catalog.collections.items():
             if name not in read:
                 self._create([collection])
+        self._has_begun = True
         run.change(Lineup(catalog, {name: self._tasks[name] for name in wanted}, self._joint(catalog)))
         kept = [name for name in wanted if before.get(name) is self._tasks[name]]
         return Change(
@@ -153,8 +166,10 @@ class TaskReconciler:
         )
 
     def _wanted(self, catalog: CatalogSpec) -> Mapping[str, DerivationSpec | MaterializationSpec]:
-        names: Collection[str] = catalog.tasks if self._names is None else self._names
-        return {name: spec for name, spec in catalog.tasks.items() if name in names and not spec.disabled}
+        return {name: spec for name, spec in catalog.tasks.items() if self._is_wanted(name, spec)}
+
+    def _is_wanted(self, name: str, spec: DerivationSpec | MaterializationSpec) -> bool:
+        return (self._names is None or name in self._names) and not spec.disabled and name not in self._left
 
     def _difference(
         self, name: str, present: DerivationSpec | MaterializationSpec, wanted: DerivationSpec | MaterializationSpec
@@ -177,7 +192,7 @@ class TaskReconciler:
         own = [spec.collection] if isinstance(spec, DerivationSpec) else []
         refused = self._create([*spec.sources.values(), *own])
         self._tasks[name] = open_task(
-            self._store, self._transactor(spec), self._limits, refused, if_free=name in self._superseded
+            self._store, self._transactor(spec), self._limits, refused, if_free=self._has_begun
         )
         self._superseded -= {name}
 

@@ -52,13 +52,13 @@ def copies(name: str = "copies", source: str = "numbers", lambda_: str = "one.sq
 class Watched:
     """A `flowctl run --watch` on a folder of its own."""
 
-    def __init__(self, folder: Path, told: str = "told") -> None:
-        self.folder, self.told = folder, folder / told
+    def __init__(self, folder: Path, told: str = "told", data: str = ".flow") -> None:
+        self.folder, self.told, self.data = folder, folder / told, folder / data
         self.process = self.start()
         self.count = 0
 
     def start(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-c", FLOWCTL, "run", "--watch", "--shards", "1"]
+        command = [sys.executable, "-c", FLOWCTL, "run", "--watch", "--shards", "1", "--data", str(self.data)]
         with self.told.open("ab") as told:
             return subprocess.Popen([*command, "--source", str(self.folder / "flow.yaml")], stderr=told)
 
@@ -85,7 +85,7 @@ class Watched:
 
     def ingest(self) -> None:
         """Two more documents of the source."""
-        store = Store(self.folder / ".flow")
+        store = Store(self.data)
         documents = [{"id": number, "n": number} for number in (self.count, self.count + 1)]
         self.count += 2
         spec = load(self.folder / "flow.yaml").collections["w/numbers"]
@@ -93,7 +93,7 @@ class Watched:
         store.close()
 
     def documents(self, name: str) -> list[str]:
-        store = Store(self.folder / ".flow", reading=True)
+        store = Store(self.data, reading=True)
         spec = load(self.folder / "flow.yaml").collections[name]
         rows = [row[3] for part in read_rows(store, spec, ReadOptions()) for row in part.tuples()]
         store.close()
@@ -103,7 +103,7 @@ class Watched:
         self.wait_for(lambda: len(self.documents(name)) == count)
 
     def error_of(self, name: str) -> str | None:
-        store = Store(self.folder / ".flow", reading=True)
+        store = Store(self.data, reading=True)
         state = store.task(name)
         store.close()
         return state.error if state else None
@@ -123,7 +123,7 @@ class Watched:
             return database.execute("SELECT id, n FROM copies ORDER BY id").fetchall()
 
     def shards(self, name: str) -> int:
-        store = Store(self.folder / ".flow", reading=True)
+        store = Store(self.data, reading=True)
         state = store.task(name)
         store.close()
         return state.shards if state else 0
@@ -271,6 +271,33 @@ def test_a_second_run_takes_over_and_the_first_says_so_and_ends(tmp_path: Path) 
         runs[1].wait_for_text("w/again was reset: w/again restarts")
         runs[1].wait_for_documents("w/again", 4)
         assert runs[1].stop() == 0
+    finally:
+        for run in runs:
+            run.process.kill()
+            run.process.wait()
+
+
+def test_a_task_that_another_run_has_is_left_to_it_until_that_ends(tmp_path: Path) -> None:
+    folders = [tmp_path / "first", tmp_path / "second"]
+    for folder, name in zip(folders, ("copies", "again"), strict=True):
+        folder.mkdir()
+        write_catalog(folder, NUMBERS + copies(name), one__sql=ONE)
+    runs = [Watched(folder, data="../.flow") for folder in folders]
+    first, second = runs
+    try:
+        for run in runs:
+            run.wait_for_text("running 1 task")
+        first.edit(NUMBERS + copies() + copies("again") + copies("more"), "w/more starts, 1 task goes on")
+        first.wait_for_text(f":{second.process.pid}), which runs it, and starts once that has ended")
+        first.ingest()
+        for name in ("w/copies", "w/again", "w/more"):
+            first.wait_for_documents(name, 2)
+        assert second.process.poll() is None
+        assert second.stop() == 0
+        first.wait_for_text("w/again is free: w/again starts, 2 tasks go on")
+        first.ingest()
+        first.wait_for_documents("w/again", 4)
+        assert first.stop() == 0
     finally:
         for run in runs:
             run.process.kill()
