@@ -44,10 +44,11 @@ def command(source: Path, data: Path | None, output: str | None) -> None:
     """Show each task: how far it is, what waits for it, and why it stopped if it did.
 
     A task is `idle` if nothing waits, `delayed` if what waits has a read delay to go, `behind` if there is work for
-    `flowctl run`, and `failed` if an error stopped it. `rate` is documents read a second in its last transactions,
-     `lag` how far its `upper` is behind the present: what is before that is derived, or stored by a
-    materialization. As JSON, `waiting for` says more: for each transform how many documents wait, and when the
-    first of them is due. What was edited under documents that a task had published before is told below the table.
+    `flowctl run`, and `failed` if an error stopped it; one that the catalog disables is `disabled`, whatever stopped it
+    before. `rate` is documents read a second in its last transactions, `lag` how far its `upper` is behind the present:
+    what is before that is derived, or stored by a materialization. As JSON, `waiting for` says more: for each transform
+    how many documents wait, and when the first of them is due. What was edited under documents that a task had
+    published before is told below the table.
 
     Compute instances of `flowctl sql serve` follow, and views and indexes, each as far as the instance that is the
     furthest; of a server that was killed, as they were. In JSON, dataflows are those of an instance.
@@ -81,7 +82,7 @@ def command(source: Path, data: Path | None, output: str | None) -> None:
     for row, error in rows:
         for edit in row["edits"]:
             note(f"{row['task']}: {edit['message']}, {_since(edit['at'])} ({edit['hint']})", task=row["task"])
-        if error:
+        if error and row["state"] == "failed":
             print_error(error)
 
 
@@ -188,10 +189,10 @@ def _rate(store: View, task: str) -> float | None:
 
 
 def _state(store: View, waiting: list[Waiting], *, has_run: bool, failed: bool, disabled: bool) -> str:
-    if failed:
-        return "failed"
     if disabled:
         return "disabled"
+    if failed:
+        return "failed"
     if not has_run:
         return "never run"
     if not waiting:

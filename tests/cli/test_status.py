@@ -67,3 +67,18 @@ def test_the_rate_is_that_of_the_last_transactions_since_a_reset(tmp_path: Path)
 
     log.write("info", "a transaction", documents_in=1, seconds=4.0)
     assert rate(tmp_path) == 0.2
+
+
+def test_what_is_disabled_is_not_told_as_failed(tmp_path: Path) -> None:
+    text = DERIVED.replace("SELECT $id}", "SELECT 'x' AS id}")
+    write_catalog(tmp_path, text)
+    (tmp_path / "events.jsonl").write_text('{"id": 1}')
+    assert flowctl(tmp_path, "ingest", "--collection", "s/events", "events.jsonl")[0] == 0
+    assert flowctl(tmp_path, "run", "--until-idle")[0] == 1
+    assert json.loads(flowctl(tmp_path, "status", "-o", "json")[1])["state"] == "failed"
+
+    write_catalog(tmp_path, text.replace("derive: {", "derive: {shards: {disable: true}, "))
+    status, out, err = flowctl(tmp_path, "status", "-o", "json")
+
+    assert (status, json.loads(out)["state"], err) == (0, "disabled", "")
+    assert "published an invalid document" in json.loads(out)["error"]
