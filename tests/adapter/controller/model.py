@@ -14,7 +14,7 @@ from world import World
 
 from derive.errors import FlowError
 
-HISTORIES = 100
+HISTORIES = 200
 """In so many, from seed 0 on, whatever breaks a rule is noticed."""
 EVENTS = (*USER_EVENTS, *FAULT_EVENTS)
 

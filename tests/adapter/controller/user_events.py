@@ -55,7 +55,8 @@ def redefine(world: World, random: Random) -> None:
     if not world.catalog:
         return
     world.disturbances += 1
-    changed, *others = world.drop(world.over(random.choice(list(world.catalog))))
+    below = [identifier for identifier in world.catalog if len(world.over(identifier)) > 1]
+    changed, *others = world.drop(world.over(random.choice(below or list(world.catalog))))
     as_of = world.time(random)
     first = world.define(changed.id, random.randrange(len(SAMPLES)), changed.export, as_of)
     world.create([first, *(replace(other, as_of=as_of) for other in others)])
