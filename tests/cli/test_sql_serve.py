@@ -156,7 +156,7 @@ def test_a_signal_ends_it_and_what_was_written_stays(tmp_path: Path) -> None:
 
 def test_passwords(tmp_path: Path) -> None:
     passwords = tmp_path / "passwords"
-    passwords.write_text("ann:secret\n")
+    passwords.write_text("ann:secret\nben:other\n")
     passwords.chmod(0o600)
     with serve(tmp_path, "--password-file", str(passwords)) as server:
         address = f"host={server.host} port={server.port} dbname=flow user=ann"
@@ -164,6 +164,13 @@ def test_passwords(tmp_path: Path) -> None:
             assert connection.execute("SELECT 1").fetchone() == (1,)
         with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
             psycopg.connect(f"{address} password=wrong")
+        told = "SELECT usename, query FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+        others = address.replace("user=ann", "user=ben password=other")
+        with psycopg.connect(f"{address} password=secret") as ann, psycopg.connect(others) as ben:
+            ann.execute("SELECT 'what ann asks'")
+            assert ben.execute(told).fetchall() == [("ann", "<insufficient privilege>")]
+            with psycopg.connect(f"{address} password=secret") as another:
+                assert ("ann", "SELECT 'what ann asks'") in another.execute(told).fetchall()
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import hmac
 import itertools
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from ipaddress import ip_address
 from ssl import PROTOCOL_TLS_SERVER, SSLContext, SSLError
 
@@ -19,6 +20,9 @@ from derive.errors import FlowError, SqlError, UsageError
 
 MOST_CONNECTIONS = 400
 _BACKLOG = 256
+
+_HIDDEN = "<insufficient privilege>"
+"""In the place of another user's statement, as PostgreSQL has it."""
 
 
 class Server:
@@ -136,12 +140,12 @@ class Server:
 
 
 class _ServerBackends:
-    """All sessions of a server, for one of them, which may end those of its user.
+    """All sessions of a server, for one of them, which may see and end those of its user.
 
     Args:
         connections: all, by number.
         own: of the session.
-        is_shared: whether everyone may end everyone's, since nobody has proved who they are.
+        is_shared: whether everyone may see and end everyone's, since nobody has proved who they are.
     """
 
     def __init__(self, connections: Mapping[int, Connection], own: Connection, *, is_shared: bool) -> None:
@@ -151,8 +155,12 @@ class _ServerBackends:
         self.process = own.process
 
     def all(self) -> Sequence[Backend]:
-        """All there are now."""
-        return [backend for connection in self._connections.values() if (backend := connection.backend)]
+        """All there are now; what those of others do is theirs alone."""
+        backends = [backend for connection in self._connections.values() if (backend := connection.backend)]
+        return [backend if self._may_touch(backend.user) else replace(backend, query=_HIDDEN) for backend in backends]
+
+    def _may_touch(self, user: str) -> bool:
+        return self._is_shared or user == self._own.user
 
     def cancel(self, process: int) -> bool:
         """Have the statement of a session end; whether there is such a session."""
@@ -166,7 +174,7 @@ class _ServerBackends:
         connection = self._connections.get(process)
         if connection is None or connection.backend is None:
             return False
-        if not self._is_shared and connection.user != self._own.user:
+        if not self._may_touch(connection.user):
             raise SqlError("42501", "permission denied", hint="only its own user ends a session")
         end(connection)
         return True
