@@ -51,6 +51,24 @@ def test_yaml_1_2_scalars() -> None:
     assert value == ["yes", "on", "2024-01-01", 15, 31, 17, "1_000", 0.5, 1000.0, None, "", None, True, "1", "12:30:45"]  # fmt: skip
 
 
+def test_a_few_aliases_do_not_stand_for_any_number_of_values() -> None:
+    lines = ["a0: &a0 x", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10))]
+
+    with pytest.raises(CatalogError) as caught:
+        parse_yaml("\n".join(lines), "flow.yaml")
+    (issue,) = caught.value.issues
+    assert issue.message == "with what this alias stands for, there are more than 1,000,000 values"
+    assert (issue.position.line, issue.position.column) == (7, 45)  # the eighth of them
+
+
+def test_a_few_aliases_do_not_lie_within_any_number_of_others() -> None:
+    deep = "[" * 150 + "x" + "]" * 150
+    inner = "[" * 60 + "*a" + "]" * 60
+
+    with pytest.raises(CatalogError, match="values lie within more than 200 others"):
+        parse_yaml(f"a: &a {deep}\nb: {inner}", "flow.yaml")
+
+
 @pytest.mark.parametrize(
     ("text", "code", "line", "column"),
     [

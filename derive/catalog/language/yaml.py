@@ -28,6 +28,9 @@ _INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _TAG = "tag:yaml.org,2002:"
 _DEEPEST = 200
+_MOST_VALUES = 1_000_000
+"""So many values a file may have once aliases are replaced: a few lines of them may stand for billions."""
+
 _CONSTANTS: dict[str, JSON] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
     **dict.fromkeys(("true", "True", "TRUE"), True),
@@ -210,6 +213,10 @@ class _Composer:
         if event.anchor not in self._anchors:
             self._fail("E001", f"there is no anchor '&{event.anchor}' before this alias", event)
         value, spans, keys = self._anchors[event.anchor]
+        if len(self.spans) + len(spans) > _MOST_VALUES:
+            self._fail("E001", f"with what this alias stands for, there are more than {_MOST_VALUES:,} values", event)
+        if len(path) + max(map(len, spans)) > _DEEPEST:
+            self._fail("E001", f"with what this alias stands for, values lie within more than {_DEEPEST} others", event)
         self.spans.update({(*path, *inner): span for inner, span in spans.items()})
         self.keys.update({(*path, *inner): span for inner, span in keys.items()})
         return value
