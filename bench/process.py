@@ -60,6 +60,14 @@ def run(command: list[str], output: Path | None = None) -> Ended:
     return Ended(seconds, "" if output else done.stdout.decode())
 
 
+def place(process: int, processors: set[int]) -> None:
+    """Have a process, and those that it has started, run on some processors only."""
+    for thread in Path(f"/proc/{process}/task").iterdir():
+        os.sched_setaffinity(int(thread.name), processors)
+        for child in (thread / "children").read_text().split():
+            place(int(child), processors)
+
+
 def has_ended(process: int) -> bool:
     """Whether a process has ended, though the system may not have forgotten it yet: some take seconds for that."""
     try:

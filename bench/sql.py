@@ -7,6 +7,7 @@ down. Then many clients ask ours at once, while others are idle. Exit code 1 if 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from typing import Any, TypeAlias
 import psycopg
 
 from bench.postgres import Postgres
+from bench.process import place
 from bench.report import Column, Report, Value
 
 MOST = 3.0
@@ -90,6 +92,21 @@ def settle(connection: Connection) -> None:
     while statistics.median(ask(connection, LOOKUP, range(20))) > SETTLED:
         if time.monotonic() > deadline:
             raise SystemExit("look-ups do not become fast: the index is not read")
+
+
+@contextmanager
+def placed(client: set[int], servers: set[int], postgres: Connection) -> Iterator[None]:
+    """In this block this thread, which is the client, has some processors, and both servers have some."""
+    everywhere = os.sched_getaffinity(0)
+    backend = postgres.info.backend_pid
+    for process in (os.getpid(), backend):
+        place(process, servers)
+    os.sched_setaffinity(0, client)
+    try:
+        yield
+    finally:
+        for process in (os.getpid(), backend):
+            place(process, everywhere)
 
 
 def compare(
@@ -169,11 +186,20 @@ def main() -> int:
             fill(connection, arguments.rows)
         settle(ours)
         report.begin("sql", columns, about=f"Statements over a table of {arguments.rows:,} rows, beside PostgreSQL's")
-        compare(report, ours, theirs, LOOKUP, "look-ups by an index", arguments.lookups, MOST)
-        for how in (UNPREPARED, SIMPLE):
-            compare(report, ours, theirs, LOOKUP, f"{how}", arguments.lookups, float("inf"), how)
-        for text, what in ((INSERT, "inserts of one row"), (UPDATE, "updates of one"), (DELETE, "deletions of one")):
-            compare(report, ours, theirs, text, what, arguments.lookups // 10, float("inf"))
+        processors = sorted(os.sched_getaffinity(0))
+        first, last = processors[0], processors[-1]
+        with placed({first}, {first}, theirs):
+            compare(report, ours, theirs, LOOKUP, "look-ups, on one processor", arguments.lookups, MOST)
+        with placed({first}, {last}, theirs):
+            compare(report, ours, theirs, LOOKUP, "look-ups by an index", arguments.lookups, MOST)
+            for how in (UNPREPARED, SIMPLE):
+                compare(report, ours, theirs, LOOKUP, f"{how}", arguments.lookups, float("inf"), how)
+            for text, what in (
+                (INSERT, "inserts of one row"),
+                (UPDATE, "updates of one"),
+                (DELETE, "deletions of one"),
+            ):
+                compare(report, ours, theirs, text, what, arguments.lookups // 10, float("inf"))
         crowd(report, lambda: connect(port), LOOKUP, "look-ups", arguments.lookups, IDLE)
         crowd(report, lambda: connect(port), INSERT, "inserts", arguments.lookups, 0)
         crowd(report, postgres.connect, INSERT, "its inserts", arguments.lookups, 0)
