@@ -110,7 +110,8 @@ class PostgresServer:
             "password": PASSWORD,
             "dbname": "postgres",
         }
-        return psycopg.connect(**(settings | other), autocommit=True)
+        # What is prepared by itself, once it came five times, would not fit a table of that name that is made anew.
+        return psycopg.connect(**(settings | other), autocommit=True, prepare_threshold=None)
 
     def _call(self, program: str, *arguments: str) -> None:
         called = subprocess.run(
