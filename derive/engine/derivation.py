@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import orjson
 
@@ -28,6 +28,17 @@ from derive.time.limits import Limits, Load, Size
 from derive.time.positions import Place, offset_of
 
 
+@dataclass(slots=True)
+class Known:
+    """What a run has learnt of a derivation.
+
+    Attributes:
+        is_shared: whether several shards have published documents of one key in one tick.
+    """
+
+    is_shared: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Derivation:
     """The transactor of one derivation.
@@ -37,12 +48,14 @@ class Derivation:
         executor: carries transactions out.
         spec: the derivation.
         shards: how many shards it gets if it has never run.
+        known: what this run has learnt of it.
     """
 
     store: Runnable
     executor: Executor
     spec: DerivationSpec
     shards: int
+    known: Known = field(default_factory=Known, compare=False)
 
     @property
     def has_to_execute(self) -> bool:
@@ -74,6 +87,7 @@ class Derivation:
     def execute(self, transaction: Transaction, progress: Callable[[int], None]) -> Prepared:
         """Have workers invoke lambdas, and write what follows."""
         messages = self.executor.execute(self.plan(transaction), progress)
+        self.known.is_shared |= any(message.is_shared for message in messages)
         _raise_first(messages)
         return Prepared(
             documents_in=sum(message.documents_in for message in messages),
@@ -102,6 +116,7 @@ class Derivation:
             end=transaction.end,
             reads=reads,
             slices=slices,
+            is_disjoint=not self.known.is_shared,
             is_small=limits.is_small(size_of(reads)),
         )
 

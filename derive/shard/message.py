@@ -40,6 +40,7 @@ class Message:
         reached: how far a derivation of a cycle has come.
         behind: where the endpoint of a materialization has less than was known to be stored, and so nothing was done:
             for each such binding (by state key), the adjusted clock below which it has everything.
+        is_shared: whether several shards have published documents of one key in one tick.
     """
 
     segments: tuple[Segment, ...] = ()
@@ -50,6 +51,7 @@ class Message:
     rounds: int = 0
     reached: Reached | None = None
     behind: Mapping[str, int] = field(default_factory=dict)
+    is_shared: bool = False
 
     def to_json(self) -> str:
         """As JSON text."""
@@ -57,12 +59,13 @@ class Message:
         reached = self.reached and [self.reached.task, list(self.reached.positions.items()), self.reached.upper]
         counts = [self.documents_in, self.documents_out]
         shards = list(self.shards.items())
-        return orjson.dumps([segments, shards, *counts, self.error, self.rounds, reached, self.behind]).decode()
+        rest = [self.error, self.rounds, reached, self.behind, self.is_shared]
+        return orjson.dumps([segments, shards, *counts, *rest]).decode()
 
     @staticmethod
     def from_json(text: str) -> Message:
         """The message that `to_json` described."""
-        segments, shards, documents_in, documents_out, error, rounds, reached, behind = orjson.loads(text)
+        segments, shards, documents_in, documents_out, error, rounds, reached, behind, is_shared = orjson.loads(text)
         return Message(
             tuple(map(Segment.from_json, segments)),
             dict(shards),
@@ -72,4 +75,5 @@ class Message:
             rounds,
             reached and Reached(reached[0], dict(reached[1]), reached[2]),
             behind,
+            is_shared,
         )

@@ -61,6 +61,8 @@ class Plan:
         reads: what to read, one entry per transform that takes part.
         slices: for the shapes that are read in slices, ascending borders in adjusted time, first and last included.
         is_small: there is too little to read for more than one task to be worth its while.
+        is_disjoint: no two shards are known to publish documents of one key in one tick: each of several combines its
+            own, and only their keys are compared.
         memory: about how many bytes of documents that belong together a task holds in memory before it spills them.
         cycle: for the shape `cycle`, what else belongs to it; `end` is up to when time has come.
     """
@@ -78,6 +80,7 @@ class Plan:
     reads: tuple[SourceRead, ...]
     slices: tuple[int, ...] = ()
     is_small: bool = False
+    is_disjoint: bool = False
     memory: int = MEMORY
     cycle: Cycle | None = None
 

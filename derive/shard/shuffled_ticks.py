@@ -1,5 +1,8 @@
 """Ticks of documents that several shards published: they are gathered, and combined per tick and key by sorting.
 
+Most often no two shards publish a document of one key in one tick. Then each combines its own, and only keys have to be
+compared.
+
 Documents are folded from the left in processing order, as `TickCombiner` does where they come in that order: even sums
 of floating-point numbers come out the same.
 """
@@ -7,7 +10,8 @@ of floating-point numbers come out the same.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -19,9 +23,11 @@ from derive.shard.large_tick import LargeTick
 from derive.shard.published import Documents, RowMaker
 from derive.storage.segments.order import ascending
 from derive.storage.segments.partition import compile_labels
-from derive.storage.segments.rows import KEY, PublishedRows, WrittenRows, concat
+from derive.storage.segments.rows import KEY, KeyRows, PublishedRows, WrittenRows, concat
 from derive.storage.segments.spill import Spill
 from derive.time.frontier import tick_begin
+
+T = TypeVar("T", PublishedRows, KeyRows)
 
 _TICK = "tick"
 _GROUP = (_TICK, KEY)
@@ -116,9 +122,45 @@ def _folded(fold: KeyFold, make: RowMaker, rows: PublishedRows, sizes: list[int]
     return WrittenRows.sorted_of(clocks, seqs, keys, documents, make.labels(content), fields)
 
 
+def share_keys(published: Sequence[Sequence[PublishedRows]], tick: int) -> bool:
+    """Whether several shards have published documents of one key in one tick.
+
+    Args:
+        published: for each shard, what it has published.
+        tick: length of a tick, microseconds.
+    """
+    groups = [_distinct(pa.concat_tables([_groups(part, tick) for part in parts])) for parts in published if parts]
+    return len(groups) > 1 and _repeats(pa.concat_tables(groups))
+
+
+def are_shared(batches: Iterator[tuple[KeyRows, bool]], tick: int) -> bool:
+    """Whether any key was published by several shards in one tick, or too many to compare were published in one.
+
+    Args:
+        batches: keys of all shards, each once for a shard and tick; each of whole ticks, or a part of one.
+        tick: length of a tick, microseconds.
+    """
+    return any(not is_whole or _repeats(_groups(keys, tick)) for keys, is_whole in batches)
+
+
+def _groups(rows: PublishedRows | KeyRows, tick: int) -> pa.Table:
+    """Tick and key of each row."""
+    return pa.table({_TICK: rows.clocks // tick, KEY: rows.keys})
+
+
+def _distinct(groups: pa.Table) -> pa.Table:
+    return groups.group_by(_GROUP, use_threads=False).aggregate([])
+
+
+def _repeats(groups: pa.Table) -> bool:
+    if pc.count_distinct(groups.column(KEY)).as_py() == groups.num_rows:  # as most often, whatever the ticks
+        return False
+    return bool(_distinct(groups).num_rows < groups.num_rows)
+
+
 def gather_ticks(
-    packets: Iterator[tuple[int, PublishedRows]], tick: int, most_bytes: int, fewest: int = GATHERED_ROWS
-) -> Iterator[tuple[PublishedRows, bool]]:
+    packets: Iterator[tuple[int, T]], tick: int, most_bytes: int, fewest: int = GATHERED_ROWS
+) -> Iterator[tuple[T, bool]]:
     """Gather rows of several senders into batches of whole ticks, in no order inside a batch.
 
     Args:
@@ -131,7 +173,7 @@ def gather_ticks(
         Batches in order of ticks, and whether each holds whole ticks or a part of one. What is left of a tick that came
         in parts may be among the whole ones behind them.
     """
-    held = _Held()
+    held: _Held[T] = _Held()
     for first, part in packets:
         if held.rows >= fewest or held.bytes > most_bytes:
             border = tick_begin(first, tick)
@@ -144,19 +186,19 @@ def gather_ticks(
         yield concat(ready), True
 
 
-class _Held:
+class _Held(Generic[T]):
     """Rows of several senders, each part sorted by clock."""
 
     def __init__(self) -> None:
-        self._parts: list[PublishedRows] = []
+        self._parts: list[T] = []
         self.rows = self.bytes = 0
 
-    def add(self, part: PublishedRows) -> None:
+    def add(self, part: T) -> None:
         self._parts.append(part)
         self.rows += len(part)
         self.bytes += part.nbytes
 
-    def take_below(self, clock: int | None) -> list[PublishedRows]:
+    def take_below(self, clock: int | None) -> list[T]:
         """Take rows whose clock is below this one, or all."""
         parts, self._parts, self.rows, self.bytes = self._parts, [], 0, 0
         taken = []

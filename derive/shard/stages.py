@@ -6,15 +6,18 @@ Whoever carries a transaction out needs to know no more of it than this.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TypeAlias
 
 import pyarrow as pa
 
 from derive.shard.message import Message
 from derive.shard.plan import Plan
-from derive.shard.worker import run_alone, run_combine, run_lambdas, run_shuffle
+from derive.shard.worker import run_alone, run_apart, run_combine, run_compare, run_lambdas, run_shuffle
+from derive.storage.blobs import blobs_of
+from derive.storage.disk_errors import translated
 
 Stage: TypeAlias = Callable[[int, Iterator[pa.RecordBatch], int], Iterator[pa.RecordBatch]]
 """Runs one task of a stage, given its number, the packets that are addressed to it, in order of rank, and the number
@@ -33,19 +36,42 @@ class Stages:
         tasks: how many tasks the first stage has, which is delivered nothing.
         owners: how many tasks every other stage has, by the number that packets are addressed to.
         stages: at least one; they can be pickled.
+        otherwise: what is done instead if a message says that shards have published documents of one key in one tick.
     """
 
     tasks: int
     owners: int
     stages: tuple[Stage, ...]
+    otherwise: Stages | None = None
 
 
 def stages_of(plan: Plan) -> Stages:
     """The stages of a derivation's transaction."""
-    if plan.shape == "sharded" and not plan.is_small:
-        stages = (partial(_shuffle, plan), partial(run_lambdas, plan), partial(_combine, plan))
-        return Stages(len(plan.slices) - 1, plan.shards, stages)
-    return Stages(plan.tasks, 1, (partial(_alone, plan),))
+    if plan.shape != "sharded" or plan.is_small:
+        return Stages(plan.tasks, 1, (partial(_alone, plan),))
+    combined = (partial(_shuffle, plan), partial(run_lambdas, plan), partial(_combine, plan))
+    stages = Stages(len(plan.slices) - 1, plan.shards, combined)
+    if not plan.is_disjoint:
+        return stages
+    apart = (partial(_shuffle, plan), partial(run_apart, plan), partial(_compare, plan))
+    return replace(stages, stages=apart, otherwise=stages)
+
+
+def carry_out(root: Path, work: Stages, run: Callable[[Stages], list[Message]]) -> list[Message]:
+    """Run stages, and what is to be done instead if they come to nothing; returns all messages that count.
+
+    Args:
+        root: the data folder.
+        work: the stages.
+        run: runs stages; returns what the last one yields.
+    """
+    messages = run(work)
+    if work.otherwise is None or not any(message.is_shared for message in messages):
+        return messages
+    paths = [segment.path for message in messages for segment in message.segments]
+    with translated(root):
+        blobs_of(root).delete(paths)
+    return [*run(work.otherwise), Message(is_shared=True)]
 
 
 def _alone(plan: Plan, number: int, _: Iterator[pa.RecordBatch], attempt: int) -> Iterator[pa.RecordBatch]:
@@ -58,6 +84,11 @@ def _shuffle(plan: Plan, number: int, _: Iterator[pa.RecordBatch], attempt: int)
 
 def _combine(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], attempt: int) -> Iterator[pa.RecordBatch]:
     for message in run_combine(plan, number, packets, attempt):
+        yield message_batch([message])
+
+
+def _compare(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], attempt: int) -> Iterator[pa.RecordBatch]:
+    for message in run_compare(plan, packets):
         yield message_batch([message])
 
 

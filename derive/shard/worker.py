@@ -8,7 +8,8 @@ two attempts at one part share neither a file nor a state.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from operator import itemgetter
@@ -26,10 +27,10 @@ from derive.shard.plan import Plan
 from derive.shard.progress import Counter
 from derive.shard.published import published_schema
 from derive.shard.session import failed, open_session, open_spill
-from derive.shard.shuffled_ticks import combine_ticks, gather_ticks
+from derive.shard.shuffled_ticks import are_shared, combine_ticks, gather_ticks, share_keys
 from derive.storage.disk_errors import translated
 from derive.storage.segments.reader import read_sorted
-from derive.storage.segments.rows import PublishedRows, ReadRows
+from derive.storage.segments.rows import KeyRows, PublishedRows, ReadRows, WrittenRows
 from derive.storage.segments.writer import SegmentWriter
 
 
@@ -61,20 +62,54 @@ def run_single(plan: Plan, attempt: int) -> Message:
 
 def _run_alone(plan: Plan, name: str, span: tuple[int, int], shard: int | None, attempt: int) -> Message:
     """Read, invoke, combine and write in one place, where all documents of each tick come through."""
+    messages: list[Message] = []
+    try:
+        reading = reading_of(plan.spec)
+    except Exception as error:  # whatever it is, it would come again
+        return failed(plan, error)
+    rows = _written(plan, name, reading, _read(plan, reading, span), shard, attempt, messages.append)
+    deque(rows, maxlen=0)
+    return messages[0]
+
+
+def _written(
+    plan: Plan,
+    name: str,
+    reading: Reading,
+    parts: Iterator[ReadRows],
+    shard: int | None,
+    attempt: int,
+    tell: Callable[[Message], None],
+) -> Iterator[WrittenRows]:
+    """Invoke, combine and write in one place.
+
+    Args:
+        plan: the transaction.
+        name: of this part of it.
+        reading: what it reads of its sources.
+        parts: source rows in order.
+        shard: number of the shard; None for a slice.
+        attempt: number of this attempt.
+        tell: told what came of it in the end.
+
+    Yields:
+        Rows, as soon as they are written.
+    """
     writer = SegmentWriter(plan.root, plan.spec.collection, f"{plan.attempt(attempt)}-{name}", is_valid=True)
     counter = Counter(plan, name)
     try:
-        reading = reading_of(plan.spec)
         with _open_pipeline(plan, reading, shard, attempt, counter) as pipeline, open_spill(plan) as spill:
-            for rows in pipeline.combined(_read(plan, reading, span), spill):
+            for rows in pipeline.combined(parts, spill):
                 writer.write(rows)
+                yield rows
             segments = writer.close()
     except Exception as error:  # whatever it is, it would come again
         writer.abort()
-        return failed(plan, error)
+        tell(failed(plan, error))
+        return
     documents_out = sum(segment.documents for segment in segments)
     shards = {} if shard is None else {shard: str(plan.attempt(attempt))}
-    return Message(tuple(segments), shards, counter.total, documents_out)
+    tell(Message(tuple(segments), shards, counter.total, documents_out))
 
 
 def _read(plan: Plan, reading: Reading, span: tuple[int, int]) -> Iterator[ReadRows]:
@@ -98,23 +133,29 @@ def run_whole(plan: Plan, attempt: int) -> list[Message]:
     """
     reading = reading_of(plan.spec)
     messages: list[Message] = []
-    published: list[PublishedRows] = []
+    published: list[list[PublishedRows]] = []
     try:
         owned = _by_owner(plan, reading)
     except Exception as error:  # whatever it is, it would come again
         return [failed(plan, error)]
     for number, parts in sorted(owned.items()):
-        counter = Counter(plan, f"shard-{number}")
+        counter = Counter(plan, _shard(number))
         try:
             with _open_pipeline(plan, reading, number, attempt, counter) as pipeline:
-                published += pipeline.published(iter(parts))
+                published.append(list(pipeline.published(iter(parts))))
             messages.append(Message(shards={number: str(plan.attempt(attempt))}, documents_in=counter.total))
         except Exception as error:  # whatever it is, it would come again
             messages.append(failed(plan, error))
     if any(message.error for message in messages):
         return messages
-    ranked = sorted(((int(rows.clocks[0]), rows) for rows in published), key=itemgetter(0))
+    if plan.is_disjoint and share_keys(published, plan.spec.tick):
+        messages.append(Message(is_shared=True))
+    ranked = sorted(((int(rows.clocks[0]), rows) for rows in chain(*published)), key=itemgetter(0))
     return [*messages, _combine(plan, "whole", iter(ranked), attempt)]
+
+
+def _shard(number: int) -> str:
+    return f"shard-{number}"
 
 
 def _by_owner(plan: Plan, reading: Reading) -> dict[int, list[ReadRows]]:
@@ -162,13 +203,12 @@ def run_lambdas(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], atte
     """
     messages: list[str] = []
     reading = reading_of(plan.spec)
-    parts = (rows for _, rows in unpack_rows(packets, ReadRows, messages.append, reading.selection.schema))
-    first = next(parts, None)
-    if first is not None and not messages:
-        counter = Counter(plan, f"shard-{number}")
+    parts = _received(reading, packets, messages)
+    if parts is not None:
+        counter = Counter(plan, _shard(number))
         try:
             with _open_pipeline(plan, reading, number, attempt, counter) as pipeline:
-                for rows in pipeline.published(chain([first], parts)):
+                for rows in pipeline.published(parts):
                     owners = owners_of_keys(rows.keys.to_pylist(), plan.shards)
                     yield pack_rows(rows, owners, lambda part: int(part.clocks[0]))
             message = Message(shards={number: str(plan.attempt(attempt))}, documents_in=counter.total)
@@ -177,6 +217,44 @@ def run_lambdas(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], atte
         messages.append(message.to_json())
     for text in messages:
         yield pack_message(0, text)
+
+
+def _received(reading: Reading, packets: Iterator[pa.RecordBatch], messages: list[str]) -> Iterator[ReadRows] | None:
+    """Source rows that a shard is sent; None if there are none, or there are messages, which it adds to `messages`."""
+    parts = (rows for _, rows in unpack_rows(packets, ReadRows, messages.append, reading.selection.schema))
+    first = next(parts, None)
+    return None if first is None or messages else chain([first], parts)
+
+
+def run_apart(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], attempt: int) -> Iterator[pa.RecordBatch]:
+    """Run one shard's lambdas over its packets, combine and write what they publish, and send keys to their owners.
+
+    Yields:
+        Packets of published keys, ranked by their first clock, and messages, which go to owner 0.
+    """
+    messages: list[str] = []
+    reading = reading_of(plan.spec)
+    parts = _received(reading, packets, messages)
+    if parts is not None:
+        told: list[Message] = []
+        for rows in _written(plan, _shard(number), reading, parts, number, attempt, told.append):
+            keys = rows.published_keys()
+            if len(keys):
+                owners = owners_of_keys(keys.keys.to_pylist(), plan.shards)
+                yield pack_rows(keys, owners, lambda part: int(part.clocks[0]))
+        messages += [message.to_json() for message in told]
+    for text in messages:
+        yield pack_message(0, text)
+
+
+def run_compare(plan: Plan, packets: Iterator[pa.RecordBatch]) -> Iterator[Message]:
+    """Compare a range of the keys that shards have published, and pass messages on."""
+    messages: list[str] = []
+    keys = unpack_rows(packets, KeyRows, messages.append)
+    is_shared = are_shared(gather_ticks(keys, plan.spec.tick, plan.memory // 4), plan.spec.tick)
+    yield from map(Message.from_json, messages)
+    if is_shared:
+        yield Message(is_shared=True)
 
 
 def run_combine(plan: Plan, number: int, packets: Iterator[pa.RecordBatch], attempt: int) -> Iterator[Message]:

@@ -12,6 +12,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -22,7 +23,7 @@ from derive.materialize.stages import AnyPlan, stages_of
 from derive.shard.message import Message
 from derive.shard.packets import DELIVERED, OWNER, PACKETS, RANK
 from derive.shard.progress import Progress, progress_folder
-from derive.shard.stages import MESSAGE, MESSAGES, Stage, Stages
+from derive.shard.stages import MESSAGE, MESSAGES, Stage, Stages, carry_out
 from derive.spark.columns import spark_columns
 from derive.spark.session import end_start, start_session
 from derive.time.limits import Limits, Load
@@ -135,7 +136,7 @@ class SparkExecutor:
         session = self.session
         with self.explained(f"of '{plan.spec.name}'"), _Watch(plan, progress):
             session.sparkContext.setLocalProperty("spark.scheduler.pool", plan.spec.name)
-            return self._run(session, stages_of(plan))
+            return carry_out(plan.root, stages_of(plan), partial(self._run, session))
 
     @staticmethod
     def _run(session: SparkSession, work: Stages) -> list[Message]:

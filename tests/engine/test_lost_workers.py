@@ -126,5 +126,5 @@ def test_a_defect_in_a_worker_is_told_as_one_and_not_tried_again(tmp_path: Path)
     (error,) = (task.error for task in run.tasks.values())
     assert isinstance(error, InternalError)
     assert error.message.startswith("flowctl has a defect that 'p/copies' meets: ")
-    assert "_run_alone" in recent_entries(world.root, "p/copies")[0]["message"]
+    assert "_written" in recent_entries(world.root, "p/copies")[0]["message"]
     assert [path for path in world.root.rglob("*.parquet") if "copies" in str(path)] == []

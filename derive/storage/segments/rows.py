@@ -115,8 +115,8 @@ def concat(parts: Sequence[R]) -> R:
     return type(parts[0])(pa.concat_batches([part.batch for part in parts]))
 
 
-class _Keyed(Rows):
-    """Rows with the packed key and the JSON text of a document."""
+class _Keys(Rows):
+    """Rows with packed keys."""
 
     __slots__ = ()
 
@@ -124,6 +124,24 @@ class _Keyed(Rows):
     def keys(self) -> pa.Array:
         """Packed keys, as an Arrow array."""
         return self.batch.column(KEY)
+
+
+class _Clocked(_Keys):
+    """Rows with packed keys and clocks of publication."""
+
+    __slots__ = ()
+
+    @property
+    def clocks(self) -> np.ndarray:
+        """Clocks."""
+        clocks: np.ndarray = self.batch.column(CLOCK).to_numpy()
+        return clocks
+
+
+class _Keyed(_Keys):
+    """Rows with the packed key and the JSON text of a document."""
+
+    __slots__ = ()
 
     @property
     def texts(self) -> pa.Array:
@@ -151,19 +169,13 @@ class _Changes(_Keyed):
         return diffs
 
 
-class StoredRows(_Changes):
+class StoredRows(_Clocked, _Changes):
     """Rows of a segment: publication time, number among equal clocks and keys, diff, packed key, JSON text."""
 
     __slots__ = ()
     SCHEMA = _schema(CLOCK, SEQ, DIFF, KEY, DOC)
     ORDER: ClassVar[tuple[str, ...]] = (CLOCK, SEQ, KEY)
     """The columns that order documents as they are stored."""
-
-    @property
-    def clocks(self) -> np.ndarray:
-        """Clocks."""
-        clocks: np.ndarray = self.batch.column(CLOCK).to_numpy()
-        return clocks
 
     def sort_key(self, row: int) -> tuple[int, int, bytes]:
         """Values of the columns by which one of the rows is ordered."""
@@ -206,6 +218,12 @@ class WrittenRows(StoredRows):
     def labels(self) -> pa.Array:
         """Labels of the logical partitions, as an Arrow array."""
         return self.batch.column(PARTITION)
+
+    def published_keys(self) -> KeyRows:
+        """Their keys, each once for each tick: documents of one key and tick are numbered from 0 on."""
+        seqs = self.batch.column(SEQ).to_numpy()
+        firsts = self if not seqs.any() else self.filter(seqs == 0)
+        return KeyRows(firsts.batch.select(KeyRows.SCHEMA.names))
 
     def stored(self) -> StoredRows:
         """What a segment holds of these rows."""
@@ -331,7 +349,7 @@ class ContentRows(_Keyed):
         return zip(*(column.to_pylist() for column in self.batch.columns), strict=True)
 
 
-class NumberedRows(_Keyed):
+class NumberedRows(_Clocked, _Keyed):
     """Published documents of one tick, numbered in the order of processing.
 
     A document stays apart from the one before it where its number is negative: they are combined already.
@@ -341,12 +359,6 @@ class NumberedRows(_Keyed):
     SCHEMA = _schema(CLOCK, KEY, DOC, PARTITION, NUMBER)
     PROCESSED: ClassVar[tuple[str, ...]] = (NUMBER,)
     """The columns that order documents as they are processed."""
-
-    @property
-    def clocks(self) -> np.ndarray:
-        """Clocks."""
-        clocks: np.ndarray = self.batch.column(CLOCK).to_numpy()
-        return clocks
 
     def processed(self) -> tuple[list[bytes], list[int], list[int]]:
         """Keys, clocks and numbers."""
@@ -370,6 +382,13 @@ class PublishedRows(NumberedRows):
     __slots__ = ()
     SCHEMA = _schema(CLOCK, KEY, DOC, PARTITION, ADJUSTED, TRANSFORM, SEQ, SOURCE_KEY, NUMBER)
     PROCESSED = (ADJUSTED, TRANSFORM, SEQ, SOURCE_KEY, NUMBER)
+
+
+class KeyRows(_Clocked):
+    """Keys that one shard has published, each once for a tick, with their clocks of publication."""
+
+    __slots__ = ()
+    SCHEMA = _schema(CLOCK, KEY)
 
 
 def _ones(count: int) -> np.ndarray:
