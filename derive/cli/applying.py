@@ -5,7 +5,7 @@ It says what becomes of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -32,10 +32,11 @@ class Applying:
         self._run, self._reconciler, self._watch = run, reconciler, watch
         self._edit: tuple[Sequence[str], CatalogSpec] | None = None
         self._left: Mapping[str, str] = {}
+        self._told: object = None
         run.is_mended = True
 
     def advance(self, scheduler: Scheduler) -> bool:
-        """Apply what is new once the tasks that it changes are between two transactions; whether some has yet to be.
+        """Apply what is new to the tasks that are between two transactions; whether others have yet to be changed.
 
         Raises:
             FencedError: another run has taken over.
@@ -52,21 +53,31 @@ class Applying:
         free = [name for name in self._left if name not in left and name in catalog.tasks]
         if edit is None and not done and not free:
             return False
-        if not scheduler.hold(self._reconciler.affected(self._run, catalog)):
+        affected = self._reconciler.affected(self._run, catalog)
+        waiting = self._reconciler.waiting(self._run, catalog, scheduler.hold(affected))
+        if waiting and (edit, done, left, waiting) == self._told:
             return True
         try:
-            change = self._reconciler.apply(self._run, catalog)
+            change = self._reconciler.apply(self._run, catalog, waiting)
         except FencedError:  # somebody was faster: the next look tells who
             return True
-        scheduler.adopt()
+        scheduler.adopt([cycle for cycle in affected if not waiting.isdisjoint(cycle)])
         done = {**done, **dict.fromkeys(free, "is free")}
         reasons = [*([_edited(edit[0])] if edit else []), *(f"{name} {what}" for name, what in done.items())]
-        note(f"{', '.join(reasons)}: {_describe(change)}")
-        tell_new(self._run.tasks[name] for name in (*change.restarted, *change.started))
+        self._tell(", ".join(reasons), change, waiting)
         for name in left.keys() - self._left.keys():
             note(f"{name} is left to another flowctl ({left[name]}), which runs it, and starts once that has ended")
-        self._edit, self._left = None, left
-        return False
+        self._left = left
+        self._told = (edit, done, left, waiting)
+        if not waiting:
+            self._edit = None
+        return bool(waiting)
+
+    def _tell(self, why: str, change: Change, waiting: Collection[str]) -> None:
+        from derive.cli.console import note
+
+        note(f"{why}: {_describe(change, waiting)}")
+        tell_new(self._run.tasks[name] for name in (*change.restarted, *change.started))
 
     def _take_edit(self) -> None:
         """Look whether the catalog was edited."""
@@ -102,12 +113,15 @@ def _edited(files: Sequence[str]) -> str:
     return f"{', '.join(files)} changed"
 
 
-def _describe(change: Change) -> str:
+def _describe(change: Change, waiting: Collection[str]) -> str:
     parts = []
     for verb, names in (("restart", change.restarted), ("start", change.started), ("stop", change.stopped)):
         if names:
             parts.append(f"{', '.join(names)} {verb}{'s' if len(names) == 1 else ''}")
-    count = len(change.kept)
+    if waiting:
+        verb = "waits" if len(waiting) == 1 else "wait"
+        parts.append(f"{', '.join(sorted(waiting))} {verb} for the end of what is at work")
+    count = sum(name not in waiting for name in change.kept)
     return ", ".join([*parts, f"{count} task{' goes' if count == 1 else 's go'} on"])
 
 

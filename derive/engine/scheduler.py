@@ -43,16 +43,20 @@ class Scheduler:
         self.adopt()
         return self
 
-    def hold(self, cycles: Sequence[Cycle]) -> bool:
-        """Let cycles begin no more transactions until `adopt`; returns whether none is in the middle of one."""
+    def hold(self, cycles: Sequence[Cycle]) -> list[Cycle]:
+        """Let cycles begin no more transactions until `adopt`; returns those that are in the middle of one."""
         with self._changed:
             self._held = set(cycles)
-            return self._busy.isdisjoint(cycles)
+            return [cycle for cycle in cycles if cycle in self._busy]
 
-    def adopt(self) -> None:
-        """Go on with the cycles that the run has now: each has a thread, and those that are gone have none."""
+    def adopt(self, held: Sequence[Cycle] = ()) -> None:
+        """Go on with the cycles that the run has now: each has a thread, and those that are gone have none.
+
+        Args:
+            held: those that still begin no more transactions.
+        """
         with self._changed:
-            self._held = set()
+            self._held = set(held)
             cycles = self._run.cycles
             self._due &= set(cycles)
             self._threads = {cycle: thread for cycle, thread in self._threads.items() if cycle in cycles}

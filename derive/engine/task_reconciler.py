@@ -12,7 +12,7 @@ failed at may be what was mended.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ from derive.engine.news import Cycle
 from derive.engine.run import Run
 from derive.engine.shape import default_shards, has_feedback
 from derive.engine.split import SPLIT
+from derive.engine.stages import find_waiting, stage
 from derive.engine.task import Task
 from derive.engine.task_opening import open_task
 from derive.errors import BusyError, DiskFullError, FencedError, StorageError
@@ -85,6 +86,7 @@ class TaskReconciler:
         self._superseded: frozenset[str] = frozenset()
         self._left: Mapping[str, str] = {}
         self._has_begun = False
+        self._waiting: Collection[str] = ()
         self._reconciliation: Reconciliation[str, DerivationSpec | MaterializationSpec] = Reconciliation(
             self._difference, self._open, self._release
         )
@@ -128,22 +130,35 @@ class TaskReconciler:
 
     def affected(self, run: Run, catalog: CatalogSpec) -> list[Cycle]:
         """The cycles of a run that do not go on with another catalog as they are."""
+        self._waiting = ()
         wanted, present = self._wanted(catalog), self._reconciliation.present
         same = {name for name in present if name in wanted and not self._difference(name, present[name], wanted[name])}
         others = [(name,) for name in catalog.materializations]
         groups = {tuple(name for name in members if name in wanted) for members in (*catalog.cycles, *others)}
         return [cycle for cycle in run.cycles if cycle not in groups or not same.issuperset(cycle)]
 
-    def apply(self, run: Run, catalog: CatalogSpec) -> Change:
-        """Bring the tasks of a run in line with a catalog; no thread is at any of the cycles that are affected.
+    def waiting(self, run: Run, catalog: CatalogSpec, busy: Sequence[Cycle]) -> frozenset[str]:
+        """Tasks that stay as they are while some of the cycles that are affected are in the middle of transactions."""
+        return find_waiting(run.lineup.catalog, catalog, {name for cycle in busy for name in cycle})
+
+    def apply(self, run: Run, catalog: CatalogSpec, waiting: Collection[str] = ()) -> Change:
+        """Bring the tasks of a run in line with a catalog.
 
         What is left undone by an error is done by the next call. A task whose collections the data folder does not take
         is opened, and stops with that error.
+
+        Args:
+            run: the run.
+            catalog: what is wanted.
+            waiting: names of tasks that stay as they are, as `waiting` says; no thread is at any of the other cycles
+                that are affected.
 
         Raises:
             FencedError: another run has taken over one of them meanwhile.
             FlowError: the data folder cannot do it now.
         """
+        self._waiting = waiting
+        catalog = stage(run.lineup.catalog, catalog, waiting)
         wanted = self._wanted(catalog)
         before = run.tasks
         self._reconciliation.begin()
@@ -174,6 +189,8 @@ class TaskReconciler:
     def _difference(
         self, name: str, present: DerivationSpec | MaterializationSpec, wanted: DerivationSpec | MaterializationSpec
     ) -> str | None:
+        if name in self._waiting:
+            return None
         if name in self._superseded:
             return "was superseded"
         if self._tasks[name].error is not None:

@@ -9,69 +9,18 @@ from pathlib import Path
 
 import apsw
 import pytest
-from conftest import World, write_catalog
+from conftest import World
+from edited_catalogs import BASE, HEAD, Waits, catalog_of, changing, go_on, text_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typing_extensions import override
 
-from derive.catalog import load
-from derive.engine.executor import InProcessExecutor
 from derive.engine.opening import open_changing_run
 from derive.engine.reset import reset
-from derive.engine.run import Run
 from derive.engine.scheduler import Scheduler
 from derive.engine.split import SPLIT, split
-from derive.engine.task_reconciler import Change, TaskReconciler
+from derive.engine.task_reconciler import Change
 from derive.errors import FencedError, StorageError
-from derive.materialize.stages import AnyPlan
 from derive.protocol.definition import is_same_definition
-from derive.protocol.specs import CatalogSpec
-from derive.shard.message import Message
-from derive.shard.progress import Progress
-
-HEAD = """
-collections:
-  a/numbers:
-    schema: {type: object, required: [id, n], properties: {id: {type: integer}, n: {type: integer}}}
-    key: [/id]
-"""
-DERIVED = """
-  a/NAME:
-    schema:
-      type: object
-      required: [n]
-      reduce: {strategy: merge}
-      properties: {n: {type: integer}, times: {type: integer, reduce: {strategy: sum}}}
-    key: [/KEY]
-    derive:
-      using: {sqlite: {}}
-      transforms: [{name: from, source: a/SOURCE, shuffle: any, lambda: "SELECT $n + ADDED AS n, 1 AS times WHERE $n < 900;"}]
-"""
-SECOND = 1_000_000
-BASE = 1_700_000_000_000_000
-
-
-def text_of(*derived: tuple[str, str, int], key: str = "n", above: int = 0) -> str:
-    """A catalog of derivations, each by its name, its source and what it adds, below some lines."""
-    parts = [
-        DERIVED.replace("NAME", name).replace("SOURCE", source).replace("ADDED", str(added)).replace("KEY", key)
-        for name, source, added in derived
-    ]
-    return "# a line\n" * above + HEAD + "".join(parts)
-
-
-def catalog_of(folder: Path, text: str) -> CatalogSpec:
-    return load(write_catalog(folder, text))
-
-
-def changing(world: World) -> tuple[Run, TaskReconciler]:
-    return open_changing_run(world.catalog, world.store, InProcessExecutor(), shards=1)
-
-
-def go_on(world: World, batch: int) -> None:
-    world.ingest("a/numbers", [{"id": 10 * batch + n, "n": n} for n in range(5)], clock=None)
-    world.wall += 5 * SECOND
-
 
 TWO = (("copies", "numbers", 1), ("again", "copies", 10))
 
@@ -142,20 +91,6 @@ def test_two_runs_of_different_catalogs_take_over_by_epoch(tmp_path: Path) -> No
     assert len(one.rows("a/copies")) == 10
 
 
-class Waits(InProcessExecutor):
-    """Lets transactions of one task begin and wait to be let go on."""
-
-    def __init__(self) -> None:
-        self.begun, self.go_on = threading.Event(), threading.Event()
-
-    @override
-    def execute(self, plan: AnyPlan, progress: Progress) -> list[Message]:
-        if plan.spec.name == "a/copies":
-            self.begun.set()
-            assert self.go_on.wait(60)
-        return super().execute(plan, progress)
-
-
 def test_a_task_is_changed_between_transactions_while_others_go_on(tmp_path: Path) -> None:
     three = (*TWO, ("third", "numbers", 3))
     world = World(tmp_path / "data", catalog_of(tmp_path, text_of(*three)), wall=BASE)
@@ -167,7 +102,7 @@ def test_a_task_is_changed_between_transactions_while_others_go_on(tmp_path: Pat
         scheduler.look()
         assert executor.begun.wait(60)
         # What reads it is defined by its schema, which is the same: it goes on.
-        assert not scheduler.hold(reconciler.affected(run, edited))
+        assert scheduler.hold(reconciler.affected(run, edited)) == [("a/copies",)]
         third = threading.Event()
         for _ in range(600):
             if len(world.rows("a/third")) == 5:
@@ -176,7 +111,7 @@ def test_a_task_is_changed_between_transactions_while_others_go_on(tmp_path: Pat
         assert len(world.rows("a/third")) == 5
         executor.go_on.set()
         for _ in range(600):
-            if scheduler.hold(reconciler.affected(run, edited)):
+            if not scheduler.hold(reconciler.affected(run, edited)):
                 break
             third.wait(0.1)
         change = reconciler.apply(run, edited)
@@ -269,10 +204,10 @@ def test_a_task_that_is_reset_under_its_transaction_stops_alone(tmp_path: Path) 
         assert executor.begun.wait(60)
         reset(world.catalog, world.store, ["a/copies"], cascade=True)
         assert reconciler.find_superseded(run) == {"a/copies": "was reset", "a/again": "was reset"}
-        assert not scheduler.hold(reconciler.affected(run, world.catalog))
+        assert scheduler.hold(reconciler.affected(run, world.catalog)) == [("a/copies",)]
         executor.go_on.set()
         pause = threading.Event()
-        while not scheduler.hold(reconciler.affected(run, world.catalog)):
+        while scheduler.hold(reconciler.affected(run, world.catalog)):
             pause.wait(0.1)
         assert isinstance(run.tasks["a/copies"].error, FencedError)
         assert reconciler.apply(run, world.catalog) == Change(restarted=("a/copies", "a/again"))
