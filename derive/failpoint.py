@@ -33,6 +33,8 @@ FAILPOINTS = frozenset(
         "names.committed",
         "names.committing",
         "reset.committed",
+        "reset.committing",
+        "reset.removed",
         "segment.closed",
         "segment.closing",
         "segment.synced",

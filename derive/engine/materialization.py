@@ -22,7 +22,7 @@ from derive.materialize.binding import StoredBinding
 from derive.materialize.fields import REFUSED
 from derive.materialize.plan import StorePlan
 from derive.materialize.preparation import PreparedMaterialization, prepare
-from derive.materialize.restart import last_restart
+from derive.materialize.restart import last_restart, settle
 from derive.materialize.streams import close_streams, connectors
 from derive.protocol.endpoint import LocalEndpoint
 from derive.protocol.materialization import MaterializationSpec
@@ -71,6 +71,7 @@ class Materialization:
         store, spec = self._store, self.spec
         capability, state = store.acquire_task(spec.name, self._shards, if_free=if_free)
         with publish_epoch(store.root, spec.name, capability.epoch):
+            settle(store.root, spec.name, store.task(spec.name))
             remove_shards(store.root, spec.name, state.shards)
             shutil.rmtree(progress_folder(store.root, spec.name), ignore_errors=True)
         places = {item.state_key: Place(item.source, offset_of(item, spec.tick)) for item in spec.inputs}

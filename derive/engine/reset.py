@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from derive.errors import UsageError
 from derive.failpoint import reach
-from derive.materialize.restart import begin_again, next_restart
+from derive.materialize.restart import KEPT, announce, next_restart, settle
 from derive.protocol.specs import CatalogSpec
 from derive.shard.state import epochs_lock, remove_state
 from derive.storage.roles import Kept
@@ -57,13 +57,17 @@ def reset(catalog: CatalogSpec, store: Kept, names: Sequence[str], *, cascade: b
     # A run that begins meanwhile publishes its epoch, and so writes its first file, when this is over.
     with epochs_lock(store.root):
         materialized = [name for name in chosen if name in catalog.materializations]
-        restarts = {name: next_restart(store.root, name, store.task(name)) for name in materialized}
+        for name in materialized:
+            settle(store.root, name, store.task(name))
+            announce(store.root, name, next_restart(store.root, name, store.task(name)))
+        reach("reset.committing")
         store.reset(chosen)
         reach("reset.committed")
         for name in chosen:
-            remove_state(store.root, name)
-            if name in restarts:
-                begin_again(store.root, name, restarts[name])
+            remove_state(store.root, name, keep=KEPT if name in materialized else ())
+            reach("reset.removed")
+            if name in materialized:
+                settle(store.root, name, None)
                 TaskLog(store.root, name).write("info", "it starts over: what it has stored goes first", reset=True)
                 continue
             store.garbage.collect_uncommitted(name)

@@ -4,6 +4,10 @@ An endpoint knows nothing of resets, and has the last word on how far it is. So 
 folder, and a shard whose endpoint has seen another one begins again: it deletes what it has stored, key by key, and
 then stores everything anew. Keys that its sources do not have any more stay.
 
+The metadata commit of a reset decides whether it counts, so the name is announced before that (`announce`) and counts
+after it (`settle`): by the reset itself, or by whoever finds what one that was killed has left. A task that has stored
+nothing since it was announced, as the metadata database says, was reset; else that commit never came.
+
 How far that is, the endpoint need not know: where shards were split, and there is one again, it finds what there was
 before. So a reset also leaves how far the bindings were.
 """
@@ -22,7 +26,10 @@ from derive.shard.state import task_folder
 from derive.storage.metadata.descriptions import TaskState
 from derive.time.frontier import BEGINNING
 
-_NAME = "restart"
+_NAME, _ANNOUNCED = "restart", "restart.announced"
+
+KEPT = frozenset({_NAME, _ANNOUNCED})
+"""Files of a materialization's folder that a reset leaves where they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +69,33 @@ def next_restart(root: Path, task: str, state: TaskState | None) -> Restart:
     return Restart(str(uuid.uuid4()), ends)
 
 
-def begin_again(root: Path, task: str, restart: Restart) -> None:
-    """Have a materialization begin again with its next run, durably."""
+def announce(root: Path, task: str, restart: Restart) -> None:
+    """Say durably, before a materialization is reset, how it begins again once it is; see `settle`."""
     folder = task_folder(root, task)
     make_folders(folder)
     temporary = folder / f"{_NAME}.new"
     temporary.write_bytes(orjson.dumps({"name": restart.name, "ends": dict(restart.ends)}))
     sync(temporary)
-    temporary.replace(folder / _NAME)
+    temporary.replace(folder / _ANNOUNCED)
     sync(folder)
+
+
+def settle(root: Path, task: str, state: TaskState | None) -> None:
+    """Have a restart that was announced count, durably, if the task was reset; and forget it, if it was not.
+
+    Args:
+        root: the data folder, under whose lock of epochs this is done: so no reset is under way.
+        task: the materialization.
+        state: how far it is; None if it has never run.
+    """
+    announced = task_folder(root, task) / _ANNOUNCED
+    if not announced.exists():
+        return
+    if state is None or not state.positions:
+        announced.replace(announced.with_name(_NAME))
+    else:
+        announced.unlink()
+    sync(announced.parent)
 
 
 def last_restart(root: Path, task: str) -> Restart:

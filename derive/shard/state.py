@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
@@ -93,13 +93,26 @@ def remove_shards(root: Path, task: str, shards: int) -> None:
             _remove_shard(folder)
 
 
-def remove_state(root: Path, task: str) -> None:
-    """Remove all state of a task whose epoch has been superseded in the metadata database."""
+def remove_state(root: Path, task: str, *, keep: Collection[str] = ()) -> None:
+    """Remove all state of a task whose epoch has been superseded in the metadata database.
+
+    Args:
+        root: the data folder.
+        task: its name.
+        keep: names of files in its folder that are no state, and stay.
+    """
     folder = task_folder(root, task)
     (folder / "epoch").unlink(missing_ok=True)  # from here on no process of an older run opens a shard
     for shard in _shard_folders(folder):
         _remove_shard(shard)
-    shutil.rmtree(folder, ignore_errors=True)
+    if not any((folder / name).exists() for name in keep):
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    for entry in [entry for entry in folder.iterdir() if entry.name not in keep]:
+        if entry.is_dir():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            entry.unlink(missing_ok=True)
 
 
 def _shard_folders(folder: Path) -> list[Path]:

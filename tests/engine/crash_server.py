@@ -120,7 +120,7 @@ class Deeds:
 
     def split(self, task: str, shards: int) -> None:
         while (known := self.store.task(task)) and known.shards < shards:
-            split(self.store, task)
+            split(self.store, task, is_materialized=task in self.catalog.materializations)
 
     def reset(self, task: str) -> None:
         reset(self.catalog, self.store, [task], cascade=True)

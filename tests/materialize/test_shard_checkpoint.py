@@ -10,7 +10,7 @@ from stored_documents import binding, collection
 
 from derive.errors import ProtocolError
 from derive.materialize.checkpoint import FROM_NOTHING, Kept, ShardCheckpoint, merge_patch, resume
-from derive.materialize.restart import Restart, begin_again, last_restart, next_restart
+from derive.materialize.restart import Restart, announce, last_restart, next_restart, settle
 from derive.storage.metadata.descriptions import TaskState
 from derive.time.positions import Place
 
@@ -107,7 +107,9 @@ def test_what_is_cleared_after_a_reset(
 def test_a_restart_knows_how_far_bindings_were(tmp_path: Path) -> None:
     places = {"b0": Place("c/one", 10), "b1": Place("c/two", 0)}
     first = next_restart(tmp_path, "a/view", TaskState("a/view", 1, {"b0": 50, "b1": 60}, {}, places=places))
-    begin_again(tmp_path, "a/view", first)
+    announce(tmp_path, "a/view", first)
+    assert last_restart(tmp_path, "a/view") == Restart()
+    settle(tmp_path, "a/view", None)
     assert last_restart(tmp_path, "a/view") == first
     assert first.ends == {"b0": ("c/one", 40), "b1": ("c/two", 60)}
 
@@ -116,3 +118,21 @@ def test_a_restart_knows_how_far_bindings_were(tmp_path: Path) -> None:
     assert second.ends == {"b0": ("c/one", 40), "b1": ("c/three", 5)}
     assert second.name != first.name
     assert next_restart(tmp_path, "a/other", None).ends == {}
+
+
+@pytest.mark.parametrize(
+    ("state", "counts"),
+    [(None, True), (TaskState("a/view", 1, {}, {}), True), (TaskState("a/view", 1, {"b0": 50}, {}), False)],
+)
+def test_a_restart_counts_if_nothing_is_stored_since_it_was_announced(
+    tmp_path: Path, state: TaskState | None, *, counts: bool
+) -> None:
+    first, second = Restart("first"), Restart("second", {"b0": ("c/one", 40)})
+    announce(tmp_path, "a/view", first)
+    settle(tmp_path, "a/view", None)
+    announce(tmp_path, "a/view", second)
+    for _ in range(2):
+        settle(tmp_path, "a/view", state)
+        assert last_restart(tmp_path, "a/view") == (second if counts else first)
+    settle(tmp_path, "a/view", None)
+    assert last_restart(tmp_path, "a/view") == (second if counts else first)
