@@ -40,8 +40,6 @@ def open_task(
     state = opened.state
     positions = current_positions(task.inputs, task.tick, state.positions, state.places)
     rights = hold(store, task, positions, opened.capability)
-    if (opened.fingerprints, opened.edits) != (state.fingerprints, state.edits):
-        store.note_task(opened.capability, Edited(opened.fingerprints, opened.edits))
     beginning = Beginning(
         again=tuple(spec for spec in task.inputs if state.positions and spec.state_key not in positions),
         compacted=tuple(compacted(task.inputs, positions, rights)),
@@ -49,5 +47,8 @@ def open_task(
         error=refused or opened.error or lost(task.name, task.inputs, task.tick, positions, rights),
         is_apart=opened.is_apart,
     )
+    is_edited = (opened.fingerprints, opened.edits) != (state.fingerprints, state.edits)
+    if is_edited and beginning.error is None:  # else nothing is derived by it, and it may be mended again
+        store.note_task(opened.capability, Edited(opened.fingerprints, opened.edits))
     checkpoint = Checkpoint(positions, {**state.places, **opened.places}, state.shards, state.tokens)
     return Task(store, transactor, opened.capability, checkpoint, beginning, Pace(limits))

@@ -10,7 +10,10 @@ from conftest import World, write_catalog
 from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.engine.edits import edits_of
+from derive.engine.executor import InProcessExecutor
+from derive.engine.opening import open_changing_run
 from derive.engine.reset import reset
+from derive.errors import StorageError
 
 CATALOG = """
 collections:
@@ -123,5 +126,27 @@ def test_without_output_nothing_is_told(tmp_path: Path) -> None:
     world = World(tmp_path / "data", load(write_catalog(tmp_path, text)), wall=BASE)
     assert told(world) == []
     edit(world, sql="SELECT 2 * $n AS n")
+    assert told(world) == []
+    assert shown(world) == []
+
+
+def test_what_cannot_run_has_edited_nothing(world: World) -> None:
+    """Where names were swapped and swapped back, both tasks have failed in between, and derived nothing by it."""
+    before = world.catalog
+    edit(world, sql="SELECT $n + 1 AS n", more=MORE)
+    text = (world.root.parent / "flow.yaml").read_text()
+    text = text.replace("properties: {n: {type: integer}}", "properties: {n: {type: integer}, m: {type: integer}}")
+    text = text.replace("[n]", "[n, m]").replace("schema: *schema\n    key: [/n]", "schema: *schema\n    key: [/n, /m]")
+    world.catalog = load(write_catalog(world.root.parent, text))
+    run, reconciler = open_changing_run(before, world.store, InProcessExecutor(), shards=1)
+    reconciler.apply(run, world.catalog)
+    run.step()
+    assert isinstance(run.tasks["e/copies"].error, StorageError)
+    run.close()
+    state = world.store.task("e/copies")
+    assert state is not None
+    assert state.edits == ()
+
+    world.catalog = before
     assert told(world) == []
     assert shown(world) == []
