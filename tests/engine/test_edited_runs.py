@@ -1,0 +1,278 @@
+"""Whatever is done to a run: edits, resets, splits, takeovers and kills give what restarts, and in the end a fresh run, give.
+
+A history is played on two data folders. On one, a run goes on, and is brought in line with the catalog in stages; on the
+other one each event is followed by a run of its own. Where everything was reset in the end, and was brought in line, the
+collections are those of a folder that has only ever seen the last catalog.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+import apsw
+import orjson
+import pytest
+from conftest import World
+from edited_catalogs import BASE, SECOND, catalog_of, changing
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from derive.engine.reset import reset
+from derive.engine.rights import settle
+from derive.engine.split import split
+from derive.errors import FencedError
+from derive.protocol.specs import CatalogSpec
+
+HEAD = """
+collections:
+  a/numbers:
+    schema: {type: object, required: [id, n], properties: {id: {type: integer}, n: {type: integer}}}
+    key: [/id]
+"""
+DERIVED = """
+  a/NAME:
+    schema:
+      type: object
+      required: [n]
+      reduce: {strategy: merge}
+      properties: {n: {type: integer}, OTHER: {}, times: {type: integer, reduce: {strategy: sum}}}
+    key: [/n]
+    derive:
+      using: {sqlite: {migrations: ["CREATE TABLE t (n INTEGER PRIMARY KEY, times INTEGER);"]}}
+      shards: {disable: DISABLED}
+      transforms:
+        - name: from
+          source: a/SOURCE
+          shuffle: {key: [/n]}
+          lambda: |
+            INSERT INTO t VALUES ($n, 1) ON CONFLICT DO UPDATE SET times = times + 1;
+            SELECT $n + ADDED AS n, times FROM t WHERE n = $n AND $n < 900;
+"""
+NAMES = ("copies", "again", "third")
+
+
+@dataclass(frozen=True)
+class Derived:
+    """How one collection is derived."""
+
+    source: str
+    added: int
+    other: str = "other"
+    is_disabled: bool = False
+
+
+Defined: TypeAlias = dict[str, Derived]
+
+
+def text_of(defined: Defined) -> str:
+    """A catalog; what would be read and is not derived is read from where all comes from."""
+    text = HEAD
+    for name, one in defined.items():
+        source = one.source if one.source in defined else "numbers"
+        parts = {"NAME": name, "SOURCE": source, "ADDED": str(100 + one.added), "OTHER": one.other}
+        part = DERIVED.replace("DISABLED", str(one.is_disabled).lower())
+        for old, new in parts.items():
+            part = part.replace(old, new)
+        text += part
+    return text
+
+
+derived = st.builds(
+    Derived,
+    source=st.sampled_from(["numbers", "numbers", *NAMES]),
+    added=st.integers(0, 1),
+    other=st.sampled_from(["other", "another"]),
+    is_disabled=st.sampled_from([False, False, False, True]),
+)
+catalogs = st.dictionaries(st.sampled_from(NAMES), derived)
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that is done to a run.
+
+    Attributes:
+        what: `edit`, `reset`, `split`, `take over` or `kill`.
+        defined: the catalog from then on, if it is an edit or another run.
+        name: of a task that is reset or split.
+        busy: numbers of cycles that are in the middle of a transaction, if they are affected.
+    """
+
+    what: str
+    defined: Defined
+    name: str
+    busy: frozenset[int] = frozenset()
+
+
+events = st.builds(
+    Event,
+    what=st.sampled_from(["edit", "edit", "edit", "reset", "split", "take over", "kill"]),
+    defined=catalogs,
+    name=st.sampled_from(NAMES),
+    busy=st.frozensets(st.integers(0, 2)),
+)
+
+
+@dataclass
+class History:
+    """Two data folders to which the same is done."""
+
+    folder: Path
+    defined: Defined
+    stores: list[World] = field(default_factory=list)
+    ingested: list[tuple[int, list[dict[str, int]]]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.live = self.open("live")
+        self.restarted = self.open("restarted")
+        self.run, self.reconciler = changing(self.live)
+        self.run.is_mended = True
+
+    def catalog(self) -> CatalogSpec:
+        return catalog_of(self.folder, text_of(self.defined))
+
+    def open(self, name: str) -> World:
+        world = World(self.folder / name, self.catalog(), wall=BASE)
+        self.stores.append(world)
+        return world
+
+    def go_on(self) -> None:
+        """Documents, a run of each until nothing moves any more, and the same came of it."""
+        other = self.restarted.run(shards=1)
+        first = 3 * len(self.ingested)
+        documents = [{"id": first + n, "n": n % 2} for n in range(3)]
+        self.ingested.append((self.live.wall, documents))
+        for world, run in ((self.live, self.run), (self.restarted, other)):
+            world.ingest("a/numbers", documents, clock=None)
+            for _ in range(3):
+                world.wall += 6 * SECOND
+                run.step()
+        assert {name: str(task.error) for name, task in self.run.tasks.items()} == {
+            name: str(task.error) for name, task in other.tasks.items()
+        }
+        other.close()
+        assert contents(self.live) == contents(self.restarted)
+
+    def happen(self, event: Event) -> None:
+        if event.what in ("edit", "take over"):
+            self.defined = event.defined
+        self.restarted.catalog = self.catalog()
+        if event.what == "take over":
+            self.take_over()
+        elif event.what == "kill":
+            self.begin()
+        elif event.what in ("reset", "split") and event.name in self.defined:
+            self.command(event.what, f"a/{event.name}")
+        self.bring_in_line(event.busy)
+
+    def command(self, what: str, name: str) -> None:
+        for world in (self.live, self.restarted):
+            if what == "reset":
+                settle(world.catalog, world.store)
+                reset(world.catalog, world.store, [name], cascade=True)
+            elif world.store.task(name) is not None:
+                split(world.store, name)
+        self.run.step()  # which finds out, or does not
+
+    def begin(self) -> None:
+        """Another run, on a connection of its own."""
+        wall = self.live.wall
+        self.live = self.open("live")
+        self.live.wall = wall
+        self.run, self.reconciler = changing(self.live)
+        self.run.is_mended = True
+
+    def take_over(self) -> None:
+        """Another run of another catalog takes over what both have; the first one says so, and does nothing more."""
+        first, reconciler, shared = self.run, self.reconciler, set(self.run.tasks)
+        self.begin()
+        shared &= set(self.run.tasks)
+        before = contents(self.live)
+        with closing(apsw.Connection(str(self.live.root / "metadata.db"))) as database:
+            database.set_busy_timeout(10_000)
+            rows = database.execute("SELECT holder FROM capability WHERE kind = 'run'").fetchall()
+            database.execute("UPDATE capability SET holder = 'elsewhere:7:x:1' WHERE kind = 'run'")
+            if shared:
+                with pytest.raises(FencedError, match="another flowctl run"):
+                    reconciler.find_superseded(first)
+            database.executemany("UPDATE capability SET holder = ? WHERE kind = 'run'", rows[:1])
+        first.close()
+        assert contents(self.live) == before
+
+    def bring_in_line(self, busy: frozenset[int]) -> None:
+        """Apply the catalog: to what is affected and not in the middle of a transaction, and then to the rest."""
+        self.live.catalog = self.catalog()
+        self.reconciler.find_superseded(self.run)
+        affected = self.reconciler.affected(self.run, self.live.catalog)
+        at_work = [cycle for number, cycle in enumerate(affected) if number in busy]
+        waiting = self.reconciler.waiting(self.run, self.live.catalog, at_work)
+        kept = {name: task for name, task in self.run.tasks.items() if name in waiting}
+        self.reconciler.apply(self.run, self.live.catalog, waiting)
+        assert {name: task for name, task in self.run.tasks.items() if name in waiting} == kept
+        now = self.run.seal()
+        for cycle in self.run.cycles:
+            assert waiting.isdisjoint(cycle) or waiting.issuperset(cycle)
+            while waiting.isdisjoint(cycle) and self.run.advance(cycle, now):
+                pass
+        self.reconciler.find_superseded(self.run)
+        self.reconciler.apply(self.run, self.live.catalog)
+        wanted = {name for name, task in self.live.catalog.tasks.items() if not task.disabled}
+        assert set(self.run.tasks) == wanted
+
+    def end(self) -> None:
+        """Everything starts over, and is what it is in a folder that has only seen this catalog."""
+        for world in (self.live, self.restarted):
+            settle(world.catalog, world.store)
+            names = [name for name in world.catalog.tasks if world.store.task(name) is not None]
+            reset(world.catalog, world.store, names)
+        self.bring_in_line(frozenset())
+        self.go_on()
+        fresh = self.open("fresh")
+        for fresh.wall, documents in self.ingested:
+            fresh.ingest("a/numbers", documents, clock=None)
+        run = fresh.run(shards=1)
+        for _ in range(4):
+            fresh.wall += 6 * SECOND
+            run.step()
+        assert contents(fresh) == contents(self.live)
+        assert {name: str(task.error) for name, task in self.run.tasks.items()} == dict.fromkeys(run.tasks, "None")
+
+
+def contents(world: World) -> dict[str, Counter[int]]:
+    """What all derived documents of a number add up to, in each collection."""
+    sums: dict[str, Counter[int]] = {}
+    for name in world.catalog.derivations:
+        sums[name] = Counter()
+        for row in world.rows(name):
+            document = orjson.loads(row[3])
+            sums[name][document["n"]] += document["times"]
+    return sums
+
+
+def play(first: Defined, history: Sequence[Event]) -> None:
+    """One history."""
+    with tempfile.TemporaryDirectory() as name:
+        played = History(Path(name), first)
+        try:
+            played.go_on()
+            for event in history:
+                played.happen(event)
+                played.go_on()
+            played.end()
+        finally:
+            for world in played.stores:
+                world.store.close()
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(first=catalogs, history=st.lists(events, min_size=1, max_size=5))
+def test_whatever_is_done_to_a_run_it_ends_as_a_fresh_one(
+    first: Defined, history: list[Event], memory_disk: None
+) -> None:
+    play(first, history)
