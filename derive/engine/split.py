@@ -61,6 +61,33 @@ def split(store: Runnable, name: str, *, is_materialized: bool = False) -> int:
     return count
 
 
+def split_up_to(store: Runnable, name: str, shards: int, *, is_materialized: bool = False) -> int:
+    """Double the shards of a task until it has so many, which it may have already: doing it again changes nothing.
+
+    Args:
+        store: the data folder.
+        name: of the task.
+        shards: how many it is to have.
+        is_materialized: it is a materialization.
+
+    Returns:
+        How many shards it has now.
+
+    Raises:
+        TaskError: it has never run, or doubling what it has does not make so many.
+    """
+    state = store.task(name)
+    count = state.shards if state is not None else split(store, name)  # which says that it has never run
+    if shards not in [count << times for times in range(_MOST_SHARDS.bit_length())]:
+        raise TaskError(
+            f"'{name}' has {count} shards, and doubling them never makes {shards}",
+            hint=f"shards only become more: choose {count}, {2 * count}, {4 * count} and so on",
+        )
+    while count < shards:
+        count = split(store, name, is_materialized=is_materialized)
+    return count
+
+
 def _divide_state(store: Runnable, state: TaskState, attempt: Attempt) -> dict[int, str]:
     """Copy the state of each shard for both of its successors; returns what each of these is at."""
     root, name, tokens = store.root, state.name, {}

@@ -14,7 +14,7 @@ from derive.engine.opening import open_run
 from derive.engine.reset import reset
 from derive.engine.retries import Retries
 from derive.engine.run import Run
-from derive.engine.split import split
+from derive.engine.split import split, split_up_to
 from derive.errors import StorageError, TaskError, UsageError
 from derive.shard.state import task_folder
 
@@ -236,6 +236,24 @@ def test_only_a_task_that_has_run_can_be_split(tmp_path: Path) -> None:
 
     with pytest.raises(TaskError, match=r"'r/whole' has never run \(say with how many shards it starts"):
         split(world.store, "r/whole")
+    with pytest.raises(TaskError, match="'r/whole' has never run"):
+        split_up_to(world.store, "r/whole", 4)
+
+
+def test_a_split_up_to_a_number_of_shards_can_be_given_again(tmp_path: Path) -> None:
+    world = world_of(tmp_path)
+    numbers(world, 1, 12)
+    world.step(shards=2)
+    epochs = []
+    for shards in (2, 8, 8, 8):
+        assert split_up_to(world.store, "r/whole", shards) == shards
+        capability, _ = world.store.acquire_task("r/whole", 2)
+        epochs.append(capability.epoch)
+    assert epochs == [2, 5, 6, 7]  # two splits, and who has asked here
+
+    for shards in (1, 4, 12):
+        with pytest.raises(TaskError, match=f"'r/whole' has 8 shards, and doubling them never makes {shards} "):
+            split_up_to(world.store, "r/whole", shards)
 
 
 @pytest.mark.parametrize(
