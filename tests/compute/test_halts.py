@@ -101,3 +101,26 @@ def test_what_is_over_it_and_what_is_maintained_again_goes_on(orders: Changing, 
         assert (instance.frontiers(9), instance.frontiers(10)) == ((1, 3), (1, 3))
         assert sum(rows_of(instance, Get(10, BY_NAME.types)).values()) == 203
         assert sum(rows_of(instance, Get(10, BY_NAME.types), 1).values()) == 3
+
+
+def test_what_begins_later_than_where_it_has_halted_waits_until_it_has_come_so_far(
+    orders: Changing, tmp_path: Path
+) -> None:
+    """What comes between these times is in its first rows already."""
+    with closing(Instance(tmp_path)) as instance:
+        instance.maintain(9, BY_NAME, 1, {1: orders.since(1)})
+        settled(instance)
+        fill(instance)
+        orders.change(2, names(10, 200))
+        orders.seal(4)
+        settled(instance)
+        assert instance.can_go_on(9)
+        instance._connection.pragma("max_page_count", ROOM)
+        instance.maintain(10, ORDERS, 3, {1: orders.since(3)})
+        settled(instance)
+        assert not instance.has_begun(10)
+
+        instance.go_on(9)
+        settled(instance)
+        assert instance.has_begun(10)
+        assert rows_of(instance, Get(10, ORDERS.types), 3) == dict([*names(0, 3), *names(10, 200)])

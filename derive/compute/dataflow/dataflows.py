@@ -188,7 +188,9 @@ class Dataflows:
             return bool(is_large) and self._hydrations.is_free() and self._hydrate(identifier, wish, time)
         cohort = self._cohort_for(sources, known)
         if cohort is not None:
-            if cohort.upper <= time and cohort.id not in self.broken:
+            # One that goes on later would go through times that are in the first rows of this one already.
+            is_over = cohort.id in self.broken and not self._halts.can_go_on(cohort)
+            if cohort.upper <= time and not is_over:
                 return False
             time = cohort.upper - 1
         chained = self._chained(wish, time, cohort)

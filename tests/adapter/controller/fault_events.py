@@ -113,11 +113,15 @@ def remove(world: World, random: Random) -> None:
 
 
 def shut(world: World, random: Random) -> None:
-    """Storage cannot be read for a while."""
-    world.memory.is_shut = random.random() < 0.5
-    world.was_shut |= world.memory.is_shut
+    """Storage cannot be read for a while, or a replica's disk takes nothing."""
+    is_away = random.random() < 0.5
     world.disturbances += 1
     world.seconds += random.randrange(20)
+    if random.random() < 0.3:
+        world.processes[random.choice(list(world.processes))].fill(is_full=is_away)
+        return
+    world.memory.is_shut = is_away
+    world.was_shut |= is_away
 
 
 FAULT_EVENTS = (crash, cut, stall, restart, haunt, die_while_compacting, add, remove, shut)

@@ -110,6 +110,8 @@ def end(world: World) -> None:
 def settle(world: World, random: Random) -> None:
     """Go on until nothing happens any more."""
     world.memory.is_shut = False
+    for process in world.processes.values():
+        process.fill(is_full=False)
     world.lazy.clear()
     for wire in world.wires:
         wire.is_stalled = False

@@ -15,6 +15,7 @@ from derive.adapter.controller.answers import PendingTail
 from derive.adapter.controller.controller import Controller
 from derive.adapter.controller.peeks import Peeks
 from derive.adapter.controller.replica import Replica
+from derive.compute.dataflow.halts import Halts
 from derive.compute.protocol.messages import (
     AllowCompaction,
     CancelPeeks,
@@ -324,6 +325,8 @@ MUTANTS: dict[str, Mutant] = {
     "a replica that joins begins too early": around(Controller, "allow_compaction", as_of_before),
     "what is dropped is held": around(Controller, "drop", held_for_ever),
     # Retries
+    "what has come to a halt stays there": without(Halts, "go_on"),
+    "what has come to a halt is not known to go on": without(Halts, "can_go_on", False),
     "nothing is tried again": without(Retries, "due", []),
     "what may begin later waits for its pause": without(Retries, "hasten"),
     "a dataflow that is tried again begins too early": around(Reconciler, "_allow_compaction", begun_from_before),

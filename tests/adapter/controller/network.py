@@ -196,6 +196,10 @@ class Died(Exception):
     """A process has died."""
 
 
+def _refuse(*_: object) -> None:
+    raise FlowError("the disk is away")
+
+
 class Later:
     """An order to work out the first rows of a dataflow, which is carried out when it is looked at for the third time."""
 
@@ -267,6 +271,16 @@ class Process:
     def _open(self, dataflow: Dataflow, as_of: int) -> dict[GlobalId, Input]:
         self.tried[dataflow.id] = as_of
         return self._memory.open(dataflow, as_of)
+
+    def fill(self, *, is_full: bool) -> None:
+        """Have its disk take nothing that dataflows go through, or take it again."""
+        database = self.reconciler._instance._connection
+        database.execute("DROP TRIGGER IF EXISTS temp.full")
+        if is_full:
+            database.create_scalar_function("refuse", _refuse, 0)
+            database.execute(
+                "CREATE TEMP TRIGGER full BEFORE UPDATE OF upper ON main.cohorts BEGIN SELECT refuse(); END"
+            )
 
     def die(self, *, is_lost: bool) -> None:
         """Die, and start again."""
