@@ -234,3 +234,21 @@ def test_a_database_that_is_not_ours_or_not_whole_is_told(damage: str, tmp_path:
 
     with pytest.raises(StorageError, match="is no metadata database of flowctl, or not a whole one: no such"):
         Store(tmp_path).collection("c/events")
+
+
+def test_columns_are_stored_by_what_neighbours_do_not_have_in_common(tmp_path: Path) -> None:
+    _, file = stored(tmp_path)
+
+    group = pq.read_metadata(file).row_group(0)
+
+    columns = [group.column(index) for index in range(group.num_columns)]
+    assert {column.path_in_schema: set(column.encodings) - {"RLE"} for column in columns} == {
+        "clock": {"DELTA_BINARY_PACKED"},
+        "seq": {"PLAIN"},
+        "diff": {"PLAIN"},
+        "key": {"DELTA_BYTE_ARRAY"},
+        "doc": {"PLAIN"},
+        "at": {"DELTA_BYTE_ARRAY"},
+        "id": {"DELTA_BINARY_PACKED"},
+        "flow_exact": {"PLAIN"},
+    }

@@ -22,7 +22,7 @@ from derive.storage.disk_errors import translated
 from derive.storage.segments.background import Background
 from derive.storage.segments.columns import compile_fields, stored_columns
 from derive.storage.segments.partition import NO_PARTITION, collection_folder, partition_folder
-from derive.storage.segments.rows import StoredRows, WrittenRows
+from derive.storage.segments.rows import KEY, StoredRows, WrittenRows
 from derive.storage.segments.segment_file import VALIDATED
 from derive.time.segment import Segment
 
@@ -69,6 +69,9 @@ class _OpenFile:
         self.sink = blobs.create(self.path)
         # Integers of neighbours are near one another more often than not: so they take half the space, and less time.
         encoding = {field.name: "DELTA_BINARY_PACKED" for field in schema if field.type == pa.int64()}
+        # Keys begin alike, and so do many texts of a field, such as times.
+        texts = [field.name for field in list(schema)[len(StoredRows.SCHEMA) :] if field.type == pa.string()]
+        encoding |= dict.fromkeys([KEY, *texts], "DELTA_BYTE_ARRAY")
         try:
             self.writer = pq.ParquetWriter(
                 self.sink,
