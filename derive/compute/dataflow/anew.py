@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import apsw
 
-from derive.compute.algebra.expression import Column
+from derive.compute.algebra.expression import Column, Expression
 from derive.compute.algebra.relation import Get, TopK
 from derive.compute.algebra.types import Row
 from derive.compute.dataflow.arrangement import copies
@@ -124,11 +124,9 @@ class KeyedOperator(AnewOperator):
         super().drop()
         self.connection.execute(f"DROP TABLE IF EXISTS temp.k{self.number}")
 
-    def index_inputs(self) -> None:
+    def lookups(self) -> Iterator[tuple[Operator, Sequence[Expression]]]:
         """By their keys."""
-        for source, key in zip(self._sources, self.plan.keys, strict=True):
-            assert source.arrangement is not None
-            source.arrangement.index(key)
+        return zip(self._sources, self.plan.keys, strict=True)
 
     def update(self, tick: Tick) -> None:
         """Make changes for keys that changed; where the relation fails, key by key."""
@@ -220,13 +218,11 @@ class RecomputedOperator(AnewOperator):
     read_last: frozenset[Operator] = frozenset()
     """Inputs whose rows from before nobody needs any more, once it is this operator's turn."""
 
-    def index_inputs(self) -> None:
+    def lookups(self) -> Iterator[tuple[Operator, Sequence[Expression]]]:
         """By what the first rows are chosen by."""
         relation = self.plan.relation
         if isinstance(relation, TopK) and relation.order and isinstance(relation.order[0].expression, Column):
-            arrangement = self._sources[0].arrangement
-            assert arrangement is not None
-            arrangement.index([relation.order[0].expression])
+            yield self._sources[0], [relation.order[0].expression]
 
     def update(self, tick: Tick) -> None:
         """Make changes; where the relation fails, there is nothing but an error."""

@@ -2,6 +2,10 @@
 
 `cur` has the rows at the latest time and how often each is there; `hist` has changes, with their times. At an earlier
 time there is what `cur` has, less all changes after that.
+
+One index finds a row again that changes. It begins with the columns by which others look rows up, where these are known
+from the beginning, so that they need no index of their own; and the first rows come in its order, so that pages of the
+table and of the index are written one after the other, here and by whoever takes the tables over.
 """
 
 from __future__ import annotations
@@ -22,7 +26,13 @@ _LARGE = {Type.JSONB, Type.BYTEA}
 
 
 class Arrangement:
-    """Tables of one operator's rows."""
+    """Tables of one operator's rows.
+
+    Attributes:
+        table: has the rows at the latest time.
+        history: has changes.
+        order: columns, in the order in which first rows are best put into the table.
+    """
 
     def __init__(self, connection: apsw.Connection, number: int, plan: Plan) -> None:
         """What is in the tables of an operator.
@@ -33,9 +43,9 @@ class Arrangement:
             plan: of the operator.
         """
         self._connection = connection
-        self._number = number
+        self._plan = plan
         self._width = len(plan.types) or 1
-        self._identity = _identity(plan)
+        self.order = names(self._width)
         self.table = f"a{number}"
         self.history = f"h{number}"
         columns = range(self._width)
@@ -53,16 +63,21 @@ class Arrangement:
         )
         self._update = f"UPDATE {self.table} AS x SET w = x.w + d.w FROM {changes} d WHERE x.rowid <= ? AND {match}"
 
-    def create(self) -> None:
-        """Make the table, and fill it with the operator's changes, which may be unconsolidated."""
-        columns = names(self._width)
-        self._connection.execute(f"CREATE TABLE {self.table}({columns}, w INTEGER NOT NULL)")
-        self._connection.execute(
-            f"INSERT INTO {self.table} SELECT {columns}, sum(w) FROM temp.d{self._number} GROUP BY {columns}"
-            " HAVING sum(w) <> 0"
-        )
-        identity = names_of(self._identity)
-        self._connection.execute(f"CREATE INDEX {self.table}_row ON {self.table}({identity})")
+    def create(self, lookups: Sequence[Sequence[Expression]]) -> None:
+        """Make the table; all of its first rows are to be put into it, each once, and then it is to be completed.
+
+        Args:
+            lookups: expressions about rows by which they are going to be looked up.
+        """
+        found_by = next((plain for plain in map(_plain, lookups) if plain), [])
+        identity = list(dict.fromkeys([*found_by, *_identity(self._plan)]))[: max(MOST_INDEXED, len(found_by))]
+        self._identity = names_of(identity)
+        self.order = names_of([*identity, *(index for index in range(self._width) if index not in identity)])
+        self._connection.execute(f"CREATE TABLE {self.table}({names(self._width)}, w INTEGER NOT NULL)")
+
+    def complete(self) -> None:
+        """Have rows found again, once the first ones are there."""
+        self._connection.execute(f"CREATE INDEX {self.table}_row ON {self.table}({self._identity})")
         self._connection.execute(f"CREATE INDEX {self.table}_copies ON {self.table}(w) WHERE w <> 1")
 
     def keep_history(self) -> None:
@@ -74,12 +89,14 @@ class Arrangement:
 
     def index(self, key: Sequence[Expression]) -> None:
         """Have rows looked up by expressions about them."""
-        plain = [part.index for part in key if isinstance(part, Column)]
-        if len(plain) == len(key) and self._identity[: len(plain)] == plain:
-            return
+        plain = _plain(key)
         texts = [sql_of(part, lambda column: f"c{column.index}") for part in key]
-        name = f"{self.table}_{'_'.join(map(str, plain))}" if len(plain) == len(key) else None
-        if name is None:
+        if plain:
+            identity = self._connection.execute("SELECT name FROM pragma_index_info(?)", (f"{self.table}_row",))
+            if [name for (name,) in identity][: len(plain)] == texts:
+                return
+            name = f"{self.table}_{'_'.join(map(str, plain))}"
+        else:
             existing = self._connection.execute(
                 "SELECT name FROM sqlite_schema WHERE tbl_name = ? AND type = 'index' AND sql LIKE ?",
                 (self.table, f"%({', '.join(f'({text})' for text in texts)})"),
@@ -119,6 +136,12 @@ class Arrangement:
 def names_of(columns: Sequence[int]) -> str:
     """Names of columns, with a comma in between."""
     return ", ".join(f"c{index}" for index in columns)
+
+
+def _plain(key: Sequence[Expression]) -> list[int]:
+    """The columns that a key consists of; none if something of it is worked out."""
+    plain = [part.index for part in key if isinstance(part, Column)]
+    return plain if len(plain) == len(key) else []
 
 
 def _identity(plan: Plan) -> list[int]:

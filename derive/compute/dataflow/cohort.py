@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import apsw
 
-from derive.compute.algebra.expression import Column
+from derive.compute.algebra.expression import Column, Expression
 from derive.compute.algebra.relation import GlobalId, Relation
 from derive.compute.algebra.types import Row
 from derive.compute.dataflow.anew import KeyedOperator, RecomputedOperator
@@ -131,7 +131,13 @@ class Cohort:
         self._connection.execute("INSERT INTO cohorts VALUES (?, ?, ?)", entry)
 
     def begin(
-        self, identifier: GlobalId, relation: Relation, plan: Plan, inputs: Mapping[GlobalId, Input], number: int
+        self,
+        identifier: GlobalId,
+        relation: Relation,
+        plan: Plan,
+        inputs: Mapping[GlobalId, Input],
+        number: int,
+        indexes: Sequence[Sequence[int]] = (),
     ) -> None:
         """Add a dataflow, and enter it in the database.
 
@@ -141,8 +147,9 @@ class Cohort:
             plan: of these.
             inputs: as for `add`.
             number: as for `add`.
+            indexes: as for `add`.
         """
-        self.add(identifier, plan, inputs, number)
+        self.add(identifier, plan, inputs, number, indexes)
         entry = (identifier, self.id, self.roots[identifier].number, packed(relation), self.upper - 1)
         self._connection.execute("INSERT INTO dataflows VALUES (?, ?, ?, ?, ?)", entry)
 
@@ -150,7 +157,7 @@ class Cohort:
         """Have rows of a dataflow looked up fast by some of their columns."""
         root = self.roots[identifier]
         assert root.arrangement is not None
-        root.arrangement.index([Column(index, root.plan.types[index]) for index in columns])
+        root.arrangement.index(_key(root, columns))
 
     def join(self, other: Cohort) -> None:
         """Take in all dataflows of another cohort, of the same sources and at the same time, which is no more then."""
@@ -167,7 +174,14 @@ class Cohort:
                 self.feeds[identifier] = feed
         other.feeds = {}
 
-    def add(self, identifier: GlobalId, plan: Plan, inputs: Mapping[GlobalId, Input], number: int) -> None:
+    def add(
+        self,
+        identifier: GlobalId,
+        plan: Plan,
+        inputs: Mapping[GlobalId, Input],
+        number: int,
+        indexes: Sequence[Sequence[int]] = (),
+    ) -> None:
         """Add a dataflow, and work out its rows at the cohort's latest time.
 
         Args:
@@ -175,11 +189,13 @@ class Cohort:
             plan: of its rows.
             inputs: what it reads, from times that are not after the latest one; closed if others are at work.
             number: above those of all operators.
+            indexes: columns by which its rows are looked up.
         """
         new: list[Operator] = []
         root = self._built(plan, new, number)
         arranged = {root, *(source for operator in new for source in operator.arranged_inputs())}
         arranged |= {operator for operator in new if isinstance(operator.plan, Recomputed)}
+        lookups = _lookups(new, [(root, _key(root, columns)) for columns in indexes])
         tick = Tick(self._connection, self.upper - 1, is_first=True)
         feeds: dict[GlobalId, Feed] = {}
         for operator in new:
@@ -187,13 +203,12 @@ class Cohort:
             readers = [reader for reader in new if operator in reader.inputs]
             operator.consolidates = operator in arranged or any(not isinstance(one, GroupsOperator) for one in readers)
         for operator in new:
-            operator.index_inputs()
+            if operator in arranged:
+                operator.arrange(lookups.get(operator, ()))
             operator.prepare()
             self._fill(operator, inputs, tick, feeds)
             if operator in arranged:
-                operator.arrangement = Arrangement(self._connection, operator.number, operator.plan)
-                operator.arrangement.create()
-                self._connection.execute(f"DELETE FROM {operator.changes}")
+                operator.arranged(lookups.get(operator, ()))
         record_errors(self._connection, tick.time, tick.errors.items())
         for operator in new:
             operator.is_new = operator.is_dirty = False
@@ -350,6 +365,23 @@ class Cohort:
         for feed in self.feeds.values():
             feed.input.close()
         self.feeds.clear()
+
+
+def _key(operator: Operator, columns: Sequence[int]) -> list[Column]:
+    return [Column(index, operator.plan.types[index]) for index in columns]
+
+
+def _lookups(
+    new: Sequence[Operator], others: Iterable[tuple[Operator, Sequence[Expression]]]
+) -> dict[Operator, list[Sequence[Expression]]]:
+    """By what rows of operators are looked up by new ones, and by others; those that are there are indexed at once."""
+    lookups: dict[Operator, list[Sequence[Expression]]] = {}
+    for source, key in (*others, *(lookup for operator in new for lookup in operator.lookups())):
+        if source.arrangement is not None:
+            source.arrangement.index(key)
+        else:
+            lookups.setdefault(source, []).append(key)
+    return lookups
 
 
 def reachable(roots: Iterable[Operator]) -> set[Operator]:

@@ -230,7 +230,8 @@ class Dataflows:
             cohort = Cohort(self._connection, self._next_cohort, self._sources(wish), time + 1)
             cohort.record()
             self._next_cohort += 1
-        cohort.begin(identifier, wish.relation, wish.plan, inputs, self._next_operator)
+        indexes = self._indexes.get(identifier, ())
+        cohort.begin(identifier, wish.relation, wish.plan, inputs, self._next_operator, indexes)
         self._next_operator += operators_of(wish.plan)
         return cohort
 

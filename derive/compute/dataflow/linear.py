@@ -7,6 +7,7 @@ from itertools import compress, product
 
 import apsw
 
+from derive.compute.algebra.expression import Expression
 from derive.compute.algebra.types import Row
 from derive.compute.dataflow.operator import Operator, Tick, weighted
 from derive.compute.lowering.delta import TermSql
@@ -33,13 +34,11 @@ class LinearOperator(Operator):
         """All that are joined."""
         return [leaf for leaves in self._leaves if len(leaves) > 1 for leaf in leaves]
 
-    def index_inputs(self) -> None:
+    def lookups(self) -> Iterator[tuple[Operator, Sequence[Expression]]]:
         """By what is equated."""
         for leaves, term in zip(self._leaves, self._terms, strict=True):
             for leaf, key in term.lookups():
-                arrangement = leaves[leaf].arrangement
-                assert arrangement is not None
-                arrangement.index(key)
+                yield leaves[leaf], key
 
     def update(self, tick: Tick) -> None:
         """Make changes; where an expression fails, rows are looked at one by one."""

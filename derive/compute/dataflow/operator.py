@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import apsw
 
+from derive.compute.algebra.expression import Expression
 from derive.compute.algebra.types import Row
 from derive.compute.dataflow.arrangement import Arrangement
 from derive.compute.lowering.block import names
@@ -77,12 +78,25 @@ class Operator:
     def prepare(self) -> None:
         """Make what is kept between ticks, before the first one."""
 
-    def index_inputs(self) -> None:
-        """Have rows of inputs looked up by whatever this operator needs."""
+    def lookups(self) -> Iterator[tuple[Operator, Sequence[Expression]]]:
+        """Inputs, and expressions about their rows by which they are looked up."""
+        yield from ()
 
     def arranged_inputs(self) -> Sequence[Operator]:
         """Inputs whose rows it looks up."""
         return ()
+
+    def arrange(self, lookups: Sequence[Sequence[Expression]]) -> None:
+        """Have its rows looked up by expressions; it is new, and its first rows go where they are kept from here on."""
+        self.arrangement = Arrangement(self.connection, self.number, self.plan)
+        self.arrangement.create(lookups)
+
+    def arranged(self, lookups: Sequence[Sequence[Expression]]) -> None:
+        """All of its first rows are there."""
+        assert self.arrangement is not None
+        self.arrangement.complete()
+        for key in lookups:
+            self.arrangement.index(key)
 
     def drop(self) -> None:
         """Remove all tables."""
@@ -98,11 +112,13 @@ class Operator:
 
     def settle(self, select: str, bindings: Mapping[str, int] | None = None) -> None:
         """Take the rows of a SELECT of columns and `w` as changes; those that add up to nothing are left out."""
-        columns = self.columns
-        self.connection.execute(f"DELETE FROM {self.changes}")
+        table, columns = self.changes, self.columns
+        if self.is_new and self.arrangement is not None:
+            table, columns = self.arrangement.table, self.arrangement.order
+        self.connection.execute(f"DELETE FROM {table}")
         if self.consolidates:
-            select = f"SELECT {columns}, sum(w) FROM ({select}) GROUP BY {columns} HAVING sum(w) <> 0"
-        self.connection.execute(f"INSERT INTO {self.changes} {select}", bindings)
+            select = f"SELECT {self.columns}, sum(w) FROM ({select}) GROUP BY {columns} HAVING sum(w) <> 0"
+        self.connection.execute(f"INSERT INTO {table} {select}", bindings)
         self.count = self.connection.changes()
         self.is_dirty = self.count > 0
 
@@ -116,8 +132,9 @@ class Operator:
         """Take rows as changes, those that add up to nothing left out."""
         rows = [(*row, weight) for row, weight in counts.items() if weight]
         marks = ", ".join("?" * (self.width + 1))
-        self.connection.execute(f"DELETE FROM {self.changes}")
-        self.connection.executemany(f"INSERT INTO {self.changes} VALUES ({marks})", rows)
+        table = self.changed(self)
+        self.connection.execute(f"DELETE FROM {table}")
+        self.connection.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
         self.count = len(rows)
         self.is_dirty = bool(rows)
 
@@ -155,6 +172,12 @@ class Fed(Operator):
         for rows in batches:
             execute(f"INSERT INTO {self.changes} VALUES ({marks}, 1)", map(self._read, rows))
         execute(f"INSERT INTO {self.changes} VALUES ({marks}, ?)", ((*self._read(row), diff) for row, diff in later))
+
+    def arranged(self, lookups: Sequence[Sequence[Expression]]) -> None:
+        """All of its first rows are there, in any order and perhaps several times, and go where they are kept."""
+        self.settle(f"SELECT {self.columns}, w FROM {self.changes}")
+        super().arranged(lookups)
+        self.connection.execute(f"DELETE FROM {self.changes}")
 
     def update(self, tick: Tick) -> None:
         """What is fixed is there from the beginning."""

@@ -197,9 +197,7 @@ def _work_out(first: FirstDataflow, folder: Path, time: int, inputs: Mapping[Glo
     with connection:
         cohort = Cohort(connection, first.cohort, first.sources, time + 1)
         cohort.record()
-        cohort.begin(first.identifier, first.relation, first.plan, inputs, first.operator)
-        for columns in first.indexes:
-            cohort.index(first.identifier, columns)
+        cohort.begin(first.identifier, first.relation, first.plan, inputs, first.operator, first.indexes)
     connection.close()
 
 
