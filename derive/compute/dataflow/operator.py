@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
+from operator import itemgetter
 
 import apsw
 
@@ -150,15 +152,20 @@ class Fed(Operator):
             self.take(counts)
             return
         kept: dict[Row, int] = {}
-        for row, weight in counts.items():
-            narrow = self._read(row)
+        for narrow, weight in zip(self._read(counts), counts.values(), strict=True):
             kept[narrow] = kept.get(narrow, 0) + weight
         self.take(kept)
 
-    def _read(self, row: Row) -> Row:
-        """What is kept of a row."""
+    def _read(self, rows: Collection[Row]) -> Iterable[Row]:
+        """What is kept of rows."""
         columns = self.plan.columns if isinstance(self.plan, Source) else None
-        return (row if columns is None else tuple([row[index] for index in columns])) or (None,)
+        if not self.plan.types:
+            return repeat((None,), len(rows))
+        if columns is None:
+            return rows
+        if len(columns) == 1:
+            return [(row[columns[0]],) for row in rows]
+        return map(itemgetter(*columns), rows)
 
     def fill(self, batches: Iterable[Sequence[Row]], later: Iterable[tuple[Row, int]] = ()) -> None:
         """Take all rows that there are.
@@ -170,8 +177,10 @@ class Fed(Operator):
         execute = self.connection.executemany
         marks = ", ".join("?" * self.width)
         for rows in batches:
-            execute(f"INSERT INTO {self.changes} VALUES ({marks}, 1)", map(self._read, rows))
-        execute(f"INSERT INTO {self.changes} VALUES ({marks}, ?)", ((*self._read(row), diff) for row, diff in later))
+            execute(f"INSERT INTO {self.changes} VALUES ({marks}, 1)", self._read(rows))
+        rest = list(later)
+        weighed = zip(self._read([row for row, _ in rest]), rest, strict=True)
+        execute(f"INSERT INTO {self.changes} VALUES ({marks}, ?)", ((*row, diff) for row, (_, diff) in weighed))
 
     def arranged(self, lookups: Sequence[Sequence[Expression]]) -> None:
         """All of its first rows are there, in any order and perhaps several times, and go where they are kept."""

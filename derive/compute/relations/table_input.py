@@ -12,6 +12,7 @@ from derive.compute.algebra.bounds import Bounds
 from derive.compute.algebra.types import Row, Type
 from derive.compute.relations.columns import columns_of
 from derive.compute.relations.hold import Hold
+from derive.compute.relations.table_additions import TableAdditions, is_added_to
 from derive.compute.relations.table_rows import rows_of
 from derive.document.clock import format_rfc3339
 from derive.errors import FencedError, FrontierError, SegmentMissingError, ViewError
@@ -42,6 +43,32 @@ def table_at(store: Readable, table: Table, as_of: int, bounds: Bounds = _NO_BOU
     with _held(store, table, as_of):
         store.tables.check_at(_name(store, table), as_of)
         yield from _batches(store, table, as_of, bounds)
+
+
+def unordered_at(
+    store: Readable, table: Table, as_of: int, wanted: Collection[int] | None = None
+) -> Generator[list[Row]]:
+    """The same rows as those of `table_at`, in any order.
+
+    Args:
+        store: holds the table.
+        table: the table.
+        as_of: the time.
+        wanted: indexes of the columns that are needed, all others may be NULL; None for all.
+
+    Raises:
+        FrontierError: as for `table_at`.
+        ViewError: as for `table_at`.
+    """
+    with _held(store, table, as_of):
+        store.tables.check_at(_name(store, table), as_of)
+        known = store.tables.read(table.id, BEGINNING, as_of + 1)
+        with _dropped(table):
+            if not is_added_to(store.root, known.segments, known.appended):
+                yield from _batches(store, table, as_of)
+                return
+            additions = TableAdditions(store.root, table, wanted)
+            yield from additions.read(SourceRead(0, 0, BEGINNING, as_of + 1, known.segments), known.appended)
 
 
 def last_rows(store: Readable, table: Table) -> Generator[list[Row]]:
@@ -81,13 +108,19 @@ def _batches(store: Readable, table: Table, as_of: int, bounds: Bounds = _NO_BOU
     updates = conditions.wanted(known.appended)
     columns = zip(*pieces_of(updates), strict=True) if updates else ((),) * len(StoredRows.SCHEMA)
     appended = StoredRows.from_columns(*columns)
+    with _dropped(table), TemporaryDirectory(prefix="flowctl-") as scratch:
+        for part in reduced_here(
+            store.root, table.spec, read, Path(scratch), conditions=conditions.of_files(), appended=appended
+        ):
+            for begin in range(0, len(part), _BATCH):
+                yield rows.rows(part.slice(begin, _BATCH).texts.to_pylist())
+
+
+@contextmanager
+def _dropped(table: Table) -> Iterator[None]:
+    """Where a file is missing, a table was dropped."""
     try:
-        with TemporaryDirectory(prefix="flowctl-") as scratch:
-            for part in reduced_here(
-                store.root, table.spec, read, Path(scratch), conditions=conditions.of_files(), appended=appended
-            ):
-                for begin in range(0, len(part), _BATCH):
-                    yield rows.rows(part.slice(begin, _BATCH).texts.to_pylist())
+        yield
     except SegmentMissingError as exc:
         raise FencedError(f"'{table.name}' was dropped while it was read") from exc
 
@@ -106,6 +139,7 @@ class TableInput:
         store: holds the table.
         table: the table.
         as_of: clock, at or above its `since` and below its `upper`.
+        wanted: indexes of the columns that are needed of its snapshot, all others may be NULL; None for all.
 
     Attributes:
         types: of the columns.
@@ -120,12 +154,13 @@ class TableInput:
 
     keeps = False
 
-    def __init__(self, store: Readable, table: Table, as_of: int) -> None:
+    def __init__(self, store: Readable, table: Table, as_of: int, wanted: Collection[int] | None = None) -> None:
         self.types: tuple[Type, ...] = tuple(column.type for column in columns_of(table))
         self.since = as_of
         self.failure: tuple[int, ViewError] | None = None
         self._store = store
         self._table = table
+        self._wanted = wanted
         self._rows = rows_of(table)
         self._frontier = as_of + 1
         self._hold = Hold(store, _name(store, table), as_of)
@@ -137,7 +172,7 @@ class TableInput:
     def snapshot(self, as_of: int) -> Iterator[list[Row]]:
         """The rows at `since`, which is the time that may be asked for."""
         assert as_of == self.since
-        return table_at(self._store, self._table, as_of)
+        return unordered_at(self._store, self._table, as_of, self._wanted)
 
     def count(self, as_of: int) -> int:
         """About how many updates there are up to a time.
@@ -151,8 +186,8 @@ class TableInput:
         return sum(segment.documents for segment in read.segments) + len(read.appended)
 
     def opener(self, as_of: int, wanted: Collection[int] | None, place: Path) -> Callable[[], TableInput]:
-        """What opens the same table from a time on in another process; it has all columns, and keeps nothing."""
-        return partial(_opened, self._store.root, self._table, as_of)
+        """What opens the same table from a time on in another process; it keeps nothing."""
+        return partial(_opened, self._store.root, self._table, as_of, wanted)
 
     def adopt(self, as_of: int, place: Path) -> None:
         """Go on from a time."""
@@ -183,7 +218,7 @@ class TableInput:
         return upper, [(update.clock, row, update.diff) for update, row in zip(told, rows, strict=True)]
 
 
-def _opened(root: Path, table: Table, as_of: int) -> TableInput:
+def _opened(root: Path, table: Table, as_of: int, wanted: Collection[int] | None) -> TableInput:
     from derive.storage.store import Store
 
-    return TableInput(Store(root, reading=True), table, as_of)
+    return TableInput(Store(root, reading=True), table, as_of, wanted)

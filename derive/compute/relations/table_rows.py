@@ -28,6 +28,13 @@ from derive.storage.tables import Change
 
 _INTEGERS = (Type.SMALLINT, Type.INTEGER, Type.BIGINT, Type.MZ_TIMESTAMP)
 
+_UNCHANGED: dict[Type, frozenset[type]] = {
+    **dict.fromkeys(_INTEGERS, frozenset({int, type(None)})),
+    Type.TEXT: frozenset({str, type(None)}),
+    Type.DOUBLE: frozenset({float, type(None)}),
+}
+"""What values of documents are data as they are, by type of the column."""
+
 
 def rows_of(table: Table) -> TableRows:
     """Rows of one table as documents, and back; what is made for that is remembered."""
@@ -51,6 +58,8 @@ class TableRows:
         self._names = [column.name for column in columns]
         self._to_json = [_to_json(column.type) for column in columns]
         self._of_json = [_of_json(column.type) for column in columns]
+        self._unchanged = [_UNCHANGED.get(column.type, frozenset()) for column in columns]
+        self._absent: list[JSON] = [MISSING if column.type is Type.JSONB else None for column in columns]
         self._keys: list[tuple[int, Callable[[Any], JSON]]] = [
             (index, _key_of(column.type)) for index, column in enumerate(columns) if column.pointer in table.key
         ]
@@ -84,11 +93,23 @@ class TableRows:
     def rows(self, texts: Sequence[str]) -> list[Row]:
         """The rows of documents, which are as `changes` made them."""
         documents = list(map(parsed_json, texts)) if self._has_json else orjson.loads(f"[{','.join(texts)}]")
-        made: list[list[Datum]] = []
-        for name, convert in zip(self._names, self._of_json, strict=True):
-            values = [document.get(name, MISSING) for document in documents]
-            made.append([None if value is MISSING else convert(value) for value in values])
-        return list(zip(*made, strict=True)) if made else [()] * len(texts)
+        columns = [
+            self.data(index, [document.get(name, absent) for document in documents])
+            for index, (name, absent) in enumerate(zip(self._names, self._absent, strict=True))
+        ]
+        return list(zip(*columns, strict=True)) if columns else [()] * len(texts)
+
+    def data(self, index: int, values: Sequence[JSON]) -> Sequence[Datum]:
+        """What is in a column of rows whose documents have these values.
+
+        Args:
+            index: of the column.
+            values: None where documents have none, but for a column of `jsonb`: `MISSING` there, as None is a value.
+        """
+        if set(map(type, values)) <= self._unchanged[index]:
+            return values
+        convert, absent = self._of_json[index], self._absent[index]
+        return [None if value is absent else convert(value) for value in values]
 
 
 def _key_of(kind: Type) -> Callable[[Any], JSON]:

@@ -19,7 +19,7 @@ from derive.document.pointer import JSON
 from derive.errors import SegmentError, SegmentMissingError
 from derive.schema.fingerprint import fingerprint
 from derive.storage.blobs import blobs_of
-from derive.storage.segments.rows import CLOCK, StoredRows
+from derive.storage.segments.rows import CLOCK, DIFF, StoredRows
 from derive.time.segment import Segment
 
 VALIDATED = b"flow.validated"
@@ -80,6 +80,19 @@ def validated_against(file: pq.ParquetFile) -> str | None:
     """The fingerprint of the schema that all documents of a file were validated against; None if they were not."""
     recorded: bytes | None = (file.metadata.metadata or {}).get(VALIDATED)
     return None if recorded is None else recorded.decode()
+
+
+def only_adds(root: Path, segment: Segment) -> bool:
+    """Whether no row of a segment takes its document away, as far as its statistics tell.
+
+    Raises:
+        SegmentError: it cannot be read.
+    """
+    index = StoredRows.SCHEMA.get_field_index(DIFF)
+    with open_segment(root, segment) as file:
+        groups = map(file.metadata.row_group, range(file.metadata.num_row_groups))
+        told = [group.column(index).statistics for group in groups]
+    return all(one is not None and one.has_min_max and one.min > 0 for one in told)
 
 
 def are_valid(root: Path, segments: Iterable[Segment], schema: JSON) -> bool:
