@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 from derive.adapter.batches import of_rows
-from derive.adapter.controller.handover import Handover
 from derive.adapter.state import State
 from derive.compute.algebra.types import Datum, Row
 from derive.compute.protocol.messages import PeekResponse, Query
 from derive.errors import FlowError, SqlError
+from derive.handover import Handover
 
 _PATIENCE_SECONDS = 0.05
 """How long one replica is waited for before others are asked as well."""

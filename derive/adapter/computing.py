@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import threading
 import time
@@ -71,6 +72,7 @@ class Computing:
     ) -> None:
         self._store, self._root, self._instances = store, root, instances
         self._on_progress, self._name_of, self._report = on_progress, name_of, report
+        self._loop = asyncio.get_running_loop()
         self.holds = DataflowHolds(store, self._names)
         self._folder_id = folder_id(root)
         self.controller = self._controller(0)
@@ -222,9 +224,9 @@ class Computing:
         """Connect to a replica, or to a process that is one, which is started if it was not yet."""
         name = place.name
         if place.address or not self.can_start:
-            return RemoteReplica(self.controller, name, place.address, self.security)
+            return RemoteReplica(self.controller, name, place.address, self.security, self._loop)
         process = self._instances.process(self._root, name)
-        process.connect(self.controller)
+        process.connect(self.controller, self._loop)
         return process
 
     def _begin_here(self, folder: Path | None) -> None:

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 from derive.adapter.catalog import is_provisional
-from derive.adapter.controller.handover import Handover
 from derive.adapter.outcome import Result
 from derive.adapter.parser.statement import AsOf, Subscribe
 from derive.adapter.planner.plan import PlannedView
@@ -23,6 +22,7 @@ from derive.compute.algebra.types import Row
 from derive.compute.oneshot import size_of
 from derive.compute.protocol.messages import Dataflow, Import, Tail, TailResponse
 from derive.errors import FencedError, FlowError, FrontierError, SqlError
+from derive.handover import Handover
 from derive.time.frontier import END_OF_TIME
 
 MOST_WAITING = 32 << 20

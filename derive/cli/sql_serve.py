@@ -120,8 +120,8 @@ def command(
     with _started(folder, instances) as ownership:
         import asyncio
 
-        from derive.adapter.server.event_loop import new_event_loop
         from derive.adapter.server.server import Server
+        from derive.event_loop import new_event_loop
 
         catalog = optional_catalog(source, data)
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from queue import SimpleQueue
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any, TypeVar
 
 import grpc
+import grpc.aio
 
 from derive.compute.protocol.messages import Response
 from derive.compute.protocol.security import Security
-from derive.compute.protocol.transport import OPTIONS, add_port, session_handler
+from derive.compute.protocol.transport import OPTIONS, SessionContext, add_port, session_handler
 from derive.compute.protocol.wire import command_of, response_message
 from derive.compute.reconciler import Reconciler
 from derive.errors import FlowError, UsageError
+from derive.event_loop import new_event_loop
+from derive.handover import Handover
 from derive.protocol.stubs import compute_pb2 as pb
+
+T = TypeVar("T")
 
 _MOST_SESSIONS = 32
 """How many connections there may be; all but one are of controllers that do not know yet that they are closed out."""
@@ -42,42 +47,56 @@ class InstanceServer:
             UsageError: nobody can listen there.
         """
         self._reconciler, self._security = reconciler, security
-        self._server = grpc.server(
-            ThreadPoolExecutor(_MOST_SESSIONS, "session"), options=(*OPTIONS, ("grpc.so_reuseport", 0))
-        )
-        self._server.add_generic_rpc_handlers((session_handler(self._serve),))
+        self._loop = new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="flowctl-sessions", daemon=True)
+        self._thread.start()
         try:
-            port = add_port(self._server, listen, security)
+            self._server, port = self._wait(self._begin(listen))
         except RuntimeError as exc:
+            self._end()
             raise UsageError(f"cannot listen at {listen}: {exc}", hint="is the port taken?") from exc
         self.address = f"{listen.rpartition(':')[0]}:{port}"
-        self._server.start()
 
     def stop(self) -> None:
         """End all sessions."""
-        self._server.stop(_GRACE_SECONDS).wait()
+        self._wait(self._server.stop(_GRACE_SECONDS))
+        self._end()
 
-    def _serve(
-        self, commands: Iterator[pb.ComputeCommand], context: grpc.ServicerContext
-    ) -> Iterator[pb.ComputeResponse]:
+    def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """What is done in the event loop, where sessions are."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    def _end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _begin(self, listen: str) -> tuple[grpc.aio.Server, int]:
+        options = (*OPTIONS, ("grpc.so_reuseport", 0))
+        server = grpc.aio.server(options=options, maximum_concurrent_rpcs=_MOST_SESSIONS)
+        server.add_generic_rpc_handlers((session_handler(self._serve),))
+        port = add_port(server, listen, self._security)
+        await server.start()
+        return server, port
+
+    async def _serve(self, commands: AsyncIterator[pb.ComputeCommand], context: SessionContext) -> None:
         if not self._security.is_known(context):
-            context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token is another one")
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token is another one")
         session = _Session()
-        context.add_callback(session.close)
-        reader = threading.Thread(target=self._read, args=(session, commands, context), daemon=True)
-        reader.start()
+        reader = asyncio.create_task(self._read(session, commands, context))
         try:
-            while (response := session.responses.get()) is not None:
-                yield response_message(response)
+            while (response := await session.responses.get()) is not None:
+                await context.write(response_message(response))
         finally:
+            reader.cancel()
             self._reconciler.lose(session)
 
-    def _read(self, session: _Session, commands: Iterator[pb.ComputeCommand], context: grpc.ServicerContext) -> None:
+    async def _read(
+        self, session: _Session, commands: AsyncIterator[pb.ComputeCommand], context: SessionContext
+    ) -> None:
         try:
-            for message in commands:
+            async for message in commands:
                 self._reconciler.accept(session, command_of(message))
-        except grpc.RpcError:
-            pass  # the connection is gone
         except FlowError as error:
             context.set_code(grpc.StatusCode.INVALID_ARGUMENT)
             context.set_details(str(error))
@@ -86,14 +105,14 @@ class InstanceServer:
 
 
 class _Session:
-    """A connection of a controller.
+    """A connection of a controller, made in the event loop.
 
     Attributes:
         responses: those that are to be sent; None ends it.
     """
 
     def __init__(self) -> None:
-        self.responses: SimpleQueue[Response | None] = SimpleQueue()
+        self.responses: Handover[Response | None] = Handover(is_patient=lambda: False)
         self._is_closed = False
 
     def send(self, response: Response) -> None:

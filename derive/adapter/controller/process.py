@@ -15,6 +15,8 @@ from derive.materialize.process import ConnectorProcess
 from derive.storage.metadata.process import is_dead, kill, show_process
 
 if TYPE_CHECKING:
+    import asyncio
+
     from derive.adapter.controller.controller import Controller
     from derive.adapter.controller.remote import RemoteReplica
 
@@ -64,6 +66,7 @@ class ReplicaProcess:
         self._trouble = "is being started"
         self._lock = threading.Lock()
         self._controller: Controller | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._address = ""
         self._replica: RemoteReplica | None = None
         self._closed = threading.Event()
@@ -82,10 +85,15 @@ class ReplicaProcess:
         replica = self._replica
         return replica.trouble if replica is not None else self._trouble
 
-    def connect(self, controller: Controller) -> None:
-        """Have a controller connected to the process once that has printed its address, and to each that follows it."""
+    def connect(self, controller: Controller, loop: asyncio.AbstractEventLoop) -> None:
+        """Have a controller connected to the process once that has printed its address, and to each that follows it.
+
+        Args:
+            controller: that it is a replica of.
+            loop: in which the connection is; it runs.
+        """
         with self._lock:
-            self._controller = controller
+            self._controller, self._loop = controller, loop
             self._link()
 
     def close(self) -> None:
@@ -144,11 +152,11 @@ class ReplicaProcess:
             process.close()
 
     def _link(self) -> None:
-        if self._controller is not None and self._address:
+        if self._controller is not None and self._loop is not None and self._address:
             # Not before there is a controller: gRPC is imported for as long as the process takes to start.
             from derive.adapter.controller.remote import RemoteReplica
 
-            self._replica = RemoteReplica(self._controller, self.name, self._address, self._security)
+            self._replica = RemoteReplica(self._controller, self.name, self._address, self._security, self._loop)
 
     def _end_orphan(self) -> None:
         """Kill whoever has the folder: an earlier server has started it, which is there no more."""

@@ -1,20 +1,27 @@
-"""Replicas in other processes: each is connected to, again and again, until it is there no more."""
+"""Replicas in other processes: each is connected to, again and again, until it is there no more.
+
+All of it is done in the event loop in which clients are served: so a peek is sent, and its answer taken, without any
+other thread than gRPC's own.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Iterator
-from queue import SimpleQueue
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from random import uniform
 
 import grpc
+import grpc.aio
 
 from derive.adapter.controller.controller import Controller
 from derive.compute.protocol.messages import Command
 from derive.compute.protocol.security import Security
-from derive.compute.protocol.transport import open_channel, open_session
+from derive.compute.protocol.transport import SessionCall, open_channel, open_session
 from derive.compute.protocol.wire import command_message, response_of
 from derive.errors import ProtocolError
+from derive.handover import Handover
 from derive.protocol.stubs import compute_pb2 as pb
 
 _FIRST_SECONDS, _MOST_SECONDS = 0.05, 2.0
@@ -22,56 +29,68 @@ _FIRST_SECONDS, _MOST_SECONDS = 0.05, 2.0
 
 
 class RemoteReplica:
-    """A thread that keeps a controller connected to an instance.
+    """What keeps a controller connected to an instance. It is made in any thread.
 
     Args:
         controller: of the instance.
         name: of this replica.
         address: `host:port`.
         security: how the instance knows this process.
+        loop: in which the connection is; it runs.
 
     Attributes:
         trouble: why there is no connection; empty if there is one.
     """
 
-    def __init__(self, controller: Controller, name: str, address: str, security: Security) -> None:
+    def __init__(
+        self, controller: Controller, name: str, address: str, security: Security, loop: asyncio.AbstractEventLoop
+    ) -> None:
         self._controller, self.name, self.address, self._security = controller, name, address, security
         self.trouble = "is not connected to yet"
-        self._closed = threading.Event()
+        self._lock = threading.Lock()
+        self._is_closed = False
         self._link: _GrpcLink | None = None
-        self._thread = threading.Thread(target=self._keep_connected, name=f"flowctl-replica-{name}", daemon=True)
-        self._thread.start()
+        self._connected = asyncio.run_coroutine_threadsafe(self._keep_connected(), loop)
 
     def close(self) -> None:
-        """Leave the instance alone."""
-        self._closed.set()
-        if self._link is not None:
-            self._link.close()
-        self._thread.join()
+        """Leave the instance alone. It does not wait for the event loop, which may be waiting for this thread."""
+        with self._lock:
+            self._is_closed = True
+            link = self._link
+        self._connected.cancel()
+        if link is not None:
+            self._controller.detach(self.name, link)
 
-    def _keep_connected(self) -> None:
+    async def _keep_connected(self) -> None:
         pause = _FIRST_SECONDS
-        while not self._closed.is_set():
-            if self._connect():
-                pause = _FIRST_SECONDS
-            self._closed.wait(uniform(pause / 2, pause))
+        while True:
+            try:
+                if await self._connect():
+                    pause = _FIRST_SECONDS
+            except Exception as error:
+                self.trouble = f"{type(error).__name__}: {error}"
+                message = f"replica {self.name} is connected to again, after a defect"
+                asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
+            await asyncio.sleep(uniform(pause / 2, pause))
             pause = min(2 * pause, _MOST_SECONDS)
 
-    def _connect(self) -> bool:
+    async def _connect(self) -> bool:
         """Be connected for as long as it lasts; whether it began at all."""
         was_there = False
-        with open_channel(self.address, self._security) as channel:
-            link = self._link = _GrpcLink(channel, self._security)
-            if self._closed.is_set():  # `close` has not seen this link, perhaps
-                link.close()
-            self._controller.attach(self.name, link)
+        async with open_channel(self.address, self._security) as channel:
+            link = _GrpcLink(channel, self._security)
+            with self._lock:
+                if self._is_closed:
+                    return False
+                self._link = link
+                self._controller.attach(self.name, link)
             try:
-                for message in link.responses():
+                async for message in link.call:
                     was_there, self.trouble = True, ""
                     self._controller.receive(link, response_of(message))
                 self.trouble = "ended the session"
-            except grpc.RpcError as error:
-                self.trouble = str(error.details() if isinstance(error, grpc.Call) else error)
+            except grpc.aio.AioRpcError as error:
+                self.trouble = str(error.details())
             except ProtocolError as error:
                 self.trouble = str(error)
             finally:
@@ -80,25 +99,23 @@ class RemoteReplica:
 
 
 class _GrpcLink:
-    """A connection to an instance."""
+    """A connection to an instance, made in the event loop."""
 
     is_local = False
 
-    def __init__(self, channel: grpc.Channel, security: Security) -> None:
-        self._commands: SimpleQueue[Command | None] = SimpleQueue()
-        self._call = open_session(channel, self._messages(), security)
+    def __init__(self, channel: grpc.aio.Channel, security: Security) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._commands: Handover[Command | None] = Handover(is_patient=lambda: False)
+        self.call: SessionCall = open_session(channel, self._messages(), security)
 
     def send(self, command: Command) -> None:
         self._commands.put(command)
 
     def close(self) -> None:
         self._commands.put(None)
-        self._call.cancel()
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self.call.cancel)
 
-    def responses(self) -> Iterator[pb.ComputeResponse]:
-        """Responses as they come."""
-        return iter(self._call)
-
-    def _messages(self) -> Iterator[pb.ComputeCommand]:
-        while (command := self._commands.get()) is not None:
+    async def _messages(self) -> AsyncIterator[pb.ComputeCommand]:
+        while (command := await self._commands.get()) is not None:
             yield command_message(command)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import grpc
+    from derive.compute.protocol.transport import SessionContext
 
 _TOKEN = "authorization"
 
@@ -32,13 +32,13 @@ class Security:
         """What a client says with its call."""
         return ((_TOKEN, f"Bearer {self.token}"),) if self.token else ()
 
-    def is_known(self, context: grpc.ServicerContext) -> bool:
+    def is_known(self, context: SessionContext) -> bool:
         """Whether a client has said what it must."""
         import hmac
 
         if self.token is None:
             return True
-        said = {str(key): value for key, value in context.invocation_metadata()}.get(_TOKEN, "")
+        said = dict(context.invocation_metadata() or ()).get(_TOKEN, "")
         return hmac.compare_digest(said if isinstance(said, bytes) else said.encode(), f"Bearer {self.token}".encode())
 
 

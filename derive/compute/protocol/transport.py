@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeAlias
 
 import grpc
+import grpc.aio
 
 from derive.compute.protocol.security import Security
 from derive.protocol.stubs import compute_pb2 as pb
+
+SessionCall: TypeAlias = "grpc.aio.StreamStreamCall[pb.ComputeCommand, pb.ComputeResponse]"
+"""A session, as a client has it."""
+SessionContext: TypeAlias = "grpc.aio.ServicerContext[pb.ComputeCommand, pb.ComputeResponse]"
+"""A session, as a server has it."""
 
 SERVICE = "flow.compute.v1.Compute"
 
@@ -28,24 +34,15 @@ OPTIONS = (
 """For channels and servers."""
 
 
-class SessionCall(Protocol):
-    """A session, as a client has it: an iterator of responses."""
-
-    def __iter__(self) -> Iterator[pb.ComputeResponse]: ...
-
-    def cancel(self) -> bool:
-        """End it."""
-
-
-def open_channel(address: str, security: Security) -> grpc.Channel:
-    """A channel to the instance at `host:port`; it connects when it is used."""
+def open_channel(address: str, security: Security) -> grpc.aio.Channel:
+    """A channel to the instance at `host:port`, for the event loop that runs; it connects when it is used."""
     if security.certificate is None:
-        return grpc.insecure_channel(address, options=OPTIONS)
+        return grpc.aio.insecure_channel(address, options=OPTIONS)
     credentials = grpc.ssl_channel_credentials(security.authority, security.key, security.certificate)
-    return grpc.secure_channel(address, credentials, options=OPTIONS)
+    return grpc.aio.secure_channel(address, credentials, options=OPTIONS)
 
 
-def add_port(server: grpc.Server, listen: str, security: Security) -> int:
+def add_port(server: grpc.aio.Server, listen: str, security: Security) -> int:
     """Have a server listen at `host:port`; returns the port."""
     if security.certificate is None:
         return server.add_insecure_port(listen)
@@ -54,19 +51,20 @@ def add_port(server: grpc.Server, listen: str, security: Security) -> int:
     return server.add_secure_port(listen, grpc.ssl_server_credentials(pairs, security.authority, is_mutual))
 
 
-def open_session(channel: grpc.Channel, commands: Iterator[pb.ComputeCommand], security: Security) -> SessionCall:
+def open_session(
+    channel: grpc.aio.Channel, commands: AsyncIterator[pb.ComputeCommand], security: Security
+) -> SessionCall:
     """Begin a session."""
     method = channel.stream_stream(
         f"/{SERVICE}/Session",
         request_serializer=pb.ComputeCommand.SerializeToString,
         response_deserializer=pb.ComputeResponse.FromString,
     )
-    call: SessionCall = method(commands, metadata=security.metadata, wait_for_ready=False)
-    return call
+    return method(commands, metadata=security.metadata, wait_for_ready=False)
 
 
 def session_handler(
-    serve: Callable[[Iterator[pb.ComputeCommand], grpc.ServicerContext], Iterator[pb.ComputeResponse]],
+    serve: Callable[[AsyncIterator[pb.ComputeCommand], SessionContext], Awaitable[None]],
 ) -> grpc.GenericRpcHandler[Any, Any]:
     """What a gRPC server is given so that it serves sessions."""
     method = grpc.stream_stream_rpc_method_handler(

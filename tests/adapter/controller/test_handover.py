@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from derive.adapter.controller.handover import Handover
+from derive.handover import Handover
 
 
 @pytest.mark.parametrize("is_patient", [True, False])

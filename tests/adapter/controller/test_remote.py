@@ -1,53 +1,151 @@
-"""A controller's connection to an instance in another process ends when it is told to, also as it has just begun."""
+"""A controller's connection to an instance in another process, which is kept in an event loop."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from test_lagging_tail import Nothing
 from typing_extensions import override
 
 from derive.adapter.controller.controller import Controller
 from derive.adapter.controller.remote import RemoteReplica
 from derive.compute.instance import Instance
+from derive.compute.protocol.messages import Welcome
 from derive.compute.protocol.security import OPEN, Security
 from derive.compute.reconciler import Reconciler
 from derive.compute.serving import InstanceServer
 from derive.compute.session import Identity
+from derive.errors import UsageError
+from derive.event_loop import new_event_loop
+
+_PATIENCE_SECONDS = 60.0
 
 
 class Slow(Security):
     """Is asked for while a connection is made, and answers once that is to be closed."""
 
-    closing = threading.Event()
+    asked, closing = threading.Event(), threading.Event()
 
     @property
     @override
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        assert self.closing.wait(60)
+        self.asked.set()
+        assert self.closing.wait(_PATIENCE_SECONDS)
         return ()
 
 
-def test_a_connection_that_is_closed_while_it_is_made_ends(tmp_path: Path) -> None:
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    loop = new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    yield loop
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+@contextmanager
+def reconciling(folder: Path) -> Iterator[Reconciler]:
+    """An instance that works until the block ends."""
     reconciler = Reconciler(
-        Instance(tmp_path),
+        Instance(folder),
         lambda dataflow, as_of: {},
         lambda instance, identifiers: None,
         identity=Identity("one"),
         run=lambda task: task(),
         wake=lambda: None,
     )
-    server = InstanceServer(reconciler, "127.0.0.1:0", OPEN)
-    security = Slow()
-    replica = RemoteReplica(Controller(1, Nothing()), "one", server.address, security)
-    closing = threading.Thread(target=replica.close, daemon=True)
-    closing.start()
-    assert replica._closed.wait(60)
-    security.closing.set()
-    closing.join(60)
-    has_ended = not closing.is_alive()
-    server.stop()
-    closing.join()
+    is_over = threading.Event()
+
+    def work() -> None:
+        while not is_over.wait(0.01):
+            reconciler.work()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    yield reconciler
+    is_over.set()
+    thread.join()
     reconciler.close()
-    assert has_ended
+
+
+def listen(reconciler: Reconciler, address: str) -> InstanceServer:
+    """An instance served at an address that another one had a moment ago."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        try:
+            return InstanceServer(reconciler, address, OPEN)
+        except UsageError:
+            assert time.monotonic() < deadline
+
+
+def test_a_connection_that_is_closed_while_it_is_made_is_not_one_of_the_controller(
+    tmp_path: Path, loop: asyncio.AbstractEventLoop
+) -> None:
+    controller, security = Controller(1, Nothing()), Slow()
+    with reconciling(tmp_path) as reconciler:
+        server = InstanceServer(reconciler, "127.0.0.1:0", OPEN)
+        replica = RemoteReplica(controller, "one", server.address, security, loop)
+        assert security.asked.wait(_PATIENCE_SECONDS)
+        replica.close()  # does not wait for the event loop, which waits for this thread
+        security.closing.set()
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result()
+        server.stop()
+    assert controller.replicas() == {}
+    assert replica._connected.cancelled()
+
+
+def test_an_instance_that_is_served_again_is_connected_to_again(
+    tmp_path: Path, loop: asyncio.AbstractEventLoop
+) -> None:
+    welcomes: list[str] = []
+    is_welcomed = threading.Semaphore(0)
+
+    def note(name: str, welcome: Welcome) -> None:
+        welcomes.append(f"{name} {welcome.process}")
+        is_welcomed.release()
+
+    controller = Controller(1, Nothing(), on_welcome=note)
+    with reconciling(tmp_path) as reconciler:
+        server = InstanceServer(reconciler, "127.0.0.1:0", OPEN)
+        replica = RemoteReplica(controller, "one", server.address, OPEN, loop)
+        assert is_welcomed.acquire(timeout=_PATIENCE_SECONDS)
+        assert replica.trouble == ""
+        server.stop()
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while controller.replicas():
+            assert time.monotonic() < deadline
+        assert replica.trouble != ""
+        again = listen(reconciler, server.address)
+        assert is_welcomed.acquire(timeout=_PATIENCE_SECONDS)
+        replica.close()
+        assert controller.replicas() == {}
+        again.stop()
+    assert welcomes == ["one one", "one one"]
+
+
+def test_who_does_not_have_the_token_is_refused(tmp_path: Path, loop: asyncio.AbstractEventLoop) -> None:
+    controller = Controller(1, Nothing())
+    with reconciling(tmp_path) as reconciler:
+        server = InstanceServer(reconciler, "127.0.0.1:0", Security("secret"))
+        replica = RemoteReplica(controller, "one", server.address, Security("guess"), loop)
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while replica.trouble != "the token is another one":
+            assert time.monotonic() < deadline
+        replica.close()
+        server.stop()
+
+
+def test_an_address_that_is_taken_is_told(tmp_path: Path) -> None:
+    with reconciling(tmp_path) as reconciler:
+        server = InstanceServer(reconciler, "127.0.0.1:0", OPEN)
+        with pytest.raises(UsageError, match=f"cannot listen at {server.address}"):
+            InstanceServer(reconciler, server.address, OPEN)
+        server.stop()

@@ -15,11 +15,11 @@ from derive.adapter.described import described
 from derive.adapter.outcome import Prepared, Result, Session, TransactionStatus
 from derive.adapter.pg_catalog.objects import SessionFacts
 from derive.adapter.pg_catalog.session import DescribingSession
-from derive.adapter.server.event_loop import new_event_loop
 from derive.adapter.server.server import Server
 from derive.adapter.session import SqlSession
 from derive.compute.algebra.types import Datum, Row
 from derive.errors import SqlError
+from derive.event_loop import new_event_loop
 
 T = TypeVar("T")
 

@@ -14,9 +14,9 @@ from toy_session import ToySession, toy_database
 
 from derive.adapter.backends import Backends
 from derive.adapter.outcome import Session
-from derive.adapter.server.event_loop import new_event_loop
 from derive.adapter.server.passwords import Passwords
 from derive.adapter.server.server import Server
+from derive.event_loop import new_event_loop
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""The event loop that clients are served in: that of libuv where there is one, whose rounds cost a third."""
+"""The event loop of servers and of their clients: that of libuv where there is one, whose rounds cost a third."""
 
 from __future__ import annotations
 
