@@ -15,6 +15,9 @@ from hypothesis import strategies as st
 
 from derive.failpoint import FAILPOINTS
 
+FENCED = 3
+"""The exit status of an order that somebody else has superseded."""
+
 CRASHES = st.lists(
     st.tuples(st.sampled_from(sorted(FAILPOINTS)), st.integers(1, 6)).map(lambda each: f"{each[0]}:{each[1]}"),
     max_size=2,
@@ -43,10 +46,17 @@ class CrashServer:
         assert self.attempt(order) == 0
 
     def attempt(self, order: Mapping[str, Any], failpoint: str = "") -> int:
-        """Have something done in a process that dies at `failpoint`, if it reaches it; its exit status."""
+        """Have something done in a process that dies or is stopped at `failpoint`, if it reaches it; its exit status."""
+        return self._say({**order, "failpoint": failpoint})
+
+    def resume(self) -> int:
+        """Let the process go on that is stopped for the longest; its exit status."""
+        return self._say({"do": "resume"})
+
+    def _say(self, order: Mapping[str, Any]) -> int:
         assert self._process.stdin
         assert self._process.stdout
-        self._process.stdin.write(json.dumps({**order, "failpoint": failpoint}) + "\n")
+        self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
         return int(self._process.stdout.readline())
 

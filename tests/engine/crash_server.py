@@ -1,13 +1,15 @@
 """Does things to data folders in processes that a failpoint may kill, for test_crash_machine.py and test_failpoints.py.
 
 It reads orders from standard input, one JSON object a line, and forks a child for each: a death is a real one, and
-costs no start of an interpreter. What it answers is the child's exit status.
+costs no start of an interpreter. What it answers is the child's exit status, or the signal by which it was stopped: it
+goes on with the order `resume`, whoever was stopped first before others.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -16,6 +18,7 @@ from typing import Any
 from crash_script import do_history
 from power_cut import do_under_power
 from typing_extensions import override
+from watched_edit import apply_edit
 
 from derive import failpoint
 from derive.catalog import load
@@ -37,22 +40,35 @@ from derive.storage.ingest import Ingestion
 from derive.storage.store import Store
 from derive.time.limits import Limits
 
+_FENCED = 3
+"""The exit status of a child that somebody else has superseded; crash_client.py knows it, too."""
+
 
 def main() -> None:
     # What every child would do again is done before they are forked.
     find_runtime("sqlite")
-    loaded: dict[str, CatalogSpec] = {}
+    loaded: dict[tuple[str, str], CatalogSpec] = {}
+    stopped: list[int] = []
     for line in sys.stdin:
         order = json.loads(line)
-        text = Path(order["source"]).read_text()
-        if text not in loaded:
-            loaded = {text: load(Path(order["source"]))}
-        child = os.fork()
-        if child == 0:
-            os._exit(obey(loaded[text], order))
-        _, status = os.waitpid(child, 0)
-        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
+        if order["do"] == "resume":
+            child = stopped.pop(0)
+            os.kill(child, signal.SIGCONT)
+        else:
+            source = (order["source"], Path(order["source"]).read_text())
+            if source not in loaded:
+                loaded = {source: load(Path(order["source"]))}
+            child = os.fork()
+            if child == 0:
+                os._exit(obey(loaded[source], order))
+        _, status = os.waitpid(child, os.WUNTRACED)
+        if os.WIFSTOPPED(status):
+            stopped.append(child)
+        code = -os.WSTOPSIG(status) if os.WIFSTOPPED(status) else os.waitstatus_to_exitcode(status)
+        sys.stdout.write(f"{code}\n")
         sys.stdout.flush()
+    for child in stopped:
+        os.kill(child, signal.SIGKILL)
 
 
 def obey(catalog: CatalogSpec, order: dict[str, Any]) -> int:
@@ -64,6 +80,9 @@ def obey(catalog: CatalogSpec, order: dict[str, Any]) -> int:
             do_under_power(catalog, order)
         else:
             Deeds(catalog, order["data"], order["wall"]).do(order["do"], order["arguments"])
+    except FencedError:
+        traceback.print_exc()
+        return _FENCED
     except BaseException:
         traceback.print_exc()
         return 1
@@ -106,6 +125,24 @@ class Deeds:
         run.close()
         if errors:
             raise errors[0]
+
+    def edit(self, edited: str, held: str, command: str, task: str, armed: str) -> None:
+        """Have a run apply an edit, which finds what a command has done to a task; see `apply_edit`."""
+
+        def do_command() -> None:
+            if command:
+                getattr(Deeds(self.catalog, str(self.data), self.wall), command)(
+                    task, *([4] if command == "split" else [])
+                )
+
+        apply_edit(self.catalog, load(Path(edited)), self.store, held, do_command, armed)
+
+    def run_and_stop(self, shards: int) -> None:
+        """Run every task, and be stopped before the right to run them is given up."""
+        run = self.begin(self.store, shards)
+        run.step()
+        os.kill(os.getpid(), signal.SIGSTOP)
+        self.work(run)
 
     def take_over(self, shards: int) -> None:
         """A second run takes over from a first one, which then must say so and do nothing."""

@@ -22,6 +22,7 @@ from conftest import World
 from edited_catalogs import BASE, SECOND, catalog_of, changing
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from stateful_catalogs import Derived, text_of
 
 from derive.engine.reset import reset
 from derive.engine.rights import settle
@@ -29,58 +30,10 @@ from derive.engine.split import split
 from derive.errors import FencedError
 from derive.protocol.specs import CatalogSpec
 
-HEAD = """
-collections:
-  a/numbers:
-    schema: {type: object, required: [id, n], properties: {id: {type: integer}, n: {type: integer}}}
-    key: [/id]
-"""
-DERIVED = """
-  a/NAME:
-    schema:
-      type: object
-      required: [n]
-      reduce: {strategy: merge}
-      properties: {n: {type: integer}, OTHER: {}, times: {type: integer, reduce: {strategy: sum}}}
-    key: [/n]
-    derive:
-      using: {sqlite: {migrations: ["CREATE TABLE t (n INTEGER PRIMARY KEY, times INTEGER);"]}}
-      shards: {disable: DISABLED}
-      transforms:
-        - name: from
-          source: a/SOURCE
-          shuffle: {key: [/n]}
-          lambda: |
-            INSERT INTO t VALUES ($n, 1) ON CONFLICT DO UPDATE SET times = times + 1;
-            SELECT $n + ADDED AS n, times FROM t WHERE n = $n AND $n < 900;
-"""
 NAMES = ("copies", "again", "third")
 
 
-@dataclass(frozen=True)
-class Derived:
-    """How one collection is derived."""
-
-    source: str
-    added: int
-    other: str = "other"
-    is_disabled: bool = False
-
-
 Defined: TypeAlias = dict[str, Derived]
-
-
-def text_of(defined: Defined) -> str:
-    """A catalog; what would be read and is not derived is read from where all comes from."""
-    text = HEAD
-    for name, one in defined.items():
-        source = one.source if one.source in defined else "numbers"
-        parts = {"NAME": name, "SOURCE": source, "ADDED": str(100 + one.added), "OTHER": one.other}
-        part = DERIVED.replace("DISABLED", str(one.is_disabled).lower())
-        for old, new in parts.items():
-            part = part.replace(old, new)
-        text += part
-    return text
 
 
 derived = st.builds(

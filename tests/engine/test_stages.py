@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 from conftest import World
 from edited_catalogs import BASE, Waits, catalog_of, go_on, text_of
+from watched_edit import Edits
 
 from derive.cli.applying import Applying
-from derive.cli.watching import CatalogWatch, Edit
 from derive.engine.opening import open_changing_run
 from derive.engine.scheduler import Scheduler
 from derive.engine.stages import find_waiting, stage
-from derive.protocol.specs import CatalogSpec
 
 COPIES = ("copies", "numbers", 1)
 STORED = """
@@ -84,17 +83,6 @@ def test_who_waits_for_the_transactions_of_which_task(tmp_path: Path, present: s
     }
     assert all(names.issuperset(cycle) or names.isdisjoint(cycle) for cycle in mixed.cycles)
     assert sorted(name for cycle in mixed.cycles for name in cycle) == sorted(mixed.derivations)
-
-
-class Edits(CatalogWatch):
-    """Edits that a test makes up."""
-
-    def __init__(self) -> None:
-        self.next: CatalogSpec | None = None
-
-    def take(self) -> Edit | None:
-        catalog, self.next = self.next, None
-        return None if catalog is None else Edit(("flow.yaml",), catalog)
 
 
 def wait_for(condition: Callable[[], object]) -> None:
