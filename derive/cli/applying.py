@@ -33,6 +33,7 @@ class Applying:
         self._edit: tuple[Sequence[str], CatalogSpec] | None = None
         self._left: Mapping[str, str] = {}
         self._told: object = None
+        self._waits: Mapping[str, Sequence[str]] = {}
         run.is_mended = True
 
     def advance(self, scheduler: Scheduler) -> bool:
@@ -54,7 +55,8 @@ class Applying:
         if edit is None and not done and not free:
             return False
         affected = self._reconciler.affected(self._run, catalog)
-        waiting = self._reconciler.waiting(self._run, catalog, scheduler.hold(affected))
+        busy = scheduler.hold(affected)
+        waiting = self._reconciler.waiting(self._run, catalog, busy)
         if waiting and (edit, done, left, waiting) == self._told:
             return True
         try:
@@ -65,6 +67,7 @@ class Applying:
         done = {**done, **dict.fromkeys(free, "is free")}
         reasons = [*([_edited(edit[0])] if edit else []), *(f"{name} {what}" for name, what in done.items())]
         self._tell(", ".join(reasons), change, waiting)
+        self._note_waits(waiting, sorted(name for cycle in busy for name in cycle))
         for name in left.keys() - self._left.keys():
             note(f"{name} is left to another flowctl ({left[name]}), which runs it, and starts once that has ended")
         self._left = left
@@ -78,6 +81,18 @@ class Applying:
 
         note(f"{why}: {_describe(change, waiting)}")
         tell_new(self._run.tasks[name] for name in (*change.restarted, *change.started))
+
+    def _note_waits(self, waiting: Collection[str], busy: Sequence[str]) -> None:
+        """Tell other processes which tasks wait for which transactions."""
+        from derive.engine.edit_wait import begin_wait, end_wait
+
+        waits = {name: [name] if name in busy else busy for name in waiting}
+        for name, tasks in waits.items():
+            if self._waits.get(name) != tasks:
+                begin_wait(self._reconciler.root, name, tasks)
+        for name in self._waits.keys() - waits.keys():
+            end_wait(self._reconciler.root, name)
+        self._waits = waits
 
     def _take_edit(self) -> None:
         """Look whether the catalog was edited."""

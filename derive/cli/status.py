@@ -48,7 +48,8 @@ def command(source: Path, data: Path | None, output: str | None) -> None:
     before. `rate` is documents read a second in its last transactions, `lag` how far its `upper` is behind the present:
     what is before that is derived, or stored by a materialization. As JSON, `waiting for` says more: for each transform
     how many documents wait, and when the first of them is due. What was edited under documents that a task had
-    published before is told below the table.
+    published before is told below the table, and so is an edit that `flowctl run --watch` applies to a task only after
+    transactions under way: which ones, and since when (`edit waits for` in JSON).
 
     Compute instances of `flowctl sql serve` follow, and views and indexes, each as far as the instance that is the
     furthest; of a server that was killed, as they were. In JSON, dataflows are those of an instance.
@@ -80,6 +81,10 @@ def command(source: Path, data: Path | None, output: str | None) -> None:
             level="warn",
         )
     for row, error in rows:
+        if wait := row["edit waits for"]:
+            own = wait["tasks"] == [row["task"]]
+            what = "its own transaction" if own else f"transactions of {', '.join(wait['tasks'])}"
+            note(f"{row['task']}: an edit waits since {wait['since']} for the end of {what}", task=row["task"])
         for edit in row["edits"]:
             note(f"{row['task']}: {edit['message']}, {_since(edit['at'])} ({edit['hint']})", task=row["task"])
         if error and row["state"] == "failed":
@@ -124,6 +129,7 @@ def _row(store: View, spec: DerivationSpec | MaterializationSpec) -> tuple[dict[
         "lag": None if upper is None else format_duration(_whole_seconds(store.timeline.present() - upper)),
         "upper": None if upper is None else format_rfc3339(upper),
         "waiting for": list(map(_describe_wait, waiting)),
+        "edit waits for": _describe_edit_wait(store, spec.name),
         "edits": list(map(_describe_edit, _edits(spec, task))),
         "error": error.message if error else None,
     }
@@ -165,6 +171,13 @@ def _describe_edit(edit: Edit) -> dict[str, Any]:
     from derive.document.clock import format_rfc3339
 
     return {"message": edit.message, "hint": edit.hint, "at": None if edit.at is None else format_rfc3339(edit.at)}
+
+
+def _describe_edit_wait(store: View, task: str) -> dict[str, Any] | None:
+    from derive.engine.edit_wait import find_wait
+
+    wait = find_wait(store.root, task)
+    return None if wait is None else {"tasks": list(wait.tasks), "since": wait.since}
 
 
 def _whole_seconds(micros: int) -> int:

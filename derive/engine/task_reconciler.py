@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from derive.engine.derivation import Derivation
@@ -90,6 +91,11 @@ class TaskReconciler:
         self._reconciliation: Reconciliation[str, DerivationSpec | MaterializationSpec] = Reconciliation(
             self._difference, self._open, self._release
         )
+
+    @property
+    def root(self) -> Path:
+        """The data folder."""
+        return self._store.root
 
     def find_superseded(self, run: Run) -> Mapping[str, str] | None:
         """Tasks of which the right to run was taken away, each with what was done to it; `apply` opens them anew.

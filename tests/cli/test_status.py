@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 from conftest import write_catalog
 from test_main import flowctl
 
+from derive.engine.edit_wait import begin_wait, end_wait
+from derive.storage.metadata.process import this_process
 from derive.storage.store import Store
-from derive.storage.task_log import TaskLog
+from derive.storage.task_log import TaskLog, log_file
 from derive.storage.timeline import since_boot, wall_clock
 
 CATALOG = """
@@ -82,3 +85,34 @@ def test_what_is_disabled_is_not_told_as_failed(tmp_path: Path) -> None:
 
     assert (status, json.loads(out)["state"], err) == (0, "disabled", "")
     assert "published an invalid document" in json.loads(out)["error"]
+
+
+def test_it_tells_for_which_transactions_an_edit_waits_and_since_when(tmp_path: Path) -> None:
+    write_catalog(tmp_path, DERIVED)
+    root = tmp_path / ".flow"
+    Store(root).close()
+    begin_wait(root, "s/copies", ["s/other", "s/third"])
+
+    _, out, err = flowctl(tmp_path, "status", "-o", "json")
+
+    wait = json.loads(out)["edit waits for"]
+    assert wait["tasks"] == ["s/other", "s/third"]
+    assert err == f"s/copies: an edit waits since {wait['since']} for the end of transactions of s/other, s/third\n"
+    begin_wait(root, "s/copies", ["s/copies"])
+    assert "for the end of its own transaction\n" in flowctl(tmp_path, "status")[2]
+
+    log = log_file(root, "s/copies")
+    told = log.read_text()
+    log.write_text(told.replace(this_process(), "_").replace('"process":"_"', f'"process":"{gone()}"'))
+    assert json.loads(flowctl(tmp_path, "status", "-o", "json")[1])["edit waits for"] is None
+    log.write_text(told)
+    end_wait(root, "s/copies")
+    assert json.loads(flowctl(tmp_path, "status", "-o", "json")[1])["edit waits for"] is None
+
+
+def gone() -> str:
+    """A process of this machine that has ended."""
+    host, _, *rest = this_process().split(":")
+    with subprocess.Popen(["true"]) as process:
+        pass
+    return ":".join([host, str(process.pid), *rest])

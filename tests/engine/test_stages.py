@@ -13,6 +13,7 @@ from edited_catalogs import BASE, Waits, catalog_of, go_on, text_of
 from watched_edit import Edits
 
 from derive.cli.applying import Applying
+from derive.engine.edit_wait import find_wait
 from derive.engine.opening import open_changing_run
 from derive.engine.scheduler import Scheduler
 from derive.engine.stages import find_waiting, stage
@@ -118,10 +119,15 @@ def test_a_new_task_starts_while_one_that_the_same_edit_changes_is_in_a_transact
             " 0 tasks go on\n"
         )
         assert world.rows("a/copies") == []
+        wait = find_wait(world.root, "a/copies")
+        assert wait is not None
+        assert wait.tasks == ("a/copies",)
+        assert find_wait(world.root, "a/new") is None
         assert not world.store.rights.is_at_work("a/gone")
 
         executor.go_on.set()
         wait_for(lambda: not applying.advance(scheduler))
+        assert find_wait(world.root, "a/copies") is None
         assert "flow.yaml changed: a/copies restarts, 2 tasks go on\n" in capsys.readouterr().err
         go_on(world, 1)
         scheduler.step()
