@@ -53,7 +53,12 @@ def unpacked(data: bytes) -> int:
 
 def rounded_double(number: Fraction) -> float:
     """The nearest double, which is infinite for what is too large."""
+    return rounded_quotient(number.numerator, number.denominator)
+
+
+def rounded_quotient(numerator: int, denominator: int) -> float:
+    """The double that is nearest to a fraction, which need not be in lowest terms, with a positive denominator."""
     try:
-        return number.numerator / number.denominator
+        return numerator / denominator
     except OverflowError:
-        return math.inf if number > 0 else -math.inf
+        return math.inf if numerator > 0 else -math.inf

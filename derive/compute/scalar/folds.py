@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal
-from fractions import Fraction
 from typing import Any, Protocol
 
 import apsw
@@ -17,7 +16,7 @@ from derive.compute.scalar.exact import (
     SCALE,
     add_mantissa,
     packed,
-    rounded_double,
+    rounded_quotient,
     units_of_mantissas,
     unpacked,
 )
@@ -88,7 +87,7 @@ def exact_sum(count: int, units: bytes, *specials: int) -> Datum:
     if not count:
         return None
     special = special_of(*specials)
-    return double_datum(float(special) if special else rounded_double(Fraction(unpacked(units), 1 << SCALE)))
+    return double_datum(float(special) if special else rounded_quotient(unpacked(units), 1 << SCALE))
 
 
 def exact_average(count: int, units: bytes, *specials: int) -> Datum:
@@ -96,7 +95,7 @@ def exact_average(count: int, units: bytes, *specials: int) -> Datum:
     if not count:
         return None
     special = special_of(*specials)
-    return double_datum(float(special) if special else rounded_double(Fraction(unpacked(units), count << SCALE)))
+    return double_datum(float(special) if special else rounded_quotient(unpacked(units), count << SCALE))
 
 
 class _WeightedUnits:
