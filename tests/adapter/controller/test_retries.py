@@ -276,3 +276,40 @@ def test_whoever_waits_is_told_of_what_nobody_foresaw(world: World, monkeypatch:
     world.settle()
     assert "[Errno 5] Input/output error" in str(told[-1].failure)
     assert sum(len(response.updates) for response in told) <= 1
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_what_had_not_told_when_it_began_late_is_made_anew_once_and_answers_the_same(
+    world: World, *, is_killed: bool
+) -> None:
+    world.controller.detach("b", world.wires.pop("b").link)
+    world.controller.create([BELOW])
+    world.settle()
+    world.collection.change(5, [((3, 3), 1)])
+    world.collection.seal(6)
+    world.settle()
+    late = replace(BELOW, id=103)
+    process, wire = world.processes["a"], world.wires["a"]
+    world.controller.create([late])
+    while wire.down:  # what is told arrives, and what is answered does not
+        process.reconciler.accept(wire.session, wire.down.popleft())
+    process.reconciler.work()
+    assert world.controller.frontiers(103) == (1, 1)  # nobody is sent there for an answer
+
+    def connect_again() -> str:
+        if is_killed:
+            process.die(is_lost=False)
+        else:
+            world.controller.detach("a", world.wires["a"].link)
+            process.reconciler.lose(world.wires["a"].session)
+        world.wires["a"] = world.connected("a")
+        world.settle()
+        return str(world.controller.replicas()["a"].welcome)
+
+    assert connect_again() == "kept u101; rebuilt u103 (was not known at 1); dropped nothing"
+    assert world.peek(103, 5) == [(1, 1), (2, 2), (3, 3)]
+    assert world.controller.late() == {103: 5}
+    world.controller.allow_compaction({103: 5})
+    world.settle()
+    assert connect_again() == "kept u101, u103; rebuilt nothing; dropped nothing"
+    assert world.peek(103, 5) == [(1, 1), (2, 2), (3, 3)]
