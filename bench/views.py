@@ -46,6 +46,7 @@ class Stream:
     rows: list[Row]
     since: int = 1
     frontier: int = 2
+    has_more: bool = False
     updates: list[tuple[int, Row, int]] = field(default_factory=list)
 
     def snapshot(self, as_of: int) -> Iterator[list[Row]]:

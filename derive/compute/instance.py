@@ -175,16 +175,15 @@ class Instance:
         """Carry out commands, ask inputs what is new, and go through times that are complete.
 
         Returns:
-            Whether anything happened; if not, nothing will before an input has news, or there is a command.
+            Whether there may be more to do at once; if not, nothing will happen before an input has news, or there is a
+            command.
         """
         with self._lock, translated(), self._prompt_reader.paused():
-            happened = False
             while self._commands:
                 with self._connection:
                     self._commands[0]()
                 self._commands.popleft()  # only now: what the disk has no room for is carried out later
-                happened = True
-            return self._dataflows.step() or happened
+            return self._dataflows.step()
 
     # -- What is known
 

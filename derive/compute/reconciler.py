@@ -92,7 +92,8 @@ class Reconciler:
         }
         self._failures: dict[GlobalId, FlowError] = {}
         self._tails: dict[GlobalId, RunningTail] = {}
-        self._busy: set[GlobalId] = set()
+        self._busy: dict[RunningTail, bool] = {}
+        """Tails that somebody works on, and whether there may be something new for one that it has not seen."""
         self._told: dict[GlobalId, Upper] = {}
         self._told_failures: dict[GlobalId, str] = {}
         self._told_report: Report | None = None
@@ -153,8 +154,8 @@ class Reconciler:
     # -- Work
 
     def work(self) -> bool:
-        """Obey commands, go through what is new, and tell the controller; whether anything happened."""
-        happened = False
+        """Obey commands, go through what is new, and tell the controller; whether there may be more to do at once."""
+        has_more = False
         while True:
             with self._lock:
                 if not self._commands:
@@ -164,21 +165,25 @@ class Reconciler:
             with self._lock:  # only now: until then no peek is answered, which may be about what it creates
                 if self._commands and self._commands[0] is command:
                     self._commands.popleft()
-            happened = True
+            has_more = True
         for identifier in self._retries.due():
             self._try_again(identifier)
-        happened |= self._instance.step()
+        has_more |= self._instance.step()
         present = self._dataflows.present
         views = [identifier for identifier in self._attached if isinstance(present[identifier].export, Materialized)]
         with suppress(FrontierError):  # another replica has just written; the rest is written next time
             self._write_back(self._instance, sorted(views))
         self._report()
         self.peeks.look()
-        for identifier, tail in list(self._tails.items()):
-            if identifier not in self._busy and not tail.is_ended:
-                self._busy.add(identifier)
-                self._run(partial(self._work_on, identifier, tail))
-        return happened
+        for tail in list(self._tails.values()):
+            with self._lock:
+                if tail.is_ended:
+                    continue
+                is_busy = tail in self._busy
+                self._busy[tail] = True
+            if not is_busy:
+                self._run(partial(self._work_on, tail))
+        return has_more
 
     def close(self) -> None:
         """Give everything back."""
@@ -297,7 +302,7 @@ class Reconciler:
             if tail is not None:
                 with self._lock:
                     tail.is_ended = True
-                    is_busy = identifier in self._busy
+                    is_busy = tail in self._busy
                 if not is_busy:
                     tail.close()
             return
@@ -342,12 +347,25 @@ class Reconciler:
         if session is not None and session is self._session:
             session.send(response)
 
-    def _work_on(self, identifier: GlobalId, tail: RunningTail) -> None:
+    def _work_on(self, tail: RunningTail) -> None:
         try:
-            while not tail.is_ended and tail.work():
-                pass
-        finally:
+            while self._has_news(tail):
+                while not tail.is_ended and tail.work():
+                    pass
+        except BaseException:
             with self._lock:
-                self._busy.discard(identifier)
+                del self._busy[tail]
                 if tail.is_ended:
                     tail.close()
+            raise
+
+    def _has_news(self, tail: RunningTail) -> bool:
+        """Whether there may be something new for a tail that is worked on; if not, nobody works on it from here on."""
+        with self._lock:
+            if self._busy[tail] and not tail.is_ended:
+                self._busy[tail] = False
+                return True
+            del self._busy[tail]
+            if tail.is_ended:
+                tail.close()
+        return False

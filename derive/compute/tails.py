@@ -15,6 +15,9 @@ from derive.errors import FrontierError, SqlError
 _OWN: GlobalId = 0
 """What the relation of a tail is called in an instance of its own."""
 
+_MOST_UPDATES = 1_000
+"""So many updates an instance of its own remembers that were told already: to forget them costs a transaction."""
+
 Opener = Callable[[Dataflow, int], dict[GlobalId, Input]]
 """Opens what a dataflow reads of Storage, from a time on."""
 
@@ -43,11 +46,11 @@ class RunningTail:
         self._get: Get | None = None
         self._is_begun = self._is_alone = False
         self._frontier = dataflow.as_of
+        self._remembered = 0
         self.is_ended = False
 
     def work(self) -> bool:
-        """Send what is new; whether there was something."""
-        before = self._frontier
+        """Send what is new; whether there may be more at once."""
         try:
             if self._get is None:
                 self._get = self._found()
@@ -62,7 +65,7 @@ class RunningTail:
             failure = as_failure(error)
             self._send(TailResponse(self._dataflow.id, self._frontier, self._frontier, (), failure))
             self.close()
-        return self._frontier > before
+        return False
 
     def close(self) -> None:
         """Send nothing more."""
@@ -107,8 +110,10 @@ class RunningTail:
             if updates.since >= self._frontier:
                 raise FrontierError("what is followed was made anew, and changes before that are not known")
             self._tell_updates(updates, upper)
-            if self._own is not None:
+            self._remembered += len(updates.rows)
+            if self._own is not None and self._remembered >= _MOST_UPDATES:
                 self._own.allow_compaction(get.id, self._frontier - 1)
+                self._remembered = 0
         elif self._is_begun:
             self._check_inputs()
         if self._tail.up_to is not None and self._frontier >= self._tail.up_to:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterator
 
 from derive.errors import FencedError, FrontierError, SegmentMissingError
 from derive.storage.metadata.held import Capability
+from derive.storage.metadata.table_read import TableRead
 from derive.storage.roles import Readable
 from derive.storage.table import GlobalId, RowUpdate
 from derive.time.frontier import BEGINNING, END_OF_TIME
@@ -26,7 +27,11 @@ def read_updates(store: Readable, table: GlobalId, begin: int, end: int) -> Iter
         StorageError: there is no such table.
         FencedError: it was dropped while it was read.
     """
-    read = store.tables.read(table, begin, end)
+    return updates_of(store, table, store.tables.read(table, begin, end), begin, end)
+
+
+def updates_of(store: Readable, table: GlobalId, read: TableRead, begin: int, end: int) -> Iterator[RowUpdate]:
+    """The same of a table that was looked at already."""
     try:
         yield from _in_segments(store, SourceRead(0, 0, begin, end, read.segments))
     except SegmentMissingError as exc:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -22,7 +22,7 @@ from derive.storage.metadata.capability import drop_ended
 from derive.storage.metadata.collection import advance_since, advance_upper, frontiers_of
 from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.failures import first_error, standing_errors, write_errors
-from derive.storage.metadata.segment import read_segments
+from derive.storage.metadata.table_read import TableRead, read_between, read_on
 from derive.storage.metadata.tables import (
     append,
     appended_tables,
@@ -41,32 +41,16 @@ from derive.storage.metadata.tables import (
     take_over,
 )
 from derive.storage.metadata.timeline import assign_up_to
-from derive.storage.table import AppendedRow, GlobalId, RowUpdate, Table, TableColumn, TableUpdate
+from derive.storage.table import GlobalId, RowUpdate, Table, TableColumn, TableUpdate
 from derive.storage.table_files import TableFile, TableFiles, adopt, appended_rows
 from derive.storage.timeline import Timeline
 from derive.time.frontier import BEGINNING, END_OF_TIME
-from derive.time.segment import Segment
 
 MANY_ROWS = 20_000
 """So many updates of one table are written to a segment of their own, or made one of those that were appended."""
 
 Change: TypeAlias = tuple[str, bytes, int]
 """A row's text, its packed key, and how often it is added; as in `RowUpdate`."""
-
-
-@dataclass(frozen=True, slots=True)
-class TableRead:
-    """Updates of a table, as of one look at the store.
-
-    Attributes:
-        upper: of the table then.
-        segments: that may hold some of them.
-        appended: those that are in no segment yet.
-    """
-
-    upper: int
-    segments: tuple[Segment, ...]
-    appended: tuple[AppendedRow, ...]
 
 
 class Tables:
@@ -305,11 +289,23 @@ class Tables:
             StorageError: there is no such table.
         """
         with self._metadata.snapshot() as db:
-            table = read_table(db, identifier)
-            if table is None:
-                raise _unknown(identifier)
-            segments = tuple(segment for segment in read_segments(db, table.name, begin) if segment.clock_min < end)
-            return TableRead(table.upper, segments, tuple(read_appended(db, identifier, begin, end, within)))
+            known = read_between(db, identifier, begin, end, within)
+        if known is None:
+            raise _unknown(identifier)
+        return known
+
+    def read_on(self, identifier: GlobalId, begin: int) -> TableRead | None:
+        """Updates of a table from a clock on, as far as they are final, for whoever has the right to read them.
+
+        Args:
+            identifier: of the table.
+            begin: the first clock; everything before it was read.
+
+        Returns:
+            Those before the first error in the place of rows; None if nothing is final that was not before.
+        """
+        with self._metadata.snapshot() as db:
+            return read_on(db, identifier, begin)
 
     def errors(self, identifier: GlobalId) -> dict[tuple[str, str], int]:
         """Errors in the place of rows at the last time that is known, by SQLSTATE and message, and since when."""

@@ -59,6 +59,8 @@ class Changing:
 class ChangingInput:
     """A collection from a time on."""
 
+    has_more = False
+
     def __init__(self, collection: Changing, since: int) -> None:
         self.types = collection.types
         self.since = since

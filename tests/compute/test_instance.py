@@ -200,6 +200,26 @@ def test_nothing_is_left_of_what_had_not_begun(tmp_path: Path) -> None:
         assert database.execute("SELECT id FROM definitions").fetchall() == []
 
 
+def test_a_step_says_whether_there_is_more_to_do_at_once(orders: Changing, customers: Changing) -> None:
+    """What is complete is gone through in one step, unless a dataflow reads one that went on after it."""
+    instance = Instance()
+    instance.maintain(9, ORDERS, 4, {1: orders.since(4)})
+    settled(instance)
+    orders.change(6, [((4, "ann", 30, 0.3), 1)])
+    orders.seal(8)
+    assert not instance.step()
+    assert instance.frontiers(9) == (4, 8)
+
+    both = Join((Get(9, ORDERS.types), CUSTOMERS))  # of other sources: a cohort of its own
+    instance.maintain(8, both, 5, {2: customers.since(5)})
+    settled(instance)
+    orders.seal(10)
+    customers.seal(10)
+    settled(instance)
+    assert (instance.frontiers(9)[1], instance.frontiers(8)[1]) == (10, 10)
+    instance.close()
+
+
 def test_prepared_peeks(orders: Changing) -> None:
     """A query is prepared once, and asked with other arguments."""
     instance = Instance()

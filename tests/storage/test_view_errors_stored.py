@@ -70,6 +70,16 @@ def test_a_read_fails_while_there_is_an_error_and_only_then(store: Store, view: 
     assert "clock 1500" in str(known.failure[1].detail)
 
 
+def test_who_reads_on_is_told_what_is_before_the_first_error(store: Store, view: Table) -> None:
+    read = store.tables.read_on(view.id, 1_000)
+    assert read is not None
+    assert (read.upper, [row[0] for row in read.appended]) == (1_600, [1_100])
+    assert read.failure is not None
+    assert (read.failure[0], read.failure[1].sqlstate) == (1_200, "22012")
+    assert store.tables.read_on(view.id, 1_600) is None
+    assert store.tables.read_on(view.id + 1, 1_000) is None
+
+
 def test_what_is_gone_is_forgotten_and_what_is_there_keeps_when_it_came(store: Store, view: Table) -> None:
     compact(store, view.spec, since=1_300, grace=0)
     assert [at(store, view, time) for time in TIMES[6:]] == EXPECTED[6:]

@@ -27,7 +27,10 @@ class ArrangedInput:
     Attributes:
         types: of its columns.
         since: the time.
+        has_more: nothing is told but the rows at that time.
     """
+
+    has_more = False
 
     def __init__(self, reader: apsw.Connection, number: int, types: tuple[Type, ...], since: int) -> None:
         """What is read.
@@ -105,6 +108,11 @@ class ChainedInput:
     def snapshot(self, as_of: int) -> Iterator[list[Row]]:
         """The rows at `since`."""
         return _rows_at(self._connection, self._operator.number, self.types, self.since)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether the other cohort has gone on since the last poll."""
+        return self._cohort_of(self.upstream).upper > self._frontier
 
     def poll(self) -> tuple[int, list[Update]]:
         """What has changed."""

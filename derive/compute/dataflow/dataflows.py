@@ -64,17 +64,19 @@ class Dataflows:
             _close(wish.inputs)
 
     def step(self) -> bool:
-        """Begin what can begin, and go on with what is complete; whether anything happened."""
+        """Begin what can begin, and go on with what is complete; whether there may be more to do at once."""
         happened = self._hydrations.step(
             self._hydrated, lambda first, failure: self._fail(first.identifier, failure), self._refilled
         )
         for identifier, wish in list(self.wishes.items()):
             happened |= self._fulfil(identifier, wish)
+        went_on = False
         for cohort in list(self._cohorts.values()):
-            happened |= self._halts.advance(cohort)
+            went_on |= self._halts.advance(cohort)
             if cohort.partner is not None:
                 self._join(cohort, cohort.partner)
-        return happened
+        has_more = bool(self.wishes) or any(map(self._halts.has_more, self._cohorts.values()))
+        return happened or (went_on and has_more)
 
     def can_go_on(self, identifier: GlobalId) -> bool:
         """Whether a dataflow that has failed would go on where it was."""

@@ -53,6 +53,12 @@ class Halts:
         cohort.keep()
         return cohort.upper > upper
 
+    def has_more(self, cohort: Cohort) -> bool:
+        """Whether a cohort can go on at once, though nothing new comes from elsewhere."""
+        if cohort.id in self.failures:
+            return False
+        return cohort.complete() > cohort.upper or any(feed.input.has_more for feed in cohort.feeds.values())
+
     def halt(self, cohort: Cohort, failure: FlowError) -> None:
         """A cohort cannot go on."""
         self.failures[cohort.id] = failure

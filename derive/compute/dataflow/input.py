@@ -23,6 +23,10 @@ class Input(Protocol):
     def since(self) -> int:
         """The time from which on updates are told."""
 
+    @property
+    def has_more(self) -> bool:
+        """Whether the next `poll` tells of more even if nothing happens until then, as the last one ended early."""
+
     def snapshot(self, as_of: int) -> Iterator[list[Row]]:
         """The rows at a time, which is `since`, each as often as it is there; before the first `poll`."""
 

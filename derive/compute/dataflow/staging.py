@@ -204,6 +204,8 @@ def _work_out(first: FirstDataflow, folder: Path, time: int, inputs: Mapping[Glo
 class _Counting:
     """An input whose rows are counted as they are read, and closed by nobody but its owner."""
 
+    has_more = False
+
     def __init__(self, source: Input, count: Callable[[int], None]) -> None:
         self._source = source
         self._count = count

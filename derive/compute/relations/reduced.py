@@ -59,6 +59,7 @@ class ReducedInput:
     Attributes:
         types: of the columns.
         since: the time from which on updates are told.
+        has_more: the last poll came to its end before it had told of everything.
         keeps: the snapshot is kept.
 
     Raises:
@@ -81,6 +82,7 @@ class ReducedInput:
         columns = columns_of(spec)
         self.types: tuple[Type, ...] = tuple(column.type for column in columns)
         self.since = as_of
+        self.has_more = False
         self._store = store
         self._spec = spec
         self._most_updates = most_updates
@@ -148,7 +150,7 @@ class ReducedInput:
                 if len(updates) >= 2 * self._most_updates:
                     frontier = end
                     break
-        self._frontier = frontier
+        self._frontier, self.has_more = frontier, frontier < upper
         self._hold.move(frontier)
         return frontier, updates
 

@@ -19,7 +19,7 @@ from derive.errors import FencedError, FrontierError, SegmentMissingError, ViewE
 from derive.storage.roles import Readable
 from derive.storage.table import Table
 from derive.storage.table_files import pieces_of
-from derive.storage.table_subscription import read_updates
+from derive.storage.table_subscription import updates_of
 from derive.time.frontier import BEGINNING
 from derive.time.source_read import SourceRead
 
@@ -144,6 +144,7 @@ class TableInput:
     Attributes:
         types: of the columns.
         since: the time from which on updates are told.
+        has_more: a poll tells of all that there is.
         keeps: nothing is kept of the snapshot.
         failure: of a materialized view, the time at which it has an error in the place of rows, and the error; what is
             before that is told, and nothing more.
@@ -152,7 +153,7 @@ class TableInput:
         FrontierError: the contents at that time are no longer known.
     """
 
-    keeps = False
+    has_more = keeps = False
 
     def __init__(self, store: Readable, table: Table, as_of: int, wanted: Collection[int] | None = None) -> None:
         self.types: tuple[Type, ...] = tuple(column.type for column in columns_of(table))
@@ -200,18 +201,17 @@ class TableInput:
         Returns:
             A frontier, and all updates below it that were not told before: times, rows and diffs, by time.
         """
-        known = self._store.tables.table(self._table.id)
-        upper = self._frontier if known is None else known.upper
-        if upper <= self._frontier:
+        read = self._store.tables.read_on(self._table.id, self._frontier)
+        if read is None:
             return self._frontier, []
-        failure = self._store.tables.first_error(_name(self._store, self._table), self._frontier, upper)
-        if failure is not None:
-            self.failure = failure
-            upper = failure[0]
+        upper = read.upper
+        if read.failure is not None:
+            self.failure = read.failure
+            upper = read.failure[0]
             if upper <= self._frontier:
                 return self._frontier, []
-        read = read_updates(self._store, self._table.id, self._frontier, upper)
-        told = sorted(read, key=lambda update: update.clock)
+        updates = updates_of(self._store, self._table.id, read, self._frontier, upper)
+        told = sorted(updates, key=lambda update: update.clock)
         rows = self._rows.rows([update.text for update in told])
         self._frontier = upper
         self._hold.move(upper)
