@@ -1,7 +1,8 @@
 """What another process has worked out becomes part of an instance's database, a little at a time.
 
-Each batch is a transaction of some milliseconds, between which other dataflows go on. Until the last one, nothing in
-the database names the tables: those of an adoption that did not come to its end belong to no operator, and are removed.
+Each batch is a transaction of some milliseconds, between which other dataflows go on; where others wait for processors,
+a rest as long as itself follows. Until the last one, nothing in the database names the tables: those of an adoption
+that did not come to its end belong to no operator, and are removed.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 import apsw
 
 from derive.compute.dataflow.database import NAME
+from derive.compute.dataflow.throttle import Throttle
 
 _BATCH_SECONDS = 0.003
 """About how long a batch takes."""
@@ -37,6 +39,7 @@ class Adoption:
         self._connection = connection
         self._rows = 1_000
         self._last: Any = None
+        self._throttle = Throttle(_BATCH_SECONDS)
         self.loaded = 0
         connection.execute("ATTACH ? AS staged", (str(folder / NAME),))
         self._tables: deque[str] = deque()
@@ -58,6 +61,7 @@ class Adoption:
         """Take a batch over; whether there is more."""
         if not self._tables:
             return False
+        self._throttle.pause()
         begin = time.monotonic()
         with self._connection:
             count = self._copy(self._tables[0])

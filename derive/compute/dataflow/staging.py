@@ -25,11 +25,16 @@ from derive.compute.algebra.types import Row
 from derive.compute.dataflow.cohort import Cohort
 from derive.compute.dataflow.database import open_staging
 from derive.compute.dataflow.input import Input, Opener
+from derive.compute.dataflow.throttle import Throttle
 from derive.compute.lowering.connection import sqlite_error, translated
 from derive.compute.lowering.plan import Plan
 from derive.errors import FlowError, SqlError
 
 _NICE = 15
+_WORK_SECONDS = 0.02
+"""About how long it goes on before it rests, if others wait for processors."""
+_STEPS = 50_000
+"""So many steps of SQLite, which take a millisecond or so, are between two looks at whether to rest."""
 _MOST_TRIES = 3
 """So often a process is begun that something ends, such as the system for want of memory."""
 
@@ -155,11 +160,14 @@ def _carry_out(order: Order, rows: Any, answer: Connection) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.nice(_NICE)
 
+    throttle = Throttle(_WORK_SECONDS)
+
     def count(more: int) -> None:
         rows.value += more
+        throttle.pause()
 
     try:
-        carry_out(order, count)
+        carry_out(order, count, throttle.pause)
     except Exception as exc:
         answer.send(as_failure(exc).to_json())
 
@@ -171,12 +179,15 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def carry_out(order: Order, count: Callable[[int], None] = lambda more: None) -> None:
+def carry_out(
+    order: Order, count: Callable[[int], None] = lambda more: None, pause: Callable[[], None] = lambda: None
+) -> None:
     """Carry an order out.
 
     Args:
         order: to carry out.
         count: is told of rows that were read.
+        pause: is called again and again, and may take its time.
     """
     inputs = {identifier: _Counting(opener(), count) for identifier, opener in order.inputs.items()}
     try:
@@ -186,14 +197,21 @@ def carry_out(order: Order, count: Callable[[int], None] = lambda more: None) ->
                     for _ in source.snapshot(order.time):
                         pass
             else:
-                _work_out(order.dataflow, order.folder, order.time, inputs)
+                _work_out(order.dataflow, order.folder, order.time, inputs, pause)
     finally:
         for source in inputs.values():
             source.close()
 
 
-def _work_out(first: FirstDataflow, folder: Path, time: int, inputs: Mapping[GlobalId, Input]) -> None:
+def _work_out(
+    first: FirstDataflow, folder: Path, time: int, inputs: Mapping[GlobalId, Input], pause: Callable[[], None]
+) -> None:
+    def go_on() -> bool:
+        pause()
+        return False
+
     connection = open_staging(folder)
+    connection.set_progress_handler(go_on, _STEPS)
     with connection:
         cohort = Cohort(connection, first.cohort, first.sources, time + 1)
         cohort.record()

@@ -1,0 +1,84 @@
+"""Work rests for as long as it has gone on, but only where it had to wait for a processor."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from derive.compute.dataflow.throttle import Throttle, waited_seconds
+
+
+class Machine:
+    """A clock, and what a thread has waited for a processor."""
+
+    def __init__(self) -> None:
+        self.now = self.waited = self.slept = 0.0
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.slept += seconds
+
+    def throttle(self, seconds: float) -> Throttle:
+        return Throttle(seconds, lambda: self.waited, lambda: self.now, self.sleep)
+
+    def work(self, throttle: Throttle, seconds: float, waited: float) -> None:
+        self.now += seconds
+        self.waited += waited
+        throttle.pause()
+
+
+def test_where_processors_are_free_it_never_rests() -> None:
+    machine = Machine()
+    throttle = machine.throttle(0.02)
+    for _ in range(1_000):
+        machine.work(throttle, 0.001, 0.0)
+    assert machine.slept == 0.0
+
+
+def test_where_others_wait_it_rests_for_as_long_as_it_went_on() -> None:
+    machine = Machine()
+    throttle = machine.throttle(0.02)
+    machine.work(throttle, 0.015, 0.004)
+    assert machine.slept == 0.0  # it has only just begun
+    machine.work(throttle, 0.015, 0.0)
+    assert machine.slept == pytest.approx(0.03)
+    machine.work(throttle, 0.025, 0.0)
+    assert machine.slept == pytest.approx(0.03)  # nobody waits any more
+
+
+def test_it_does_not_rest_for_long_after_a_long_step() -> None:
+    machine = Machine()
+    throttle = machine.throttle(0.02)
+    machine.work(throttle, 5.0, 1.0)
+    assert machine.slept == pytest.approx(0.04)
+
+
+@given(st.lists(st.tuples(st.floats(0.0001, 0.05), st.floats(0, 0.01))))
+def test_it_rests_for_no_more_than_half_of_the_time(steps: list[tuple[float, float]]) -> None:
+    machine = Machine()
+    throttle = machine.throttle(0.02)
+    for seconds, waited in steps:
+        machine.work(throttle, seconds, waited)
+    assert machine.slept <= sum(seconds for seconds, _ in steps) + 1e-9
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no other system tells")
+def test_linux_tells_for_how_long_a_thread_has_waited() -> None:
+    before, is_over = waited_seconds(), threading.Event()
+    deadline = time.monotonic() + 60
+    others = [threading.Thread(target=lambda: [None for _ in iter(is_over.is_set, True)]) for _ in range(2)]
+    for other in others:
+        other.start()
+    try:
+        while waited_seconds() == before:  # threads that are woken wait for a processor, if only for microseconds
+            time.sleep(0.001)
+            assert time.monotonic() < deadline
+    finally:
+        is_over.set()
+        for other in others:
+            other.join()
