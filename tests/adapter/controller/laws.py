@@ -59,14 +59,19 @@ def holds_pass_nobody_who_reads(world: World) -> None:
 
 
 def holds_pass_nobody_who_begins(world: World) -> None:
-    """A replica that works out first rows can do so anew: what it was told to begin with is remembered."""
+    """A replica that works out first rows can do so anew: what it was told to begin with is remembered.
+
+    What it has begun before it was connected may be earlier; it can begin anew where it was told to as it was.
+    """
     for wire in world.links.values():
         replica = wire.replica
         if replica is None or wire.down or replica._session is not wire.session or replica._commands:
             continue
         for identifier, wish in replica._instance._dataflows.wishes.items():
-            if identifier in world.catalog and identifier not in replica._told_failures:
-                assert world.memory.held[identifier] <= wish.as_of, "a hold has passed who begins"
+            is_told = identifier in world.catalog and identifier in wire.begins
+            if is_told and identifier not in replica._told_failures:
+                begins = max(wish.as_of, wire.begins[identifier])
+                assert world.memory.held[identifier] <= begins, "a hold has passed who begins"
 
 
 def replicas_wait_for_nothing_that_nobody_asks(world: World) -> None:

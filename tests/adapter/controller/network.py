@@ -18,6 +18,7 @@ from derive.compute.dataflow.staging import Order, carry_out
 from derive.compute.instance import Instance
 from derive.compute.protocol.messages import (
     Command,
+    CreateDataflows,
     Dataflow,
     Hello,
     Peek,
@@ -47,6 +48,7 @@ class Wire:
         hello: what the controller has begun with.
         rivals: what other connections to the same replica have begun with, as it has heard of them.
         handed_on: of tails, how far each was handed on as the controller connected.
+        begins: from when on the replica was told to maintain dataflows, as far as it has heard of that.
         link: the controller's end.
         session: the replica's end.
     """
@@ -61,6 +63,7 @@ class Wire:
     hello: tuple[int, int] = (-1, -1)
     rivals: set[tuple[int, int]] = field(default_factory=set)
     handed_on: dict[GlobalId, int] = field(default_factory=dict)
+    begins: dict[GlobalId, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.link, self.session = Link(self), Session(self)
@@ -74,6 +77,8 @@ class Wire:
             if self.replica is not None:
                 if isinstance(command, Hello):
                     self.rivals.add(self.hello)
+                elif isinstance(command, CreateDataflows):
+                    self.begins |= {dataflow.id: dataflow.as_of for dataflow in command.dataflows}
                 self.replica.accept(self.session, command)
         if self.up and random.random() < 0.8:
             self.controller.receive(self.link, self.up.popleft())
