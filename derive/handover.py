@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 _MOST = 8
 
-_LOOK_SECONDS = 1.0
+_LOOK_SECONDS = 0.1
 
 _MAKING = threading.Lock()
 
@@ -62,10 +62,14 @@ class Handover(Generic[T]):
         """What was handed over first; None if there is nothing for so long."""
         if self._news is None:
             self._news = asyncio.Event()
-        if not self._items:
+        if seconds is not None and not self._items:
             self._news.clear()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._news.wait(), seconds)
+            return self.get_nowait()
+        while not self._items:  # what was told of late may have been taken before
+            self._news.clear()
+            await self._news.wait()
         return self.get_nowait()
 
     def get_nowait(self) -> T | None:

@@ -27,6 +27,10 @@ _MOST_SESSIONS = 32
 
 _GRACE_SECONDS = 1.0
 
+_REFUSAL_SECONDS = 0.1
+"""A session that is refused goes on for so long: gRPC tells a client that is still writing that writing has failed, and
+not why the session has ended."""
+
 
 class InstanceServer:
     """An instance that is served at an address.
@@ -100,6 +104,12 @@ class InstanceServer:
         except FlowError as error:
             context.set_code(grpc.StatusCode.INVALID_ARGUMENT)
             context.set_details(str(error))
+            await asyncio.sleep(_REFUSAL_SECONDS)
+        except Exception as error:
+            context.set_code(grpc.StatusCode.INTERNAL)
+            context.set_details(f"{type(error).__name__}: {error}")
+            self._loop.call_exception_handler({"message": "a command was not obeyed", "exception": error})
+            await asyncio.sleep(_REFUSAL_SECONDS)
         finally:
             session.close()
 

@@ -89,6 +89,13 @@ class RemoteReplica:
                     was_there, self.trouble = True, ""
                     self._controller.receive(link, response_of(message))
                 self.trouble = "ended the session"
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
+                    raise
+                if link.defect is not None:
+                    raise link.defect from None
+                self.trouble = "the connection was closed at this end"
             except grpc.aio.AioRpcError as error:
                 self.trouble = str(error.details())
             except ProtocolError as error:
@@ -99,12 +106,18 @@ class RemoteReplica:
 
 
 class _GrpcLink:
-    """A connection to an instance, made in the event loop."""
+    """A connection to an instance, made in the event loop.
+
+    Attributes:
+        call: the session.
+        defect: why a command could not be sent, which has cancelled the call; None if all could.
+    """
 
     is_local = False
 
     def __init__(self, channel: grpc.aio.Channel, security: Security) -> None:
         self._loop = asyncio.get_running_loop()
+        self.defect: Exception | None = None
         self._commands: Handover[Command | None] = Handover(is_patient=lambda: False)
         self.call: SessionCall = open_session(channel, self._messages(), security)
 
@@ -117,5 +130,9 @@ class _GrpcLink:
             self._loop.call_soon_threadsafe(self.call.cancel)
 
     async def _messages(self) -> AsyncIterator[pb.ComputeCommand]:
-        while (command := await self._commands.get()) is not None:
-            yield command_message(command)
+        try:
+            while (command := await self._commands.get()) is not None:
+                yield command_message(command)
+        except Exception as error:
+            self.defect = error
+            raise

@@ -54,3 +54,20 @@ def test_a_thread_that_waits_for_room_goes_on_when_nobody_takes_anything_more() 
         assert handover.get_nowait() is None
 
     asyncio.run(work())
+
+
+def test_who_waits_for_ever_is_not_woken_by_what_was_taken_before_it_was_told_of() -> None:
+    async def work() -> None:
+        handover: Handover[int] = Handover(is_patient=lambda: False)
+        handover.put(1)
+        assert await handover.get() == 1
+        waiting = asyncio.create_task(handover.get())
+        await asyncio.sleep(0)
+        handover._tell()  # as a thread does that has handed 1 over, and then lost the interpreter
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        handover.put(2)
+        assert await waiting == 2
+
+    asyncio.run(work())

@@ -13,16 +13,19 @@ import pytest
 from test_lagging_tail import Nothing
 from typing_extensions import override
 
+from derive.adapter.controller import remote
 from derive.adapter.controller.controller import Controller
 from derive.adapter.controller.remote import RemoteReplica
 from derive.compute.instance import Instance
-from derive.compute.protocol.messages import Welcome
+from derive.compute.protocol.messages import Command, InitializationComplete, Welcome
 from derive.compute.protocol.security import OPEN, Security
+from derive.compute.protocol.wire import command_message
 from derive.compute.reconciler import Reconciler
 from derive.compute.serving import InstanceServer
-from derive.compute.session import Identity
+from derive.compute.session import Identity, Session
 from derive.errors import UsageError
 from derive.event_loop import new_event_loop
+from derive.protocol.stubs import compute_pb2 as pb
 
 _PATIENCE_SECONDS = 60.0
 
@@ -149,3 +152,64 @@ def test_an_address_that_is_taken_is_told(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=f"cannot listen at {server.address}"):
             InstanceServer(reconciler, server.address, OPEN)
         server.stop()
+
+
+def test_a_refusal_is_told_in_every_session(tmp_path: Path, loop: asyncio.AbstractEventLoop) -> None:
+    troubles: set[str] = set()
+    controller = Controller(1, Nothing(), folder="another")
+    with reconciling(tmp_path) as reconciler:
+        server = InstanceServer(reconciler, "127.0.0.1:0", OPEN)
+        for _ in range(20):
+            replica = RemoteReplica(controller, "one", server.address, OPEN, loop)
+            deadline = time.monotonic() + _PATIENCE_SECONDS
+            while replica.trouble == "is not connected to yet":
+                assert time.monotonic() < deadline
+                time.sleep(0.001)
+            troubles.add(replica.trouble)
+            replica.close()
+        server.stop()
+    assert troubles == {"the instance is over another data folder (start it with --data of this one)"}
+
+
+def test_a_command_that_cannot_be_sent_is_told_and_the_connection_made_again(
+    tmp_path: Path, loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    loop.set_exception_handler(lambda _, context: told.append(f"{context['message']}: {context['exception']}"))
+    is_welcomed, defects = threading.Event(), [ValueError("no such text")]
+
+    def failing(command: Command) -> pb.ComputeCommand:
+        if isinstance(command, InitializationComplete) and defects:
+            raise defects.pop()
+        return command_message(command)
+
+    monkeypatch.setattr(remote, "command_message", failing)
+    controller = Controller(1, Nothing(), on_welcome=lambda name, welcome: is_welcomed.set())
+    with reconciling(tmp_path) as reconciler:
+        server = InstanceServer(reconciler, "127.0.0.1:0", OPEN)
+        replica = RemoteReplica(controller, "one", server.address, OPEN, loop)
+        assert is_welcomed.wait(_PATIENCE_SECONDS)
+        replica.close()
+        server.stop()
+    assert told == ["replica one is connected to again, after a defect: no such text"]
+
+
+def test_a_defect_of_an_instance_is_told_at_both_ends(
+    tmp_path: Path, loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(session: Session, command: Command) -> None:
+        raise ValueError("no such command")
+
+    with reconciling(tmp_path) as reconciler:
+        monkeypatch.setattr(reconciler, "accept", failing)
+        server = InstanceServer(reconciler, "127.0.0.1:0", OPEN)
+        told: list[str] = []
+        server._loop.set_exception_handler(lambda _, context: told.append(str(context["exception"])))
+        replica = RemoteReplica(Controller(1, Nothing()), "one", server.address, OPEN, loop)
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while replica.trouble != "ValueError: no such command":
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        replica.close()
+        server.stop()
+    assert told[0] == "no such command"
