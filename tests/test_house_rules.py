@@ -26,7 +26,7 @@ def length_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 def test_files_are_short() -> None:
-    assert [path for path, text in SOURCES.items() if text.count("\n") >= 400] == []
+    assert [path for path, text in SOURCES.items() if text.count("\n") > 800] == []
 
 
 def test_functions_are_short() -> None:
