@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 
 from derive.adapter.outcome import ResultColumn
-from derive.compute.algebra.types import Datum, Row, Type
+from derive.compute.algebra.types import Datum, Row
 from derive.compute.scalar.fitting import fitted
 from derive.compute.scalar.wire import binary_function, datum_of_binary
 from derive.errors import SqlError
@@ -148,8 +148,6 @@ class BinaryCopyIn:
             return None
         try:
             datum = datum_of_binary(column.type, value)
-            if column.type is Type.TEXT and b"\0" in value:
-                raise SqlError("22021", 'invalid byte sequence for encoding "UTF8": 0x00')
             return fitted(column.form, datum) if column.form else datum
         except SqlError as exc:
             where = f"COPY {self._relation}, line {self._rows}, column {column.name}"

@@ -32,6 +32,9 @@ class PgType:
     element: int = 0
 
 
+UNKNOWN_OID = 705
+"""Of a literal or parameter whose type nothing has decided yet."""
+
 _SCALARS = (
     PgType(16, "bool", Type.BOOLEAN, 1, "B", 1000),
     PgType(17, "bytea", Type.BYTEA, -1, "U", 1001),
@@ -45,7 +48,7 @@ _SCALARS = (
     PgType(114, "json", Type.JSONB, -1, "U", 199),
     PgType(700, "float4", Type.DOUBLE, 4, "N", 1021),
     PgType(701, "float8", Type.DOUBLE, 8, "N", 1022),
-    PgType(705, "unknown", Type.TEXT, -2, "X"),
+    PgType(UNKNOWN_OID, "unknown", Type.TEXT, -2, "X"),
     PgType(1042, "bpchar", Type.TEXT, -1, "S", 1014),
     PgType(1043, "varchar", Type.TEXT, -1, "S", 1015),
     PgType(1082, "date", Type.DATE, 4, "D", 1182),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from derive.adapter.known_settings import known_name
 from derive.adapter.objects import Objects
-from derive.adapter.oids import OID_OF, oid_of, type_of_oid
+from derive.adapter.oids import OID_OF, UNKNOWN_OID, oid_of, type_of_oid
 from derive.adapter.outcome import Prepared, ResultColumn
 from derive.adapter.parser.parse import parse
 from derive.adapter.parser.query_syntax import Query
@@ -99,7 +99,9 @@ def plan(text: str, oids: Sequence[int], objects: Objects) -> Plan:
 
 def plan_statement(begun: Plan, objects: Objects) -> Plan:  # noqa: PLR0911 (one for each kind)
     """Plan a statement that was parsed."""
-    types = [type_of_oid(oid) for oid in begun.given]
+    # An argument of a type that is not known here is a text, and is cast as one.
+    begun = replace(begun, given=tuple(0 if oid == UNKNOWN_OID else oid for oid in begun.given))
+    types = [type_of_oid(oid) or Type.TEXT if oid else None for oid in begun.given]
     match begun.statement:
         case SelectStatement(query, _):
             return _with_query(begun, plan_query(query, objects, types))

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from derive.adapter.arrays import elements_of
-from derive.adapter.oids import OID_OF, PG_TYPES
+from derive.adapter.oids import OID_OF, PG_TYPES, PgType
 from derive.adapter.outcome import ResultColumn
 from derive.adapter.pg_catalog.contents import CatalogRow, CatalogValue, activity_of, rows_of
 from derive.adapter.pg_catalog.effects import Effect
@@ -105,7 +105,7 @@ def prepare(text: str, objects: CatalogObjects, oids: Sequence[int] = ()) -> Cat
     """
     parameters = _parameters(text, oids)
     # Not NULL, which is not a text or number of the type that it stands for everywhere.
-    examples = ["[]" if PG_TYPES[oid].element else "'0'" for oid in parameters]
+    examples = ["[]" if _type_of(oid).element else "'0'" for oid in parameters]
     described, rows = _database(objects).ask(text, examples, SessionFacts())
     first = rows[0] if rows else [None] * len(described)
     columns = (column_of(text, *named, example) for named, example in zip(described, first, strict=True))
@@ -241,7 +241,7 @@ def _parameters(text: str, oids: Sequence[int]) -> tuple[int, ...]:
             types[number] = _type_around(words[max(0, at - 4) : at], words[at + 1 : at + 6]) or types.get(number, 0)
     named = dict(enumerate(oids, start=1))
     return tuple(
-        next((oid for oid in (named.get(number, 0), types.get(number, 0)) if oid in PG_TYPES), OID_OF[Type.TEXT])
+        next((oid for oid in (named.get(number, 0), types.get(number, 0)) if oid), OID_OF[Type.TEXT])
         for number in range(1, max(types, default=0) + 1)
     )
 
@@ -269,19 +269,24 @@ def _oid_of_name(name: str) -> int:
     return next((pg_type.oid for pg_type in PG_TYPES.values() if pg_type.name == name), 0)
 
 
+def _type_of(oid: int) -> PgType:
+    """Return the type of a parameter; text if the type is not known here."""
+    return PG_TYPES.get(oid) or PG_TYPES[OID_OF[Type.TEXT]]
+
+
 def _literal(oid: int, datum: Datum) -> str:
     """An argument as DuckDB writes it."""
     if datum is None:
         return "NULL"
-    if PG_TYPES[oid].element:
-        element = PG_TYPES[oid].element
+    pg_type = _type_of(oid)
+    if element := pg_type.element:
         kind = PG_TYPES[element].type
-        array = datum if isinstance(datum, str) else text_of(PG_TYPES[oid].type, datum)
+        array = datum if isinstance(datum, str) else text_of(pg_type.type, datum)
         elements = (None if text is None else datum_of_text(kind, text) for text in elements_of(array))
         return f"[{', '.join(_literal(element, value) for value in elements)}]"
-    if PG_TYPES[oid].type in (Type.SMALLINT, Type.INTEGER, Type.BIGINT):
+    if pg_type.type in (Type.SMALLINT, Type.INTEGER, Type.BIGINT):
         return str(int(str(datum)))
-    return _quoted(text_of(PG_TYPES[oid].type, datum))
+    return _quoted(text_of(pg_type.type, datum))
 
 
 def _written(value: CatalogValue) -> str:

@@ -211,16 +211,19 @@ def formats_for(formats: Sequence[int], count: int, what: str) -> tuple[int, ...
 
 
 def decode(data: bytes) -> str:
-    """Text of a client.
+    """Return the text that a client has sent.
 
     Raises:
-        SqlError: it is not UTF-8.
+        SqlError: 22021, the text is not UTF-8, or has a NUL, which no text of PostgreSQL has.
     """
     try:
-        return data.decode()
+        text = data.decode()
     except UnicodeDecodeError as exc:
         what = f'invalid byte sequence for encoding "UTF8": 0x{data[exc.start : exc.start + 1].hex()}'
         raise SqlError("22021", what, hint="texts are sent as UTF-8") from exc
+    if "\0" in text:
+        raise SqlError("22021", 'invalid byte sequence for encoding "UTF8": 0x00', hint="no text may have a NUL")
+    return text
 
 
 def _malformed() -> SqlError:

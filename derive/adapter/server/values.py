@@ -71,11 +71,14 @@ def argument_of(oid: int, form: int, data: bytes | None) -> Datum:
         data: as the client has sent it; None is NULL.
 
     Raises:
-        SqlError: it is no value of the type.
+        SqlError: it is no value of the type; 0A000, it is in binary form, and of a type that is not known here.
     """
     if data is None:
         return None
     kind = type_of_oid(oid) or Type.TEXT
+    if form and oid and oid not in PG_TYPES:
+        hint = "Send the argument as text, and cast it: $1::text."
+        raise SqlError("0A000", f"arguments of the type with OID {oid} are not supported in binary form", hint=hint)
     if not form:
         return datum_of_text(kind, decode(data))
     try:

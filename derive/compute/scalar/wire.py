@@ -77,7 +77,7 @@ def datum_of_binary(kind: Type, data: bytes) -> Datum:
     """The datum that a client sent in binary form.
 
     Raises:
-        SqlError: 22P03, it is no value of the type; 22021, text is not UTF-8.
+        SqlError: 22P03, it is no value of the type; 22021, text is not UTF-8, or has a NUL.
     """
     try:
         return _OF_BINARY[kind](data)
@@ -180,10 +180,16 @@ def _boolean_of_binary(data: bytes) -> int:
     return int(data != b"\0")
 
 
+def _text_of_binary(data: bytes) -> str:
+    if b"\0" in data:
+        raise SqlError("22021", 'invalid byte sequence for encoding "UTF8": 0x00', hint="no text may have a NUL")
+    return data.decode()
+
+
 def _jsonb_of_binary(data: bytes) -> str:
     if data[:1] != _JSONB_VERSION:
         raise _malformed(Type.JSONB)
-    return jsonb_of_text(data[1:].decode())
+    return jsonb_of_text(_text_of_binary(data[1:]))
 
 
 def _binary_of_array(kind: Type, datum: bytes) -> bytes:
@@ -249,8 +255,8 @@ _OF_BINARY: Mapping[Type, Callable[[bytes], Datum]] = {
     Type.MZ_TIMESTAMP: _integer_of(_LONG),
     Type.DOUBLE: lambda data: double_datum(_DOUBLE.unpack(data)[0]),
     Type.NUMERIC: _numeric_of_binary,
-    Type.TEXT: bytes.decode,
-    Type.UNKNOWN: bytes.decode,
+    Type.TEXT: _text_of_binary,
+    Type.UNKNOWN: _text_of_binary,
     Type.BYTEA: bytes,
     Type.JSONB: _jsonb_of_binary,
     Type.DATE: _date_of_binary,
