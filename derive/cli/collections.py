@@ -5,14 +5,23 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from derive.cli.options import catalog_options, clock_of, local_option, open_store, output_option, stored_folder
+from derive.cli.options import (
+    catalog_options,
+    clock_of,
+    local_option,
+    open_store,
+    output_option,
+    stored_folder,
+    wide_option,
+)
+from derive.cli.pipes import is_unread
 
 if TYPE_CHECKING:
     from derive.protocol.specs import CatalogSpec, CollectionSpec, SelectorSpec
@@ -36,10 +45,21 @@ def command() -> None:
 @command.command("list")
 @catalog_options
 @output_option
-def list_command(source: Path, data: Path | None, output: str | None) -> None:
+@wide_option
+@click.option(
+    "--all", "with_internal", is_flag=True, help="List also the collections that the SQL catalog keeps for itself."
+)
+def list_command(source: Path, data: Path | None, output: str | None, *, wide: bool, with_internal: bool) -> None:
     """List collections, and tables: how much they hold, between which times they are exactly known, and for whom.
 
-    Who reads a collection keeps what it held from then on; who writes it keeps it from being final at a later time.
+    A reader of a collection keeps its contents from a time on; a writer keeps the collection from being final at later
+    times.
+
+    \b
+    Examples:
+      flowctl collections list
+      flowctl collections list --wide
+      flowctl collections list -o json | jq 'select(.documents > 0).collection'
     """
     from derive.catalog import load
     from derive.cli.console import print_rows
@@ -47,9 +67,11 @@ def list_command(source: Path, data: Path | None, output: str | None) -> None:
     catalog = load(source)
     with closing(open_store(stored_folder(source, data), reading=True)) as store:
         keys = {name: spec.key for name, spec in catalog.collections.items()}
-        keys.update({table.name: table.key for table in store.tables.all()})
+        keys.update(
+            {table.name: table.key for table in store.tables.all() if with_internal or not _is_internal(table.name)}
+        )
         rows = [_listed(store, name, key) | _derived(catalog, name) for name, key in keys.items()]
-    print_rows(_LISTED, rows, output)
+    print_rows(_LISTED, rows, output, spare=_SPARE, wide=wide)
 
 
 _LISTED = (
@@ -65,6 +87,14 @@ _LISTED = (
     "readers",
     "writers",
 )
+_SPARE = ("readers", "writers", "id", "since", "segments", "key", "bytes", "upper", "derived")
+
+
+def _is_internal(name: str) -> bool:
+    """Return whether a table is the SQL catalog's own, or one that a change of the SQL catalog is about to name."""
+    from derive.adapter.catalog_mark import NAME
+
+    return name == NAME or name.endswith("@new")
 
 
 def _derived(catalog: CatalogSpec, name: str) -> dict[str, Any]:
@@ -148,7 +178,7 @@ def read_command(
     options = ReadOptions(clock_of("--since", since), clock_of("--as-of", as_of), _selector(spec, partitions))
     folder = stored_folder(source, data)
     show = _with_uuid if uuid else _as_it_is
-    with _until_unread(), ExitStack() as stack:
+    with ExitStack() as stack:
         while follow and not is_data_folder(folder):
             _check_output(_POLL_MILLISECONDS)
         store = stack.enter_context(closing(open_store(folder, reading=True)))
@@ -239,29 +269,14 @@ def _follow(store: Readable, spec: CollectionSpec, options: ReadOptions, show: S
         note(f"stopped; go on with --since {format_rfc3339(upper)}" if upper is not None else "stopped")
 
 
-@contextmanager
-def _until_unread() -> Iterator[None]:
-    """End the command quietly when standard output is closed, which click would count as a failure."""
-    try:
-        yield
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is buffered is written there
-        raise click.exceptions.Exit(0) from None
-
-
 def _check_output(milliseconds: int = 0) -> None:
-    """Notice if standard output has been closed, or is within so long.
+    """Raise an error if standard output has been closed, or is closed within a time.
 
     Raises:
         BrokenPipeError: standard output is a pipe whose other end is closed.
     """
-    import select
-
     sys.stdout.flush()
-    poll = select.poll()
-    poll.register(sys.stdout.fileno(), 0)  # errors are always reported
-    if any(event & select.POLLERR for _, event in poll.poll(milliseconds)):
+    if is_unread(sys.stdout, milliseconds):
         raise BrokenPipeError
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from derive.cli.options import catalog_options, open_store, output_option, stored_folder
+from derive.cli.options import catalog_options, open_store, output_option, stored_folder, wide_option
 
 if TYPE_CHECKING:
     from derive.protocol.specs import CatalogSpec, CollectionSpec
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 @catalog_options
 @output_option
 @click.option("--collection", "names", multiple=True, metavar="NAME", help="Only this collection (repeatable).")
+@wide_option
 @click.option("--since", metavar="TIME", help="Reduce the history before this RFC 3339 time to one document per key.")
 @click.option("--grace", default="10m", show_default=True, metavar="DURATION", help="How long replaced files are kept.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
@@ -33,6 +34,7 @@ def command(
     since: str | None,
     grace: str,
     *,
+    wide: bool,
     dry_run: bool,
 ) -> None:
     """Merge small files into larger ones, which are read faster, and forget history with --since.
@@ -68,9 +70,9 @@ def command(
         if bound is not None and bound > store.timeline.wall():
             raise UsageError(f"--since {since} is in the future: there is no history to forget beyond the present")
         if dry_run:
-            _show_forecast(_forecast(catalog, collections, store, bound), output)
+            _show_forecast(_forecast(catalog, collections, store, bound), output, wide=wide)
         else:
-            _show(_compact(catalog, collections, store, bound, kept), output)
+            _show(_compact(catalog, collections, store, bound, kept), output, wide=wide)
 
 
 def _forecast(
@@ -86,7 +88,7 @@ def _forecast(
     return [entry for spec in collections if (entry := forecast(store, spec, since=since, gone=absent))]
 
 
-def _show_forecast(forecasts: Sequence[Forecast], output: str | None) -> None:
+def _show_forecast(forecasts: Sequence[Forecast], output: str | None, *, wide: bool) -> None:
     from derive.cli.console import print_rows
     from derive.document.clock import format_rfc3339
 
@@ -102,7 +104,8 @@ def _show_forecast(forecasts: Sequence[Forecast], output: str | None) -> None:
         }
         for forecast in forecasts
     ]
-    print_rows(["collection", "segments", "to rewrite", "documents", "to reduce", "since"], rows, output)
+    columns = ("segments", "to rewrite", "documents", "to reduce", "since")
+    print_rows(["collection", *columns], rows, output, wide=wide, spare=("since", "segments", "documents"))
 
 
 def _compact(
@@ -119,7 +122,7 @@ def _compact(
     return [done for spec in stored if (done := compact(store, spec, since=since, grace=grace))]
 
 
-def _show(compactions: Sequence[Compaction], output: str | None) -> None:
+def _show(compactions: Sequence[Compaction], output: str | None, *, wide: bool) -> None:
     from derive.cli.console import print_rows
     from derive.document.clock import format_rfc3339
 
@@ -136,7 +139,8 @@ def _show(compactions: Sequence[Compaction], output: str | None) -> None:
         for compaction in compactions
     ]
     columns = ("segments before", "segments after", "documents before", "documents after", "since")
-    print_rows(["collection", *columns], rows, output)
+    spare = ("since", "documents before", "segments before")
+    print_rows(["collection", *columns], rows, output, wide=wide, spare=spare)
 
 
 def _tell_held(outcomes: Sequence[Compaction | Forecast]) -> None:

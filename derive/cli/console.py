@@ -6,6 +6,7 @@ It takes longer to load than most commands to run, so what has neither colours n
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import threading
 import time
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from derive.cli.excerpt import describe_error, render_error
+from derive.cli.table import columns_of, fit, lines_of
 from derive.document.clock import format_rfc3339
 from derive.errors import FlowError
 
@@ -95,38 +97,42 @@ def _print_entry(level: str, **fields: Any) -> None:
     sys.stderr.flush()
 
 
-def print_rows(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], output: str | None) -> None:
+def print_rows(
+    columns: Sequence[str],
+    rows: Sequence[Mapping[str, Any]],
+    output: str | None,
+    *,
+    spare: Sequence[str] = (),
+    wide: bool = False,
+) -> None:
     """Print rows on standard output: as a table, or as one JSON object per line.
+
+    A table on a terminal leaves out columns that have no place, and a note on standard error names them. A table that
+    goes elsewhere has all columns.
 
     Args:
         columns: properties of the rows, in order.
         rows: JSON values.
         output: `table` or `json`; None for a table on a terminal and JSON otherwise.
+        spare: the columns that a narrow terminal can do without, the most dispensable one first.
+        wide: show all columns, however wide the terminal is.
     """
     if (output or ("table" if sys.stdout.isatty() else "json")) == "json":
         for row in rows:
             sys.stdout.write(orjson.dumps(dict(row)).decode() + "\n")
         return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    from rich.cells import cell_len
 
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for column in columns:
-        kinds = {type(row[column]) for row in rows} - {type(None)}
-        numeric = bool(kinds) and kinds <= {int, float}
-        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(_cell(row[column])) for column in columns))
-    Console(highlight=False, width=None if sys.stdout.isatty() else 200).print(table)
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, list):
-        return ", ".join(map(str, value))
-    return f"{value:,}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+    is_terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if is_terminal and not wide else None
+    shown, hidden = fit(columns_of(columns, rows, cell_len), width, spare)
+    header, *lines = lines_of(shown, cell_len)
+    if is_terminal and "NO_COLOR" not in os.environ:
+        header = f"\x1b[1m{header}\x1b[0m"
+    sys.stdout.write("".join(f"{line}\n" for line in (header, *lines)))
+    if hidden:
+        sys.stdout.flush()
+        note(f"--wide shows also {', '.join(hidden)}")
 
 
 class Progress:

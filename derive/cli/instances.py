@@ -11,16 +11,19 @@ if TYPE_CHECKING:
     from derive.adapter.recording import Record
 
 _COLUMNS = ["instance", "state", "address", "process", "dataflows", "lag", "memory MiB", "reason"]
+_SPARE = ("address", "process", "memory MiB")
 _DATAFLOW_COLUMNS = ["name", "kind", "lag", "upper", "error"]
+_DATAFLOW_SPARE = ("upper", "kind")
 
 
-def print_instances(folder: Path, present: int, output: str | None) -> None:
+def print_instances(folder: Path, present: int, output: str | None, *, wide: bool) -> None:
     """Print how compute instances are, if there is a server of SQL, or was one that was killed.
 
     Args:
         folder: the data folder.
         present: what time it is in it.
         output: as for `print_rows`.
+        wide: as for `print_rows`.
     """
     from derive.adapter.recording import read_record
     from derive.cli.console import note, print_rows
@@ -34,9 +37,10 @@ def print_instances(folder: Path, present: int, output: str | None) -> None:
     if (output or ("table" if sys.stdout.isatty() else "json")) == "json":
         print_rows(_COLUMNS, rows, "json")
     else:
-        print_rows(_COLUMNS, [row | {"dataflows": len(row["dataflows"])} for row in rows], "table")
+        counted = [row | {"dataflows": len(row["dataflows"])} for row in rows]
+        print_rows(_COLUMNS, counted, "table", spare=_SPARE, wide=wide)
         if dataflows := _furthest([dataflow for row in rows for dataflow in row["dataflows"]]):
-            print_rows(_DATAFLOW_COLUMNS, dataflows, "table")
+            print_rows(_DATAFLOW_COLUMNS, dataflows, "table", spare=_DATAFLOW_SPARE, wide=wide)
     if not record.is_live:
         note(
             f"no server of SQL is at work: compute instances are as {show_process(record.process)} wrote at"

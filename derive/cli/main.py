@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from derive.cli.pipes import discard_unread
 from derive.errors import FlowError, UsageError
 from derive.suggest import suggest
 
@@ -63,6 +64,20 @@ class LazyGroup(click.Group):
             ctx.fail(f"there is no command '{args[0]}'." + (f" Did you mean '{guess}'?" if guess else ""))
         return super().resolve_command(ctx, args)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; one whose reader has closed the pipe ends quietly, and has not failed.
+
+        click itself would count that as a failure.
+        """
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError as exc:
+            if not discard_unread():
+                raise RuntimeError("a pipe that is neither standard output nor standard error was closed") from exc
+            raise click.exceptions.Exit(0) from None
+        return result
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""
         with formatter.section("Commands"):
@@ -104,17 +119,12 @@ def main() -> None:
     try:
         # Left to itself, click would print no FlowError; asked not to exit, it returns the code of an `Exit`.
         status = flowctl.main(standalone_mode=False)
-        sys.stdout.flush()
     except click.ClickException as exc:
         exc.show()
         sys.exit(exc.exit_code)
     except (click.Abort, KeyboardInterrupt):
         click.echo("stopped", err=True)
         sys.exit(130)
-    except BrokenPipeError:
-        # Whoever read our output has had enough.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
     except FlowError as error:
         if os.environ.get("FLOW_DEBUG"):
             raise

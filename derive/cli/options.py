@@ -37,6 +37,7 @@ output_option = click.option(
     type=click.Choice(["table", "json"]),
     help="Form of the output.  [default: table on a terminal, json otherwise]",
 )
+wide_option = click.option("--wide", is_flag=True, help="Show all columns of tables, however wide the terminal is.")
 local_option = click.option(
     "--local-documents",
     type=click.IntRange(min=0),

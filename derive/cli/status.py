@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from derive.cli.options import catalog_options, open_store, optional_catalog, output_option, stored_folder
+from derive.cli.options import catalog_options, open_store, optional_catalog, output_option, stored_folder, wide_option
 
 if TYPE_CHECKING:
     from derive.engine.waiting import Waiting
@@ -29,6 +29,7 @@ _COLUMNS = [
     "lag",
     "upper",
 ]
+_SPARE = ("shards", "transactions", "upper", "rate", "documents in", "documents out", "lag")
 
 _RECENT = 10
 """Over how many transactions the rate is an average."""
@@ -40,7 +41,8 @@ _WORTH_TELLING = 1_000_000
 @click.command()
 @catalog_options
 @output_option
-def command(source: Path, data: Path | None, output: str | None) -> None:
+@wide_option
+def command(source: Path, data: Path | None, output: str | None, *, wide: bool) -> None:
     """Show each task: how far it is, what waits for it, and why it stopped if it did.
 
     A task is `idle` if nothing waits, `delayed` if what waits has a read delay to go, `behind` if there is work for
@@ -56,7 +58,7 @@ def command(source: Path, data: Path | None, output: str | None) -> None:
 
     \b
     Examples:
-      flowctl status
+      flowctl status --wide
       flowctl status -o json | jq 'select(.state == "failed")'
     """
     from derive.cli.console import note, print_error, print_rows
@@ -72,8 +74,8 @@ def command(source: Path, data: Path | None, output: str | None) -> None:
     finally:
         store.close()
     if catalog is not None:
-        print_rows(_COLUMNS, [row for row, _ in rows], output)
-    print_instances(folder, present, output)
+        print_rows(_COLUMNS, [row for row, _ in rows], output, spare=_SPARE, wide=wide)
+    print_instances(folder, present, output, wide=wide)
     if ahead >= _WORTH_TELLING:
         note(
             f"in the data folder it is {format_rfc3339(present)}, {format_duration(_whole_seconds(ahead))} ahead of"

@@ -1,0 +1,120 @@
+"""A reader that goes away, as `head` does: the command ends quietly, whatever the command is."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+from conftest import write_catalog
+
+CATALOG = """
+collections:
+  a/collection-of-transfers-with-a-long-name: &events
+    schema: {type: object, required: [id], properties: {id: {type: integer}}}
+    key: [/id]
+  a/copies-of-transfers-with-a-long-name:
+    <<: *events
+    derive:
+      using: {sqlite: {}}
+      transforms:
+        - {name: copy, source: a/collection-of-transfers-with-a-long-name, shuffle: any, lambda: SELECT $id}
+tests:
+  a/test:
+    - verify: {collection: a/copies-of-transfers-with-a-long-name, documents: []}
+"""
+COMMANDS = (
+    ("check", "-o", "json"),
+    ("collections", "list"),
+    ("collections", "list", "-o", "table"),
+    ("collections", "read", "--collection", "a/copies-of-transfers-with-a-long-name"),
+    ("collections", "read", "--collection", "a/copies-of-transfers-with-a-long-name", "--reduce"),
+    ("compact", "--dry-run"),
+    ("connector", "list"),
+    ("graph",),
+    ("json-schema",),
+    ("logs",),
+    ("logs", "-o", "table"),
+    ("sql", "-c", "SELECT * FROM generate_series(1, 20000)"),
+    ("sql", "-c", "SELECT * FROM generate_series(1, 20000)", "-o", "csv"),
+    ("sql", "-c", "SELECT * FROM generate_series(1, 20000)", "-o", "table"),
+    ("sql", "-c", "COPY (SELECT * FROM generate_series(1, 20000)) TO STDOUT"),
+    ("status",),
+    ("status", "-o", "table"),
+    ("test",),
+)
+FLOWCTL = (sys.executable, "-m", "derive.cli.main")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A catalog's folder, with 20,000 documents that were derived from."""
+    folder = tmp_path_factory.mktemp("pipes")
+    write_catalog(folder, CATALOG)
+    (folder / "in.jsonl").write_text("".join(f'{{"id": {number}}}\n' for number in range(20_000)))
+    for arguments in (
+        ("ingest", "--collection", "a/collection-of-transfers-with-a-long-name", "in.jsonl"),
+        ("run", "--until-idle"),
+    ):
+        subprocess.run((*FLOWCTL, *arguments), cwd=folder, check=True, capture_output=True)
+    return folder
+
+
+@pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
+def test_commands_end_quietly_where_nobody_reads_their_output(folder: Path, arguments: tuple[str, ...]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            (*FLOWCTL, *arguments), cwd=folder, stdout=writing, stderr=subprocess.PIPE, timeout=120, check=False
+        )
+    finally:
+        os.close(writing)
+
+    assert done.returncode == 0, done.stderr.decode()
+    assert b"Traceback" not in done.stderr
+    assert b"BrokenPipe" not in done.stderr
+
+
+def shown_on_terminal(folder: Path, columns: int, *arguments: str) -> list[str]:
+    """The lines that a command shows on a terminal of so many columns."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    process = subprocess.Popen(
+        (*FLOWCTL, *arguments), cwd=folder, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, env=environment
+    )
+    os.close(theirs)
+    pieces = []
+    while True:
+        try:
+            piece = os.read(ours, 1 << 16)
+        except OSError:  # Linux: the terminal's other end is closed
+            break
+        if not piece:
+            break
+        pieces.append(piece)
+    os.close(ours)
+    assert process.wait(60) == 0
+    text = b"".join(pieces).decode().replace("\x1b[1m", "").replace("\x1b[0m", "")
+    return text.replace("\r\n", "\n").splitlines()
+
+
+@pytest.mark.parametrize("command", [("status",), ("collections", "list")], ids=" ".join)
+def test_tables_on_narrow_terminals_hide_columns_and_fold_nothing(folder: Path, command: tuple[str, ...]) -> None:
+    lines = shown_on_terminal(folder, 80, *command)
+    wide = shown_on_terminal(folder, 80, *command, "--wide")
+
+    assert max(map(len, lines[:-1])) <= 80
+    (row,) = (line for line in lines if line.startswith("a/copies-of-transfers-with-a-long-name "))
+    assert "20,000" in row
+    assert lines[-1].startswith("--wide shows also ")
+    (whole,) = (line for line in wide if line.startswith("a/copies-of-transfers-with-a-long-name "))
+    assert len(whole) > 80
+    assert "--wide" not in wide[-1]
