@@ -14,6 +14,7 @@ from derive.adapter.catalog import Catalog, Change, position_name
 from derive.adapter.catalog_mark import CatalogMark
 from derive.adapter.computing import Computing
 from derive.adapter.feeding import Feeding
+from derive.adapter.file_access import ALL_FILES, FileAccess
 from derive.adapter.group_commit import GroupCommit
 from derive.adapter.holds import StorageHolds
 from derive.adapter.instances import HERE, Instances
@@ -64,6 +65,7 @@ class Coordinator:
         maintained: views that are kept up to date, for those who read them.
         maintenance: keeps them up to date.
         feeding: of sources.
+        files: that sources may read.
         lookups: of what is maintained.
         plans: of statements.
         news: tells of commits.
@@ -74,7 +76,12 @@ class Coordinator:
     """
 
     def __init__(
-        self, root: Path, catalog: CatalogSpec | None, retention: int = RETENTION, instances: Instances = HERE
+        self,
+        root: Path,
+        catalog: CatalogSpec | None,
+        retention: int = RETENTION,
+        instances: Instances = HERE,
+        files: FileAccess = ALL_FILES,
     ) -> None:
         self.store = Store(root)
         self.ownership = Ownership(root)
@@ -95,7 +102,8 @@ class Coordinator:
         self.ledger = StorageLedger(self.store, catalog, self.news, lambda: self.objects, self.ownership)
         self.timeline = Timeline(self.ledger, self.store.timeline.present() - 1)
         self.commits = GroupCommit(self.timeline, self._dropped, self.ledger)
-        self.feeding = Feeding(self.store, self.commits)
+        self.files = files
+        self.feeding = Feeding(self.store, self.commits, files)
         self.upkeep = Upkeep(self.store, self.holds)
         self.recording = Recording(root, self._instances, self.store.fence.is_superseded)
         self.advisory_locks = AdvisoryLocks()

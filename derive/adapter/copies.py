@@ -14,7 +14,7 @@ from derive.adapter.parser.syntax import QualifiedName
 from derive.adapter.planner.default import default_of
 from derive.adapter.planner.definition import copied_table, indexes_of
 from derive.adapter.planner.names import NamedRelation
-from derive.adapter.planner.planned import at_moment
+from derive.adapter.planner.planned import in_session
 from derive.adapter.planner.write import check_rows
 from derive.adapter.preparing import Plan
 from derive.adapter.state import State
@@ -74,7 +74,9 @@ def _completion(state: State, table: NamedRelation, indexes: Sequence[int]) -> C
     width = len(table.columns)
     positions = {index: position for position, index in enumerate(indexes)}
     missing = [column for index, column in enumerate(table.columns) if index not in positions]
-    defaults = [at_moment(default_of(column, state.objects), state.transaction.begun) for column in missing]
+    defaults = [
+        in_session(default_of(column, state.objects), state.transaction.begun, state.user.name) for column in missing
+    ]
     behind = iter(range(len(indexes), width))
     order = [positions[index] if index in positions else next(behind) for index in range(width)]
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from derive.adapter import sources
 from derive.adapter.catalog import Item
 from derive.adapter.draft import Draft, provisional_id
+from derive.adapter.file_access import require_right
 from derive.adapter.objects import PUBLIC, Objects, RecordedNames
 from derive.adapter.outcome import Notice, Result
 from derive.adapter.parser.definition import (
@@ -18,6 +19,7 @@ from derive.adapter.parser.definition import (
     CreateTable,
     CreateView,
     Drop,
+    FileSource,
     ObjectKind,
     Rename,
 )
@@ -187,7 +189,10 @@ class _Definer:
         skipped = self._skipped(statement.name, is_welcome=statement.if_not_exists)
         if skipped:
             return Result(lambda _: "CREATE SOURCE", notices=skipped)
-        source = sources.described(statement, self._objects, self._state.coordinator.store.timeline.time())
+        coordinator = self._state.coordinator
+        if isinstance(statement.origin, FileSource):
+            require_right(has_right=self._state.user.reads_files)
+        source = sources.described(statement, self._objects, coordinator.store.timeline.time(), coordinator.files)
         origin = dict(source.origin)
         if source.on is None:
             place = origin["position"] = provisional_id()

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+from derive.adapter.file_access import ALL_FILES, FileAccess
 from derive.adapter.sources import FedSource, polled
 from derive.adapter.timeline import Write
 from derive.compute.algebra.relation import GlobalId
@@ -29,6 +30,7 @@ class Feeder:
         source: what is fed.
         commit: commits writes; returns once they have happened.
         predecessor: fed what is under the same identifier before, and ends first.
+        files: that may be read.
 
     Attributes:
         failure: why the source is not fed at the moment; None if that is not so.
@@ -40,7 +42,9 @@ class Feeder:
         source: FedSource,
         commit: Callable[[Sequence[Write]], object],
         predecessor: Feeder | None = None,
+        files: FileAccess = ALL_FILES,
     ) -> None:
+        self._files = files
         self._store, self._source, self._commit, self._predecessor = store, source, commit, predecessor
         self._position: Row | None = None
         self.failure: Exception | None = None
@@ -87,7 +91,7 @@ class Feeder:
         if self._position is None:
             self._position = self._stored_position()
         before, place = self._position, self._source.position
-        changes, reached = polled(self._source, before, self._store.timeline.time())
+        changes, reached = polled(self._source, before, self._store.timeline.time(), self._files)
         if tuple(reached) == tuple(before) or self._ended.is_set():
             return False
         writes = [(self._source.id, row, diff) for row, diff in changes]

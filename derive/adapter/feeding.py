@@ -15,6 +15,7 @@ from functools import partial
 
 from derive.adapter.catalog import Item
 from derive.adapter.feeder import Feeder
+from derive.adapter.file_access import FileAccess
 from derive.adapter.group_commit import GroupCommit
 from derive.adapter.sources import FedSource
 from derive.adapter.timeline import Write
@@ -33,10 +34,11 @@ class Feeding:
     Args:
         store: of the data folder.
         commits: writes.
+        files: that may be read.
     """
 
-    def __init__(self, store: Store, commits: GroupCommit) -> None:
-        self._store, self._commits = store, commits
+    def __init__(self, store: Store, commits: GroupCommit, files: FileAccess) -> None:
+        self._store, self._commits, self._files = store, commits, files
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sources: Reconciliation[GlobalId, FedSource] = Reconciliation(_difference, self._build, self._drop)
         self._feeders: dict[GlobalId, Feeder] = {}
@@ -86,7 +88,8 @@ class Feeding:
     def _build(self, identifier: GlobalId, source: FedSource) -> None:
         predecessor = next((feeder for feeder in reversed(self._ending) if feeder.source_id == identifier), None)
         assert self._loop is not None
-        self._feeders[identifier] = Feeder(self._store, source, partial(self._commit, self._loop), predecessor)
+        commit = partial(self._commit, self._loop)
+        self._feeders[identifier] = Feeder(self._store, source, commit, predecessor, self._files)
 
     def _drop(self, identifier: GlobalId, _: FedSource) -> None:
         feeder = self._feeders.pop(identifier)

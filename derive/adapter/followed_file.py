@@ -7,8 +7,6 @@ becomes a row once, whatever is killed when.
 from __future__ import annotations
 
 import csv
-import os
-import stat
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,6 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from derive.adapter.copying import CopyIn
+from derive.adapter.file_access import ALL_FILES, FileAccess
 from derive.adapter.parser.statement import CopyFormat
 from derive.compute.algebra.types import Datum, Row, Type
 from derive.compute.scalar.jsonb import jsonb_datum, jsonb_of_text, parsed_json
@@ -72,13 +71,14 @@ WHOLE = (("data", Type.JSONB),)
 """The columns of a file of JSON, of which nothing more is said."""
 
 
-def header_of(path: Path) -> tuple[tuple[str, Type], ...]:
+def header_of(path: Path, files: FileAccess = ALL_FILES) -> tuple[tuple[str, Type], ...]:
     """The columns that the first line of a CSV file names; all are texts.
 
     Raises:
-        SqlError: 58P01, there is no such file; 42P16, it has no first line yet, or a name occurs twice.
+        SqlError: 58P01, there is no such file; 42501, it may not be read; 42P16, it has no first line yet, or a name
+            occurs twice.
     """
-    with _opened(path) as file:
+    with files.open(path) as file:
         line = file.readline()
     if not line.endswith(b"\n"):
         raise SqlError(
@@ -99,19 +99,20 @@ class FollowedFile:
 
     Args:
         form: how it is to be read.
+        files: that may be read.
     """
 
-    def __init__(self, form: FileForm) -> None:
-        self._form = form
+    def __init__(self, form: FileForm, files: FileAccess = ALL_FILES) -> None:
+        self._form, self._files = form, files
 
     def poll(self, position: FilePosition) -> tuple[list[Row], FilePosition]:
         """Rows of complete lines behind a position, of about `PIECE_BYTES` at most, and where they end.
 
         Raises:
-            SqlError: 58P01, the file is not there; 55000, it is not the one that was followed, or has become shorter;
-                54000, a line does not end; 22P02 and others, a line is no row.
+            SqlError: 58P01, the file is not there; 42501, it may not be read; 55000, it is not the one that was
+                followed, or has become shorter; 54000, a line does not end; 22P02 and others, a line is no row.
         """
-        with _opened(self._form.path) as file:
+        with self._files.open(self._form.path) as file:
             try:
                 head, tail = self._checked(file, position)
                 data, end = self._read(file)
@@ -204,14 +205,3 @@ def _datum(kind: Type, value: JSON) -> Datum:
 def _checksum(offset: int, head: bytes, tail: bytes) -> int:
     """Of the first and the last bytes up to an offset, `_MARK_BYTES` of each if there are so many."""
     return zlib.crc32(tail, zlib.crc32(head)) if offset > _MARK_BYTES else zlib.crc32(head)
-
-
-def _opened(path: Path) -> BinaryIO:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # who reads a pipe would wait
-    except OSError as exc:
-        raise SqlError("58P01", f"cannot read '{path}': {exc.strerror}") from exc
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise SqlError("58P01", f"cannot read '{path}': it is not a regular file")
-    return os.fdopen(descriptor, "rb")

@@ -115,12 +115,14 @@ class KnownSetting:
         checked: the value that a text stands for; raises `SqlError` for none. None if it cannot be set.
         is_told: whether clients are told of its value when that changes.
         is_only_wished: whether a client that cannot have its value as it connects gets the default.
+        is_own: whether only the session's own value may be set, which is its default.
     """
 
     default: str
     checked: Callable[[str, str], str] | None = _text
     is_told: bool = False
     is_only_wished: bool = False
+    is_own: bool = False
 
 
 _HERE = {
@@ -148,7 +150,7 @@ _HERE = {
     "server_encoding": KnownSetting("UTF8", None, is_told=True),
     "server_version": KnownSetting(SERVER_VERSION, None, is_told=True),
     "server_version_num": KnownSetting("160000", None),
-    "session_authorization": KnownSetting("flow", _only("flow"), is_told=True),
+    "session_authorization": KnownSetting("flow", is_told=True, is_own=True),
     "standard_conforming_strings": KnownSetting("on", _only("on"), is_told=True),
     "statement_timeout": KnownSetting("0", _milliseconds),
     "TimeZone": KnownSetting("UTC", _time_zone, is_told=True, is_only_wished=True),

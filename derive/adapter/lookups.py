@@ -47,12 +47,13 @@ class Lookups:
     def find(self, query: PlannedQuery, objects: Objects) -> Lookup | None:
         """The look-up that a query is; None if it is none.
 
-        What is read is maintained, and changes. Only parameters are settled anew each time: no limits, no `now()`.
+        What is read is maintained, and changes. Only parameters are settled anew each time: no limits, no `now()`, no
+        `current_user`.
         """
         lookup = self._lookups.get(id(query))
         if lookup is not None and lookup.query is query and lookup.version == objects.version:
             return lookup
-        if query.limit is not None or query.offset is not None or query.has_now:
+        if query.limit is not None or query.offset is not None or query.is_of_session:
             return None
         asked = self._maintained.query(query.relation, query.finishing)
         if asked is None:

@@ -25,6 +25,9 @@ async def change_replicas(state: State, statement: CreateReplica | DropReplica) 
     if state.is_explicit:
         raise SqlError("25001", f"{what} cannot run inside a transaction block")
     state.transaction.check_writable()
+    if not state.user.changes_replicas:  # an instance is sent what is stored, and how to prove who the server is
+        hint = "Users who may are marked in the password file, as in bob [replicas]:password."
+        raise SqlError("42501", f"permission denied for {what}", hint=hint)
     coordinator = state.coordinator
     if not coordinator.computing.can_start:
         raise SqlError("0A000", f"{what} is for a server", hint="send it to flowctl sql serve")

@@ -21,6 +21,7 @@ from derive.adapter.prompt_lookup import look_up
 from derive.adapter.session_functions import SessionFunctions
 from derive.adapter.settings import Settings
 from derive.adapter.state import State
+from derive.adapter.user import LOCAL_USER, User
 from derive.compute.algebra.types import Datum, Row
 from derive.compute.scalar.running import running
 from derive.errors import SqlError
@@ -35,6 +36,7 @@ class SqlSession:
         most_bytes: so much may be in a result; None for any amount.
         backends: all sessions of the server.
         fixed: settings that are what they are, by the server.
+        user: who has logged in.
 
     Attributes:
         functions: what functions of SQL do to the session.
@@ -47,8 +49,10 @@ class SqlSession:
         most_bytes: int | None = None,
         backends: Backends | None = None,
         fixed: Mapping[str, str] = MappingProxyType({}),
+        user: User = LOCAL_USER,
     ) -> None:
-        self._state = State(coordinator, Settings(begun or {}, fixed), most_bytes)
+        fixed = {**fixed, "session_authorization": user.name}
+        self._state = State(coordinator, Settings(begun or {}, fixed), most_bytes, user)
         self.functions = SessionFunctions(self._state, backends or Alone())
         self._sessions = coordinator.sessions
         self._sessions.add(self)

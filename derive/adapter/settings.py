@@ -96,9 +96,15 @@ class Settings:
         known = known_name(name)
         if known is None:
             raise unknown(name, offset)
-        checked = KNOWN_SETTINGS.get(known, _OWN).checked
+        setting = KNOWN_SETTINGS.get(known, _OWN)
+        checked = setting.checked
         if checked is None:
             raise SqlError("55P02", f'parameter "{known}" cannot be changed', offset=offset)
+        if setting.is_own and value not in {None, self._defaults[known]}:
+            hint = f"There are no roles to change to: the session is that of {self._defaults[known]}."
+            raise SqlError(
+                "42501", f'permission denied to set {known.replace("_", " ")} to "{value}"', offset=offset, hint=hint
+            )
         new = self._defaults.get(known, "") if value is None else checked(known, value)
         if not is_local:
             self._local.pop(known, None)
@@ -125,7 +131,7 @@ class Settings:
     def _begin(self, name: str, value: str) -> None:
         known = known_name(name)
         setting = KNOWN_SETTINGS.get(known, _OWN) if known else None
-        if known is None or setting is None or setting.checked is None:
+        if known is None or setting is None or setting.checked is None or setting.is_own:
             return
         try:
             self._defaults[known] = setting.checked(known, value)

@@ -9,6 +9,7 @@ from typing import Any
 
 from derive.adapter import followed_file, load_generator
 from derive.adapter.catalog import Item
+from derive.adapter.file_access import FileAccess
 from derive.adapter.followed_file import FileForm, FilePosition, FollowedFile
 from derive.adapter.intervals import micros_of
 from derive.adapter.load_generator import Counter, CounterPosition
@@ -43,13 +44,14 @@ class Described:
     begin: Row = ()
 
 
-def described(statement: CreateSource, objects: Objects, now: int) -> Described:
+def described(statement: CreateSource, objects: Objects, now: int, files: FileAccess) -> Described:
     """What a source is to be.
 
     Args:
         statement: as it was written.
         objects: what there is.
         now: clock, microseconds.
+        files: that may be read.
 
     Raises:
         SqlError: it cannot be.
@@ -58,7 +60,7 @@ def described(statement: CreateSource, objects: Objects, now: int) -> Described:
         case CollectionSource(collection, offset):
             return _of_collection(collection, offset, objects)
         case FileSource() as origin:
-            return _of_file(statement, origin, objects)
+            return _of_file(statement, origin, objects, files)
         case CounterSource(offset, interval, most):
             micros = micros_of(interval, offset) if interval is not None else _SECOND
             if micros <= 0 or (most is not None and most <= 0):
@@ -77,8 +79,9 @@ def _of_collection(collection: str, offset: int, objects: Objects) -> Described:
     return Described(named.columns, {"collection": collection}, named.id)
 
 
-def _of_file(statement: CreateSource, origin: FileSource, objects: Objects) -> Described:
+def _of_file(statement: CreateSource, origin: FileSource, objects: Objects, files: FileAccess) -> Described:
     path = Path(origin.path).expanduser().absolute()
+    files.require(path)
     options = dict(origin.options)
     unknown = [name for name in options if name.lower() != "header"]
     if unknown:
@@ -91,7 +94,7 @@ def _of_file(statement: CreateSource, origin: FileSource, objects: Objects) -> D
         raise SqlError("0A000", "type modifiers of sources are not supported", offset=origin.offset, hint=hint)
     has_header = is_csv and (("header" in options and options["header"] in _TRUE) or not columns)
     if not columns:
-        columns = _columns(followed_file.header_of(path) if is_csv else followed_file.WHOLE)
+        columns = _columns(followed_file.header_of(path, files) if is_csv else followed_file.WHOLE)
     file = {"file": str(path), "csv": is_csv, "header": has_header}
     return Described(columns, file, None, FilePosition())
 
@@ -130,7 +133,7 @@ class FedSource:
         return cls(item.id, item.position, columns, item.origin)
 
 
-def polled(source: FedSource, position: Row, now: int) -> tuple[list[tuple[Row, int]], Row]:
+def polled(source: FedSource, position: Row, now: int, files: FileAccess) -> tuple[list[tuple[Row, int]], Row]:
     """Changes of a source's rows since a position, and the position behind them.
 
     Raises:
@@ -141,5 +144,5 @@ def polled(source: FedSource, position: Row, now: int) -> tuple[list[tuple[Row, 
     if "counter" in origin:
         return Counter(origin["counter"], origin["most"]).poll(CounterPosition(*numbers), now)
     form = FileForm(Path(origin["file"]), origin["csv"], origin["header"], source.columns)
-    rows, reached = FollowedFile(form).poll(FilePosition(*numbers))
+    rows, reached = FollowedFile(form, files).poll(FilePosition(*numbers))
     return [(row, 1) for row in rows], reached

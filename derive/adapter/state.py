@@ -21,6 +21,7 @@ from derive.adapter.planner.planned import PlannedQuery, bind
 from derive.adapter.savepoints import Savepoint, latest
 from derive.adapter.settings import Settings
 from derive.adapter.transactions import Isolation, Modes, Transaction
+from derive.adapter.user import User
 from derive.compute.algebra.types import Datum
 from derive.errors import SqlError
 
@@ -36,6 +37,7 @@ class State:
         coordinator: what it shares with others.
         settings: of the session.
         most_bytes: so much may be in a result; None for any amount.
+        user: who has logged in.
 
     Attributes:
         statements: of PREPARE, by name.
@@ -46,8 +48,8 @@ class State:
         draft: what the transaction has defined; None if nothing.
     """
 
-    def __init__(self, coordinator: Coordinator, settings: Settings, most_bytes: int | None) -> None:
-        self.coordinator, self.settings, self.most_bytes = coordinator, settings, most_bytes
+    def __init__(self, coordinator: Coordinator, settings: Settings, most_bytes: int | None, user: User) -> None:
+        self.coordinator, self.settings, self.most_bytes, self.user = coordinator, settings, most_bytes, user
         self.statements: dict[str, Plan] = {}
         self.cursors: dict[str, Cursor] = {}
         self.is_explicit = self.is_failed = False
@@ -89,7 +91,7 @@ class State:
 
     def bound(self, query: PlannedQuery, arguments: Sequence[Datum] = ()) -> PlannedQuery:
         """A query with its arguments, for which `now()` is when the transaction began."""
-        return bind(query, arguments, self.transaction.begun if query.has_now else None)
+        return bind(query, arguments, self.transaction.begun if query.is_of_session else None, self.user.name)
 
     def begin(self, isolation: Isolation | None, is_read_only: bool | None) -> None:
         """Begin an explicit transaction; what came before it in one go with it is part of it.

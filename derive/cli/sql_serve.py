@@ -14,17 +14,19 @@ from derive.cli.options import catalog_options, data_folder, optional_catalog
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from ssl import SSLContext
 
     from derive.adapter.backends import Backends
     from derive.adapter.coordinator import Coordinator
+    from derive.adapter.file_access import FileAccess
     from derive.adapter.instances import Instances
     from derive.adapter.outcome import Session
     from derive.adapter.ownership import Ownership
     from derive.adapter.server.connection import OpenSession
     from derive.adapter.server.passwords import Passwords
     from derive.adapter.server.server import Server
+    from derive.adapter.user import User
 
 _THREADS = 64
 """Queries that are worked out at once."""
@@ -44,6 +46,15 @@ _MOST_REPLICAS = 16
     "--password-file",
     type=click.Path(path_type=Path, dir_okay=False),
     help="Who may connect: user:password on each line. Without it, only this machine can.",
+)
+@click.option(
+    "--files",
+    "folders",
+    multiple=True,
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    metavar="DIR",
+    help="A folder from whose files sources may be created, by users marked [files] in the password file; may be "
+    "repeated.  [default: none with a password file, else all]",
 )
 @click.option("--tls-certificate", metavar="PEM", help="Certificate that connections are encrypted with.")
 @click.option("--tls-key", metavar="PEM", help="Its private key.  [default: in the same file]")
@@ -89,13 +100,14 @@ _MOST_REPLICAS = 16
 def command(
     listen: str,
     password_file: Path | None,
+    folders: tuple[Path, ...],
     tls_certificate: str | None,
     tls_key: str | None,
     max_connections: int,
     max_result_bytes: int | None,
+    *,
     source: Path,
     data: Path | None,
-    *,
     retention: str,
     replicas: int,
     addresses: tuple[str, ...],
@@ -116,6 +128,7 @@ def command(
     passwords, tls = _clients(password_file, tls_certificate, tls_key)
     kept = _duration(retention)
     folder = data_folder(source, data)
+    files = _files(folders, [folder, password_file, tls_certificate, tls_key, *security.values()], passwords)
     instances = _instances(folder, replicas, addresses, **security)
     with _started(folder, instances) as ownership:
         import asyncio
@@ -128,12 +141,12 @@ def command(
         async def serve() -> None:
             from derive.adapter.coordinator import Coordinator
 
-            coordinator = Coordinator(folder, catalog, kept, instances)
+            coordinator = Coordinator(folder, catalog, kept, instances, files)
             try:
                 coordinator.own(ownership)
                 await asyncio.to_thread(coordinator.upkeep.hold)
                 server = Server(
-                    _sessions(coordinator, max_result_bytes, max_connections),
+                    _sessions(coordinator, max_result_bytes, max_connections, passwords),
                     passwords=passwords,
                     tls=tls,
                     most_connections=max_connections,
@@ -233,7 +246,18 @@ def _tell_line(line: str) -> None:
     sys.stderr.flush()
 
 
-def _sessions(coordinator: Coordinator, most_bytes: int | None, most_connections: int) -> OpenSession:
+def _files(folders: Sequence[Path], secret: Iterable[Path | str | None], passwords: Passwords | None) -> FileAccess:
+    """Return which files sources may read: never those that keep secrets, if not all."""
+    from derive.adapter.file_access import ALL_FILES, FileAccess
+
+    if passwords is None and not folders:
+        return ALL_FILES
+    return FileAccess(folders, [Path(path) for path in secret if path])
+
+
+def _sessions(
+    coordinator: Coordinator, most_bytes: int | None, most_connections: int, passwords: Passwords | None
+) -> OpenSession:
     from derive.adapter.described import described
     from derive.adapter.pg_catalog.objects import SessionFacts
     from derive.adapter.pg_catalog.session import DescribingSession
@@ -242,15 +266,26 @@ def _sessions(coordinator: Coordinator, most_bytes: int | None, most_connections
     fixed = {"max_connections": str(most_connections)}
 
     def open_session(begun: Mapping[str, str], backends: Backends) -> Session:
-        session = SqlSession(coordinator, begun, most_bytes, backends, fixed)
+        user = _user(begun["user"], passwords)
+        session = SqlSession(coordinator, begun, most_bytes, backends, fixed, user)
         return DescribingSession(
             session,
             lambda: described(session.objects),
-            lambda: SessionFacts(session.settings, backends.process, backends.all()),
+            lambda: SessionFacts(session.settings, user.name, backends.process, backends.all()),
             session.functions,
         )
 
     return open_session
+
+
+def _user(name: str, passwords: Passwords | None) -> User:
+    from derive.adapter.server.passwords import CHANGES_REPLICAS, READS_FILES
+    from derive.adapter.user import User
+
+    if passwords is None:
+        return User(name)
+    reads_files, changes_replicas = (passwords.has_mark(name, mark) for mark in (READS_FILES, CHANGES_REPLICAS))
+    return User(name, reads_files=reads_files, changes_replicas=changes_replicas)
 
 
 async def _serve(server: Server, host: str, port: int, announce: Callable[[str], None], stopped: asyncio.Event) -> None:

@@ -13,7 +13,7 @@ CatalogValue: TypeAlias = str | int | bool | list[int] | None
 CatalogRow: TypeAlias = dict[str, CatalogValue]
 
 PG_CATALOG, PUBLIC, INFORMATION_SCHEMA, _OTHERS = 11, 2200, 13_000, 15_000
-_OWNER, _HEAP, _BTREE, _DATABASE = 10, 2, 403, 5
+_OWNER, _OTHER_USER, _HEAP, _BTREE, _DATABASE = 10, 16_383, 2, 403, 5
 _RELATIONS, _DEFAULT_COLLATION, _BTREE_CLASS, _TABLESPACE = 1259, 100, 1978, 1663
 
 
@@ -23,8 +23,6 @@ def rows_of(objects: CatalogObjects) -> dict[str, list[CatalogRow]]:
     database: CatalogRow = {"oid": _DATABASE, "datname": objects.database, "datdba": _OWNER, "encoding": 6}
     database |= {"datallowconn": True, "datlocprovider": "c", "datcollate": "C", "datctype": "C", "datconnlimit": -1}
     database |= {"dattablespace": _TABLESPACE}
-    role: CatalogRow = {"oid": _OWNER, "rolname": objects.user, "rolinherit": True, "rolcreatedb": True}
-    role |= {"rolcanlogin": True, "rolconnlimit": -1, "rolsuper": True, "rolcreaterole": True}
     return {
         "pg_namespace": [{"oid": oid, "nspname": name, "nspowner": _OWNER} for name, oid in schemas.items()],
         "pg_class": [row for relation in objects.relations for row in _classes(relation, schemas)],
@@ -46,9 +44,17 @@ def rows_of(objects: CatalogObjects) -> dict[str, list[CatalogRow]]:
         "pg_collation": [{"oid": _DEFAULT_COLLATION, "collname": "default", "collnamespace": PG_CATALOG}],
         "pg_database": [database],
         "pg_tablespace": [{"oid": _TABLESPACE, "spcname": "pg_default", "spcowner": _OWNER}],
-        "pg_roles": [role],
+        "pg_roles": roles_of(objects.owner),
         "pg_timezone_names": [{"name": "UTC", "abbrev": "UTC", "utc_offset": "00:00:00", "is_dst": False}],
     }
+
+
+def roles_of(owner: str, user: str | None = None) -> list[CatalogRow]:
+    """The rows of `pg_roles`: the owner of everything, and the user who asks."""
+    rights: CatalogRow = {"rolinherit": True, "rolcreatedb": True, "rolcanlogin": True, "rolconnlimit": -1}
+    rights |= {"rolsuper": True, "rolcreaterole": True}
+    names = {_OWNER: owner} | ({} if user in {None, owner} else {_OTHER_USER: user})
+    return [{"oid": oid, "rolname": name, **rights} for oid, name in names.items()]
 
 
 def activity_of(backends: Sequence[Backend]) -> list[CatalogRow]:

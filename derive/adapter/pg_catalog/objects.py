@@ -91,11 +91,13 @@ class SessionFacts:
 
     Attributes:
         settings: by name.
+        user: who asks.
         process: its number.
         backends: all sessions of the server.
     """
 
     settings: Mapping[str, str] = field(default_factory=dict)
+    user: str = "flow"
     process: int = 0
     backends: Sequence[Backend] = ()
 
@@ -107,9 +109,9 @@ class CatalogObjects:
     Attributes:
         relations: in any order.
         database: the name of the database that they are in.
-        user: who asks.
+        owner: of everything.
     """
 
     relations: tuple[ObjectRelation, ...] = ()
     database: str = "flow"
-    user: str = "flow"
+    owner: str = "flow"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import pairwise
@@ -13,9 +14,10 @@ from typing import TYPE_CHECKING
 from derive.adapter.arrays import elements_of
 from derive.adapter.oids import OID_OF, PG_TYPES, PgType
 from derive.adapter.outcome import ResultColumn
-from derive.adapter.pg_catalog.contents import CatalogRow, CatalogValue, activity_of, rows_of
+from derive.adapter.pg_catalog.contents import CatalogRow, CatalogValue, activity_of, roles_of, rows_of
 from derive.adapter.pg_catalog.effects import Effect
 from derive.adapter.pg_catalog.functions import TABLE_MACROS, macros
+from derive.adapter.pg_catalog.harmless import refused_functions, require_harmless
 from derive.adapter.pg_catalog.lexer import Kind, tokens_of
 from derive.adapter.pg_catalog.objects import SERVER_VERSION, CatalogObjects, SessionFacts
 from derive.adapter.pg_catalog.relations import creation, relations
@@ -47,7 +49,8 @@ SETTINGS = {
 """Settings that clients ask for, where the session has none of its own."""
 
 _BEGINNINGS = ("select", "with", "values", "table", "(")
-_SESSION_WORDS = ("current_schema", "current_catalog", "session_user", "current_role", "current_user", "user")
+_USER_WORDS = ("session_user", "current_role", "current_user", "user")
+_SESSION_WORDS = ("current_schema", "current_catalog", *_USER_WORDS)
 _CASTS = ("regclass", "regtype", "regnamespace", "regproc", "regrole")
 _COMPARISONS = ("=", "<", ">", "<=", ">=", "<>", "!=")
 _ABOUT_SETTINGS = ("current_setting", "pg_settings", "pg_show_all_settings")
@@ -143,16 +146,19 @@ class CatalogDatabase:
         limits: dict[str, str | bool | int | float | list[str]] = {
             "threads": 1,
             "memory_limit": "256MB",
-            "enable_external_access": False,
+            "temp_directory": "",
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+            "python_enable_replacements": False,
         }
         self._connection = duckdb.connect(":memory:", config=limits)
         self._turn = threading.Lock()
         self._made: set[str] = set()
         self._settings: dict[str, str] = {}
         self._words = {word: f"session_word_{word}()" for word in _SESSION_WORDS}
-        names = dict.fromkeys(_SESSION_WORDS, objects.user)
-        names |= {"current_catalog": objects.database, "current_schema": "public"}
+        self._owner = self._user = objects.owner
         run = self._connection.execute
+        run("SET enable_external_access = false")  # last, as it forbids to set the folder of temporary files
         run("SET default_null_order = 'nulls_last_on_asc_first_on_desc'")
         run(f"CREATE TYPE pg_char AS ENUM ('', {', '.join(_quoted(char) for char in _CHARS)})")
         run("CREATE TABLE definition(oid UINTEGER, text VARCHAR)")
@@ -161,10 +167,14 @@ class CatalogDatabase:
         self._made.add("definition")
         self._fill(rows_of(objects))
         self._make({"pg_settings"})
-        for word, name in names.items():
+        for word, name in (("current_catalog", objects.database), ("current_schema", "public")):
             run(f"CREATE MACRO session_word_{word}() AS {_quoted(name)}")
+        for word in _USER_WORDS:
+            run(f"CREATE MACRO session_word_{word}(name) AS name")
+        self._refused = refused_functions(self._connection) - _function_names()
         for name, macro in (*macros().items(), *TABLE_MACROS.items()):
             run(f"CREATE MACRO {name}{macro}")
+        run("SET lock_configuration = true")
 
     def ask(
         self, text: str, arguments: Sequence[str], facts: SessionFacts
@@ -172,9 +182,12 @@ class CatalogDatabase:
         """Names and types of the columns of a query, and its rows."""
         import duckdb
 
-        query = translated(text, arguments, self._words)
+        user_words = {word: f"session_word_{word}({_quoted(facts.user)})" for word in _USER_WORDS}
+        query = translated(text, arguments, self._words | user_words)
+        require_harmless(query, self._refused)
         words = {token.word for token in tokens_of(query)}
         with self._turn:
+            self._set_user(facts.user)
             self._make(words & relations().keys() - self._made)
             if not words.isdisjoint(_ABOUT_SETTINGS):
                 self._set({**SETTINGS, **facts.settings})
@@ -187,11 +200,20 @@ class CatalogDatabase:
                 statements = self._connection.extract_statements(query)
                 if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
                     raise SqlError("0A000", "of PostgreSQL's catalogs only one SELECT is answered at a time")
-                cursor = self._connection.execute(statements[0])
-                described = [(str(column[0]), str(column[1])) for column in cursor.description or ()]
-                return described, cursor.fetchall()
+                with self._only_reading():  # WITH may hold what writes
+                    cursor = self._connection.execute(statements[0])
+                    described = [(str(column[0]), str(column[1])) for column in cursor.description or ()]
+                    return described, cursor.fetchall()
             except duckdb.Error as exc:
                 raise _refusal(exc) from exc
+
+    @contextmanager
+    def _only_reading(self) -> Iterator[None]:
+        self._connection.execute("BEGIN TRANSACTION READ ONLY")
+        try:
+            yield
+        finally:
+            self._connection.execute("ROLLBACK")
 
     def _make(self, names: set[str]) -> None:
         for name in sorted(names):
@@ -205,6 +227,12 @@ class CatalogDatabase:
                 columns = list({column: None for row in rows for column in row})
                 values = (f"({', '.join(_written(row.get(column)) for column in columns)})" for row in rows)
                 self._connection.execute(f"INSERT INTO {name}({', '.join(columns)}) VALUES {', '.join(values)}")
+
+    def _set_user(self, user: str) -> None:
+        if user != self._user:
+            self._connection.execute("DELETE FROM pg_roles")
+            self._fill({"pg_roles": roles_of(self._owner, user)})
+            self._user = user
 
     def _set(self, settings: dict[str, str]) -> None:
         if settings != self._settings:
@@ -319,6 +347,12 @@ def _refusal(error: duckdb.Error) -> SqlError:
             sqlstate = "42703" if "not found" in message else "42804"
         case duckdb.ParserException():
             sqlstate = "42601"
+        case duckdb.PermissionException():
+            sqlstate = "42501"
+        case duckdb.TransactionException():
+            sqlstate = "25006"
+        case duckdb.OutOfMemoryException():
+            sqlstate = "53200"
         case duckdb.ConversionException() | duckdb.InvalidInputException():
             sqlstate = "22P02"
         case _:

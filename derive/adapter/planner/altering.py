@@ -17,7 +17,7 @@ from derive.adapter.planner.building import projected
 from derive.adapter.planner.default import default_of, plan_default
 from derive.adapter.planner.definition import columns_of_definitions, require_narrow
 from derive.adapter.planner.names import NamedColumn, NamedRelation, Names
-from derive.adapter.planner.planned import PlannedColumn, PlannedQuery, is_now
+from derive.adapter.planner.planned import PlannedColumn, PlannedQuery, is_of_session
 from derive.adapter.planner.rewriting import mentions
 from derive.adapter.planner.write_planner import column_named
 from derive.compute.algebra.expression import Column, Expression
@@ -75,7 +75,7 @@ def plan_altered(
     relation = projected(table.relation, [value for _, value in columns])
     shown = tuple(PlannedColumn(column.name, column.type) for column, _ in columns)
     finishing = Finishing((), None, 0, tuple(range(len(columns))))
-    query = PlannedQuery(relation, finishing, shown, has_now=mentions(relation, is_now))
+    query = PlannedQuery(relation, finishing, shown, is_of_session=mentions(relation, is_of_session))
     return tuple(column for column, _ in columns), query
 
 

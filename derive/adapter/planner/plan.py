@@ -14,7 +14,7 @@ from derive.adapter.planner.extent import start_of
 from derive.adapter.planner.frame import NO_SOURCE, Clause, Frame
 from derive.adapter.planner.names import Names
 from derive.adapter.planner.parameter import ParameterTypes
-from derive.adapter.planner.planned import PlannedColumn, PlannedQuery, is_now
+from derive.adapter.planner.planned import PlannedColumn, PlannedQuery, is_of_session
 from derive.adapter.planner.query import QueryPlanner
 from derive.adapter.planner.reading import require_small
 from derive.adapter.planner.recursive import renamed
@@ -64,7 +64,7 @@ def finished(body: Body, parameters: tuple[Type, ...]) -> PlannedQuery:
         parameters,
         None if is_sound(limit) else limit,
         None if is_sound(offset) else offset,
-        mentions(body.relation, is_now),
+        mentions(body.relation, is_of_session),
     )
 
 

@@ -13,6 +13,7 @@ from derive.compute.algebra.form import Form
 from derive.compute.algebra.relation import Finishing, Relation
 from derive.compute.algebra.types import Datum, Type
 from derive.compute.scalar.registry import evaluate
+from derive.compute.scalar.session import USER_FUNCTIONS
 from derive.errors import SqlError
 
 _OF_TRANSACTION = ("now", "transaction_timestamp")
@@ -39,7 +40,7 @@ class PlannedQuery:
         parameters: types of `$1` and so on.
         limit: if it is not known without parameters, or negative; a bigint.
         offset: likewise.
-        has_now: whether `now()` or another name of it is asked for.
+        is_of_session: whether `now()`, `current_user` or another value that the session gives is asked for.
     """
 
     relation: Relation
@@ -48,23 +49,26 @@ class PlannedQuery:
     parameters: tuple[Type, ...] = ()
     limit: Expression | None = None
     offset: Expression | None = None
-    has_now: bool = False
+    is_of_session: bool = False
 
 
-def bind(query: PlannedQuery, arguments: Sequence[Datum], now: int | None = None) -> PlannedQuery:
+def bind(
+    query: PlannedQuery, arguments: Sequence[Datum], now: int | None = None, user: str | None = None
+) -> PlannedQuery:
     """A query whose parameters have values, and for which `now()` is one moment.
 
     Args:
         query: with or without parameters.
         arguments: a datum for each parameter.
         now: when its transaction began, in microseconds since 1970; None for this moment.
+        user: who asks; None for nobody in particular.
 
     Raises:
         SqlError: 2201W or 2201X, a limit is negative.
     """
     relation = bind_relation(query.relation, arguments) if query.parameters else query.relation
-    if query.has_now:
-        relation = rewritten_relation(relation, _moment(now))
+    if query.is_of_session:
+        relation = rewritten_relation(relation, _session_values(now, user))
     finishing = query.finishing
     if query.limit is not None:
         limit = _count(query.limit, arguments, "2201W", "LIMIT")
@@ -75,21 +79,23 @@ def bind(query: PlannedQuery, arguments: Sequence[Datum], now: int | None = None
     return PlannedQuery(relation, finishing, query.columns)
 
 
-def at_moment(expression: Expression, now: int) -> Expression:
-    """An expression for which `now()` is a moment, in microseconds since 1970."""
-    return rewritten(expression, _moment(now))
+def in_session(expression: Expression, now: int, user: str) -> Expression:
+    """An expression for which `now()` is a moment, in microseconds since 1970, and `current_user` a name."""
+    return rewritten(expression, _session_values(now, user))
 
 
-def _moment(now: int | None) -> Replacement:
+def _session_values(now: int | None, user: str | None) -> Replacement:
     this = time.time_ns() // 1000
-    moments = {name: Literal(this if now is None else now, Type.TIMESTAMPTZ) for name in _OF_TRANSACTION}
-    moments[_OF_STATEMENT] = Literal(this, Type.TIMESTAMPTZ)
-    return lambda part, _: moments.get(part.function) if isinstance(part, Call) else None
+    values = {name: Literal(this if now is None else now, Type.TIMESTAMPTZ) for name in _OF_TRANSACTION}
+    values[_OF_STATEMENT] = Literal(this, Type.TIMESTAMPTZ)
+    if user is not None:
+        values |= {name: Literal(user, Type.TEXT) for name in USER_FUNCTIONS}
+    return lambda part, _: values.get(part.function) if isinstance(part, Call) else None
 
 
-def is_now(expression: Expression) -> bool:
-    """Whether an expression is the time at which its transaction or its statement began."""
-    return isinstance(expression, Call) and expression.function in {*_OF_TRANSACTION, _OF_STATEMENT}
+def is_of_session(expression: Expression) -> bool:
+    """Whether an expression is the time at which its transaction or its statement began, or the user's name."""
+    return isinstance(expression, Call) and expression.function in {*_OF_TRANSACTION, _OF_STATEMENT, *USER_FUNCTIONS}
 
 
 def bind_relation(relation: Relation, arguments: Sequence[Datum]) -> Relation:

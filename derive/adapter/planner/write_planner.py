@@ -16,7 +16,7 @@ from derive.adapter.planner.frame import NO_SOURCE, VALUES, WHERE, Clause, Frame
 from derive.adapter.planner.join import beside
 from derive.adapter.planner.names import NamedRelation, Names, RelationKind
 from derive.adapter.planner.parameter import ParameterTypes
-from derive.adapter.planner.planned import PlannedColumn, PlannedQuery, is_now
+from derive.adapter.planner.planned import PlannedColumn, PlannedQuery, is_of_session
 from derive.adapter.planner.query import QueryPlanner
 from derive.adapter.planner.reading import ids_of
 from derive.adapter.planner.rewriting import mentions
@@ -74,8 +74,9 @@ class _WritePlanner:
         width = len(relation.types)
         finishing = Finishing((), None, 0, tuple(range(width)))
         columns = tuple(PlannedColumn("", kind) for kind in relation.types)
-        has_now = mentions(relation, is_now)
-        query = PlannedQuery(relation, finishing, columns, self._parameters.finish(), has_now=has_now)
+        parameters = self._parameters.finish()
+        of_session = mentions(relation, is_of_session)
+        query = PlannedQuery(relation, finishing, columns, parameters, is_of_session=of_session)
         return PlannedWrite(kind, self._table, query, returning, ids_of(relation))
 
     def _insert(self, statement: Insert) -> tuple[Relation, tuple[PlannedColumn, ...] | None]:

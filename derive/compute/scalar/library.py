@@ -21,6 +21,7 @@ from derive.compute.scalar import (
     pattern,
     regular_expressions,
     row_functions,
+    session,
     text,
 )
 from derive.compute.scalar.function import Function, Functions
@@ -41,6 +42,7 @@ _MODULES = (
     number_template,
     json_functions,
     row_functions,
+    session,
 )
 
 

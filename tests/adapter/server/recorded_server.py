@@ -119,7 +119,7 @@ class RecordedServer:
             describing = DescribingSession(
                 session,
                 lambda: described(session.objects),
-                lambda: SessionFacts(session.settings, backends.process, backends.all()),
+                lambda: SessionFacts(session.settings, process=backends.process, backends=backends.all()),
                 session.functions,
             )
             recorded = RecordedSession(describing, is_prompt=begun["user"] != SLOW)

@@ -36,9 +36,24 @@ def test_who_does_not_exist_is_challenged_alike(tmp_path: Path) -> None:
     assert first.salt != passwords.verifier_of("mallory").salt
 
 
+def test_marks_give_rights(tmp_path: Path) -> None:
+    text = f"ann [files]:a\nben[replicas, files]:b\ncas:c [files]\ndan [files]:{VERIFIER}\n"
+    passwords = Passwords.of_file(write(tmp_path, text))
+
+    users = ("ann", "ben", "cas", "dan", "eve", "ann [files]")
+    assert [user for user in users if passwords.has_mark(user, "files")] == ["ann", "ben", "dan"]
+    assert [user for user in users if passwords.has_mark(user, "replicas")] == ["ben"]
+    ann = passwords.verifier_of("ann")
+    assert ann == Verifier.of_password("a", ann.salt)
+
+
 @pytest.mark.parametrize(
     ("text", "mode", "message"),
     [
+        ("ann [file]:a\n", 0o600, ":1 marks user 'ann' with 'file'"),
+        ("ann []:a\n", 0o600, ":1 marks user 'ann' with ''"),
+        ("[files]:a\n", 0o600, ":1 names no user and password"),
+        ("ann:a\nann [files]:b\n", 0o600, ":2 names user 'ann' again"),
         ("ann\n", 0o600, ":1 names no user and password"),
         ("ann:\n", 0o600, ":1 names no user and password"),
         ("ann:a\nann:b\n", 0o600, ":2 names user 'ann' again"),

@@ -1,0 +1,114 @@
+"""Files of the server that sources may read: those below folders that its options name.
+
+A path is resolved before it is compared, and opened folder by folder without following a symbolic link, so that nothing
+that is exchanged meanwhile leads elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import BinaryIO
+
+from derive.errors import SqlError
+
+_HINT = "flowctl sql serve --files DIR names folders from which sources may read."
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # who reads a pipe would wait
+
+
+class FileAccess:
+    """The files that sources may read.
+
+    Args:
+        folders: below which they are; None for all files.
+        secret: files and folders that are never read, wherever they are, such as the one with passwords.
+    """
+
+    def __init__(self, folders: Iterable[Path] | None = None, secret: Iterable[Path] = ()) -> None:
+        self._folders = None if folders is None else tuple(map(_resolved, folders))
+        self._secret = tuple(map(_resolved, secret))
+
+    def require(self, path: Path) -> None:
+        """Check that sources may read a file, which need not be there yet.
+
+        Raises:
+            SqlError: 42501, they may not.
+        """
+        if self._folders is not None:
+            self._place(path, self._folders)
+
+    def open(self, path: Path) -> BinaryIO:
+        """Open a regular file.
+
+        Raises:
+            SqlError: 42501, sources may not read the file; 58P01, there is no such file.
+        """
+        if self._folders is None:
+            return _regular(path, lambda: os.open(path, _FILE))
+        folder, parts = self._place(path, self._folders)
+        return _regular(path, lambda: _opened_below(folder, parts))
+
+    def _place(self, path: Path, folders: tuple[Path, ...]) -> tuple[Path, tuple[str, ...]]:
+        """Return the folder that a file is below, and the way from there."""
+        try:
+            real = _resolved(path)
+        except OSError as exc:  # it is exchanged just now
+            raise _unreadable(path, exc) from exc
+        folder = next((folder for folder in folders if real.is_relative_to(folder)), None)
+        if folder is None or any(real.is_relative_to(secret) for secret in self._secret):
+            raise SqlError("42501", f"permission denied to read '{path}' on the server", hint=_HINT)
+        return folder, real.relative_to(folder).parts
+
+
+def require_right(*, has_right: bool) -> None:
+    """Check that a user may name files of the server.
+
+    Raises:
+        SqlError: 42501, the user may not.
+    """
+    if not has_right:
+        raise SqlError(
+            "42501",
+            "permission denied to read files of the server",
+            hint="Users who may are marked in the password file, as in bob [files]:password.",
+        )
+
+
+def _resolved(path: Path) -> Path:
+    """The path without symbolic links and `..`; links that lead in circles remain, and are not followed later."""
+    return Path(os.path.realpath(path))
+
+
+def _opened_below(folder: Path, parts: tuple[str, ...]) -> int:
+    """A descriptor of what is below a folder, on the way to which no symbolic link is followed."""
+    descriptor = os.open(folder, _FOLDER)
+    for index, part in enumerate(parts):
+        flags = _FOLDER if index < len(parts) - 1 else _FILE | os.O_NOFOLLOW
+        try:
+            below = os.open(part, flags, dir_fd=descriptor)
+        finally:
+            os.close(descriptor)
+        descriptor = below
+    return descriptor
+
+
+def _regular(path: Path, opened: Callable[[], int]) -> BinaryIO:
+    try:
+        descriptor = opened()
+    except OSError as exc:
+        raise _unreadable(path, exc) from exc
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise SqlError("58P01", f"cannot read '{path}': it is not a regular file")
+    return os.fdopen(descriptor, "rb")
+
+
+def _unreadable(path: Path, error: OSError) -> SqlError:
+    return SqlError("58P01", f"cannot read '{path}': {error.strerror}")
+
+
+ALL_FILES = FileAccess()
+"""Access to all files that the process can read."""
