@@ -32,9 +32,23 @@ _FORMS = {".csv": "csv", ".parquet": "parquet"}
 @click.option(
     "--clock", metavar="/PTR", help="Take each document's time from here (RFC 3339, ascending) to load history."
 )
+@click.option(
+    "--max-document-mib",
+    "most_mib",
+    type=click.IntRange(1, 2047),
+    default=128,
+    show_default=True,
+    help="A document with more MiB (a line, or a row) is an error.",
+)
 @click.argument("files", nargs=-1)
 def command(
-    source: Path, data: Path | None, collection: str, form: str | None, clock: str | None, files: tuple[str, ...]
+    source: Path,
+    data: Path | None,
+    collection: str,
+    form: str | None,
+    clock: str | None,
+    most_mib: int,
+    files: tuple[str, ...],
 ) -> None:
     """Load FILES (or standard input, '-') into a collection. Each file is loaded as a whole or not at all.
 
@@ -70,13 +84,13 @@ def command(
             shown = _shown(name)
             progress.show(shown, 0)
             ingestion = Ingestion(store, spec, clock=clock, progress=partial(progress.show, shown))
-            with _documents(name, form, spec) as lines:
+            with _documents(name, form, spec, most_mib << 20) as lines:
                 progress.done(shown, ingestion.load(shown, lines))
     store.close()
 
 
 @contextmanager
-def _documents(name: str, form: str | None, spec: CollectionSpec) -> Iterator[Iterator[Line]]:
+def _documents(name: str, form: str | None, spec: CollectionSpec, most_bytes: int) -> Iterator[Iterator[Line]]:
     from derive.errors import UsageError
     from derive.storage.inputs.csv_rows import csv_rows
     from derive.storage.inputs.json_lines import json_lines
@@ -91,10 +105,11 @@ def _documents(name: str, form: str | None, spec: CollectionSpec) -> Iterator[It
     if form == "parquet" and name == "-":
         raise UsageError("a Parquet file cannot be read from standard input")
     if form == "parquet":
-        yield parquet_rows(name, spec)
+        yield parquet_rows(name, spec, most_bytes)
         return
     with _text(name) as text:
-        yield csv_rows(text, spec, _shown(name)) if form == "csv" else json_lines(text)
+        is_csv = form == "csv"
+        yield csv_rows(text, spec, _shown(name), most_bytes) if is_csv else json_lines(text, most_bytes)
 
 
 @contextmanager

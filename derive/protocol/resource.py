@@ -44,3 +44,8 @@ def reason_of(exc: OSError) -> str:
     if isinstance(exc, URLError):
         return reason_of(exc.reason) if isinstance(exc.reason, OSError) else str(exc.reason)
     return exc.strerror or str(exc)
+
+
+def too_large(limit: int) -> OSError:
+    """Return the error of a resource of more bytes than the limit."""
+    return OSError(f"it has more than {limit >> 20} MiB, the limit of a file that a catalog names")

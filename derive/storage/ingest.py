@@ -36,8 +36,8 @@ from derive.time.segment import Segment
 SKEW = 60_000_000
 """How far beyond the present a document's own time may be, microseconds: clocks of machines differ."""
 
-_BATCH, _BATCH_BYTES, _STEP = 5_000, 8 << 20, 100
-"""Documents are handled so many at once, or of so many bytes; bytes are counted after so many documents."""
+_BATCH, _BATCH_BYTES = 5_000, 8 << 20
+"""Documents are handled so many at once, or of so many bytes."""
 
 _MOST_PROBLEMS = 10
 
@@ -48,18 +48,18 @@ class _Problems:
 
     name: str
     count: int = 0
-    shown: list[str] = field(default_factory=list)
+    shown: list[tuple[int, str]] = field(default_factory=list)
 
     def add(self, line: int, text: str) -> None:
         self.count += 1
         if len(self.shown) < _MOST_PROBLEMS:
-            self.shown.append(f"{self.name}:{line}: {text}")
+            self.shown.append((line, f"{self.name}:{line}: {text}"))
 
     def raise_any(self) -> None:
         if self.count:
-            listed = "\n  ".join(self.shown)
-            more = f"\n  … and {self.count - len(self.shown)} more" if self.count > len(self.shown) else ""
-            what = "1 document is" if self.count == 1 else f"{self.count} documents are"
+            listed = "\n  ".join(text for _, text in sorted(self.shown))
+            more = f"\n  … and {self.count - len(self.shown):,} more" if self.count > len(self.shown) else ""
+            what = "1 document is" if self.count == 1 else f"{self.count:,} documents are"
             raise DocumentError(f"{self.name}: {what} not valid:\n  {listed}{more}", hint=NOTHING_INGESTED)
 
 
@@ -140,15 +140,17 @@ class Ingestion:
         last = capability.frontier
         for batch in _batches(name, lines):
             numbers, documents, keys = self._valid(batch, problems)
-            if problems.count:
-                continue  # keep looking for more, but write nothing
+            if problems.count and self._get_clock is None:
+                _find_unwritable(numbers, documents, problems)  # keep looking for more, but write nothing
+                continue
             clocks, seqs = self._stamp(numbers, documents, history, problems)
             if problems.count:
                 continue
             try:
                 rows = self._rows(clocks, seqs, keys, documents)
-            except DocumentError as error:
-                _find_unwritable(numbers, documents, problems, error)
+            except DocumentError:
+                if not _find_unwritable(numbers, documents, problems):
+                    raise
                 continue
             last = int(clocks[-1])
             writer.write(rows)
@@ -228,16 +230,15 @@ class Ingestion:
         return rows.with_fields(self._fields(documents))
 
 
-def _find_unwritable(numbers: list[int], documents: list[Document], problems: _Problems, error: DocumentError) -> None:
-    """Say which documents have no JSON text that can be stored; if each of them has, it is the error of all at once."""
+def _find_unwritable(numbers: list[int], documents: list[Document], problems: _Problems) -> bool:
+    """Add the documents that have no JSON text that can be stored; return whether there are any."""
     before = problems.count
     for number, document in zip(numbers, documents, strict=True):
         try:
             write_texts([document])
         except DocumentError as exc:
             problems.add(number, exc.message)
-    if problems.count == before:
-        raise error
+    return problems.count > before
 
 
 class _History:
@@ -281,9 +282,12 @@ def _batches(name: str, lines: Iterable[Line]) -> Iterator[list[Line]]:
         batch: list[Line] = []
         size = 0
         try:
-            while len(batch) < _BATCH and size < _BATCH_BYTES and (part := list(islice(iterator, _STEP))):
-                batch += part
-                size += sum(len(text) for _, text in part if isinstance(text, bytes))
+            for line in islice(iterator, _BATCH):
+                batch.append(line)
+                if type(line[1]) is bytes:
+                    size += len(line[1])
+                    if size >= _BATCH_BYTES:
+                        break
         except OSError as exc:
             raise DocumentError(f"{name} cannot be read: {exc.strerror or exc}", hint=NOTHING_INGESTED) from exc
         if not batch:

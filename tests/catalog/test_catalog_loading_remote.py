@@ -18,11 +18,27 @@ PAGES = {
     "/sub/more.yaml": b"import: [../flow.yaml]\ncollections:\n  a/b: {schema: b.schema.yaml, key: [/id]}\n",
     "/sub/b.schema.yaml": b"type: object\nproperties: {id: {type: integer}}\n",
     "/latin": b"\xe9",
+    "/import.yaml": b"import: ['file:///dev/null']\n",
+    "/schema.yaml": b"collections: {a/b: {key: [/id], schema: 'file:///dev/null'}}\n",
+    "/inner.yaml": b"collections: {a/b: {key: [/id], schema: {$ref: 'file:///dev/null'}}}\n",
+    "/named.yaml": b"collections: {a/b: {key: [/id], schema: {$id: 'file:///dev/x', $ref: 'file:///dev/null'}}}\n",
+    "/sql.yaml": b"""collections:
+  a/b: {key: [/id], schema: {type: object, required: [id], properties: {id: {type: integer}}}}
+  a/c:
+    key: [/id]
+    schema: {type: object, required: [id], properties: {id: {type: integer}}}
+    derive:
+      using: {sqlite: {}}
+      transforms: [{name: t, source: a/b, shuffle: any, lambda: 'file:///dev/null'}]
+""",
 }
 
 
 class Pages(BaseHTTPRequestHandler):
-    """Serves `PAGES`; `/silent` never answers, `/slow` drips, `/short` stops early, `/noise` is no HTTP."""
+    """Serves `PAGES`; `/silent` never answers, `/slow` drips, `/short` stops early, `/endless` never stops.
+
+    `/noise` is no HTTP.
+    """
 
     over = threading.Event()
 
@@ -34,13 +50,19 @@ class Pages(BaseHTTPRequestHandler):
             self.wfile.write(b"no HTTP at all\r\n\r\n")
             return
         page = PAGES.get(self.path)
-        if page is None and self.path not in ("/slow", "/short"):
+        if page is None and self.path not in ("/slow", "/short", "/endless"):
             self.send_error(404)
             return
         self.send_response(200)
-        self.send_header("Content-Length", str(len(page or b"") or 1000))
+        if self.path != "/endless":
+            self.send_header("Content-Length", str(len(page or b"") or 1000))
         self.end_headers()
         self.wfile.write(page or b"a")
+        while self.path == "/endless" and not self.over.is_set():
+            try:
+                self.wfile.write(bytes(1 << 20))
+            except OSError:
+                return
         while self.path == "/slow" and not self.over.wait(0.05):
             self.wfile.write(b"a")
 
@@ -95,6 +117,7 @@ def test_catalogs_and_what_they_refer_to_may_be_remote(tmp_path: Path, address: 
         ("/silent", 0.3, "timed out"),
         ("/slow", 0.3, "timed out"),
         ("/short", 5, "the answer ends after 1 of 1000 bytes"),
+        ("/endless", 30, "it has more than 32 MiB, the limit of a file that a catalog names"),
         ("/noise", 5, "no sensible answer: BadStatusLine"),
         ("/latin", 5, "it is not UTF-8 text (byte 0)"),
     ],
@@ -111,3 +134,47 @@ def test_what_cannot_be_loaded(path: str, seconds: float, said: str, tmp_path: P
 )
 def test_what_is_no_address(reference: str, tmp_path: Path) -> None:
     assert issue_of(tmp_path, reference).code == "E003"
+
+
+@pytest.mark.parametrize("page", ["import", "schema", "inner", "named", "sql"])
+def test_a_remote_catalog_names_no_file_of_this_machine(page: str, tmp_path: Path, address: str) -> None:
+    (tmp_path / "flow.yaml").write_text(f"import: ['{address}/{page}.yaml']\n")
+    loader = Loader()
+    loader.load(tmp_path / "flow.yaml")
+
+    [issue] = loader.report.issues
+    assert issue.code == "E003"
+    assert issue.message.endswith("a catalog at an http(s) address may name files at such addresses only")
+
+
+@pytest.mark.parametrize("reference", ["/dev/zero", "file:///dev/zero"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import: ['{}']\n",
+        "collections: {{a/b: {{key: [/id], schema: '{}'}}}}\n",
+        "collections: {{a/b: {{key: [/id], schema: {{$ref: '{}'}}}}}}\n",
+        "tests: {{a/b: [{{ingest: {{collection: a/b, documents: '{}'}}}}]}}\n",
+    ],
+)
+def test_a_file_without_an_end_is_refused(text: str, reference: str, tmp_path: Path) -> None:
+    (tmp_path / "flow.yaml").write_text(text.format(reference))
+    loader = Loader()
+    loader.load(tmp_path / "flow.yaml")
+
+    assert [issue.message.partition(": ")[2] for issue in loader.report.issues] == [
+        "it has more than 32 MiB, the limit of a file that a catalog names"
+    ]
+
+
+def test_a_local_schema_may_name_a_file_by_its_url(tmp_path: Path) -> None:
+    schema = tmp_path / "b c.schema.yaml"
+    schema.write_text("type: object\nproperties: {id: {type: integer}}\n")
+    url = schema.as_uri()
+    (tmp_path / "flow.yaml").write_text(f"collections: {{a/b: {{key: [/id], schema: '{url}'}}}}\n")
+    loader = Loader()
+
+    catalog = loader.load(tmp_path / "flow.yaml")
+
+    assert loader.report.issues == []
+    assert catalog.collections["a/b"].write.positions["/properties/id"].line == 2

@@ -76,6 +76,7 @@ def test_a_few_aliases_do_not_lie_within_any_number_of_others() -> None:
         ("a: 1\na: 2", "E002", 2, 1),  # a property twice
         ("a: *b", "E001", 1, 4),  # no such anchor
         ("a: 1\n---\nb: 2", "E001", 2, 1),  # a second document
+        ("a:\n\tb: 1", "E001", 2, 1),  # a tab where spaces indent
         ("? [a]\n: 1", "E001", 1, 3),  # a property name that is no string
     ],
 )
@@ -85,3 +86,13 @@ def test_faults(text: str, code: str, line: int, column: int) -> None:
 
     issue = caught.value.issues[0]
     assert (issue.code, issue.position.line, issue.position.column) == (code, line, column)
+
+
+@pytest.mark.parametrize(
+    "text", ["a:\n\tb: 1", "a:\n  b: 1\n\tc: 1", "a:\n \tb: 1", "a:\n\t- 1", "a:\n- \tb: 1\n  c: 1"]
+)
+def test_a_tab_that_indents_is_named(text: str) -> None:
+    with pytest.raises(CatalogError) as caught:
+        parse_yaml(text, "x.yaml")
+
+    assert caught.value.issues[0].message == "not YAML: a tab is here, and only spaces may indent"

@@ -110,7 +110,7 @@ RULES = [
     Rule("a key is known to the schema, deep down, too", "key: [/id]\n    proj", "key: [/deep/xx]\n    proj", "key: [/deep/x]\n    proj", ("E303", 11, 11, "a key '/deep/xx' is not mentioned in the schema"), "did you mean '/deep/x'?"),
     Rule("a key can exist", "key: [/id]\n    proj", "key: [/id/x]\n    proj", "key: [/id]\n    proj", ("E303", 11, 11, "a key '/id/x' cannot exist in the schema")),
     Rule("a key is a scalar", "key: [/id]\n    proj", "key: [/deep]\n    proj", "key: [/id]\n    proj", ("E304", 11, 11, "a key '/deep' must be a boolean, integer or string, and may be object")),
-    Rule("a key has one type", "id: {type: integer}\n", "id: {type: [integer, string]}\n", "id: {type: [integer, 'null']}\n", ("E304", 11, 11, "a key '/id' must be a boolean, integer or string, and may be integer, string")),
+    Rule("a key has one type", "id: {type: integer}\n", "id: {type: [integer, string]}\n", "id: {type: [integer, 'null']}\n", ("E304", 11, 11, "a key '/id' must have one type of integer, string, and may have any of them")),
     Rule("a key is no float", "id: {type: integer}\n", "id: {type: number}\n", "id: {type: integer}\n", ("E304", 11, 11, "a key '/id' must be a boolean, integer or string, and may be fractional, integer")),
     Rule("a key has one type in both schemas", SPLIT, split("string", "integer"), split("[integer, 'null']", "integer"), ("E307", 17, 11, "a key '/id' is an integer in the read schema, and a string in the write schema")),
     Rule("a key is known to the write schema", SPLIT, split("integer", "integer").replace("id", "no", 1), split("integer", "integer"), ("E303", 17, 11, "a key '/id' is not mentioned in the write schema")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 
@@ -68,7 +69,9 @@ def test_a_file_is_loaded_as_a_whole_or_not_at_all(world: World) -> None:
     lines = [b'{"id": 1}', b'{"id": "x"}', b"", b"{", b'{"id": 2}']
 
     with pytest.raises(DocumentError) as caught:
-        Ingestion(world.store, world.catalog.collections["s/events"]).load("bad.jsonl", json_lines(map(_line, lines)))
+        Ingestion(world.store, world.catalog.collections["s/events"]).load(
+            "bad.jsonl", json_lines(io.BytesIO(b"\n".join(lines)))
+        )
 
     assert "bad.jsonl: 2 documents are not valid" in caught.value.message
     assert "bad.jsonl:2: document [\"x\"] of 's/events' fails its schema at '/id'" in caught.value.message
@@ -77,10 +80,6 @@ def test_a_file_is_loaded_as_a_whole_or_not_at_all(world: World) -> None:
     assert known is not None
     assert known.documents == 0
     assert not list((world.root / "collections").rglob("*.parquet"))
-
-
-def _line(text: bytes) -> bytes:
-    return text + b"\n"
 
 
 def test_csv_takes_types_from_the_schema(world: World, tmp_path: Path) -> None:

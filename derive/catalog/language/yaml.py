@@ -145,6 +145,9 @@ def parse_yaml(text: str, name: str) -> YamlFile:
         if mark and mark.index >= len(text):  # the text ends within something: it matters where that begins
             mark = exc.context_mark or mark
         where = Position(name, mark.line + 1, mark.column + 1) if mark else Position(name)
+        if mark and plain[mark.index : mark.index + 1] == "\t":
+            issue = Issue("E001", "not YAML: a tab is here, and only spaces may indent", where, "replace it by spaces")
+            raise CatalogError([issue]) from exc
         raise CatalogError([Issue("E001", f"not YAML: {exc.problem or exc.context}", where)]) from exc
     except yaml.YAMLError as exc:
         raise CatalogError([Issue("E001", f"not YAML: {exc}", Position(name))]) from exc

@@ -41,6 +41,8 @@ from derive.protocol.specs import JSON
 Entry = TypeVar("Entry")
 """What an entry of a catalog's map becomes."""
 
+_NO_CATALOG = "'flowctl init' begins a catalog, and '--source FILE' names one that is elsewhere"
+
 _TICK, _MATERIALIZED_TICK = 1_000_000, 10_000
 
 
@@ -85,7 +87,9 @@ class Loader:
             try:
                 file = self.resources.document(url)
             except OSError as exc:
-                self.report.add("E003", f"cannot load {show(url)}: {reason_of(exc)}", referrer)
+                is_new = isinstance(exc, FileNotFoundError) and len(seen) == 1
+                hint = _NO_CATALOG if is_new else None
+                self.report.add("E003", f"cannot load {show(url)}: {reason_of(exc)}", referrer, hint)
                 self.incomplete = True
             except CatalogError as exc:
                 self.report.take(exc.issues)

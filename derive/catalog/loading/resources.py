@@ -8,10 +8,13 @@ from pathlib import Path
 
 from derive.catalog.language.yaml import YamlFile, parse_yaml
 from derive.errors import CatalogError
-from derive.protocol.resource import is_remote, show
+from derive.protocol.resource import is_remote, show, too_large
 from derive.protocol.specs import JSON
 
 _SECONDS = 10.0
+
+MOST_BYTES = 32 << 20
+"""So large may a file be that a catalog names."""
 
 
 class Resources:
@@ -89,10 +92,15 @@ class Resources:
         if is_remote(url):
             from derive.catalog.loading.remote import fetch
 
-            return fetch(url, self.seconds)
+            return fetch(url, self.seconds, MOST_BYTES)
+        if url.startswith("file:"):  # what a file of this machine names is a path by now
+            raise OSError("a catalog at an http(s) address may name files at such addresses only")
         try:
-            content = Path(url.removeprefix("file://")).read_bytes()
-            self.hashes[url.removeprefix("file://")] = hashlib.sha256(content).hexdigest()
-            return content
+            with Path(url).open("rb") as file:
+                content = file.read(MOST_BYTES + 1)
         except ValueError as exc:
             raise OSError(str(exc)) from exc
+        if len(content) > MOST_BYTES:
+            raise too_large(MOST_BYTES)
+        self.hashes[url] = hashlib.sha256(content).hexdigest()
+        return content

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from urllib.parse import urljoin
+from urllib.parse import unquote, urljoin
 
 from derive.catalog.definitions import LoadedSchema
 from derive.catalog.language.yaml import Located
@@ -17,7 +17,7 @@ from derive.catalog.report import Report
 from derive.document.pointer import parse_pointer
 from derive.errors import CatalogError, SchemaError
 from derive.position import Position
-from derive.protocol.resource import reason_of, show
+from derive.protocol.resource import is_remote, reason_of, show
 from derive.protocol.specs import JSON
 from derive.schema.bundle import bundle_documents
 from derive.schema.dialect import NAMED
@@ -112,9 +112,15 @@ class SchemaLoader:
             return None
         schema = {"$ref": at.value} if isinstance(at.value, str) else at.value
         try:
-            loaded = bundle_documents(
-                schema, url, lambda name: flow[name] if name in flow else self._resources.value(name)
-            )
+            remote = [name for name in (url,) if is_remote(name)]
+
+            def value(name: str) -> JSON:
+                if name in flow:
+                    return flow[name]
+                remote.extend([name] if is_remote(name) else [])
+                return self._resources.value(name if remote else _path(name))
+
+            loaded = bundle_documents(schema, url, value)
             positions = _Positions(lambda: loaded.positions(lambda *origin: self._locate(at, url, flow, *origin)))
             return LoadedSchema(loaded.schema, positions)
         except OSError as exc:
@@ -130,7 +136,8 @@ class SchemaLoader:
         if url in flow:
             return None
         inline = url == base and not isinstance(at.value, str)
-        located = at if inline else Located(self._resources.document(url), (), self._resources.document(url).value)
+        file = at.file if inline else self._resources.document(_path(url))
+        located = at if inline else Located(file, (), file.value)
         for token in parse_pointer(pointer):
             try:
                 located = located[int(token) if isinstance(located.value, list) else token]
@@ -165,6 +172,7 @@ class SchemaLoader:
 
     def _follow(self, at: Located, base: str, reference: str, flow: Mapping[str, JSON]) -> bool:
         url = urljoin(base, reference.partition("#")[0])
+        url = url if is_remote(base) else _path(url)
         if url.startswith("flow://"):
             return self._is_flow(at, url, flow)
         if url in self._good or url.startswith(_KNOWN_ELSEWHERE):
@@ -191,6 +199,11 @@ class SchemaLoader:
             guess = suggest(url, (WRITE, RELAXED, INFERRED))
             self._report.add("E003", f"there is no schema {url}", at, f"did you mean '{guess}'?" if guess else None)
         return False
+
+
+def _path(url: str) -> str:
+    """Return the path of a file of this machine; any other URL as it is."""
+    return unquote(url.removeprefix("file://")) if url.startswith("file://") else url
 
 
 def _subschemas(at: Located) -> Iterator[Located]:

@@ -52,7 +52,10 @@ def scalar_type(at: Located, shape: Shape, subject: str, report: Report, schema:
         return types[0]
     allowed = ", ".join(sorted(located.types)) if len(located.types) < 7 else "anything"
     where = "" if schema == "the schema" else f" in {schema}"
-    message = f"{subject} '{at.value}' must be a boolean, integer or string, and may be {allowed}{where}"
+    if len(types) > 1 and set(types) <= set(SCALARS):
+        message = f"{subject} '{at.value}' must have one type of {', '.join(types)}, and may have any of them{where}"
+    else:
+        message = f"{subject} '{at.value}' must be a boolean, integer or string, and may be {allowed}{where}"
     report.add("E304", message, at)
     return None
 

@@ -23,6 +23,8 @@ from pyarrow import types
 from derive.document.exact import dump_exact, parse_exact
 from derive.protocol.specs import JSON
 from derive.schema.shape import ALL, ANYTHING, NUMBER, Shape
+from derive.storage.inputs.int96 import text_type, with_texts
+from derive.storage.inputs.unfit import FIRST_SECOND, LAST_SECOND, UnfitError
 
 Convert: TypeAlias = Callable[[Any], list[JSON]]
 """From an array to the JSON values of its items, None for a null; raises `UnfitError`."""
@@ -31,12 +33,7 @@ _EXACT_DIGITS = 15
 """Any decimal of so many digits is written again as it was once it has been a double."""
 
 _DAY = 86_400
-_FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
-
-
-class UnfitError(Exception):
-    """A value, or a type, that has no JSON form; its text says why."""
 
 
 def converter(kind: Any, shape: Shape | None) -> Convert:
@@ -60,12 +57,26 @@ def converter(kind: Any, shape: Shape | None) -> Convert:
     return _nested(kind, shape)
 
 
+def int96_converter(nanos: Any, micros: Any, shape: Shape | None) -> Convert:
+    """A function from pairs of arrays, `with_texts` of which are the values, to JSON values.
+
+    Args:
+        nanos: the Arrow type where times of INT96 are read as nanoseconds.
+        micros: the Arrow type where they are read as microseconds.
+        shape: as of `converter`.
+
+    Raises:
+        UnfitError: values of this type have no JSON form.
+    """
+    convert = converter(text_type(nanos, micros), shape)
+    return lambda pairs: convert(with_texts(*pairs.flatten()))
+
+
 def _nested(kind: Any, shape: Shape) -> Convert:
     if isinstance(kind, pa.BaseExtensionType):
         return _extension(kind, shape)
     if types.is_dictionary(kind):
-        values = converter(kind.value_type, shape)
-        return lambda array: values(array.dictionary_decode())
+        return partial(_dictionaries, converter(kind.value_type, shape))
     if types.is_map(kind):
         return partial(_maps, converter(kind.key_type, None), converter(kind.item_type, shape.additional))
     if types.is_struct(kind):
@@ -157,7 +168,7 @@ def _times(kind: Any, array: Any) -> list[JSON]:
         width, divisor = pa.int32() if types.is_time32(kind) else pa.int64(), _PER_SECOND[unit]
     ticks = np.asarray(pc.fill_null(array.view(width), 0), dtype=np.int64)
     seconds = ticks * _DAY if unit == "D" else ticks // divisor
-    least, most = (0, _DAY - 1) if types.is_time(kind) else (_FIRST_SECOND, _LAST_SECOND)
+    least, most = (0, _DAY - 1) if types.is_time(kind) else (FIRST_SECOND, LAST_SECOND)
     if seconds.size and not (least <= seconds.min() and seconds.max() <= most):
         raise UnfitError("a time beyond 24 hours" if types.is_time(kind) else "a time beyond the years 1 to 9999")
     texts = np.datetime_as_string(ticks.astype(f"datetime64[{unit}]")).tolist()
@@ -172,6 +183,14 @@ def _times(kind: Any, array: Any) -> list[JSON]:
     return [text if valid else None for text, valid in zip(texts, array.is_valid().to_pylist(), strict=True)]
 
 
+def _dictionaries(values: Convert, array: Any) -> list[JSON]:
+    """Values that are in a dictionary, each of which is converted once."""
+    indices = array.indices
+    used = pc.drop_null(pc.unique(indices))
+    converted = dict(zip(used.to_pylist(), values(array.dictionary.take(used)), strict=True))
+    return [converted.get(index) for index in indices.to_pylist()]
+
+
 def _lists(items: Convert, array: Any) -> list[JSON]:
     values = iter(items(array.flatten()))
     lengths = pc.list_value_length(array).to_pylist()
@@ -179,7 +198,7 @@ def _lists(items: Convert, array: Any) -> list[JSON]:
 
 
 def _maps(keys: Convert, items: Convert, array: Any) -> list[JSON]:
-    """Objects; a key that is no string is written as JSON writes it."""
+    """Objects, without the values that are null; a key that is no string is written as JSON writes it."""
     offsets = array.offsets.to_pylist()
     first, count = offsets[0], offsets[-1] - offsets[0]
     names = [key if isinstance(key, str) else dump_exact(key).decode() for key in keys(array.keys.slice(first, count))]
@@ -187,10 +206,10 @@ def _maps(keys: Convert, items: Convert, array: Any) -> list[JSON]:
     objects: list[JSON] = []
     for index, valid in enumerate(array.is_valid().to_pylist()):
         begin, end = offsets[index] - first, offsets[index + 1] - first
-        members = dict(zip(names[begin:end], values[begin:end], strict=True))
-        if valid and len(members) < end - begin:
+        if valid and len(set(names[begin:end])) < end - begin:
             raise UnfitError("a map with a key twice")
-        objects.append(members if valid else None)
+        members = zip(names[begin:end], values[begin:end], strict=True)
+        objects.append({name: value for name, value in members if value is not None} if valid else None)
     return objects
 
 

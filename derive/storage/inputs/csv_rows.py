@@ -10,48 +10,81 @@ from derive.document.exact import parse_exact
 from derive.errors import DocumentError
 from derive.protocol.specs import JSON, CollectionSpec
 from derive.schema.infer import infer
-from derive.storage.inputs.line import NOTHING_INGESTED, Line
+from derive.storage.inputs.line import MOST_DOCUMENT_BYTES, NOTHING_INGESTED, Line, sized, too_large
 
 _OTHER_THAN_TEXT = frozenset({"integer", "fractional", "boolean", "object", "array"})
 _LARGEST_CELL = (1 << 31) - 1
 
 
-def csv_rows(stream: BinaryIO, spec: CollectionSpec, name: str) -> Iterator[Line]:
+def csv_rows(
+    stream: BinaryIO, spec: CollectionSpec, name: str, most_bytes: int = MOST_DOCUMENT_BYTES
+) -> Iterator[Line]:
     """Documents of a CSV stream with a header: a column is a field, and its type is the one the schema infers.
 
-    An empty cell is left out. Numbers are JSON numbers where the schema allows them.
+    An empty cell is left out. Numbers are JSON numbers where the schema allows them. A row of more than `most_bytes`
+    is an error and the last row: nothing behind it is read.
 
     Raises:
         DocumentError: the header names no columns, one of them twice, or not all that the schema requires; or what
             follows is no CSV in UTF-8.
     """
     csv.field_size_limit(_LARGEST_CELL)
-    reader = csv.reader(_texts(stream), strict=True)
+    texts = _Texts(stream, most_bytes)
+    reader = csv.reader(texts, strict=True)
     try:
         header = next(reader, [])
         _check_header(header, spec, name)
         types = {projection.field: projection.types for projection in spec.projections}
         columns = [(column, types.get(column, frozenset({"string"}))) for column in header]
+        texts.size = 0
         for row in reader:
+            size, texts.size = texts.size, 0
             if not row:
                 continue  # a blank line
-            if len(row) > len(columns):
-                told = f"{len(row)} cells, and the header names {len(columns)}"
-                yield reader.line_num, DocumentError(told)
+            if len(row) != len(columns):
+                cells = "1 cell" if len(row) == 1 else f"{len(row)} cells"
+                yield reader.line_num, DocumentError(f"{cells}, and the header names {len(columns)}")
                 continue
             document = {
-                column: _typed(cell, kinds) for cell, (column, kinds) in zip(row, columns, strict=False) if cell != ""
+                column: _typed(cell, kinds) for cell, (column, kinds) in zip(row, columns, strict=True) if cell != ""
             }
-            yield reader.line_num, document
+            yield reader.line_num, sized(document, size)
+    except _TooLargeError:
+        yield texts.lines, too_large(most_bytes, "the row")
     except csv.Error as exc:
         raise DocumentError(f"{name}:{reader.line_num}: this is no CSV: {exc}", hint=NOTHING_INGESTED) from exc
     except UnicodeDecodeError as exc:
         raise DocumentError(f"{name}:{reader.line_num + 1}: this is not UTF-8", hint=NOTHING_INGESTED) from exc
 
 
-def _texts(stream: BinaryIO) -> Iterator[str]:
-    yield next(stream, b"").decode("utf-8-sig")
-    yield from map(bytes.decode, stream)
+class _TooLargeError(Exception):
+    """A row does not end within the limit."""
+
+
+class _Texts:
+    """Lines of a stream as texts.
+
+    Attributes:
+        lines: how many were read.
+        size: how many bytes were read since the attribute was set to 0.
+    """
+
+    def __init__(self, stream: BinaryIO, most_bytes: int) -> None:
+        self._stream, self._most_bytes = stream, most_bytes
+        self.lines = self.size = 0
+
+    def __iter__(self) -> _Texts:
+        return self
+
+    def __next__(self) -> str:
+        line = self._stream.readline(self._most_bytes - self.size + 3)
+        if not line:
+            raise StopIteration
+        self.lines += 1
+        if self.size + len(line) > self._most_bytes and self.size + len(line.rstrip(b"\r\n")) > self._most_bytes:
+            raise _TooLargeError
+        self.size += len(line)
+        return line.decode("utf-8-sig") if self.lines == 1 else line.decode()
 
 
 def _check_header(header: Sequence[str], spec: CollectionSpec, name: str) -> None:

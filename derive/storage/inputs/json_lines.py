@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from functools import partial
+from typing import BinaryIO
 
-from derive.storage.inputs.line import Line
+from derive.storage.inputs.line import MOST_DOCUMENT_BYTES, Line, too_large
 
 _BOM = b"\xef\xbb\xbf"
 
 
-def json_lines(lines: Iterable[bytes]) -> Iterator[Line]:
-    """Documents of a JSON Lines stream; blank lines and a byte order mark are skipped."""
-    iterator = iter(lines)
-    first = next(iterator, b"").removeprefix(_BOM)
-    if first and not first.isspace():
-        yield 1, first
-    for number, line in enumerate(iterator, start=2):
-        if not line.isspace():
-            yield number, line
+def json_lines(stream: BinaryIO, most_bytes: int = MOST_DOCUMENT_BYTES) -> Iterator[Line]:
+    """Yield the documents of a JSON Lines stream; blank lines and a byte order mark are skipped.
+
+    A line of more than `most_bytes` is an error and the last line: nothing behind it is read.
+    """
+    lines = iter(partial(stream.readline, most_bytes + 2), b"")
+    for number, line in enumerate(lines, start=1):
+        if len(line) > most_bytes and len(line.rstrip(b"\r\n")) > most_bytes:
+            yield number, too_large(most_bytes, "the line")
+            return
+        text = line.removeprefix(_BOM) if number == 1 else line
+        if text and not text.isspace():
+            yield number, text

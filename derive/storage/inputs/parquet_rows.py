@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from derive.errors import DocumentError
 from derive.protocol.specs import JSON, CollectionSpec
 from derive.schema.infer import infer
-from derive.storage.inputs.line import NOTHING_INGESTED, Line
+from derive.storage.inputs.line import MOST_DOCUMENT_BYTES, NOTHING_INGESTED, Line, sized, too_large
 
-_BATCH = 5_000
+if TYPE_CHECKING:
+    from derive.storage.inputs.parquet_batches import ParquetBatches
 
 
-def parquet_rows(path: str, spec: CollectionSpec) -> Iterator[Line]:
+def parquet_rows(path: str, spec: CollectionSpec, most_bytes: int = MOST_DOCUMENT_BYTES) -> Iterator[Line]:
     """Documents of a Parquet file: a column is a property; a null is left out.
 
-    A value that JSON cannot hold exactly makes its row a `DocumentError` that names the column.
+    A value that JSON cannot hold exactly makes its row a `DocumentError` that names the column, and so do values that
+    have more than `most_bytes` together.
 
     Raises:
         DocumentError: it is no Parquet file, it is damaged, or a column's type has no JSON form.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
+
+    from derive.storage.inputs.parquet_batches import ParquetBatches
 
     read = 0
     try:
-        with pq.ParquetFile(path) as file:
-            rows = _Rows(file.schema_arrow, spec, path)
-            for batch in file.iter_batches(batch_size=_BATCH):
+        with ParquetBatches(path) as batches:
+            rows = _Rows(batches, spec, path, most_bytes)
+            for batch in batches:
                 yield from enumerate(rows.of(batch), start=read + 1)
                 read += batch.num_rows
     except (OSError, pa.ArrowException) as exc:
@@ -39,15 +42,16 @@ def parquet_rows(path: str, spec: CollectionSpec) -> Iterator[Line]:
 class _Rows:
     """Makes documents of batches."""
 
-    def __init__(self, schema: Any, spec: CollectionSpec, path: str) -> None:
-        from derive.storage.inputs.arrow_values import UnfitError, converter
+    def __init__(self, batches: ParquetBatches, spec: CollectionSpec, path: str, most_bytes: int) -> None:
+        from derive.storage.inputs.unfit import UnfitError
 
-        self._names: list[str] = schema.names
+        self._names: list[str] = batches.schema.names
+        self._most_bytes = most_bytes
         shape = infer(spec.write_schema)
         self._converters = []
-        for name, kind in zip(schema.names, schema.types, strict=True):
+        for index, name in enumerate(self._names):
             try:
-                self._converters.append(converter(kind, shape.member(name)))
+                self._converters.append(batches.converter(index, shape.member(name)))
             except UnfitError as exc:
                 raise DocumentError(
                     f"{path}: column '{name}' has {exc}", hint="convert it before, or leave it out"
@@ -55,18 +59,27 @@ class _Rows:
         if len(set(self._names)) < len(self._names):
             raise DocumentError(f"{path} has two columns of one name: {', '.join(self._names)}", hint=NOTHING_INGESTED)
 
-    def of(self, batch: Any) -> Iterator[dict[str, JSON] | DocumentError]:
+    def of(self, batch: Any) -> Iterator[bytes | dict[str, JSON] | DocumentError]:
+        if batch.nbytes > self._most_bytes and batch.num_rows > 1:
+            for row in range(batch.num_rows):
+                yield from self.of(batch.slice(row, 1))
+            return
+        size = batch.nbytes // max(batch.num_rows, 1)
+        if size > self._most_bytes:
+            yield too_large(self._most_bytes, "the row")
+            return
         unfit: dict[int, str] = {}
         columns = [self._values(index, batch.column(index), unfit) for index in range(batch.num_columns)]
         rows = zip(*columns, strict=True) if columns else iter([()] * batch.num_rows)
-        for index, row in enumerate(rows):
+        for index, cells in enumerate(rows):
             if index in unfit:
                 yield DocumentError(unfit[index])
             else:
-                yield {name: value for name, value in zip(self._names, row, strict=True) if value is not None}
+                document = {name: value for name, value in zip(self._names, cells, strict=True) if value is not None}
+                yield sized(document, size)
 
     def _values(self, index: int, column: Any, unfit: dict[int, str]) -> list[JSON]:
-        from derive.storage.inputs.arrow_values import UnfitError
+        from derive.storage.inputs.unfit import UnfitError
 
         convert = self._converters[index]
         try:

@@ -1,0 +1,122 @@
+"""Batches of a Parquet file that are bounded by their bytes, whatever few bytes of the file they are made of.
+
+A dictionary page holds a value once, however many rows have it. So before a row group is read, one row of it is, with
+columns of bytes as dictionaries: the longest value there bounds what a row may take.
+
+Times of INT96 are read twice. As nanoseconds, which is what they are, they wrap around beyond the years 1677 to 2262;
+as microseconds they do not. Both together are the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import types
+
+from derive.schema.shape import Shape
+from derive.storage.inputs.arrow_values import Convert, converter, int96_converter
+
+_MOST_ROWS, _BATCH_BYTES = 5_000, 8 << 20
+_LARGE_GROUP_BYTES, _FEW_ROWS = 64 << 20, 256
+"""Rows of a row group that is no larger cannot be too large together; of others, few are read at once."""
+
+
+class ParquetBatches:
+    """Reads a Parquet file batch by batch.
+
+    Args:
+        path: of the file.
+
+    Attributes:
+        schema: names and Arrow types of the columns.
+
+    Raises:
+        OSError: the file cannot be read.
+        pa.ArrowException: it is no Parquet file.
+    """
+
+    def __init__(self, path: str) -> None:
+        with ExitStack() as stack:
+            self._file = stack.enter_context(pq.ParquetFile(path))
+            leaves = [self._file.schema.column(index) for index in range(len(self._file.schema))]
+            texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
+            self._probe = stack.enter_context(pq.ParquetFile(path, read_dictionary=texts)) if texts else None
+            has_int96 = any(leaf.physical_type == "INT96" for leaf in leaves)
+            coerced = pq.ParquetFile(path, coerce_int96_timestamp_unit="us") if has_int96 else None
+            self._micros = stack.enter_context(coerced) if coerced else None
+            self._stack = stack.pop_all()
+        self.schema: pa.Schema = self._file.schema_arrow
+        other = self._micros.schema_arrow if self._micros else self.schema
+        self._kinds = list(zip(self.schema.types, other.types, strict=True))
+
+    def converter(self, index: int, shape: Shape | None) -> Convert:
+        """Return a function from a column of batches to JSON values.
+
+        Args:
+            index: of the column.
+            shape: what the schema says of it; None for nothing.
+
+        Raises:
+            UnfitError: values of its type have no JSON form.
+        """
+        kind, coerced = self._kinds[index]
+        return converter(kind, shape) if kind == coerced else int96_converter(kind, coerced, shape)
+
+    def __enter__(self) -> ParquetBatches:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for group in range(self._file.num_row_groups):
+            size = self._rows_at_once(group)
+            batches = self._file.iter_batches(batch_size=size, row_groups=[group])
+            if self._micros is None:
+                yield from batches
+                continue
+            coerced = self._micros.iter_batches(batch_size=size, row_groups=[group])
+            for batch, other in zip(batches, coerced, strict=True):
+                yield self._paired(batch, other)
+
+    def _paired(self, batch: pa.RecordBatch, coerced: pa.RecordBatch) -> pa.RecordBatch:
+        columns = [
+            column if kind == other else pa.StructArray.from_arrays([column, coerced.column(index)], names=["ns", "us"])
+            for index, (column, (kind, other)) in enumerate(zip(batch.columns, self._kinds, strict=True))
+        ]
+        return pa.RecordBatch.from_arrays(columns, names=self.schema.names)
+
+    def _rows_at_once(self, group: int) -> int:
+        about = self._file.metadata.row_group(group)
+        rows = max(about.num_rows, 1)
+        most = _MOST_ROWS if about.total_byte_size <= _LARGE_GROUP_BYTES else _FEW_ROWS
+        values = max((about.column(index).num_values for index in range(about.num_columns)), default=0)
+        row_bytes = about.total_byte_size // rows + self._longest(group) * max(1, values // rows)
+        return int(max(1, min(most, _BATCH_BYTES // max(row_bytes, 1))))
+
+    def _longest(self, group: int) -> int:
+        """Return how many bytes the longest values that dictionaries of a row group have take together."""
+        if self._probe is None:
+            return 0
+        first = next(self._probe.iter_batches(batch_size=1, row_groups=[group]), None)
+        return 0 if first is None else sum(_longest(column) for column in first.columns)
+
+
+def _longest(array: Any) -> int:
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return _longest(array.storage)
+    if types.is_dictionary(kind):
+        values = array.dictionary
+        is_bytes = types.is_string(values.type) or types.is_binary(values.type)
+        return int(pc.max(pc.binary_length(values)).as_py() or 0) if is_bytes else 0
+    if types.is_map(kind):
+        return _longest(array.keys) + _longest(array.items)
+    if types.is_struct(kind):
+        return sum(map(_longest, array.flatten()))
+    return _longest(array.flatten()) if types.is_nested(kind) else 0

@@ -1,0 +1,208 @@
+"""Inputs are read in pieces: memory is bounded by the limit of a document, whatever the file holds."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from conftest import World
+from typing_extensions import override
+
+from derive.document.exact import parse_exact
+from derive.errors import DocumentError
+from derive.protocol.specs import CatalogSpec, CollectionSpec
+from derive.storage.ingest import Ingestion
+from derive.storage.inputs.csv_rows import csv_rows
+from derive.storage.inputs.json_lines import json_lines
+from derive.storage.inputs.line import Line
+from derive.storage.inputs.parquet_rows import parquet_rows
+from derive.storage.inputs.unpacked import unpacked
+
+CATALOG = """
+collections:
+  i/rows: {schema: {type: object, required: [k], properties: {k: {type: integer}}}, key: [/k]}
+"""
+MIB = 1 << 20
+
+
+@pytest.fixture
+def spec(catalog_of: Callable[..., CatalogSpec]) -> CollectionSpec:
+    return catalog_of(CATALOG).collections["i/rows"]
+
+
+class Endless(io.RawIOBase):
+    """A head, and then one byte for ever."""
+
+    def __init__(self, head: bytes) -> None:
+        self._head = head
+        self.given = 0
+
+    @override
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        piece, self._head = self._head[: len(buffer)], self._head[len(buffer) :]
+        piece = piece or b"x" * len(buffer)
+        buffer[: len(piece)] = piece
+        self.given += len(piece)
+        return len(piece)
+
+
+def shown(line: Line) -> tuple[int, Any]:
+    number, content = line
+    return number, content.message if isinstance(content, DocumentError) else content
+
+
+LINE = "the line has more than 20 bytes, the limit of a document: --max-document-mib raises the limit"
+ROW = "the row has more than 20 bytes, the limit of a document: --max-document-mib raises the limit"
+
+
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        (b'{"k":1,"v":"123456"}\n{}\n', [(1, b'{"k":1,"v":"123456"}\n'), (2, b"{}\n")]),
+        (b'{"k":1,"v":"123456"}\r\n{}', [(1, b'{"k":1,"v":"123456"}\r\n'), (2, b"{}")]),
+        (b'{"k":1,"v":"123456"}', [(1, b'{"k":1,"v":"123456"}')]),
+        (b'{"k":1,"v":"1234567"}\n{}\n', [(1, LINE)]),
+        (b'{"k":1,"v":"1234567"}', [(1, LINE)]),
+        (b'{"k":1}\n{"k":1,"v":"12345678901234567890"}\n{}\n', [(1, b'{"k":1}\n'), (2, LINE)]),
+        (b'\xef\xbb\xbf{"k":1}\n', [(1, b'{"k":1}\n')]),
+    ],
+)
+def test_json_lines_end_at_a_line_beyond_the_limit(content: bytes, lines: list[Any]) -> None:
+    assert list(map(shown, json_lines(io.BytesIO(content), 20))) == lines
+
+
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        (b"k,v\n1,345678901234567890\n2,b\n", [(2, {"k": 1, "v": "345678901234567890"}), (3, {"k": 2, "v": "b"})]),
+        (b"k,v\n1,3456789012345678901\n2,b\n", [(2, ROW)]),
+        (b'k,v\n1,"\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n"\n', [(20, ROW)]),
+        (b"k,v" + b",w" * 20 + b"\n1,2\n", [(1, ROW)]),
+    ],
+)
+def test_csv_ends_at_a_row_beyond_the_limit(content: bytes, lines: list[Any], spec: CollectionSpec) -> None:
+    assert list(map(shown, csv_rows(io.BytesIO(content), spec, "x", 20))) == lines
+
+
+@pytest.mark.parametrize("head", [b'{"k":1}\n{"k":2,"v":"', b'k,v\n1,a\n2,"'])
+def test_input_without_an_end_of_a_line_is_read_up_to_the_limit(head: bytes, spec: CollectionSpec) -> None:
+    raw = Endless(head)
+    stream = io.BufferedReader(raw)
+    lines = list(csv_rows(stream, spec, "x", MIB) if head.startswith(b"k,v") else json_lines(stream, MIB))
+
+    assert "more than 1 MiB, the limit of a document" in shown(lines[-1])[1]
+    assert raw.given < 2 * MIB
+
+
+def test_a_packed_line_beyond_the_limit_is_not_unpacked_whole(world: World, spec: CollectionSpec) -> None:
+    packed = gzip.compress(b'{"k":1}\n{"k":2,"v":"' + bytes(64 * MIB) + b'"}\n', mtime=0)
+    stream: Any = io.BufferedReader(io.BytesIO(packed))
+
+    with pytest.raises(DocumentError) as caught:
+        Ingestion(world.store, spec).load("x", json_lines(unpacked(stream, "x"), MIB))
+
+    assert caught.value.message == (
+        "x: 1 document is not valid:\n"
+        "  x:2: the line has more than 1 MiB, the limit of a document: --max-document-mib raises the limit"
+    )
+
+
+@pytest.fixture
+def world(catalog_of: Callable[..., CatalogSpec], tmp_path: Path) -> World:
+    return World(tmp_path / "data", catalog_of(CATALOG), wall=1_000_000)
+
+
+def test_all_invalid_documents_are_counted(world: World, spec: CollectionSpec) -> None:
+    """A file that is wrong in several batches has all of its documents counted, whatever is wrong with them."""
+    wrong = [b"{}", b"{", b'{"k":"a"}', b"[]"]
+    lines = [(number, wrong[number % len(wrong)]) for number in range(1, 12_002)]
+
+    with pytest.raises(DocumentError, match="x: 12,001 documents are not valid") as caught:
+        Ingestion(world.store, spec).load("x", iter(lines))
+
+    assert caught.value.message.endswith("… and 11,991 more")
+
+
+def test_times_that_are_wrong_are_counted_in_all_batches(world: World, spec: CollectionSpec) -> None:
+    lines = [(number, b'{"k":1,"at":"no"}') for number in range(1, 12_002)]
+
+    with pytest.raises(DocumentError, match="x: 12,001 documents are not valid"):
+        Ingestion(world.store, spec, clock="/at").load("x", iter(lines))
+
+
+def texts(kind: str, rows: int, mib: int) -> Any:
+    """Return a column of one large text, repeated by a dictionary at some depth."""
+    column = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, dtype=np.int32)), pa.array(["x" * (mib * MIB)]))
+    if kind == "flat":
+        return column
+    if kind == "list":
+        return pa.ListArray.from_arrays(pa.array(range(rows + 1), pa.int32()), column)
+    return pa.StructArray.from_arrays([column], names=["t"])
+
+
+@pytest.mark.parametrize("kind", ["flat", "list", "struct"])
+def test_rows_of_parquet_are_read_by_their_bytes(kind: str, spec: CollectionSpec, tmp_path: Path) -> None:
+    """A small file of large rows needs memory for few of them at once."""
+    rows, mib = 3_000, 4
+    path = tmp_path / "x.parquet"
+    table = pa.table({"k": pa.array(range(rows), pa.int64()), "s": texts(kind, rows, mib)})
+    pq.write_table(table, path, compression="zstd")
+    assert path.stat().st_size < 100_000
+    before = pa.total_allocated_bytes()
+
+    for number, content in islice(parquet_rows(str(path), spec), 20):
+        assert isinstance(content, bytes)
+        assert len(content) > mib * MIB
+        assert parse_exact(content)["k"] == number - 1
+
+    assert pa.default_memory_pool().max_memory() - before < 500 * MIB
+
+
+def test_a_row_of_parquet_beyond_the_limit_is_an_error_of_its_row(spec: CollectionSpec, tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"k": [1, 2, 3], "s": ["a", "x" * 3 * MIB, "b"]}), path)
+
+    assert list(map(shown, parquet_rows(str(path), spec, MIB))) == [
+        (1, {"k": 1, "s": "a"}),
+        (2, "the row has more than 1 MiB, the limit of a document: --max-document-mib raises the limit"),
+        (3, {"k": 3, "s": "b"}),
+    ]
+
+
+MEASURED = """
+import sys, resource
+from pathlib import Path
+from derive.catalog import load
+from derive.storage.inputs.json_lines import json_lines
+from derive.storage.inputs.unpacked import unpacked
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+with open(sys.argv[1], "rb") as file:
+    lines = list(json_lines(unpacked(file, sys.argv[1])))
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10, lines[-1][1])
+"""
+
+
+def test_memory_for_a_line_beyond_the_limit_is_bounded(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        for _ in range(600):
+            file.write(bytes(MIB))
+
+    done = subprocess.run([sys.executable, "-c", MEASURED, str(path)], capture_output=True, text=True, check=True)
+
+    mebibytes, message = done.stdout.split(" ", 1)
+    assert message.startswith("the line has more than 128 MiB")
+    assert int(mebibytes) < 450
