@@ -79,12 +79,12 @@ def _offsets(array: Any, offsets: Any) -> Any:
 
 def _texts(nanos: Any, micros: Any) -> Any:
     valid = np.asarray(micros.is_valid())
-    whole = np.asarray(pc.fill_null(micros.view(pa.int64()), 0))
+    counted = np.asarray(pc.fill_null(micros.view(pa.int64()), 0))
     wrapped = np.asarray(pc.fill_null(nanos.view(pa.int64()), 0))
-    seconds = whole // _MICROS
+    seconds = counted // _MICROS
     if seconds.size and not (seconds.min() >= FIRST_SECOND and seconds.max() <= LAST_SECOND):
         raise UnfitError("a time beyond the years 1 to 9999")
-    rest = wrapped.view(np.uint64) - whole.view(np.uint64) * np.uint64(1_000)  # modulo 2**64, and less than 1,000
-    texts = np.datetime_as_string(whole.astype("datetime64[us]")).tolist()
+    rest = wrapped.view(np.uint64) - counted.view(np.uint64) * np.uint64(1_000)  # modulo 2**64, and less than 1,000
+    texts = np.datetime_as_string(counted.astype("datetime64[us]")).tolist()
     exact = [f"{text}{digits:03}" for text, digits in zip(texts, rest.tolist(), strict=True)]
     return pa.array(exact, pa.string(), mask=~valid)
