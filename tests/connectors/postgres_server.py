@@ -138,6 +138,11 @@ def _installation() -> tuple[str | None, Path]:
     return "pgserver", programs
 
 
+def zone_files() -> str:
+    """The folder of the time zones that the server knows."""
+    return str(_installation()[1].parent / "share/postgresql/timezone")
+
+
 @cache
 def server() -> PostgresServer:
     """A server that lives as long as this process."""

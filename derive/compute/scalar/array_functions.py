@@ -138,7 +138,7 @@ def _is_same(left: Datum, right: Datum) -> bool:
 
 
 def _position(elements: Elements | None, element: Datum, begin: int | None = 1) -> int | None:
-    if not elements:
+    if not elements or (element is None and None not in elements):
         return None
     if begin is None:
         raise SqlError("22004", "initial position must not be null")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from derive.compute.scalar.time_zone import offset_of_local, zone_named
 from derive.errors import SqlError
 
 SECOND = 1_000_000
@@ -34,7 +35,8 @@ _MOMENT = re.compile(
     )
     (?:(?:\s*[Tt]\s*|\s+)(?P<hour>\d{1,2}):(?P<minute>\d{1,2})(?::(?P<second>\d{1,2})(?P<fraction>\.\d*)?)?
         (?:\s*(?P<half>[AaPp][Mm])\b)?)?
-    (?:\s*(?P<zone>[Zz]|(?:[Uu][Tt][Cc]|[Gg][Mm][Tt])\b|[+-]\d{1,2}(?::?\d{2}(?::\d{2})?)?))?
+    (?:\s*(?P<zone>[Zz]|[+-]\d{1,2}(?::?\d{2}(?::\d{2})?)?
+        |(?!(?:[Bb][Cc]|[Aa][DdMm]|[Pp][Mm])\b)[A-Za-z][A-Za-z0-9_]+(?:[/+-][A-Za-z0-9_]+)*))?
     (?:\s*(?P<era>[Bb][Cc]|[Aa][Dd]))?\s*""",
     re.VERBOSE,
 )
@@ -179,7 +181,8 @@ def _parsed(text: str, kind: str) -> tuple[int, int, int]:
     time = (hour * 3600 + minute * 60 + second) * SECOND + fraction
     if minute > 59 or second > 60 or time > DAY:
         raise out_of_range
-    return days_of(year, month, day), time, _offset(match["zone"], text)
+    days = days_of(year, month, day)
+    return days, time, _offset(match["zone"], days * DAY + time, text, kind)
 
 
 def _date_fields(match: re.Match[str], text: str, kind: str) -> tuple[int, int, int]:
@@ -199,9 +202,16 @@ def _date_fields(match: re.Match[str], text: str, kind: str) -> tuple[int, int, 
     return year, _MONTHS.index(names[0]) + 1, day
 
 
-def _offset(zone: str | None, text: str) -> int:
-    if not zone or zone[0] not in "+-":
+def _offset(zone: str | None, local: int, text: str, kind: str) -> int:
+    if not zone:
         return 0
+    if zone[0] not in "+-":
+        try:
+            return offset_of_local(zone_named(zone), local)
+        except SqlError:
+            if "/" in zone:
+                raise
+            raise SqlError("22007", f'invalid input syntax for type {kind}: "{text}"') from None
     digits = zone[1:].replace(":", "")
     if ":" not in zone and len(digits) <= 2:
         hours, minutes, seconds = int(digits), 0, 0

@@ -7,8 +7,7 @@ import random
 import time
 import uuid
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from typing import Any
 
 from derive.compute.algebra.types import Type
 from derive.compute.scalar.calendar import (
@@ -26,14 +25,14 @@ from derive.compute.scalar.calendar import (
 )
 from derive.compute.scalar.casts import moment_of_date
 from derive.compute.scalar.function import Function, Functions
-from derive.compute.scalar.interval import Interval
+from derive.compute.scalar.interval import Interval, text_of_interval
+from derive.compute.scalar.time_zone import Zone, offset_at, offset_of_local, zone_named
 from derive.errors import SqlError
 
 FUNCTIONS = Functions()
 
 _I, _D, _T = Type.INTEGER, Type.DATE, Type.TEXT
 _V = Type.INTERVAL
-_DAYS_OF_400_YEARS = 146_097
 MOMENTS = (Type.TIMESTAMP, Type.TIMESTAMPTZ)
 
 
@@ -199,55 +198,56 @@ def _age(left: int, right: int) -> Interval:
     return span if left >= right else negated(span)
 
 
-def zone_offset(zone: str, moment: int, *, is_local: bool) -> int:
-    """Microseconds that a zone is ahead of UTC at a moment.
-
-    Args:
-        zone: a name such as `Europe/Berlin`, or an offset such as `+02` in the sense of POSIX, west being positive.
-        moment: the moment.
-        is_local: whether the moment is what clocks in the zone show, rather than UTC.
-
-    Raises:
-        SqlError: 22023, there is no such zone.
-    """
-    if zone.upper() in {"UTC", "GMT", "Z", "ZULU"}:
-        return 0
-    offset = _fixed_offset(zone)
-    if offset is not None:
-        return offset
-    try:
-        info = ZoneInfo(zone)
-    except (ZoneInfoNotFoundError, ValueError, OSError) as exc:
-        raise SqlError("22023", f'time zone "{zone}" not recognized') from exc
-    # The Gregorian calendar repeats every 400 years; clocks of the distant past and future go as then.
-    year = civil_of(moment // DAY).year
-    base = 1200 if year < 1200 else 2000 if year > 2400 else year
-    shown = moment - (year - base) // 400 * _DAYS_OF_400_YEARS * DAY
-    at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=shown)
-    local = at.replace(tzinfo=info) if is_local else at.astimezone(info)
-    utc_offset = local.utcoffset()
-    return utc_offset // timedelta(microseconds=1) if utc_offset is not None else 0
+def _of_local(local: int, zone: Zone) -> int:
+    """The moment at which clocks of a zone show a time."""
+    return checked_moment(local - offset_of_local(zone, local))
 
 
-def _fixed_offset(zone: str) -> int | None:
-    sign, digits = zone[:1], zone[1:].replace(":", "")
-    if sign not in {"+", "-"} or not digits.isdigit() or len(digits) > 4:
-        return None
-    hours, minutes = (int(digits), 0) if len(digits) <= 2 else (int(digits[:-2]), int(digits[-2:]))
-    offset = (hours * 3600 + minutes * 60) * SECOND
-    return -offset if sign == "+" else offset
+def _local_of(moment: int, zone: Zone) -> int:
+    """The time that clocks of a zone show at a moment."""
+    return checked_moment(moment + offset_at(zone, moment))
 
 
 def _in_zone(zone: str, moment: int) -> int:
-    if abs(moment) == INFINITY:
-        return moment
-    return checked_moment(moment - zone_offset(zone, moment, is_local=True))
+    return moment if abs(moment) == INFINITY else _of_local(moment, zone_named(zone))
 
 
 def _shown_in_zone(zone: str, moment: int) -> int:
+    return moment if abs(moment) == INFINITY else _local_of(moment, zone_named(zone))
+
+
+def _zone_of_interval(span: Interval) -> Zone:
+    if span.months or span.days:
+        text = text_of_interval(span)
+        raise SqlError("22023", f'interval time zone "{text}" must not include months or days')
+    return span.microseconds
+
+
+def _in_offset(span: Interval, moment: int) -> int:
+    return moment if abs(moment) == INFINITY else _of_local(moment, _zone_of_interval(span))
+
+
+def _shown_in_offset(span: Interval, moment: int) -> int:
+    return moment if abs(moment) == INFINITY else _local_of(moment, _zone_of_interval(span))
+
+
+def later_in_zone(moment: int, span: Interval, name: str) -> int:
+    """Return a moment after an interval, whose months and days are those of a zone's clocks.
+
+    Raises:
+        SqlError: 22008, there is no such moment; 22023, there is no such zone.
+    """
+    zone = zone_named(name)
     if abs(moment) == INFINITY:
         return moment
-    return checked_moment(moment + zone_offset(zone, moment, is_local=False))
+    for part in (Interval(span.months, 0, 0), Interval(0, span.days, 0)):
+        if part.months or part.days:
+            moment = _of_local(later(_local_of(moment, zone), part), zone)
+    return checked_moment(moment + span.microseconds)
+
+
+def _earlier_in_zone(moment: int, span: Interval, name: str) -> int:
+    return later_in_zone(moment, negated(span), name)
 
 
 def _binned(stride: Interval, moment: int, origin: int) -> int:
@@ -276,6 +276,11 @@ def _made_moment(year: int, month: int, day: int, hour: int, minute: int, second
     if time_of_day > DAY:
         raise SqlError("22008", f"time field value out of range: {hour}:{minute:02}:{second:g}")
     return checked_moment(_made_date(year, month, day) * DAY + time_of_day)
+
+
+def _made_moment_in_zone(*fields_and_zone: Any) -> int:
+    *fields, zone = fields_and_zone
+    return _of_local(_made_moment(*fields), zone_named(zone))
 
 
 def moment_of_seconds(seconds: float) -> int:
@@ -333,10 +338,18 @@ def _add_making() -> None:
     define = FUNCTIONS.define
     define("timezone", (_T, Type.TIMESTAMP), Type.TIMESTAMPTZ)(_in_zone)
     define("timezone", (_T, Type.TIMESTAMPTZ), Type.TIMESTAMP)(_shown_in_zone)
+    define("timezone", (_V, Type.TIMESTAMP), Type.TIMESTAMPTZ)(_in_offset)
+    define("timezone", (_V, Type.TIMESTAMPTZ), Type.TIMESTAMP)(_shown_in_offset)
+    moment_and_span = (Type.TIMESTAMPTZ, _V)
+    define("date_add", moment_and_span, Type.TIMESTAMPTZ)(later)
+    define("date_subtract", moment_and_span, Type.TIMESTAMPTZ)(_earlier)
+    define("date_add", (*moment_and_span, _T), Type.TIMESTAMPTZ)(later_in_zone)
+    define("date_subtract", (*moment_and_span, _T), Type.TIMESTAMPTZ)(_earlier_in_zone)
     define("make_date", (_I, _I, _I), _D)(_made_date)
     fields = (_I, _I, _I, _I, _I, Type.DOUBLE)
     define("make_timestamp", fields, Type.TIMESTAMP)(_made_moment)
     define("make_timestamptz", fields, Type.TIMESTAMPTZ)(_made_moment)
+    define("make_timestamptz", (*fields, _T), Type.TIMESTAMPTZ)(_made_moment_in_zone)
     define("to_timestamp", (Type.DOUBLE,), Type.TIMESTAMPTZ)(moment_of_seconds)
 
 

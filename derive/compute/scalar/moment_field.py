@@ -19,8 +19,9 @@ from derive.compute.scalar.calendar import (
 from derive.compute.scalar.casts import moment_of_date
 from derive.compute.scalar.function import Functions
 from derive.compute.scalar.interval import UNIT_OF, Interval
-from derive.compute.scalar.moment import MOMENTS, checked_moment, zone_offset
+from derive.compute.scalar.moment import MOMENTS, checked_moment
 from derive.compute.scalar.numeric import divided
+from derive.compute.scalar.time_zone import offset_at, offset_of_local, zone_named
 from derive.errors import SqlError
 
 FUNCTIONS = Functions()
@@ -237,12 +238,14 @@ def _truncated(kind: Type) -> Callable[[str, int], int]:
     return truncate
 
 
-def _truncated_in_zone(name: str, moment: int, zone: str) -> int:
+def _truncated_in_zone(name: str, moment: int, zone_name: str) -> int:
+    zone = zone_named(zone_name)
     if abs(moment) == INFINITY:
         return _truncated(Type.TIMESTAMPTZ)(name, moment)
-    local = moment + zone_offset(zone, moment, is_local=False)
-    cut = _truncated(Type.TIMESTAMPTZ)(name, local)
-    return checked_moment(cut - zone_offset(zone, cut, is_local=True))
+    offset = offset_at(zone, moment)
+    cut = _truncated(Type.TIMESTAMPTZ)(name, moment + offset)
+    # An hour that clocks show twice stays that which it is.
+    return checked_moment(cut - (offset if _cut_to(name, Type.TIMESTAMPTZ) in _UNITS else offset_of_local(zone, cut)))
 
 
 _MONTHS = {"month": 1, "quarter": 3, "year": 12, "decade": 120, "century": 1200, "millennium": 12_000}

@@ -204,7 +204,7 @@ _FIELDS = st.sampled_from(
         "years",
     ]
 )
-_ZONES = st.sampled_from(["UTC", "Europe/Berlin", "America/New_York", "+02", "-05:30", "Nowhere"])
+_ZONES = st.sampled_from(["UTC", "Europe/Berlin", "America/New_York", "+02", "-05:30", "CEST", "Nowhere"])
 _KEYS = st.sampled_from(["a", "b", "abc", "é", "1", "0", "x"])
 _PATHS = st.one_of(
     st.lists(st.sampled_from(["a", "b", "abc", "0", "1", "-1", "2"]), max_size=3).map(
@@ -302,7 +302,7 @@ _SPECIAL: dict[tuple[str, Type], st.SearchStrategy[str]] = {
         )
     },
     **{(symbol, Type.TEXT): _FIELDS for symbol in ("extract", "date_part", "date_trunc")},
-    ("timezone", Type.TEXT): _ZONES,
+    **{(symbol, Type.TEXT): _ZONES for symbol in ("timezone", "date_add", "date_subtract", "make_timestamptz")},
     **{
         (symbol, Type.TEXT): _KEYS
         for symbol in ("->", "->>", "?", "-", "jsonb_extract_path", "jsonb_extract_path_text")
