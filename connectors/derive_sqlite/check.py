@@ -9,11 +9,13 @@ import apsw
 from connectors.derive_sqlite.column import check_columns
 from connectors.derive_sqlite.config import migrations_of
 from connectors.derive_sqlite.migration import apply_migrations
+from connectors.derive_sqlite.other_keys import check_other_keys
 from connectors.derive_sqlite.program import Program, compile_program
 from connectors.derive_sqlite.table import check_tables
 from derive.errors import Issue, LambdaError
 from derive.protocol.derive import STATE_TABLES
 from derive.protocol.specs import DerivationSpec
+from derive.sql.chance import Chance
 from derive.sql.guard import Guard
 from derive.sql.watch import Watch
 
@@ -24,19 +26,23 @@ def check_sql(spec: DerivationSpec) -> list[Issue]:
     Where the migrations fail nothing is said about the lambdas, which could not be prepared without their tables.
     """
     with closing(_empty_state()) as database:
-        guard, watch = Guard(database), Watch(database, spec.limits.sqlite_seconds)
+        guard = Guard(database, has_clock=True)
+        Chance().register(database)
+        watch = Watch(database, spec.limits.sqlite_seconds, megabytes=spec.limits.sqlite_megabytes)
         try:
             apply_migrations(guard, watch, migrations_of(spec), spec.name, spec.collection.position)
         except LambdaError as error:
             return [Issue("E521", error.message, error.position or spec.collection.position, error.hint)]
         with guard:
             programs = [compile_program(guard, spec, transform) for transform in spec.transforms]
+        compiled = [program for program in programs if isinstance(program, Program)]
+        notes = check_other_keys(spec, compiled, database)
     issues = [
         issue
         for program in programs
         for issue in (program if isinstance(program, list) else check_columns(spec, program))
     ]
-    return issues + check_tables([program for program in programs if isinstance(program, Program)])
+    return issues + check_tables(compiled) + notes
 
 
 def _empty_state() -> apsw.Connection:

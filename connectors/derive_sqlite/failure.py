@@ -55,7 +55,7 @@ def explain(failure: Failure, guard: Guard, watch: Watch) -> LambdaError:
     return LambdaError(
         f"{program.what} failed: {reason}; the document was {show_document(failure.document, _SHOWN_CHARACTERS)}",
         position=script.locate(begin) if script else program.transform.position,
-        hint=hint_of(exc),
+        hint=hint_of(exc, watch),
     )
 
 

@@ -77,7 +77,7 @@ def _run(guard: Guard, watch: Watch, script: Script, what: str) -> None:
         except FAILURES as exc:
             position = script.locate(statement.begin)
             raise LambdaError(
-                f"{what} fails: {reason_of(exc, guard, watch)}", position=position, hint=hint_of(exc)
+                f"{what} fails: {reason_of(exc, guard, watch)}", position=position, hint=hint_of(exc, watch)
             ) from exc
 
 

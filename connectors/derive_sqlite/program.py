@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from connectors.derive_sqlite.returning import split_returning
 from connectors.derive_sqlite.row import MakeDocument, RowLayout, compile_layout, compile_row
 from derive.errors import Issue
+from derive.position import Script
 from derive.protocol.specs import DerivationSpec, ProjectionSpec, TransformSpec
 from derive.sql.binding import PUBLISHED_AT, Binding, ColumnBinding, compile_binding, compile_columns
 from derive.sql.block import Statement, read_block
@@ -18,6 +20,9 @@ from derive.sql.field import named_fields
 from derive.sql.guard import Guard
 from derive.sql.parameter import find_projection, mentioned_projections
 from derive.sql.token import shorten
+
+SCHEMA = "sqlite_master"
+"""Where SQLite keeps the definitions of all tables: what changes one writes there too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,7 @@ class Program:
         make: makes documents of the rows of the one statement that returns any; None if there is none.
         layout: makes columns of them, if that can be.
         together: whether `sql` can be run as a whole: rows of two statements could not be told apart.
+        asks_row_ids: whether it asks for the row that was inserted last, which may be another document's.
     """
 
     transform: TransformSpec
@@ -68,6 +74,7 @@ class Program:
     make: MakeDocument | None
     layout: RowLayout | None
     together: bool
+    asks_row_ids: bool
 
 
 def compile_program(guard: Guard, spec: DerivationSpec, transform: TransformSpec) -> Program | list[Issue]:
@@ -91,6 +98,7 @@ def compile_program(guard: Guard, spec: DerivationSpec, transform: TransformSpec
             issues.append(statement)
             continue
         fields = named_fields(script, statement, transform, projections)
+        issues += _counts_of_others(script, statement, steps, what)
         if isinstance(fields, list):
             issues += fields
         else:
@@ -110,7 +118,22 @@ def compile_program(guard: Guard, spec: DerivationSpec, transform: TransformSpec
         make=returning[0].make if returning else None,
         layout=returning[0].layout if returning else None,
         together=len(returning) <= 1,
+        asks_row_ids=any("last_insert_rowid" in step.statement.calls for step in steps),
     )
+
+
+def _counts_of_others(script: Script, statement: Statement, before: Sequence[Step], what: str) -> Iterator[Issue]:
+    """An issue if a statement asks for `changes()` of which none are the document's own."""
+    if "changes" in statement.calls and not any(_changes_rows(step.statement) for step in before):
+        written = re.compile("changes", re.IGNORECASE).search(script.text, statement.begin)
+        begin = written.start() if written else statement.begin
+        message = f"{what} may not ask for changes() before it has changed a row: it would count another document's"
+        yield Issue("E525", message, script.locate(begin, len("changes")), "ask behind an INSERT, UPDATE or DELETE")
+
+
+def _changes_rows(statement: Statement) -> bool:
+    """Whether a statement sets what `changes()` tells, as one that changes a definition does not."""
+    return bool(statement.writes) and SCHEMA not in statement.writes
 
 
 def fields_of(spec: DerivationSpec, transform: TransformSpec) -> list[str]:

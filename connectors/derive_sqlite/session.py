@@ -47,24 +47,27 @@ class SqliteSession:
         migrations = migrations_of(spec)
         scripts = [*migrations, *(transform.script for transform in spec.transforms)]
         texts = [script.text for script in scripts if script]
-        self._chance = Chance() if calls_chance(texts) else None
+        self._chance = Chance(spec.limits.sqlite_megabytes) if calls_chance(texts) else None
         if self._chance:
             self._chance.register(database)
-        self._guard = Guard(database)
-        self._watch = Watch(database, spec.limits.sqlite_seconds)
+        self._guard = Guard(database, has_clock=self._chance is not None)
+        self._watch = Watch(database, spec.limits.sqlite_seconds, megabytes=spec.limits.sqlite_megabytes)
         apply_migrations(self._guard, self._watch, migrations, spec.name, spec.collection.position)
-        self._guarded = ExitStack()
-        self._guarded.enter_context(self._guard)
-        self._guarded.enter_context(self._watch)
         self._programs: list[Program] = []
-        for transform in spec.transforms:
-            program = compile_program(self._guard, spec, transform)
-            if isinstance(program, list):
-                raise first_issue(program[0])
-            self._programs.append(program)
+        with ExitStack() as guarded:
+            guarded.enter_context(self._guard)
+            guarded.enter_context(self._watch)
+            for transform in spec.transforms:
+                program = compile_program(self._guard, spec, transform)
+                if isinstance(program, list):
+                    raise first_issue(program[0])
+                self._programs.append(program)
+            self._guarded = guarded.pop_all()
         self._layout = _layout_of(self._programs)
+        self._forgets_rows = any(program.asks_row_ids for program in self._programs)
         can_alternate = all(program.together and program.steps for program in self._programs)
-        self._may_alternate = len(self._programs) > 1 and can_alternate and self._chance is None
+        asks_others = self._chance is not None or self._forgets_rows
+        self._may_alternate = len(self._programs) > 1 and can_alternate and not asks_others
         self._cursor = database.cursor()
 
     @property
@@ -224,6 +227,10 @@ class SqliteSession:
 
     def _feed(self, run: _Run, batch: ReadBatch) -> tuple[Iterator[tuple[Any, ...]], Iterator[object]]:
         """The values of parameters, document by document, and an iterator that says how many documents are left."""
+        feed, left = self._feed_values(run, batch)
+        return (self._feed_without_row_ids(feed) if run.program.asks_row_ids else feed), left
+
+    def _feed_values(self, run: _Run, batch: ReadBatch) -> tuple[Iterator[tuple[Any, ...]], Iterator[object]]:
         program, begin, end = run.program, run.begin, run.end
         if batch.fields is not None:
             return program.columns.feed(run.fields(batch.fields), batch.published[begin:end])
@@ -231,6 +238,12 @@ class SqliteSession:
         if self._chance is not None:
             return self._feed_in_time(self._chance, program, left, batch, begin), left
         return program.binding.feed(left, batch.published[begin:end]), left
+
+    def _feed_without_row_ids(self, feed: Iterator[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+        """The same values; each document begins without a row that was inserted last."""
+        for values in feed:
+            self._guard.db.set_last_insert_rowid(0)
+            yield values
 
     @staticmethod
     def _feed_all(program: Program, batch: ReadBatch) -> Iterator[tuple[Any, ...]]:
@@ -260,6 +273,8 @@ class SqliteSession:
         for index in left:
             if self._chance is not None:
                 self._chance.begin(transform, batch.clocks[index], batch.documents[index])
+            if program.asks_row_ids:
+                self._guard.db.set_last_insert_rowid(0)
             for step, feed in zip(program.steps, feeds, strict=True):
                 try:
                     for row in self._cursor.execute(step.statement.text, next(feed)):

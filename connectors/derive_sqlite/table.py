@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from connectors.derive_sqlite.program import Program
+from connectors.derive_sqlite.program import SCHEMA, Program
 from derive.errors import Issue
 from derive.sql.block import Statement
 
 _HINT = "shuffle by the fields that its rows belong to: shuffle: {key: [/field]}"
-_SCHEMA = "sqlite_master"
-"""Where SQLite keeps the definitions of all tables: what changes one writes there too."""
 
 
 def check_tables(programs: Sequence[Program]) -> list[Issue]:
@@ -45,7 +43,7 @@ def _issues(program: Program, written: dict[str, str]) -> Iterator[Issue]:
 
 def _problem(statement: Statement, written: dict[str, str]) -> str | None:
     if statement.writes:
-        table = min(statement.writes - {_SCHEMA} or statement.writes)
+        table = min(statement.writes - {SCHEMA} or statement.writes)
         return f"writes the table '{table}'"
     shared = sorted(statement.reads & written.keys())
     if shared:

@@ -57,6 +57,14 @@ _LIMITS = (
         help="How long SQL may take for one document.",
     ),
     click.option(
+        "--sqlite-memory",
+        type=click.IntRange(64, 1_048_576),
+        default=1024,
+        show_default=True,
+        metavar="MB",
+        help="How much memory SQL may take for one document.",
+    ),
+    click.option(
         "--deno-timeout",
         type=click.FloatRange(min=0, min_open=True),
         default=60.0,
@@ -83,11 +91,18 @@ def limit_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def limited(
-        *, sqlite_timeout: float, deno_timeout: float, deno_heap: int, allow_permissions: bool, **others: Any
+        *,
+        sqlite_timeout: float,
+        sqlite_memory: int,
+        deno_timeout: float,
+        deno_heap: int,
+        allow_permissions: bool,
+        **others: Any,
     ) -> None:
         from derive.protocol.limits import LambdaLimits
 
-        command(**others, lambda_limits=LambdaLimits(deno_timeout, deno_heap, allow_permissions, sqlite_timeout))
+        limits = LambdaLimits(deno_timeout, deno_heap, allow_permissions, sqlite_timeout, sqlite_memory)
+        command(**others, lambda_limits=limits)
 
     for option in reversed(_LIMITS):
         limited = option(limited)

@@ -365,7 +365,7 @@ def _open(path: Path) -> apsw.Connection:
     # All rows are fetched, because only then is the last of several statements run.
     db.execute(
         "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL; PRAGMA wal_autocheckpoint=0;"
-        f"PRAGMA synchronous=FULL; PRAGMA cache_size=-{_CACHE_KIB}; PRAGMA temp_store=MEMORY"
+        f"PRAGMA synchronous=FULL; PRAGMA cache_size=-{_CACHE_KIB}; PRAGMA temp_store=FILE"
     ).fetchall()
     return db
 

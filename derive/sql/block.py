@@ -16,6 +16,7 @@ import apsw
 from derive.errors import Issue, LambdaError
 from derive.position import Position, Script
 from derive.sql.guard import Guard
+from derive.sql.kept import find_present
 from derive.sql.token import find_rollback
 
 _NOTHING = re.compile(r"(?:[\s;\ufeff]|--[^\n]*|/\*.*?(?:\*/|\Z))*", re.DOTALL)
@@ -36,6 +37,9 @@ class Statement:
         columns: names of its result columns; none if it returns no rows.
         reads: tables it reads, itself or by triggers.
         writes: tables it writes or changes, likewise.
+        read_columns: tables and columns that it reads, likewise.
+        calls: functions that it calls, likewise, in small letters.
+        origins: for each result column, the table and column that it is; None for what is computed.
     """
 
     text: str
@@ -45,6 +49,9 @@ class Statement:
     columns: tuple[str, ...]
     reads: frozenset[str] = frozenset()
     writes: frozenset[str] = frozenset()
+    read_columns: frozenset[tuple[str, str]] = frozenset()
+    calls: frozenset[str] = frozenset()
+    origins: tuple[tuple[str, str] | None, ...] = ()
 
 
 def read_block(guard: Guard, script: Script, what: str) -> Iterator[Statement | Issue]:
@@ -94,7 +101,7 @@ def _prepare_first(guard: Guard, script: Script, offset: int, begin: int, what: 
     rest = script.text[offset:]
     guard.forget()
     try:
-        text, parameters, columns = _inspect(guard.db, rest)
+        inspected = _inspect(guard.db, rest)
     except apsw.BindingsError:
         mark = max(begin, script.text.find("?", begin))
         return Issue("E523", f"{what} has a parameter without a name", script.locate(mark, 1), "write $field")
@@ -105,21 +112,49 @@ def _prepare_first(guard: Guard, script: Script, offset: int, begin: int, what: 
         fault = begin if size < 0 else offset + _characters(rest, size)
         word = _WORD.match(script.text, fault)
         return Issue("E522", f"{what} does not prepare: {exc}", script.locate(fault, len(word[0]) if word else 1))
-    rollback = find_rollback(text)
+    return _refusal(inspected, script, offset, begin, what) or Statement(
+        text=inspected.text,
+        offset=offset,
+        begin=begin,
+        parameters=inspected.parameters,
+        # A column's name reaches to the next comma, whatever comments lie before it.
+        columns=tuple(_without_comments(column) for column in inspected.columns),
+        reads=frozenset(guard.reads),
+        writes=frozenset(guard.writes),
+        read_columns=frozenset(guard.columns),
+        calls=frozenset(guard.calls),
+        origins=inspected.origins,
+    )
+
+
+def _refusal(inspected: _Inspected, script: Script, offset: int, begin: int, what: str) -> Issue | None:
+    """Why a statement that prepares may not be used, where SQLite's authorizer is not asked; None if it may."""
+    rollback, present = find_rollback(inspected.text), find_present(inspected.text)
     if rollback is not None:
         message = f"{what} may not use ROLLBACK to resolve a conflict: the runtime owns the transaction"
         position = script.locate(offset + rollback, len("ROLLBACK"))
         return Issue("E525", message, position, "ABORT, which is the default, fails just as well")
-    return Statement(
-        text=text,
-        offset=offset,
-        begin=begin,
-        parameters=parameters,
-        # A column's name reaches to the next comma, whatever comments lie before it.
-        columns=tuple(_without_comments(column) for column in columns),
-        reads=frozenset(guard.reads),
-        writes=frozenset(guard.writes),
-    )
+    if present is not None:
+        message = (
+            f"{what} may not ask for the present in an index, a CHECK or a generated column: it would not stay true"
+        )
+        position = script.locate(offset + present[0], len(present[1]))
+        return Issue("E525", message, position, "ask for it in the lambda, or keep it in a column")
+    if inspected.is_explain:
+        message = f"{what} may not use EXPLAIN: plans are not the same everywhere"
+        return Issue("E525", message, script.locate(begin, len("EXPLAIN")))
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Inspected:
+    """What SQLite says of a statement: its text, the names of its parameters and columns, where these come from."""
+
+    text: str
+    parameters: tuple[str, ...]
+    columns: tuple[str, ...]
+    origins: tuple[tuple[str, str] | None, ...]
+    is_explain: bool
 
 
 class _Nulls(dict[str, None]):
@@ -129,19 +164,22 @@ class _Nulls(dict[str, None]):
         """Any name has a value."""
 
 
-def _inspect(db: apsw.Connection, text: str) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
-    """The text of the first of some statements, and the names of its parameters and columns; it is not run.
+def _inspect(db: apsw.Connection, text: str) -> _Inspected:
+    """Inspect the first of some statements, without running it.
 
     `apsw.ext` can do that, and much more, and takes longer to load than most lambdas to check.
 
     Raises:
         BindingsError: it has a parameter without a name.
     """
-    told: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = []
+    told: list[_Inspected] = []
 
     def look(cursor: apsw.Cursor, statement: str, _: apsw.Bindings | None) -> bool:
-        columns = tuple(column[0] for column in cursor.get_description())
-        told.append((statement, tuple(map(str, cursor.bindings_names)), columns))
+        described = cursor.description_full
+        columns = tuple(column[0] for column in described)
+        origins = tuple((column[3], column[4]) if column[3] and column[4] else None for column in described)
+        parameters = tuple(map(str, cursor.bindings_names))
+        told.append(_Inspected(statement, parameters, columns, origins, bool(cursor.is_explain)))
         return False
 
     cursor = db.cursor()

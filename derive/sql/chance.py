@@ -1,5 +1,7 @@
 """Time and chance in SQL: `now` is the document's adjusted clock, and `random()` is seeded by the document (law L1).
 
+The time zone is UTC, whatever that of the process is.
+
 Nothing is registered, and nothing is paid, unless the derivation's SQL calls such a function. All calls are
 overridden then, whatever their arguments, because a document may itself hold the text `now`.
 """
@@ -16,25 +18,35 @@ import apsw
 
 from derive.document.clock import format_rfc3339
 from derive.document.exact import dump_exact
+from derive.protocol.limits import LambdaLimits
 from derive.protocol.specs import Document
-
-_TIMES = {"date": 0, "time": 0, "datetime": 0, "julianday": 0, "unixepoch": 0, "strftime": 1}
-"""SQLite's functions of time, and which argument of each is the time."""
+from derive.sql.functions import TIMES
 
 _CALLED = re.compile(
     rf"\bcurrent_(?:timestamp|date|time)\b"
-    rf"|\b(?:{'|'.join(_TIMES)}|timediff|random|randomblob)[\"'`\]]?(?:\s|--[^\n]*\n|/\*.*?\*/)*\(",
+    rf"|\b(?:{'|'.join(TIMES)}|timediff|random|randomblob)[\"'`\]]?(?:[\s\ufeff]|--[^\n]*\n|/\*.*?\*/)*\(",
     re.IGNORECASE | re.DOTALL,
 )
+_PRESENT, _ZONES = frozenset({"now", "subsec", "subsecond"}), frozenset({"localtime", "utc"})
+_NO_ZONE = "+0 seconds"
+"""The modifier that does what `localtime` and `utc` do where the time zone is UTC."""
+
 _I64 = 1 << 63
 _MOST_BYTES = 1_000_000_000
 """The most that SQLite lets a blob have."""
 
+_PART_BYTES = 1 << 20
+
 
 class Chance:
-    """The present and the dice of the document being processed; while migrations run, the time is the epoch."""
+    """The present and the dice of the document being processed; while migrations run, the time is the epoch.
 
-    def __init__(self) -> None:
+    Args:
+        megabytes: of memory that a document may take.
+    """
+
+    def __init__(self, megabytes: int = LambdaLimits().sqlite_megabytes) -> None:
+        self._most = megabytes << 20
         self._clock = 0
         self._transform = 0
         self._document: Document = {}
@@ -53,12 +65,13 @@ class Chance:
 
     def register(self, db: apsw.Connection) -> None:
         """Override the functions of a connection."""
-        # Time is fixed within one run of a statement, as SQLite's own functions have it; so it may index by them.
-        for name, index in _TIMES.items():
+        # Time is fixed within one run of a statement, as SQLite's own functions have it; so it may index by them. That
+        # an index asks for the present itself, `find_present` of `kept.py` finds.
+        for name, index in TIMES.items():
             db.create_scalar_function(name, partial(self._time, name, index), deterministic=True)
         db.create_scalar_function("timediff", self._timediff, 2, deterministic=True)
         for name, function in (("current_timestamp", "datetime"), ("current_date", "date"), ("current_time", "time")):
-            db.create_scalar_function(name, partial(self._time, function, 0), 0, deterministic=True)
+            db.create_scalar_function(name, partial(self._time, function, 0), 0)
         db.create_scalar_function("random", self._random_integer, 0)
         db.create_scalar_function("randomblob", self._randomblob, 1)
 
@@ -72,33 +85,41 @@ class Chance:
         return self._dice().randrange(-_I64, _I64)
 
     def _randomblob(self, *arguments: Any) -> bytes:
-        size = self._helper.execute("SELECT CAST(? AS INTEGER)", arguments).get or 1
+        size = self._helper.execute("SELECT CAST(? AS INTEGER)", arguments).get
+        size = max(1, size or 0)
         if size > _MOST_BYTES:
             raise apsw.TooBigError("string or blob too big")
-        return self._dice().randbytes(max(1, size))
+        if size > self._most:
+            raise apsw.NoMemError("out of memory")
+        dice = self._dice()  # which gives the same in parts, but no more than 256 MB at a time
+        return b"".join(dice.randbytes(min(_PART_BYTES, size - begin)) for begin in range(0, size, _PART_BYTES))
 
     def _now(self) -> str:
         # SQLite's clock has milliseconds, and more digits would round up, into the future.
         return format_rfc3339(self._clock // 1000 * 1000)
 
     def _time(self, function: str, index: int, *arguments: Any) -> Any:
-        values = list(arguments)
+        values = [
+            _NO_ZONE if place > index and _word(value) in _ZONES else value for place, value in enumerate(arguments)
+        ]
         if len(values) == index:
             values.append(self._now())
-        elif len(values) > index and isinstance(values[index], str):
-            given = values[index].lower()
-            if given == "now":
-                values[index] = self._now()
-            elif given in ("subsec", "subsecond"):
-                values[index : index + 1] = [self._now(), given]
+        elif len(values) > index:
+            given = _word(values[index])
+            if given in _PRESENT:
+                values[index : index + 1] = [self._now(), *([] if given == "now" else [given])]
         return self._helper.execute(f"SELECT {function}({','.join('?' * len(values))})", values).get
 
     def _timediff(self, *arguments: Any) -> Any:
-        values = [
-            self._now() if isinstance(argument, str) and argument.lower() == "now" else argument
-            for argument in arguments
-        ]
+        values = [self._now() if _word(argument) in _PRESENT else argument for argument in arguments]
         return self._helper.execute("SELECT timediff(?, ?)", values).get
+
+
+def _word(value: Any) -> str | None:
+    """A value as SQLite reads a word of it: up to a NUL, in small letters, and of a BLOB as well; None of a number."""
+    if isinstance(value, str):
+        return value.partition("\0")[0].lower()
+    return value.partition(b"\0")[0].decode("ascii", "replace").lower() if isinstance(value, bytes) else None
 
 
 def calls_chance(texts: Iterable[str]) -> bool:

@@ -8,9 +8,10 @@ from derive.document.exact import dump_exact
 from derive.errors import LambdaError
 from derive.protocol.specs import Document
 from derive.sql.guard import Guard
+from derive.sql.heap import MEMORY_HINT
 from derive.sql.watch import TIMEOUT_HINT, Watch
 
-ENVIRONMENT = (apsw.FullError, apsw.IOError, apsw.CorruptError, apsw.NotADBError, apsw.ReadOnlyError, apsw.NoMemError)
+ENVIRONMENT = (apsw.FullError, apsw.IOError, apsw.CorruptError, apsw.NotADBError, apsw.ReadOnlyError)
 """What goes wrong with the machine; the runtime, which opened the database, knows what to say about it."""
 
 FAILURES = (apsw.Error, OverflowError, UnicodeDecodeError)
@@ -23,6 +24,8 @@ def reason_of(exc: Exception, guard: Guard, watch: Watch) -> str:
     """What went wrong, to follow the name of what failed."""
     if isinstance(exc, LambdaError):
         return exc.message
+    if _is_outgrown(exc, watch):
+        return f"it needs more memory than the {watch.megabytes} MB it may take"
     if isinstance(exc, apsw.InterruptError):
         return f"it took longer than {watch.seconds:g} s"
     if isinstance(exc, apsw.AuthError) and guard.refusal:
@@ -32,8 +35,14 @@ def reason_of(exc: Exception, guard: Guard, watch: Watch) -> str:
     return str(exc)
 
 
-def hint_of(exc: Exception) -> str | None:
+def _is_outgrown(exc: Exception, watch: Watch) -> bool:
+    return isinstance(exc, apsw.NoMemError) or (isinstance(exc, apsw.InterruptError) and watch.outgrown)
+
+
+def hint_of(exc: Exception, watch: Watch) -> str | None:
     """What to do about it."""
+    if _is_outgrown(exc, watch):
+        return MEMORY_HINT
     return TIMEOUT_HINT if isinstance(exc, apsw.InterruptError) else None
 
 

@@ -13,6 +13,7 @@ from types import TracebackType
 import apsw
 
 from derive.protocol.derive import STATE_TABLES
+from derive.sql.functions import INNER_TABLES, MODULES, refusal_of_function
 
 MIGRATIONS = "flow_migrations"
 """The table that remembers which migrations were applied."""
@@ -38,6 +39,10 @@ _TABLE_ARGUMENT = {
 }
 """Actions on a table, with the place of its name among the authorizer's two arguments."""
 
+_MADE = frozenset({apsw.SQLITE_CREATE_TABLE, apsw.SQLITE_CREATE_VTABLE, apsw.SQLITE_CREATE_VIEW})
+"""Actions that make something, in the database that the authorizer names: `temp.x` says no TEMP."""
+
+_TEMPORARY = "may not make anything temporary: it would be gone with the transaction"
 _TRANSACTION = "the runtime owns the transaction and the database"
 _REFUSED = {
     apsw.SQLITE_TRANSACTION: f"may not begin or end a transaction: {_TRANSACTION}",
@@ -45,6 +50,7 @@ _REFUSED = {
     apsw.SQLITE_ATTACH: f"may not use ATTACH: {_TRANSACTION}",
     apsw.SQLITE_DETACH: f"may not use DETACH: {_TRANSACTION}",
     apsw.SQLITE_PRAGMA: f"may not use PRAGMA: {_TRANSACTION}",
+    apsw.SQLITE_ANALYZE: "may not use ANALYZE: plans, and the order of rows, would differ from shard to shard",
     **dict.fromkeys(
         (
             apsw.SQLITE_CREATE_TEMP_TABLE,
@@ -52,15 +58,11 @@ _REFUSED = {
             apsw.SQLITE_CREATE_TEMP_TRIGGER,
             apsw.SQLITE_CREATE_TEMP_VIEW,
         ),
-        "may not make anything temporary: it would be gone with the transaction",
+        _TEMPORARY,
     ),
 }
-_REFUSED_FUNCTIONS = {
-    "total_changes": "may not ask for total_changes(): it counts what is done for other documents, too",
-    "load_extension": "may not use load_extension(): extensions are not loaded",
-}
-_INNER_PRAGMAS = frozenset({"data_version", "page_size"})
-"""What full-text search asks of its database by itself."""
+_INNER_PRAGMAS = frozenset({"data_version", "page_size", "quick_check"})
+"""What full-text search asks of its database by itself, and ALTER TABLE of the rows that it adds a CHECK to."""
 
 
 class Guard:
@@ -68,14 +70,17 @@ class Guard:
 
     Attributes:
         db: the database.
+        has_clock: whether its functions of time and chance follow the document.
         refusal: what was refused last, to follow the name of what did it.
         refused: the table or function it was about, if it was about one.
         reads: tables that were read by what was prepared since `forget`.
         writes: tables that were written or changed.
+        columns: tables and columns that were read.
+        calls: functions that were called, in small letters.
     """
 
-    def __init__(self, db: apsw.Connection) -> None:
-        self.db = db
+    def __init__(self, db: apsw.Connection, *, has_clock: bool = False) -> None:
+        self.db, self.has_clock = db, has_clock
         self.forget()
 
     def forget(self) -> None:
@@ -84,6 +89,8 @@ class Guard:
         self.refused: str | None = None
         self.reads: set[str] = set()
         self.writes: set[str] = set()
+        self.columns: set[tuple[str, str]] = set()
+        self.calls: set[str] = set()
 
     def __enter__(self) -> None:
         self.db.authorizer = self._authorize
@@ -93,25 +100,42 @@ class Guard:
         self.db.authorizer = None
         self.db.set_commit_hook(None)
 
-    def _authorize(self, action: int, first: str | None, second: str | None, _: str | None, by: str | None) -> int:
+    def _authorize(
+        self, action: int, first: str | None, second: str | None, database: str | None, by: str | None
+    ) -> int:
         table = (first, second)[_TABLE_ARGUMENT[action]] if action in _TABLE_ARGUMENT else None
-        refusal, about = _refusal_of(action, first, table), table
+        refusal, about = _refusal_of(action, first, second, table, database), table
         if action == apsw.SQLITE_FUNCTION and second:
-            refusal, about = _REFUSED_FUNCTIONS.get(second.lower()), second
+            name = second.lower()
+            refusal, about = refusal_of_function(name, has_clock=self.has_clock), second
+            self.calls.add(name)
         if refusal:
             self.refusal, self.refused = f"{refusal} (by way of '{by}')" if by else refusal, about
             return apsw.SQLITE_DENY
         if table:
             (self.reads if action == apsw.SQLITE_READ else self.writes).add(table)
+            if action == apsw.SQLITE_READ and second:
+                self.columns.add((table, second))
         return apsw.SQLITE_OK
 
 
-def _refusal_of(action: int, first: str | None, table: str | None) -> str | None:
+def _refusal_of(
+    action: int, first: str | None, second: str | None, table: str | None, database: str | None
+) -> str | None:
     name = (table or "").lower()
     if name in _OWN_TABLES:
         return f"may not touch the table '{name}', in which the runtime keeps its own state"
-    if action == apsw.SQLITE_READ and (name.startswith("pragma_") or name == "dbstat"):
+    if action == apsw.SQLITE_READ and (_is_pragma(name) or name in INNER_TABLES):
         return f"may not read '{name}': how the runtime keeps its state is not the same everywhere"
     if action == apsw.SQLITE_PRAGMA and first in _INNER_PRAGMAS:
         return None
+    is_in_temp = action == apsw.SQLITE_INSERT and name == "sqlite_temp_master"  # as of a trigger of a table of main
+    if is_in_temp or (action in _MADE and (database or "").lower() == "temp"):
+        return _TEMPORARY
+    if action == apsw.SQLITE_CREATE_VTABLE and (second or "").lower() not in MODULES:
+        return f"may not make a table of the module '{second}': what it shows is not the same everywhere"
     return _REFUSED.get(action)
+
+
+def _is_pragma(table: str) -> bool:
+    return table.startswith("pragma_") and table.removeprefix("pragma_") not in _INNER_PRAGMAS

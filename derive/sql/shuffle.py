@@ -18,6 +18,7 @@ from derive.sql.block import Statement, first_issue, read_block
 from derive.sql.chance import Chance, calls_chance
 from derive.sql.failure import FAILURES, hint_of, reason_of, show_document
 from derive.sql.field import named_fields
+from derive.sql.functions import PER_DOCUMENT
 from derive.sql.guard import Guard
 from derive.sql.watch import Watch
 
@@ -32,7 +33,9 @@ class _Compiled:
 
 def check_shuffles(spec: DerivationSpec) -> list[Issue]:
     """Everything wrong with the computed shuffles of a derivation that can be known without documents."""
-    compiled = [_compile(_open(), spec, transform) for transform in spec.transforms if transform.shuffle.script]
+    compiled = [
+        _compile(_open(has_clock=True), spec, transform) for transform in spec.transforms if transform.shuffle.script
+    ]
     return [issue for issues in compiled if isinstance(issues, list) for issue in issues]
 
 
@@ -48,8 +51,8 @@ class ComputedShuffle:
         assert script is not None
         self._transform = transform
         self._position: Position = script.locate(0)
-        self._chance = Chance() if calls_chance([script.text]) else None
-        self._guard = _open()
+        self._chance = Chance(spec.limits.sqlite_megabytes) if calls_chance([script.text]) else None
+        self._guard = _open(has_clock=self._chance is not None)
         database = self._guard.db
         if self._chance:
             self._chance.register(database)
@@ -59,7 +62,7 @@ class ComputedShuffle:
         self._sql, self._columns = compiled.statement.text, compiled.statement.columns
         self._binding = compiled.binding
         self._cursor = database.cursor()
-        self._watch = Watch(database, spec.limits.sqlite_seconds)
+        self._watch = Watch(database, spec.limits.sqlite_seconds, megabytes=spec.limits.sqlite_megabytes)
 
     def keys(self, batch: ReadBatch) -> list[tuple[JSON, ...]]:
         """The components of each document's shuffle key.
@@ -84,7 +87,7 @@ class ComputedShuffle:
                     rows.append(row)
         except FAILURES as exc:
             reason = f"failed: {reason_of(exc, self._guard, self._watch)}"
-            raise self._failed(batch.documents[last - length_hint(left)], reason, hint_of(exc)) from exc
+            raise self._failed(batch.documents[last - length_hint(left)], reason, hint_of(exc, self._watch)) from exc
         if len(rows) <= last:
             raise self._failed(batch.documents[len(rows)], "returned no row")
         kinds = self._transform.shuffle.key_types
@@ -119,9 +122,9 @@ class ComputedShuffle:
         return LambdaError(f"{what} {reason}; the document was {shown}", position=self._position, hint=hint)
 
 
-def _open() -> Guard:
+def _open(*, has_clock: bool) -> Guard:
     """A database without anything in it."""
-    return Guard(apsw.Connection(":memory:"))
+    return Guard(apsw.Connection(":memory:"), has_clock=has_clock)
 
 
 def _compile(guard: Guard, spec: DerivationSpec, transform: TransformSpec) -> _Compiled | list[Issue]:
@@ -135,6 +138,8 @@ def _compile(guard: Guard, spec: DerivationSpec, transform: TransformSpec) -> _C
     if issues:
         return issues
     statements = [item for item in block if not isinstance(item, Issue)]
+    if any(statement.calls & PER_DOCUMENT for statement in statements):
+        return [Issue("E525", f"{what} may not ask what was written: it writes nothing", script.locate(0))]
     if len(statements) != 1 or not statements[0].columns:
         return [Issue("E527", f"{what} must be one statement that returns a row", script.locate(0))]
     statement, kinds = statements[0], transform.shuffle.key_types

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 _TOKEN = re.compile(
     r"""
-    (?P<nothing> \s+ | --[^\n]* | /\*.*?(?:\*/|\Z) )
+    (?P<nothing> [\s\ufeff]+ | --[^\n]* | /\*.*?(?:\*/|\Z) )
     | (?P<quoted> '(?:[^']|'')*' | "(?:[^"]|"")*" | `(?:[^`]|``)*` | \[[^\]]*\] )
     | (?P<parameter> [$@:#](?:[\w$]|::)*(?:\([^\s)]*\))? )
     | (?P<word> [^\W\d][\w$]* )
@@ -19,6 +20,35 @@ _ENDS = frozenset("(),;=<>+|")
 """Tokens beside which space is needless."""
 
 _BEFORE_ROLLBACK = frozenset({("INSERT", "OR"), ("UPDATE", "OR"), ("ON", "CONFLICT"), ("RAISE", "(")})
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token of a statement.
+
+    Attributes:
+        begin: where it is in the statement.
+        word: what it says, in capital letters; empty if it is quoted.
+        name: what it names, in small letters, without quotes.
+        is_quoted: whether it is quoted: a text or a name.
+    """
+
+    begin: int
+    word: str
+    name: str
+    is_quoted: bool
+
+
+def tokens_of(sql: str) -> list[Token]:
+    """The tokens of a statement, without space and comments."""
+    tokens = []
+    for token in _TOKEN.finditer(sql):
+        if token.lastgroup == "nothing":
+            continue
+        is_quoted, text = token.lastgroup == "quoted", token[0]
+        name = text[1:-1] if is_quoted else text
+        tokens.append(Token(token.start(), "" if is_quoted else text.upper(), name.lower(), is_quoted))
+    return tokens
 
 
 def find_rollback(sql: str) -> int | None:

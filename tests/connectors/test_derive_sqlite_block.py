@@ -52,6 +52,8 @@ def test_a_statement_knows_its_parameters_and_columns() -> None:
             columns=("$c", "x"),
             reads=frozenset({"t"}),
             writes=frozenset({"t"}),
+            read_columns=frozenset({("t", "a")}),
+            origins=(None, ("t", "a")),
         )
     ]
 

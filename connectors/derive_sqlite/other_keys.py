@@ -1,0 +1,236 @@
+"""Rows of other keys, which a lambda may see by accident.
+
+A document finds on its shard the rows that earlier documents of its shuffle key wrote. Rows of other keys are there or
+not, as there are few shards or many, so results that depend on them are not repeated when a shard is split (law L1).
+SQLite's authorizer tells which columns a statement reads; which of them hold the shuffle key is seen where lambdas
+write it and where they compare with it. A statement that looks at none of these cannot keep to its own key's rows.
+
+This gives notes and no errors: what is seen of other keys may be of no consequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import apsw
+
+from connectors.derive_sqlite.program import SCHEMA, Program, Step
+from derive.errors import Issue
+from derive.protocol.specs import DerivationSpec
+from derive.sql.block import Statement
+from derive.sql.parameter import find_projection
+from derive.sql.token import Token, tokens_of
+
+_HINT = "compare a column that holds the shuffle key with the document's"
+_RESTRICTING = frozenset({"WHERE", "ON", "USING", "NATURAL", "HAVING"})
+_WRITING = frozenset({"INSERT", "REPLACE"})
+
+
+def check_other_keys(spec: DerivationSpec, programs: Sequence[Program], db: apsw.Connection) -> list[Issue]:
+    """A note for each statement whose result depends on rows of other keys, as far as its shape shows.
+
+    Args:
+        spec: the derivation.
+        programs: of its transforms.
+        db: has the derivation's tables.
+    """
+    written = {table for program in programs for step in program.steps for table in step.statement.writes} - {SCHEMA}
+    tables = {name: _Table(name, db) for name in written}
+    for program in programs:
+        keys = _keys_of(spec, program)
+        for step in program.steps:
+            _learn(step.statement, keys, tables)
+    _find_numbered(db, programs, tables)
+    issues: list[Issue] = []
+    for program in programs:
+        if program.transform.shuffle.key:
+            for step in program.steps:
+                issues += _look_at(program, step, tables)
+    return issues
+
+
+class _Table:
+    """A table that lambdas write.
+
+    Attributes:
+        name: of the table.
+        columns: its columns in order, in small letters.
+        row_ids: names of its rows' ids.
+        root: its first page; None of a virtual table.
+        key_columns: those that hold components of the shuffle key.
+        is_known: whether it is seen how all of its rows are written.
+        numbers_rows: whether SQLite chooses the ids of rows.
+    """
+
+    def __init__(self, name: str, db: apsw.Connection) -> None:
+        self.name = name
+        described = db.execute("SELECT lower(name), pk, type FROM pragma_table_info(?)", (name,)).fetchall()
+        self.columns = [str(column) for column, _, _ in described]
+        primary = [str(column) for column, pk, kind in described if pk and str(kind).upper() == "INTEGER"]
+        self.row_ids = {"rowid", *(primary if sum(bool(pk) for _, pk, _ in described) == 1 else ())}
+        self.root = db.execute("SELECT rootpage FROM sqlite_schema WHERE type = 'table' AND name = ?", (name,)).get
+        self.key_columns: set[str] = set()
+        self.is_known = bool(self.root)  # what a virtual table is made of is its own matter
+        self.numbers_rows = False
+
+
+def _keys_of(spec: DerivationSpec, program: Program) -> set[str]:
+    """The parameters that name components of a transform's shuffle key, with their `$`, in small letters."""
+    transform = program.transform
+    projections = spec.sources[transform.input.source].projections
+    names = {name for step in program.steps for name in step.statement.parameters}
+    named = {name: find_projection(name, projections) for name in names}
+    return {
+        f"${name}".lower()
+        for name, projection in named.items()
+        if projection is not None and projection.pointer in transform.shuffle.key
+    }
+
+
+def _learn(statement: Statement, keys: set[str], tables: dict[str, _Table]) -> None:
+    """Find the columns that a statement shows to hold the shuffle key."""
+    tokens = tokens_of(statement.text)
+    target = _target_of(tokens)
+    for name in statement.writes & tables.keys():
+        if name.lower() != target:  # a trigger writes it
+            tables[name].is_known = False
+    for name in (statement.reads | statement.writes) & tables.keys():
+        compared = {column for column in tables[name].columns if _is_compared(tokens, column, keys)}
+        tables[name].key_columns |= compared
+    table = next((table for name, table in tables.items() if name.lower() == target), None)
+    if table is None or not tokens or tokens[0].word not in _WRITING:
+        return
+    inserted = _inserted(tokens, table.columns)
+    table.key_columns |= {column for column, value in inserted.items() if value in keys}
+    telling = keys | {"$flow_document"}
+    if not inserted or (not table.key_columns and any(token.name in telling for token in tokens)):
+        table.is_known = False
+
+
+def _target_of(tokens: Sequence[Token]) -> str | None:
+    """The table that a statement writes by itself, in small letters."""
+    for place, token in enumerate(tokens[:-1]):
+        following = tokens[place + 1 :]
+        if token.word in ("INTO", "FROM") or (token.word == "UPDATE" and following[0].word != "OR"):
+            return _named(following)
+        if token.word == "SELECT":
+            return None
+        if token.word == "OR" and tokens[place - 1].word == "UPDATE":
+            return _named(following[1:])
+    return None
+
+
+def _named(tokens: Sequence[Token]) -> str | None:
+    """The name that tokens begin with, without that of a database."""
+    has_database = len(tokens) > 2 and tokens[1].word == "."
+    return tokens[2 if has_database else 0].name if tokens else None
+
+
+def _is_compared(tokens: Sequence[Token], column: str, keys: set[str]) -> bool:
+    """Whether a statement compares a column with a component of the shuffle key."""
+    for place in range(1, len(tokens) - 1):
+        if tokens[place].word not in ("=", "IS", "IN"):
+            continue
+        before, after = tokens[place - 1].name, tokens[place + 1].name
+        if {before, after} & keys and column in (before, after):
+            return True
+        if after == "=" and place + 2 < len(tokens) and column == before and tokens[place + 2].name in keys:
+            return True  # as in C
+    return False
+
+
+def _inserted(tokens: Sequence[Token], columns: Sequence[str]) -> dict[str, str]:
+    """What an INSERT puts into each column, where it is one token; empty if that is not seen."""
+    words = [token.word for token in tokens]
+    begin = next((place for place, word in enumerate(words) if word in ("VALUES", "SELECT")), None)
+    if begin is None:
+        return {}
+    named = _split(tokens, words.index("(") + 1) if "(" in words[:begin] else []
+    names = [part[0].name for part in named if part] or list(columns)
+    values = _split(tokens, begin + (2 if words[begin] == "VALUES" else 1))
+    return {name: part[0].name if len(part) == 1 else "" for name, part in zip(names, values, strict=False)}
+
+
+def _split(tokens: Sequence[Token], begin: int) -> list[list[Token]]:
+    """What is between commas, up to a bracket that closes or a word that ends a list."""
+    parts: list[list[Token]] = [[]]
+    depth = 0
+    for token in tokens[begin:]:
+        depth += (token.word == "(") - (token.word == ")")
+        if depth < 0 or (not depth and token.word in ("FROM", "WHERE", "ON", "RETURNING", ";")):
+            break
+        if token.word == "," and not depth:
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    return parts
+
+
+def _look_at(program: Program, step: Step, tables: dict[str, _Table]) -> Iterator[Issue]:
+    statement, script = step.statement, program.transform.script
+    assert script is not None
+    seen = _seen(statement, tables)
+    numbered = _numbered(statement, tables)
+    message = None
+    if seen and all(table.is_known for table in seen):
+        name = seen[0].name
+        if not any((table.name, column) in _lowered(statement) for table in seen for column in table.key_columns):
+            message = f"{program.what} looks at all rows of '{name}' that are on its shard, of other keys as well"
+        elif not _RESTRICTING & {token.word for token in tokens_of(statement.text)}:
+            message = f"{program.what} looks at all keys of '{name}' that are on its shard"
+    if message is not None:
+        yield Issue(
+            "N528", f"{message}: its result depends on the number of shards", script.locate(statement.begin), _HINT
+        )
+    elif numbered is not None:
+        message = f"{program.what} publishes ids of rows of '{numbered}': which they are depends on rows of other keys"
+        yield Issue("N528", message, script.locate(statement.begin), "make ids of what the document says")
+
+
+def _lowered(statement: Statement) -> set[tuple[str, str]]:
+    return {(table, column.lower()) for table, column in statement.read_columns}
+
+
+def _seen(statement: Statement, tables: dict[str, _Table]) -> list[_Table]:
+    """Tables whose rows a statement looks at; what INSERT says of the row it writes is no look at others."""
+    tokens = tokens_of(statement.text)
+    own = _target_of(tokens) if tokens and tokens[0].word in _WRITING else None
+    sources = {
+        token.name for place, token in enumerate(tokens) if place and tokens[place - 1].word in ("FROM", "JOIN", ",")
+    }
+    is_writing = bool(tokens) and tokens[0].word in ("UPDATE", "DELETE")
+    used = statement.reads | (statement.writes if is_writing else frozenset())
+    names = sorted(name for name in used & tables.keys() if name.lower() != own or name.lower() in sources)
+    return [tables[name] for name in names]
+
+
+def _numbered(statement: Statement, tables: dict[str, _Table]) -> str | None:
+    """A table of which a statement returns ids of rows that SQLite chose."""
+    for origin in statement.origins:
+        if origin is not None and origin[0] in tables:
+            table = tables[origin[0]]
+            if table.numbers_rows and origin[1].lower() in table.row_ids:
+                return table.name
+    if "last_insert_rowid" in statement.calls and statement.columns:
+        for token in tokens_of(statement.text):
+            if token.name == "last_insert_rowid":
+                return next((name for name, table in tables.items() if table.numbers_rows), None)
+            if token.word in ("FROM", "WHERE"):
+                break
+    return None
+
+
+def _find_numbered(db: apsw.Connection, programs: Sequence[Program], tables: dict[str, _Table]) -> None:
+    """Find the tables for whose rows SQLite chooses ids."""
+    for program in programs:
+        for step in program.steps:
+            if not step.statement.writes & tables.keys():
+                continue
+            values = (None,) * len(step.statement.parameters)
+            plan = db.execute(f"EXPLAIN {step.statement.text}", values, can_cache=False).fetchall()
+            cursors = {row[2]: row[3] for row in plan if row[1] == "OpenWrite"}
+            roots = {cursors.get(row[2]) for row in plan if row[1] == "NewRowid"}
+            tokens = tokens_of(step.statement.text)
+            for table in tables.values():
+                is_given = table.row_ids & _inserted(tokens, table.columns).keys()
+                table.numbers_rows = table.numbers_rows or ((table.root or -1) in roots and not is_given)

@@ -1,0 +1,92 @@
+"""SQLite's functions and modules, by what their results depend on (law L1).
+
+A function that is in none of these sets is refused: a newer SQLite may bring one that tells the machine or the moment.
+`docs/sql.md` has the table for authors.
+"""
+
+from __future__ import annotations
+
+TIMES = {"date": 0, "time": 0, "datetime": 0, "julianday": 0, "unixepoch": 0, "strftime": 1}
+"""Functions of time, and which argument of each is the time."""
+
+FOLLOWING = frozenset({*TIMES, "timediff", "current_date", "current_time", "current_timestamp", "random", "randomblob"})
+"""Functions whose time or chance is the document's: `Chance` overrides them."""
+
+PER_DOCUMENT = frozenset({"changes", "last_insert_rowid"})
+"""Counters of the connection: of the document's own statements, or refused."""
+
+REFUSED_FUNCTIONS = {
+    "total_changes": "may not ask for total_changes(): it counts what is done for other documents, too",
+    "load_extension": "may not use load_extension(): extensions are not loaded",
+    **{
+        name: f"may not ask for {name}(): the version of SQLite is not the same everywhere"
+        for name in (
+            "sqlite_version",
+            "sqlite_source_id",
+            "sqlite_compileoption_get",
+            "sqlite_compileoption_used",
+            "fts5_source_id",
+        )
+    },
+    **{
+        name: f"may not use {name}(): how rows are stored is not the same everywhere"
+        for name in ("sqlite_offset", "rtreecheck", "rtreedepth", "rtreenode")
+    },
+    "fts3_tokenizer": "may not use fts3_tokenizer(): it gives an address in memory",
+    "sqlite_log": "may not use sqlite_log(): the runtime's log is no place for documents",
+}
+"""Functions that no SQL of a catalog may call, and why."""
+
+_SCALARS = """
+    -> ->> abs acos acosh asin asinh atan atan2 atanh ceil ceiling char coalesce concat concat_ws cos cosh degrees exp
+    floor format glob hex if ifnull iif instr length like likelihood likely ln log log10 log2 lower ltrim match max min
+    mod nullif octet_length pi pow power printf quote radians replace round rtrim sign sin sinh soundex sqrt substr
+    substring subtype tan tanh trim trunc typeof unhex unicode unistr unistr_quote unlikely upper zeroblob regexp
+"""
+_JSON = """
+    json json_array json_array_insert json_array_length json_error_position json_extract json_group_array
+    json_group_object json_insert json_object json_patch json_pretty json_quote json_remove json_replace json_set
+    json_type json_valid jsonb jsonb_array jsonb_array_insert jsonb_extract jsonb_group_array jsonb_group_object
+    jsonb_insert jsonb_object jsonb_patch jsonb_remove jsonb_replace jsonb_set
+"""
+_AGGREGATES = """
+    avg count group_concat median percentile percentile_cont percentile_disc string_agg sum total cume_dist dense_rank
+    first_value lag last_value lead nth_value ntile percent_rank rank row_number
+"""
+_INDEXES = """
+    bm25 fts5 fts5_get_locale fts5_insttoken fts5_locale highlight matchinfo offsets optimize snippet
+    geopoly_area geopoly_bbox geopoly_blob geopoly_ccw geopoly_contains_point geopoly_debug geopoly_group_bbox
+    geopoly_json geopoly_overlap geopoly_regular geopoly_svg geopoly_within geopoly_xform
+"""
+ORDINARY = frozenset(f"{_SCALARS} {_JSON} {_AGGREGATES} {_INDEXES}".split())
+"""Functions of their arguments, and of rows that a statement reads."""
+
+_INNER = frozenset(
+    """
+    sqlite_rename_column sqlite_rename_table sqlite_rename_test sqlite_rename_quotefix sqlite_drop_column
+    sqlite_drop_constraint sqlite_add_constraint sqlite_find_constraint sqlite_fail
+    """.split()  # noqa: SIM905
+)
+"""Functions that ALTER TABLE calls, and nothing else can."""
+
+MODULES = frozenset({"fts3", "fts4", "fts5", "fts5vocab", "fts4aux", "fts3tokenize", "rtree", "rtree_i32", "geopoly"})
+"""Modules that virtual tables may be made of; they keep what they hold in tables of the same database."""
+
+INNER_TABLES = frozenset({"dbstat", "sqlite_dbpage", "sqlite_stmt", "sqlite_memstat", "bytecode", "tables_used"})
+"""Tables, besides those that begin with `pragma_`, that show how SQLite works."""
+
+
+def refusal_of_function(name: str, *, has_clock: bool) -> str | None:
+    """Why SQL of a catalog may not call a function; None if it may.
+
+    Args:
+        name: of the function, in small letters.
+        has_clock: whether functions of time and chance are overridden.
+    """
+    if name in REFUSED_FUNCTIONS:
+        return REFUSED_FUNCTIONS[name]
+    if name in FOLLOWING and not has_clock:
+        return f"may not call {name}() in this spelling: it would not follow the document"
+    if name in ORDINARY or name in FOLLOWING or name in PER_DOCUMENT or name in _INNER:
+        return None
+    return f"may not call {name}(): whether it follows the document is not known"
