@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from derive.engine.task import Task
     from derive.engine.task_reconciler import Change, TaskReconciler
     from derive.protocol.specs import CatalogSpec
+    from derive.storage.metadata.capability import Runner
 
 
 class Applying:
@@ -138,6 +139,25 @@ def _describe(change: Change, waiting: Collection[str]) -> str:
         parts.append(f"{', '.join(sorted(waiting))} {verb} for the end of what is at work")
     count = sum(name not in waiting for name in change.kept)
     return ", ".join([*parts, f"{count} task{' goes' if count == 1 else 's go'} on"])
+
+
+def tell_superseded(runners: Mapping[str, Runner]) -> None:
+    """Say from which runs tasks were taken over.
+
+    Args:
+        runners: for each task, the process that had the right to run the task before.
+    """
+    from derive.cli.console import note
+    from derive.storage.metadata.process import show_process
+
+    for process in sorted({runner.process for runner in runners.values() if runner.purpose is None}):
+        names = sorted(task for task, runner in runners.items() if runner.process == process)
+        what = f"task '{names[0]}'" if len(names) == 1 else f"{len(names)} tasks"
+        note(
+            f"this run has taken over {what} from another flowctl run ({show_process(process)}), which ends",
+            level="warn",
+            tasks=names,
+        )
 
 
 def tell_new(tasks: Iterable[Task]) -> None:

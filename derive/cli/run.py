@@ -83,7 +83,7 @@ def command(
       flowctl run --task acmeBank/balances --shards 4 --master spark://host:7077
     """
     from derive.catalog.loading.resources import Resources
-    from derive.cli.applying import applying_edits, tell_new
+    from derive.cli.applying import applying_edits, tell_new, tell_superseded
     from derive.cli.console import Progress
     from derive.engine.opening import open_changing_run
     from derive.shard.collector import spare_documents
@@ -101,6 +101,7 @@ def command(
         spark, executor = _executors(master, folder / "logs" / "spark.log", conf, local_documents)
         stack.callback(prepare_after, spark)
         stack.enter_context(closing(executor))
+        others = store.rights.runners(tasks or catalog.tasks)
         run, reconciler = open_changing_run(
             catalog,
             store,
@@ -112,6 +113,7 @@ def command(
             observer=observer,
         )
         stack.enter_context(closing(run))
+        tell_superseded(others)
         tell_new(run.tasks.values())
         spare_documents()
         watching = applying_edits(run, reconciler, load, resources, store.changes.nudge)

@@ -130,8 +130,8 @@ class TaskReconciler:
         """Tasks of a catalog that are new to a run and that another process has, which it names; they stay there."""
         self._left = {}
         new = [name for name in self._wanted(catalog) if name not in run.tasks]
-        runners = {name: self._store.rights.runner(name) for name in new}
-        self._left = {name: show_process(runner.process) for name, runner in runners.items() if runner is not None}
+        runners = self._store.rights.runners(new)
+        self._left = {name: show_process(runner.process) for name, runner in runners.items()}
         return self._left
 
     def affected(self, run: Run, catalog: CatalogSpec) -> list[Cycle]:

@@ -123,6 +123,12 @@ class Rights:
             drop_ended(db)
             return runner_of(db, task)
 
+    def runners(self, tasks: Iterable[str]) -> dict[str, Runner]:
+        """Return the other process that has the right to run each of some tasks, if one has."""
+        with self._metadata.transaction() as db:
+            drop_ended(db)
+            return {task: runner for task in tasks if (runner := runner_of(db, task)) is not None}
+
     def is_at_work(self, task: str) -> bool:
         """Whether a process holds the right to run a task."""
         with self._metadata.transaction() as db:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import signal
 import sqlite3
 import subprocess
@@ -264,6 +265,9 @@ def test_a_second_run_takes_over_and_the_first_says_so_and_ends(tmp_path: Path) 
         runs.append(Watched(tmp_path, "second"))
         assert runs[0].process.wait(120) == 1
         assert f":{runs[1].process.pid}) has taken over 'w/copies'; this one ends" in runs[0].told.read_text()
+        runs[1].wait_for_text(
+            f"has taken over 2 tasks from another flowctl run ({platform.node()}:{runs[0].process.pid})"
+        )
         runs[1].count = 2
         runs[1].ingest()
         runs[1].wait_for_documents("w/again", 4)
