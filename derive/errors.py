@@ -30,6 +30,7 @@ that is raised is a defect of this project.
     └── TaskError           a task cannot run as configured
         ├── LostError           workers were lost, and could not be replaced
         │   └── OutdatedError       a newer attempt at the same work has begun
+        ├── WorkerError         a worker lacks the data folder, Python, or this package
         ├── InternalError       something nobody foresaw: a defect of this project
         └── EngineLostError     Spark itself is gone, and with it what this process could do
 """
@@ -268,6 +269,10 @@ class LostError(TaskError):
 
 class OutdatedError(LostError):
     """A newer attempt at the same work has begun; what this one would say is of no use to anyone."""
+
+
+class WorkerError(TaskError):
+    """A worker lacks what every worker needs: the data folder, Python, or this package."""
 
 
 class InternalError(TaskError):

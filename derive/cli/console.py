@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,22 @@ if TYPE_CHECKING:
 
 _LIVE_SECONDS, _PLAIN_SECONDS = 0.2, 10.0
 _CONTROLS = dict.fromkeys(map(ord, "\a\b\v\f\r"))
+
+
+_REPEAT_SECONDS, _REPEAT_MOST, _FORGET_SECONDS = 60.0, 3600.0, 120.0
+
+
+@dataclass(slots=True)
+class _Repeated:
+    """An error that was printed: when at first and when it came last, and when to tell of it again."""
+
+    first: float
+    last: float
+    due: float
+    count: int = 0
+
+
+_repeated: dict[tuple[Any, ...], _Repeated] = {}
 
 
 class _Form:
@@ -75,6 +92,36 @@ def print_error(error: FlowError) -> None:
     for line in render_error(error).split("\n"):
         style = "bold red" if line.startswith("error") else "dim" if line.startswith("  -->") else ""
         _print(line, style)
+
+
+def print_repeated(error: FlowError, lead: str | None = None, **fields: Any) -> None:
+    """Print an error that may come again and again, as one of an endpoint that cannot be reached does.
+
+    The error is printed whole the first time. Its repetitions are one line after a minute, and one after ever longer
+    times, at most an hour. As JSON, each repetition is an entry.
+
+    Args:
+        error: the error.
+        lead: a note to print before the error.
+        fields: more about the note, for programs; they also tell one repeated error from another.
+    """
+    key = (lead, error.message, *sorted(fields.items()))
+    now = time.monotonic()
+    told = _repeated.get(key)
+    if told is None or now - told.last > _FORGET_SECONDS or _form.is_json:
+        _repeated[key] = _Repeated(now, now, now + _REPEAT_SECONDS)
+        if lead is not None:
+            note(lead, level="warn", **fields)
+        print_error(error)
+        return
+    told.last = now
+    told.count += 1
+    if now >= told.due:
+        told.due = now + min(2 * (now - told.first), _REPEAT_MOST)
+        about = "".join(f"{value}: " for value in fields.values())
+        note(
+            f"{about}{error.message} (again, {told.count:,} times in {now - told.first:,.0f} s)", level="warn", **fields
+        )
 
 
 def note(text: str, *, level: str = "info", **fields: Any) -> None:

@@ -6,10 +6,11 @@ import json
 import os
 import signal
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from derive.protocol.limits import LambdaLimits
     from derive.protocol.specs import CatalogSpec
     from derive.spark.executor import SparkExecutor
+
+Value = TypeVar("Value")
 
 _LOOK_SECONDS = 1.0
 _APPLY_SECONDS = 0.02
@@ -97,21 +100,15 @@ def command(
     folder = data_folder(source, data)
     with Progress() as progress, ExitStack() as stack:
         observer = _Reporter(progress, goes_on=not until_idle)
-        store = stack.enter_context(closing(open_store(folder)))
+        attempt = partial(_attempt, is_patient=not until_idle)
+        store = stack.enter_context(closing(attempt(partial(open_store, folder))))
         spark, executor = _executors(master, folder / "logs" / "spark.log", conf, local_documents)
         stack.callback(prepare_after, spark)
         stack.enter_context(closing(executor))
         others = store.rights.runners(tasks or catalog.tasks)
-        run, reconciler = open_changing_run(
-            catalog,
-            store,
-            executor,
-            tasks=tasks or None,
-            shards=shards,
-            cores=os.cpu_count() or 1,
-            limits=Limits(**json.loads(limits)),
-            observer=observer,
-        )
+        opening = partial(open_changing_run, catalog, store, executor, tasks=tasks or None, shards=shards)
+        bounds = Limits(**json.loads(limits))
+        run, reconciler = attempt(partial(opening, cores=os.cpu_count() or 1, limits=bounds, observer=observer))
         stack.enter_context(closing(run))
         tell_superseded(others)
         tell_new(run.tasks.values())
@@ -186,7 +183,7 @@ def _settings(conf: tuple[str, ...]) -> dict[str, str]:
 
 
 def _forever(run: Run, scheduler: Scheduler, applying: Applying | None) -> None:
-    from derive.cli.console import note, print_error
+    from derive.cli.console import note
     from derive.engine.tidying import Tidying
     from derive.errors import FlowError
 
@@ -202,8 +199,33 @@ def _forever(run: Run, scheduler: Scheduler, applying: Applying | None) -> None:
             except FlowError as error:
                 if not error.heals:
                     raise
-                print_error(error)
-                time.sleep(_HEAL_SECONDS)
+                _pause(error)
+
+
+def _attempt(action: Callable[[], Value], *, is_patient: bool) -> Value:
+    """Return what an action returns.
+
+    Args:
+        action: is repeated where it fails with a transient error, such as a full disk, …
+        is_patient: … if this is true.
+    """
+    from derive.errors import FlowError
+
+    while True:
+        try:
+            return action()
+        except FlowError as error:
+            if not (is_patient and error.heals):
+                raise
+            _pause(error)
+
+
+def _pause(error: FlowError) -> None:
+    """Tell a transient error, and wait before the next try."""
+    from derive.cli.console import print_repeated
+
+    print_repeated(error)
+    time.sleep(_HEAL_SECONDS)
 
 
 def _tell_waiting(waiting: list[Waiting]) -> None:
@@ -238,10 +260,9 @@ class _Reporter:
 
     def failed(self, task: str, error: FlowError) -> None:
         """A task has stopped."""
-        from derive.cli.console import note, print_error
+        from derive.cli.console import print_repeated
 
         self.failures += 1
         self._progress.stop(task)
         then = ", and will be tried again" if error.heals and self._goes_on else ""
-        note(f"{task} stopped; its transaction was rolled back{then}", level="warn", task=task)
-        print_error(error)
+        print_repeated(error, f"{task} stopped; its transaction was rolled back{then}", task=task)

@@ -25,6 +25,7 @@ from derive.errors import (
     EngineLostError,
     FencedError,
     FlowError,
+    LostError,
     SegmentError,
     SegmentMissingError,
 )
@@ -74,6 +75,7 @@ class Run:
         self.lineup = Lineup(catalog, tasks, joint or {})
         self._stopped = self.is_mended = False
         self._retries = retries or Retries()
+        self._missed: dict[str, str] = {}  # by task, the message of a file that was missing
         self._news = News(store, self.cycles, self._find_due)
 
     @property
@@ -288,10 +290,26 @@ class Run:
             task.error = fenced
         except Exception as exc:
             error = internal(self._store.root, task.spec.name, exc)
-            # A source that was reset since it was looked at has other files now, and is looked at again.
-            is_outdated = isinstance(error, SegmentMissingError) and not self._store.missing(task.spec.sources)
-            if not (self._stopped or is_outdated):
+            if isinstance(error, SegmentMissingError) and not self._store.missing(task.spec.sources):
+                unseen = self._look_again(task.spec.name, error)
+                if unseen is None:
+                    return
+                error = unseen
+            if not self._stopped:
                 self._stop(task, error)
+
+    def _look_again(self, task: str, error: SegmentMissingError) -> LostError | None:
+        """Return None if a task looks at its sources again, as one that was reset meanwhile has other files now.
+
+        A file that is missing twice was not replaced: it is there, and a worker cannot see it. That is the error.
+        """
+        if self._missed.get(task) != error.message:
+            self._missed[task] = error.message
+            return None
+        return LostError(
+            f"{error.message}; this machine has the file, and a worker cannot see it",
+            hint="every machine of a cluster must have the data folder under the same path",
+        )
 
     def _stop(self, task: Task, error: FlowError) -> None:
         name = task.spec.name

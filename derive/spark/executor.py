@@ -12,6 +12,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -26,6 +27,8 @@ from derive.shard.progress import Progress, progress_folder
 from derive.shard.stages import MESSAGE, MESSAGES, Stage, Stages, carry_out
 from derive.spark.columns import spark_columns
 from derive.spark.session import end_start, start_session
+from derive.spark.unfit_workers import find_unfit, in_folder
+from derive.storage.folder_id import folder_id
 from derive.time.limits import Limits, Load
 
 if TYPE_CHECKING:
@@ -127,6 +130,8 @@ class SparkExecutor:
                     ) from exc
                 if self._is_cancelled:
                     raise TaskError(f"the Spark job {job} was cancelled") from exc
+                if unfit := find_unfit(text):
+                    raise unfit from exc
                 is_defect = _RAISED in text and OutdatedError.__name__ not in text
                 kind = InternalError if is_defect else LostError
                 raise kind(f"the Spark job {job} failed: {_cause(text)}", hint=f"see {self.log_file}") from exc
@@ -136,7 +141,13 @@ class SparkExecutor:
         session = self.session
         with self.explained(f"of '{plan.spec.name}'"), _Watch(plan, progress):
             session.sparkContext.setLocalProperty("spark.scheduler.pool", plan.spec.name)
-            return carry_out(plan.root, stages_of(plan), partial(self._run, session))
+            identifier = folder_id(plan.root)
+
+            def run(work: Stages) -> list[Message]:
+                checked = (partial(in_folder, stage, plan.root, identifier) for stage in work.stages)
+                return self._run(session, replace(work, stages=tuple(checked)))
+
+            return carry_out(plan.root, stages_of(plan), run)
 
     @staticmethod
     def _run(session: SparkSession, work: Stages) -> list[Message]:

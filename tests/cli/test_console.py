@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from derive.cli.console import Progress, note, print_error, print_rows
+from derive.cli.console import Progress, note, print_error, print_repeated, print_rows
 from derive.errors import FlowError
 
 Capture = pytest.CaptureFixture[str]
@@ -97,3 +97,34 @@ def test_on_a_terminal_progress_is_live_and_notes_go_above_it(monkeypatch: pytes
     assert "1,234 documents" in err
     assert err.index("1,234 documents") < err.index("while") < err.index("2,345 documents")
     assert err.endswith("after\n")
+
+
+def test_errors_that_come_again_are_a_line_after_ever_longer_times(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    error = FlowError("the database at 'x' cannot be reached", hint="start it")
+
+    told = []
+    for _ in range(100):
+        print_repeated(error, "r/reports stopped", task="r/reports")
+        if text := capsys.readouterr().err:
+            told.append((now[0] - 1000, text))
+        now[0] += 10
+
+    whole = "r/reports stopped\nerror: the database at 'x' cannot be reached\n  = start it\n"
+    assert told[0] == (0, whole)
+    assert [at for at, _ in told] == [0, 60, 180, 540]
+    assert told[1][1] == "r/reports: the database at 'x' cannot be reached (again, 6 times in 60 s)\n"
+
+    now[0] += 300
+    print_repeated(error, "r/reports stopped", task="r/reports")
+    assert capsys.readouterr().err == whole  # it had been well meanwhile
+
+
+def test_other_errors_are_told_whole_between_repeated_ones(capsys: Capture) -> None:
+    for message in ("first", "second", "first", "second"):
+        print_repeated(FlowError(message))
+
+    assert capsys.readouterr().err == "error: first\nerror: second\n"

@@ -30,10 +30,15 @@ def quick_java() -> str:
     return " ".join([JAVA_OPTIONS, *archive_options(class_archive(ensure_java()))])
 
 
-class Cluster:
-    """A master and two workers of one core each."""
+def hiding(folder: Path) -> list[str]:
+    """A command that runs another one where a folder is empty, as on a machine that does not have the folder."""
+    return ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs none "{folder}" && exec "$@"', "sh"]
 
-    def __init__(self, folder: Path) -> None:
+
+class Cluster:
+    """A master and two workers of one core each, from which a folder may be hidden."""
+
+    def __init__(self, folder: Path, hidden: Path | None = None) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
@@ -44,15 +49,16 @@ class Cluster:
         self._wait("master", "I have been elected leader")
         for name in ("first", "second"):
             options = [*listen, "--cores", "1", "--memory", "1g", "--work-dir", str(folder / name)]
-            self._processes.append(self._start(name, f"{DEPLOY}.worker.Worker", *options, self.master))
+            self._processes.append(self._start(name, f"{DEPLOY}.worker.Worker", *options, self.master, hidden=hidden))
         for name in ("first", "second"):
             self._wait(name, "Successfully registered with master")
 
-    def _start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
+    def _start(self, name: str, *command: str, hidden: Path | None = None) -> subprocess.Popen[bytes]:
         spark, java = Path(pyspark.__file__).parent, ensure_java()
+        away = hiding(hidden) if hidden else []
         with (self._folder / f"{name}.log").open("wb") as log:
             return subprocess.Popen(
-                [spark / "bin" / "spark-class", *command],
+                [*away, spark / "bin" / "spark-class", *command],
                 env=os.environ
                 | {"SPARK_HOME": str(spark), "JAVA_HOME": str(java), "SPARK_DAEMON_JAVA_OPTS": quick_java()},
                 stdout=log,
@@ -110,3 +116,30 @@ def test_a_worker_that_dies_changes_nothing(
     assert process.returncode == 0, said
     assert all(list((tmp_path / "cluster" / name).glob("app-*/*/stderr")) for name in ("first", "second"))
     assert world.digest() == expected
+
+
+def test_workers_without_the_data_folder_stop_the_run_with_host_and_cause(source: Path, tmp_path: Path) -> None:
+    world = loaded(source, tmp_path)
+    if subprocess.run([*hiding(world.root), "true"], check=False, capture_output=True).returncode:
+        pytest.skip("this user may not hide a folder from a process")
+    folder = tmp_path / "cluster"
+    folder.mkdir()
+    cluster = Cluster(folder, hidden=world.root)
+    command = [sys.executable, "-c", FLOWCTL, "run", "--until-idle", "--shards", "3", "--master", cluster.master]
+    command += ["--local-documents", "0", "--conf", f"spark.executor.extraJavaOptions={quick_java()}"]
+    try:
+        done = subprocess.run(
+            [*command, "--source", str(source), "--data", str(world.root)],
+            env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+    finally:
+        cluster.close()
+
+    assert done.returncode == 1, done.stderr
+    told = f"a Spark worker on host {socket.gethostname()} cannot see the data folder {world.root}: "
+    assert f"error: {told}No such file or directory" in done.stderr
+    assert "memory" not in done.stderr

@@ -12,7 +12,7 @@ from typing_extensions import override
 from derive.catalog import load
 from derive.document.clock import format_rfc3339
 from derive.engine.executor import InProcessExecutor
-from derive.errors import InternalError, LostError
+from derive.errors import InternalError, LostError, SegmentMissingError
 from derive.materialize.stages import AnyPlan
 from derive.shard.message import Message
 from derive.shard.progress import Progress
@@ -85,6 +85,45 @@ def test_a_tick_that_does_not_fit_ends_in_an_error_that_says_so(tmp_path: Path) 
     )
     assert error.hint == "give workers more memory, or ticks less time; see the log"
     assert executor.sizes == [100]
+
+
+@dataclass
+class MissesFiles(InProcessExecutor):
+    """Does not see a file of a source, a number of times."""
+
+    times: int
+
+    @override
+    def execute(self, plan: AnyPlan, progress: Progress) -> list[Message]:
+        if self.times:
+            self.times -= 1
+            raise SegmentMissingError(f"a file of collection 'p/numbers' is missing: {plan.reads[0].segments[0].path}")
+        return super().execute(plan, progress)
+
+
+def test_a_file_that_is_missing_once_is_looked_for_again(tmp_path: Path) -> None:
+    """The source may have been reset since the task looked at the source."""
+    world = world_of(tmp_path, apart=1)
+    run = world.run(MissesFiles(1))
+    run.step()
+    run.step()
+
+    assert [task.error for task in run.tasks.values()] == [None]
+    assert len(world.rows("p/copies")) == 100
+
+
+def test_a_file_that_only_workers_miss_stops_the_task_and_says_so(tmp_path: Path) -> None:
+    world = world_of(tmp_path, apart=1)
+    executor = MissesFiles(2)
+    run = world.run(executor)
+    run.step()
+    run.step()
+
+    (error,) = (task.error for task in run.tasks.values())
+    assert isinstance(error, LostError)
+    assert error.message.startswith("a file of collection 'p/numbers' is missing: ")
+    assert error.message.endswith("; this machine has the file, and a worker cannot see it")
+    assert executor.times == 0
 
 
 @pytest.mark.parametrize("shards", [1, 2])

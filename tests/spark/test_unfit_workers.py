@@ -1,0 +1,110 @@
+"""Workers that lack what every worker needs: a run stops, and says which host lacks what."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+from conftest import write_catalog
+from test_spark_jobs import counts
+
+from derive.errors import WorkerError
+from derive.shard.stages import Stages
+from derive.spark.executor import SparkExecutor
+from derive.spark.unfit_workers import find_unfit, in_folder
+
+LOST = "Job aborted due to stage failure: Lost task 0.3 in stage 0.0 (TID 3) (10.0.0.7 executor 1): "
+CATALOG = """
+collections:
+  u/numbers: &numbers {schema: {type: object, required: [n], properties: {n: {type: integer}}}, key: [/n]}
+  u/copies:
+    <<: *numbers
+    derive:
+      using: {sqlite: {}}
+      transforms: [{name: copy, source: u/numbers, shuffle: any, lambda: SELECT $n}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            f'{LOST}java.io.IOException: Cannot run program "python3": error=2, No such file or directory',
+            "the Spark worker on host 10.0.0.7 cannot start Python: there is no program python3",
+        ),
+        (
+            f"{LOST}Traceback (most recent call last):\n ...\nModuleNotFoundError: No module named 'derive'\n",
+            "the Python of the Spark worker on host 10.0.0.7 has no module 'derive'",
+        ),
+        (
+            (
+                f"{LOST}pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has"
+                " different version: 3.10 than that in driver: 3.11, PySpark cannot run.\n"
+            ),
+            (
+                "the Spark worker on host 10.0.0.7 has another version of Python: Python in worker has different version:"
+                " 3.10 than that in driver: 3.11, PySpark cannot run."
+            ),
+        ),
+        (
+            "derive.errors.WorkerError: a Spark worker on host w cannot see the data folder /d: No such file",
+            "a Spark worker on host w cannot see the data folder /d: No such file",
+        ),
+    ],
+)
+def test_the_host_and_the_cause_are_read_from_spark(text: str, message: str) -> None:
+    error = find_unfit(text)
+
+    assert error is not None
+    assert error.message == message
+    assert error.hint
+    assert not error.heals
+
+
+def test_other_failures_are_not_of_unfit_workers() -> None:
+    assert find_unfit(f"{LOST}ExecutorLostFailure (executor 1 exited): Command exited with code 137") is None
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("stages", [1, 2])
+@pytest.mark.parametrize("own", [None, "another"])
+def test_workers_that_do_not_see_the_data_folder_do_nothing(
+    own: str | None, stages: int, spark: SparkExecutor, tmp_path: Path
+) -> None:
+    if own is not None:
+        (tmp_path / "folder-id").write_text(own)
+    checked = partial(in_folder, counts(), tmp_path, "the folder's")
+    cause = "No such file or directory" if own is None else "another data folder is there"
+
+    with pytest.raises(WorkerError) as raised, spark.explained("of 'x'"):
+        spark._run(spark.session, replace(Stages(2, 1, ()), stages=(checked,) * stages))
+
+    assert raised.value.message == (
+        f"a Spark worker on host {socket.gethostname()} cannot see the data folder {tmp_path}: {cause}"
+    )
+
+
+@pytest.mark.spark
+def test_a_run_whose_workers_have_no_python_stops_and_says_so(tmp_path: Path) -> None:
+    write_catalog(tmp_path, CATALOG)
+    (tmp_path / "numbers.jsonl").write_text('{"n": 1}\n')
+    flowctl = [sys.executable, "-m", "derive.cli.main"]
+    subprocess.run([*flowctl, "ingest", "--collection", "u/numbers", "numbers.jsonl"], cwd=tmp_path, check=True)
+    done = subprocess.run(
+        [*flowctl, "run", "--until-idle", "--local-documents", "0"],
+        cwd=tmp_path,
+        env={**os.environ, "PYSPARK_PYTHON": "/nowhere/python3"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 1
+    assert "cannot start Python: there is no program /nowhere/python3" in done.stderr
+    assert "memory" not in done.stderr
