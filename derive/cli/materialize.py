@@ -47,12 +47,12 @@ def plan_command(names: tuple[str, ...], source: Path, output: str | None) -> No
 
     import orjson
 
-    from derive.catalog import load_without_tests
+    from derive.catalog import load
     from derive.cli.console import print_error
     from derive.errors import CatalogError, FlowError
     from derive.materialize.connector import Connectors
 
-    catalog = load_without_tests(source)
+    catalog = load(source)
     chosen = [catalog.find_materialization(name) for name in names]
     specs = chosen or [spec for spec in catalog.materializations.values() if not spec.disabled]
     as_json = (output or ("table" if sys.stdout.isatty() else "json")) == "json"

@@ -21,6 +21,7 @@ from derive.storage.compaction import Compaction, MergeSizes, choose, compact
 from derive.storage.contents import ReadOptions, read_rows
 from derive.storage.history import History
 from derive.storage.metadata.database import FORMAT
+from derive.storage.metadata.owner import Door
 from derive.storage.store import Store
 from derive.time.segment import Segment
 
@@ -42,7 +43,7 @@ def ingest(world: World, first: int, count: int) -> None:
         {"id": number, "group": "ab"[number % 2], "at": format_rfc3339(1_000_000 * number)}
         for number in range(first, first + count)
     ]
-    world.ingest("c/events", documents)
+    world.ingest("c/events", documents, door=Door.TEST)
 
 
 def files(world: World) -> list[str]:
@@ -138,6 +139,7 @@ class ResetFirst(History):
 
 def test_a_collection_that_was_reset_meanwhile_stays_empty(tmp_path: Path) -> None:
     world = world_of(tmp_path)
+    world.claim("c/events")
     spec = world.catalog.collections["c/events"]
     ingest(world, 0, 2)
     ingest(world, 2, 2)
