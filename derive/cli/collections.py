@@ -63,12 +63,13 @@ def list_command(source: Path, data: Path | None, output: str | None, *, wide: b
     """
     from derive.catalog import load
     from derive.cli.console import print_rows
+    from derive.protocol.sql_names import is_internal
 
     catalog = load(source)
     with closing(open_store(stored_folder(source, data), reading=True)) as store:
         keys = {name: spec.key for name, spec in catalog.collections.items()}
         keys.update(
-            {table.name: table.key for table in store.tables.all() if with_internal or not _is_internal(table.name)}
+            {table.name: table.key for table in store.tables.all() if with_internal or not is_internal(table.name)}
         )
         rows = [_listed(store, name, key) | _derived(catalog, name) for name, key in keys.items()]
     print_rows(_LISTED, rows, output, spare=_SPARE, wide=wide)
@@ -88,13 +89,6 @@ _LISTED = (
     "writers",
 )
 _SPARE = ("readers", "writers", "id", "since", "segments", "key", "bytes", "upper", "derived")
-
-
-def _is_internal(name: str) -> bool:
-    """Return whether a table is the SQL catalog's own, or one that a change of the SQL catalog is about to name."""
-    from derive.adapter.catalog_mark import NAME
-
-    return name == NAME or name.endswith("@new")
 
 
 def _derived(catalog: CatalogSpec, name: str) -> dict[str, Any]:

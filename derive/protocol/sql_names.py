@@ -17,6 +17,11 @@ def is_of_sql(name: str) -> bool:
     return name.startswith((SQL_PREFIX, POSITION_PREFIX)) or name == MARK
 
 
+def is_internal(name: str) -> bool:
+    """Whether a name in Storage is that of a table that SQL does not show, or has yet to be given another one."""
+    return name == MARK or name.startswith((POSITION_PREFIX, "@"))
+
+
 def aside_name(name: str, identifier: int) -> str:
     """Return the name of a table that has lost its name to another one, or does not have it yet.
 
