@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import signal
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +27,10 @@ from derive.storage.store import Store
 from derive.time.limits import Limits
 
 pytest_plugins = ["conformance_fixtures"]  # of tests/connectors/conformance: pytest has room for one conftest
+
+# A shell has its background jobs ignore Ctrl-C, and commands that tests start would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How fast a loaded machine makes up an example says nothing about the code.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])

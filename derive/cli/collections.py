@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
@@ -172,6 +173,8 @@ def read_command(
     options = ReadOptions(clock_of("--since", since), clock_of("--as-of", as_of), _selector(spec, partitions))
     folder = stored_folder(source, data)
     show = _with_uuid if uuid else _as_it_is
+    if follow:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # a supervisor's Ctrl-C
     with ExitStack() as stack:
         while follow and not is_data_folder(folder):
             _check_output(_POLL_MILLISECONDS)

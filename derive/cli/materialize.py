@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from derive.cli.options import output_option, source_option
+from derive.cli.visible import visible
 
 if TYPE_CHECKING:
     from derive.errors import Issue
@@ -68,7 +69,7 @@ def plan_command(names: tuple[str, ...], source: Path, output: str | None) -> No
                 errors.append(error)
             else:
                 row = _row(prepared, action)
-                click.echo(orjson.dumps(row) if as_json else "\n".join(_lines(prepared, action)))
+                click.echo(orjson.dumps(row) if as_json else visible("\n".join(_lines(prepared, action))))
     for failure in (*([CatalogError(issues)] if issues else ()), *errors):
         print_error(failure)
     if issues or errors:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from derive.cli.options import catalog_options, data_folder, optional_catalog
+from derive.cli.visible import visible
 
 if TYPE_CHECKING:
     import asyncio
@@ -254,7 +255,7 @@ def _replica_command(log_format: str, data: Path, folder: Path, token_file: Path
 
 
 def _tell_line(line: str) -> None:
-    sys.stderr.write(line + "\n")
+    sys.stderr.write(visible(line) + "\n")
     sys.stderr.flush()
 
 

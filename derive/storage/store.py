@@ -62,7 +62,7 @@ from derive.storage.metadata.opening import open_metadata
 from derive.storage.metadata.owner import Door, Owner, owner_of, require_open
 from derive.storage.metadata.read_rights import rewind_holds
 from derive.storage.metadata.renewal import Renewals
-from derive.storage.metadata.segment import read_segments, segment_paths
+from derive.storage.metadata.segment import begin_writer, read_segments, segment_paths
 from derive.storage.metadata.tables import has_appended
 from derive.storage.metadata.tasks import begin_epoch, forget_task, read_task, write_note
 from derive.storage.metadata.timeline import assign_up_to
@@ -83,9 +83,11 @@ class Store:
         elapsed: tells how much time has passed, as for `Timeline`.
         host: the machine; tests hand in others.
         reading: nothing is going to be written: no folder is created, and one that cannot be written will do.
+        accept_older: also with a metadata database that is older than what lies beside it.
 
     Raises:
-        StorageError: another machine uses the data folder, or it cannot be used.
+        StorageError: another machine uses the data folder, or it cannot be used, or its metadata database is missing,
+            or is another one's, or is not the latest.
 
     Attributes:
         timeline: assigns clocks.
@@ -108,9 +110,12 @@ class Store:
         elapsed: Elapsed | None = None,
         host: Host | None = None,
         reading: bool = False,
+        accept_older: bool = False,
     ) -> None:
         self.root = root
-        self._metadata, self._lock = open_metadata(root, host or this_host(), durable=durable, reading=reading)
+        self._metadata, self._lock = open_metadata(
+            root, host or this_host(), durable=durable, reading=reading, accept_older=accept_older
+        )
         self.timeline = Timeline(self._metadata, wall, elapsed)
         self.leases = Leases(self._metadata)
         self.rights = Rights(self._metadata)
@@ -345,6 +350,8 @@ class Store:
                 require_free(db, name)
             epoch = begin_epoch(db, name, shards)
             capability = lease_run(db, name, epoch, {output: upper_of(db, output) for output in outputs}, purpose)
+            for output in outputs:
+                begin_writer(db, capability.id, output)
             state = read_task(db, name)
         assert state is not None
         return capability, state

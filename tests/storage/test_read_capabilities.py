@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import apsw
 import pytest
@@ -20,7 +21,7 @@ from derive.storage.contents import ReadOptions, read_rows, reading
 from derive.storage.ingest import Ingestion
 from derive.storage.metadata.descriptions import Frontiers
 from derive.storage.metadata.owner import Door
-from derive.storage.segments.partition import INGESTED
+from derive.storage.segments.partition import COMPACTED, INGESTED
 from derive.storage.segments.reader import read_sorted
 from derive.storage.subscription import subscribe_at
 
@@ -178,18 +179,21 @@ def test_the_next_ingestion_removes_what_a_crash_left(world: World) -> None:
     assert len(files(world)) == 4
 
 
-def test_compaction_removes_what_a_crash_left_but_no_file_of_a_live_ingestion(world: World) -> None:
+def test_compaction_removes_what_a_crash_left_but_no_file_of_a_live_ingestion_and_none_that_was_never_named(
+    world: World,
+) -> None:
     file = abandoned_file(world)
     live = world.store.acquire_write(NAME, door=Door.TEST)
     at_work = file.with_name(f"{INGESTED}{live.id}-0.parquet")
     at_work.write_bytes(b"not finished")
-    unknown = file.with_name(f"{INGESTED}of-old-0.parquet")
-    unknown.write_bytes(b"by a version that remembered nothing")
+    unknown = [file.with_name(f"{begun}{UUID(int=1)}-0.parquet") for begun in ("", INGESTED, COMPACTED)]
+    for path in unknown:
+        path.write_bytes(b"newer than the metadata, perhaps")
 
     compact(world.store, spec_of(world), fewest=9)
 
-    assert [each.exists() for each in (file, unknown, at_work)] == [False, False, True]
-    assert len(files(world)) == 5
+    assert [each.exists() for each in (file, *unknown, at_work)] == [False, True, True, True, True]
+    assert len(files(world)) == 8
 
 
 def test_what_an_ingestion_committed_before_it_died_stays(world: World) -> None:

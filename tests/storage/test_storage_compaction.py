@@ -97,8 +97,8 @@ def test_one_segment_is_left_of_each_logical_partition_and_old_files_go_after_a_
 class Killed(History):
     """The process ends before the metadata commit that would replace segments."""
 
-    def __init__(self) -> None:
-        pass
+    def __init__(self, store: Store) -> None:
+        super().__init__(store._metadata)
 
     @override
     def replace(self, name: str, old: Sequence[Segment], new: Sequence[Segment]) -> bool:
@@ -112,7 +112,7 @@ def test_what_an_unfinished_compaction_left_is_removed(tmp_path: Path) -> None:
     ingest(world, 2, 2)
 
     history = world.store.history
-    world.store.history = Killed()
+    world.store.history = Killed(world.store)
     with pytest.raises(KeyboardInterrupt):
         compact(world.store, spec)
     world.store.history = history

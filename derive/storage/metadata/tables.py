@@ -15,6 +15,7 @@ import orjson
 
 from derive.protocol.sql_names import aside_name
 from derive.storage.metadata.binding import insert_collection
+from derive.storage.metadata.capability import take_writes
 from derive.storage.metadata.collection import frontiers_of
 from derive.storage.metadata.owner import Owner, owner_of_documents
 from derive.storage.metadata.read_rights import hold_only, holder_of_view, take_holds
@@ -22,7 +23,7 @@ from derive.storage.metadata.segment import read_segments, replace_segments
 from derive.storage.table import AppendedRow, RowUpdate, Table, TableColumn, in_order
 from derive.time.frontier import BEGINNING, END_OF_TIME
 
-_REFERENCES = ("segment", "replaced", "capability", "abandoned")
+_REFERENCES = ("segment", "replaced", "capability", "abandoned", "writer", "discarded")
 """Tables that name a collection."""
 
 _QUERY = "SELECT id, name, columns, key, since, upper FROM collection WHERE columns IS NOT NULL"
@@ -137,7 +138,7 @@ def end_writing(db: apsw.Connection, identifier: int) -> None:
     """Move the `upper` of a table to the end: nobody writes it any more, and as a view it reads nothing any more."""
     take_holds(db, holder_of_view(identifier))
     db.execute("UPDATE collection SET upper = ? WHERE id = ?", (END_OF_TIME, identifier))
-    db.execute("DELETE FROM capability WHERE collection = ? AND kind = 'write'", (name_of(db, identifier),))
+    take_writes(db, str(name_of(db, identifier)))
 
 
 def forget_unread(db: apsw.Connection) -> None:
