@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import signal
 import statistics
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from typing import Any, LiteralString
 
 import psycopg
 
-from bench.process import end, flowctl
+from bench.process import flowctl
 from bench.report import Column, Report, Value
 from bench.sql import connect, percentile, serving
 from bench.transfers import BANK, CATALOG, generate
@@ -120,7 +121,7 @@ def running(folder: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            end(process)
+            process.send_signal(signal.SIGINT)
 
 
 class Feed:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import signal
 import statistics
 import subprocess
 import sys
@@ -18,7 +19,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.process import end
 from derive.catalog import load
 from derive.storage.ingest import Ingestion
 from derive.storage.store import Store
@@ -113,7 +113,8 @@ class Latency:
         return (int(fields[11]) + int(fields[12])) / 100
 
     def close(self) -> None:
-        end(self._run)
+        self._run.send_signal(signal.SIGINT)
+        self._run.wait()
         self._store.close()
 
 

@@ -6,14 +6,14 @@ misspelt one only when documents come; an open one never does.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from connectors.derive_sqlite.column_place import place_of
 from connectors.derive_sqlite.program import Program
 from derive.errors import Issue
-from derive.position import Position, Script
 from derive.protocol.specs import DerivationSpec, ProjectionSpec
 from derive.schema.infer import infer
+from derive.schema.redaction import Redactor
 from derive.schema.shape import Shape, locate
 from derive.sql.block import Statement
 from derive.sql.parameter import find_projection
@@ -34,13 +34,15 @@ def check_columns(spec: DerivationSpec, program: Program) -> Iterator[Issue]:
     projections = spec.sources[program.transform.input.source].projections
     schema = spec.collection.write_schema
     declared = schema.get("properties", {}) if isinstance(schema, dict) else {}
+    redactor = Redactor(spec.collection.redaction, b"") if spec.collection.redaction else None
     for step in program.steps:
         columns = step.statement.columns
         if len(columns) == 1 and columns[0].lower().startswith("json"):
             continue  # the document itself
         published = {column: _property(column, step.statement, projections) for column in columns}
         if any(declared.get(name, False) is False for name in published.values()):  # or nothing need be inferred
-            yield from _look_at(published, program, step.statement, spec.name, infer(schema))
+            shown = {column: name for column, name in published.items() if redactor is None or not redactor.hides(name)}
+            yield from _look_at(shown, program, step.statement, spec.name, infer(schema))
 
 
 def _look_at(
@@ -52,12 +54,12 @@ def _look_at(
         exists = locate(shape, (name,))[1]
         if exists == "cannot":
             message = f"{program.what} publishes '{name}', which the schema of '{collection}' does not allow"
-            yield Issue("E529", message, _position(script, statement, column), _hint(name, shape))
+            yield Issue("E529", message, place_of(script, statement, column), _hint(name, shape))
         elif exists == "implicit" and name not in shape.properties:
             near = _near(name, set(shape.properties) - set(published.values()))
             if near:
                 message = f"{program.what} publishes '{name}', which the schema of '{collection}' does not mention"
-                yield Issue("N529", message, _position(script, statement, column), f"did you mean '{near}'?")
+                yield Issue("N529", message, place_of(script, statement, column), f"did you mean '{near}'?")
 
 
 def _property(column: str, statement: Statement, projections: Sequence[ProjectionSpec]) -> str:
@@ -77,14 +79,3 @@ def _near(name: str, known: set[str]) -> str | None:
     """A name so close that the other is hardly meant; an open schema allows any."""
     guess = suggest(name, known)
     return guess if guess and distance(name, guess) <= max(1, len(name) // _NEAR) else None
-
-
-def _position(script: Script, statement: Statement, column: str) -> Position:
-    """Where a column gets its name, or else where its statement begins."""
-    begin, end = statement.begin, statement.offset + len(statement.text)
-    name = re.escape(column)
-    for pattern in (rf"\bAS\s+[\"`\[']?({name})(?!\w)", rf"(?<![\w$])({name})(?!\w)"):
-        written = re.compile(pattern, re.IGNORECASE).search(script.text, begin, end)
-        if written:
-            return script.locate(written.start(1), len(column))
-    return script.locate(begin)

@@ -8,8 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from connectors.derive_sqlite.column_place import place_of
 from connectors.derive_sqlite.returning import split_returning
-from connectors.derive_sqlite.row import MakeDocument, RowLayout, compile_layout, compile_row
+from connectors.derive_sqlite.row import MakeDocument, RowLayout, compile_layout, compile_row, property_names
 from derive.errors import Issue
 from derive.position import Script
 from derive.protocol.specs import DerivationSpec, ProjectionSpec, TransformSpec
@@ -101,8 +102,11 @@ def compile_program(guard: Guard, spec: DerivationSpec, transform: TransformSpec
         issues += _counts_of_others(script, statement, steps, what)
         if isinstance(fields, list):
             issues += fields
-        else:
-            steps.append(_compile_step(guard, statement, fields, named))
+            continue
+        repeated = list(_repeated(script, statement, fields, what))
+        issues += repeated
+        if not repeated:
+            steps.append(_compile_step(guard, spec, statement, fields, named))
     if issues:
         return issues
     parameters = [find_projection(name, projections) for step in steps for name in step.parameters]
@@ -158,8 +162,26 @@ def _instructions(guard: Guard, sql: str, statement: Statement) -> list[tuple[An
     return guard.db.execute(f"EXPLAIN {sql}", values, can_cache=False).fetchall()
 
 
+def _repeated(script: Script, statement: Statement, fields: Mapping[str, ProjectionSpec], what: str) -> Iterator[Issue]:
+    """An issue for each property that two columns of a statement become, as those of `a.*, b.*` may."""
+    names = property_names(statement.columns, _selected(fields))
+    for index, (column, name) in enumerate(zip(statement.columns, names, strict=True)):
+        if name in names[:index]:
+            number = statement.columns[:index].count(column)
+            hint = "name each column for a property of its own: SELECT a.x, b.x AS y"
+            yield Issue("E530", f"{what} publishes '{name}' twice", place_of(script, statement, column, number), hint)
+
+
+def _selected(fields: Mapping[str, ProjectionSpec]) -> dict[str, ProjectionSpec]:
+    return {f"${name}": projection for name, projection in fields.items()}
+
+
 def _compile_step(
-    guard: Guard, statement: Statement, fields: Mapping[str, ProjectionSpec], named: Sequence[str]
+    guard: Guard,
+    spec: DerivationSpec,
+    statement: Statement,
+    fields: Mapping[str, ProjectionSpec],
+    named: Sequence[str],
 ) -> Step:
     parts = split_returning(guard.db, statement)
     sql = "".join(_shortened(guard, part) for part in parts)
@@ -169,6 +191,7 @@ def _compile_step(
     columns = statement.columns
     if not columns:
         return Step(statement, sql, parameters, binding, by_column, None, None)
-    selected = {f"${name}": projection for name, projection in fields.items()}
-    make, layout = compile_row(columns, selected), compile_layout(columns, selected)
+    selected = _selected(fields)
+    make = compile_row(columns, selected, is_shown=spec.collection.redaction is None)
+    layout = compile_layout(columns, selected)
     return Step(statement, sql, parameters, binding, by_column, make, layout)

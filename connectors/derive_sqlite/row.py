@@ -6,6 +6,7 @@ import base64
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from math import isfinite
 from operator import itemgetter
 from typing import Any, TypeAlias
@@ -32,7 +33,14 @@ _DEEP = 2 * MOST_LEVELS
 _STRUCTURED = frozenset({"array", "object"})
 
 
-def compile_row(columns: Sequence[str], parameters: Mapping[str, ProjectionSpec]) -> MakeDocument:
+def property_names(columns: Sequence[str], parameters: Mapping[str, ProjectionSpec]) -> tuple[str, ...]:
+    """The properties that result columns become; the arguments are those of `compile_row`."""
+    return tuple(parameters[column].field if column in parameters else column for column in columns)
+
+
+def compile_row(
+    columns: Sequence[str], parameters: Mapping[str, ProjectionSpec], *, is_shown: bool = True
+) -> MakeDocument:
     """A function from a result row to the document it publishes.
 
     A column that is a parameter becomes the property named like its field, and what its location cannot hold is not
@@ -41,9 +49,10 @@ def compile_row(columns: Sequence[str], parameters: Mapping[str, ProjectionSpec]
     Args:
         columns: names of the result columns.
         parameters: the projections that may be selected as they are, by the parameter's text.
+        is_shown: whether errors show values, of which none is redacted then.
     """
     if _is_document(columns):
-        return _whole_document
+        return partial(_whole_document, is_shown=is_shown)
     layout = _layout_of(columns, parameters)
     if not layout.converted and not layout.booleans:
         return lambda row: dict(zip(layout.names, row, strict=True))
@@ -105,7 +114,7 @@ def compile_layout(columns: Sequence[str], parameters: Mapping[str, ProjectionSp
 
 
 def _layout_of(columns: Sequence[str], parameters: Mapping[str, ProjectionSpec]) -> RowLayout:
-    names = tuple(parameters[column].field if column in parameters else column for column in columns)
+    names = property_names(columns, parameters)
     passed = {parameters[column].field: parameters[column] for column in columns if column in parameters}
     booleans = tuple(name for name, parameter in passed.items() if parameter.types - {"null"} == {"boolean"})
     converted = tuple(name for name in dict.fromkeys(names) if name not in passed or not _comes_back(passed[name]))
@@ -193,14 +202,14 @@ def _check_levels(text: bytes, value: JSON) -> None:
         raise LambdaError(f"what it published cannot be a document: {TOO_DEEP}")
 
 
-def _whole_document(row: Row) -> Document:
+def _whole_document(row: Row, *, is_shown: bool = True) -> Document:
     try:
         text = row[0].encode() if isinstance(row[0], str) else row[0]
         value = parse_exact(text)
     except (ValueError, TypeError):
         value = None
     if not isinstance(value, dict):
-        shown = "NULL" if row[0] is None else repr(row[0])
+        shown = "NULL" if row[0] is None else repr(row[0]) if is_shown else "a value that is not shown"
         raise LambdaError(f"a column whose name begins with 'json' is the document, and this is no object: {shown}")
     _check_levels(text, value)
     return value

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from derive.catalog.definitions import AdvanceDef, CatalogDef, CollectionDef, MaterializationDef, TestDef
@@ -29,13 +30,15 @@ from derive.protocol.specs import (
     TestStep,
     TransformSpec,
 )
-from derive.protocol.sql_names import is_of_sql
 from derive.schema.projection import project
+from derive.schema.redaction import Redaction
 from derive.schema.shape import Shape
 from derive.suggest import suggest
 
+_OF_TESTS = "E6"
+"""The codes of what only tests can have begin with this."""
+
 _NAME_HINT = "tokens of letters, numbers, '-', '_' and '.', with single slashes between them"
-_OWNED_HINT = "derive into a collection of another name; a view of SQL can be over that"
 _LINE_HINT = "one line of text, without a space at its ends"
 
 
@@ -48,12 +51,14 @@ class Build:
         issues: everything that is wrong, in the order in which it was found.
         notes: what is not wrong, and worth knowing.
         missing: URLs of files of code that do not exist; each is an issue, too.
+        of_tests: those of the issues that are of tests alone.
     """
 
     spec: CatalogSpec
     issues: tuple[Issue, ...]
     notes: tuple[Issue, ...] = ()
     missing: frozenset[str] = frozenset()
+    of_tests: frozenset[Issue] = frozenset()
 
 
 def load(source: str | Path, resources: Resources | None = None) -> CatalogSpec:
@@ -66,9 +71,26 @@ def load(source: str | Path, resources: Resources | None = None) -> CatalogSpec:
     Raises:
         CatalogError: with everything that is wrong.
     """
+    return _checked(build(source, resources), frozenset())
+
+
+def load_without_tests(source: str | Path, resources: Resources | None = None) -> CatalogSpec:
+    """Load and validate a catalog to be run: what is wrong in a test alone stops nothing but tests.
+
+    Args:
+        source: as for `load`.
+        resources: as for `load`.
+
+    Raises:
+        CatalogError: with everything that is wrong, tests aside.
+    """
     built = build(source, resources)
-    if built.issues:
-        raise CatalogError(built.issues)
+    return replace(_checked(built, built.of_tests), tests={})
+
+
+def _checked(built: Build, ignored: frozenset[Issue]) -> CatalogSpec:
+    if issues := [issue for issue in built.issues if issue not in ignored]:
+        raise CatalogError(issues)
     return built.spec
 
 
@@ -81,8 +103,10 @@ def build(source: str | Path, resources: Resources | None = None) -> Build:
     """
     loader = Loader(resources)
     definition = loader.load(Path(source))
-    spec = _Builder(definition, loader).build()
-    return Build(spec, tuple(loader.report.issues), tuple(loader.notes), frozenset(loader.missing))
+    builder = _Builder(definition, loader)
+    spec, issues = builder.build(), loader.report.issues
+    of_tests = frozenset(issue for issue in issues if issue in builder.test_issues or issue.code.startswith(_OF_TESTS))
+    return Build(spec, tuple(issues), tuple(loader.notes), frozenset(loader.missing), of_tests)
 
 
 class _Builder:
@@ -98,6 +122,7 @@ class _Builder:
         self._transforms = TransformBuilder(self._shapes, self._report)
         self._steps = StepBuilder(loader.resources, self._report)
         self._materializations = MaterializationBuilder(loader.resources, self._report, loader.notes)
+        self.test_issues: frozenset[Issue] = frozenset()
 
     def build(self) -> CatalogSpec:
         definition = self._definition
@@ -118,7 +143,9 @@ class _Builder:
             derivation = self._derivation(definition.collections[name])
             if derivation is not None:
                 derivations[name] = derivation
+        before = len(self._report.issues)
         tests = {name: self._test(test_def, derivations) for name, test_def in definition.tests.items()}
+        self.test_issues = frozenset(self._report.issues[before:])
         materializations = {
             name: materialization
             for name, materialization_def in definition.materializations.items()
@@ -144,10 +171,6 @@ class _Builder:
             kind, name, position = entities[index]
             message = f"{kind} '{name}' {relation} {entities[other][0]} '{entities[other][1]}'"
             self._report.add("E102", message, position)
-        for name, collection_def in definition.collections.items():
-            if collection_def.derive and is_of_sql(name):
-                message = f"'{name}' is derived, and names like it are those of tables and views of SQL"
-                self._report.add("E105", message, collection_def.at.key_position, _OWNED_HINT)
 
     # Collections
 
@@ -176,7 +199,29 @@ class _Builder:
             position=definition.at.key_position,
             write_positions=definition.write.positions,
             read_positions=definition.read.positions,
+            redaction=self._redaction(definition),
         )
+
+    def _redaction(self, definition: CollectionDef) -> Redaction | None:
+        """What is redacted of documents; the salt is that of the derivation, or of a capture into the collection."""
+        if definition.write.annotated is None:
+            if definition.read.annotated is not None:
+                message = f"'{definition.name}' redacts by its readSchema, which is of what is stored"
+                self._report.add("E407", message, definition.at["readSchema"], "say 'redact' in the writeSchema")
+            return None
+        salts = [definition.derive.redact_salt] if definition.derive else []
+        for capture in self._definition.captures.values():
+            targets = [binding["target"] for binding in capture["bindings"].value]
+            if definition.name in targets and "redactSalt" in capture.value:
+                salts.append(capture["redactSalt"])
+        salt_at = next((salt for salt in salts if salt), None)
+        if salt_at is None:
+            return Redaction(definition.write.annotated)
+        try:
+            return Redaction(definition.write.annotated, base64.b64decode(salt_at.value, validate=True))
+        except ValueError:
+            self._report.add("E407", "the redactSalt is not base64", salt_at, "for one: openssl rand -base64 32")
+            return None
 
     # Derivations and tests
 

@@ -45,6 +45,7 @@ class DeriveDef:
     shuffle_key_types: Located | None
     tick: int
     disabled: bool
+    redact_salt: Located | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +55,12 @@ class LoadedSchema:
     Attributes:
         schema: the schema, self-contained.
         positions: where each of its keywords is written, by JSON pointer.
+        annotated: the schema of documents before they are redacted; None if nothing is.
     """
 
     schema: JSON
     positions: Mapping[str, Position]
+    annotated: JSON = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import count as counted
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from derive.cli.options import catalog_options, data_folder, optional_catalog
-from derive.cli.visible import visible_line
 
 if TYPE_CHECKING:
     from derive.adapter.outcome import CopyOut, Result, ResultColumn
@@ -203,7 +204,7 @@ class _LinePrinter:
     def __init__(self, columns: Sequence[ResultColumn], form: str) -> None:
         import csv
 
-        self._columns = columns
+        self._columns = columns if form == "csv" else _with_distinct_names(columns)
         self._csv = csv.writer(sys.stdout, lineterminator="\n") if form == "csv" else None
         if self._csv:
             self._csv.writerow([column.name for column in columns])
@@ -240,11 +241,11 @@ class _TablePrinter:
         texts = [text_function(column.type, column.form) for column in self._columns]
         for row in rows:
             pairs = zip(texts, row, strict=True)
-            self._rows.append(["" if datum is None else visible_line(text(datum)) for text, datum in pairs])
+            self._rows.append(["" if datum is None else text(datum) for text, datum in pairs])
 
     def end(self) -> None:
         """Print all."""
-        names = [visible_line(column.name) for column in self._columns]
+        names = [column.name for column in self._columns]
         widths = [max(map(len, texts)) for texts in zip(names, *self._rows, strict=True)]
         rights = [column.type in _numeric_types() for column in self._columns]
         lines = [" " + " | ".join(name.center(width) for name, width in zip(names, widths, strict=True))]
@@ -256,6 +257,24 @@ class _TablePrinter:
         count = len(self._rows)
         lines.append(f"({count} row{'' if count == 1 else 's'})")
         sys.stdout.write("".join(line.rstrip() + "\n" for line in lines) + "\n")
+
+
+def _with_distinct_names(columns: Sequence[ResultColumn]) -> Sequence[ResultColumn]:
+    """The columns, with other names for those that have the name of another: an object has each property once."""
+    from derive.cli.console import note
+
+    taken = {column.name for column in columns}
+    seen: set[str] = set()
+    distinct = []
+    for number, column in enumerate(columns, start=1):
+        name = column.name
+        if name in seen:
+            name = next(other for suffix in counted(2) if (other := f"{column.name}_{suffix}") not in taken)
+            note(f"column {number} is named '{column.name}' as another is: here it is '{name}'")
+        taken.add(name)
+        seen.add(column.name)
+        distinct.append(replace(column, name=name))
+    return distinct
 
 
 def _numeric_types() -> frozenset[Any]:

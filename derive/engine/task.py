@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -200,10 +201,9 @@ class Task:
             end: of the transaction.
             limits: how its work is cut.
         """
-        number = next(self._numbers)
         return Transaction(
-            number=number,
-            token=f"{self._capability.id}.{number}",
+            number=next(self._numbers),
+            token=str(uuid.uuid4()),
             capability=self._capability,
             checkpoint=self._checkpoint,
             reads=self.reads(inputs, specs, end),

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 from derive.position import Position
 from derive.schema.projection import ProjectionSpec
+from derive.schema.redaction import Redaction
 
 JSON: TypeAlias = Any
 """A JSON value: None, bool, int, float, str, list or dict with string keys."""
@@ -35,6 +36,8 @@ class CollectionSpec:
         read_positions: the same for `read_schema`.
         kind: `reduced`, if its documents are reduced per key; `consolidated`, if it is a multiset, in which each row
             adds its document or takes it away.
+        redaction: what is redacted of documents before they are stored; the schemas are of what is left. None for
+            nothing.
     """
 
     name: str
@@ -47,6 +50,7 @@ class CollectionSpec:
     write_positions: Mapping[str, Position] = field(default_factory=dict)
     read_positions: Mapping[str, Position] = field(default_factory=dict)
     kind: CollectionKind = "reduced"
+    redaction: Redaction | None = None
 
     @property
     def partitions(self) -> tuple[ProjectionSpec, ...]:

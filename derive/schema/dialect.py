@@ -67,3 +67,8 @@ def subschemas(schema: JSON, pointer: str = "") -> Iterator[tuple[str, dict[str,
                 yield from subschemas(child, f"{below}/{index}")
         elif keyword in SINGLE:
             yield from subschemas(value, below)
+
+
+def has_redactions(schema: JSON) -> bool:
+    """Whether a schema annotates anything with `redact`."""
+    return any("redact" in subschema for _, subschema in subschemas(schema))

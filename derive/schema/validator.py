@@ -12,9 +12,13 @@ from derive.document.exact import dump_exact
 from derive.document.pointer import JSON, escape
 from derive.errors import SchemaError, SchemaViolation
 from derive.position import Position
+from derive.schema.dialect import has_redactions
 from derive.schema.formats import FORMATS, KEYWORD_OF, KEYWORDS, standard
 
 _SHOWN = 200
+_MASK = "the value"
+"""Stands for values in errors of a schema that has any redacted: one that is misplaced is not known to be one."""
+
 _WHOLE = "schema://derive/"  # has a path, so that a relative `$id` resolves
 _AnyOf, _OneOf = jsonschema_rs.ValidationErrorKind.AnyOf, jsonschema_rs.ValidationErrorKind.OneOfNotValid
 _Type = jsonschema_rs.ValidationErrorKind.Type
@@ -103,6 +107,7 @@ def _compile(
             keywords=KEYWORDS,
             registry=registry,
             retriever=_refuse,
+            mask=_MASK if has_redactions(schema) else None,
         )
     except (ValueError, jsonschema_rs.ValidationError) as exc:
         hint = _QUOTE_NULL if _has_bare_null(exc) else None

@@ -26,6 +26,7 @@ from derive.protocol.derive import (
 from derive.protocol.installed import find_runtime
 from derive.protocol.specs import JSON, DerivationSpec, Document
 from derive.schema.flat import FlatSchema
+from derive.schema.redaction import Redactor
 from derive.schema.validator import Validator, compile_validator
 from derive.shard.published import Documents, Keys, Published
 
@@ -69,6 +70,7 @@ class Invoker:
         clamp: the output's `upper`: published clocks are not below it.
         many: from how many source documents on they are published as columns, if the session can.
         packs_later: keys of columns that are all different are left to be packed with those of others.
+        redactor: redacts what is published before anything else sees it.
     """
 
     def __init__(
@@ -80,11 +82,13 @@ class Invoker:
         many: int = MANY,
         *,
         packs_later: bool = False,
+        redactor: Redactor | None = None,
     ) -> None:
         self._spec = spec
         self._clamp = clamp
         self._many = many
         self._packs_later = packs_later
+        self._redactor = redactor
         self._session = session
         self._columns = session if isinstance(session, ColumnSession) else None
         self._offsets = np.array([*offsets, 0], dtype=np.int64)  # the last one is for the ends of ticks
@@ -130,7 +134,8 @@ class Invoker:
         if parts is None:
             yield from self._invoke_one_by_one(source, batch, are_many=are_many)
             return
-        for part in parts:
+        for published in parts:
+            part = published if self._redactor is None else _redacted(published, self._redactor)
             if isinstance(part, PublishedDocuments):
                 yield self._published_documents(source, batch, part.causes, part.documents)
                 continue
@@ -151,6 +156,8 @@ class Invoker:
                 results.append(document)
             if not causes:
                 return
+            if self._redactor is not None:
+                results = list(map(self._redactor.redact, results))
             if self._session.flushes:
                 results = self._in_order(batch.transforms, causes, results)
             columns = self._proven(results) if are_many else None
@@ -202,9 +209,9 @@ class Invoker:
 
     def _unkeyed(self, batch: ReadBatch, cause: int, document: Document, exc: DocumentError) -> DocumentError:
         position, name, reason = self._publisher(batch, cause)
-        shown = dump_exact(document).decode()[:500]
         message = (
-            f"{name} of '{self._spec.name}' published a document without a key: {exc.message}; it is {shown}{reason}"
+            f"{name} of '{self._spec.name}' published a document without a key: {exc.message}{self._shown(document)}"
+            f"{reason}"
         )
         return DocumentError(message, position=position)
 
@@ -259,10 +266,14 @@ class Invoker:
                 position, name, reason = self._publisher(batch, cause)
                 raise SchemaViolation(
                     f"{name} of '{self._spec.name}' published an invalid document:"
-                    f" {violation.message}{written}; it is {dump_exact(document).decode()[:500]}{reason}",
+                    f" {violation.message}{written}{self._shown(document)}{reason}",
                     position=position,
                     hint=violation.hint,
                 )
+
+    def _shown(self, document: Document) -> str:
+        """How a published document is shown, which might have in another place what is redacted in its own."""
+        return f"; it is {dump_exact(document).decode()[:500]}" if self._redactor is None else ""
 
     def _publisher(self, batch: ReadBatch, cause: int) -> tuple[Position, str, str]:
         """What published for a document of a batch: where it is written, its name, and for what."""
@@ -279,3 +290,16 @@ class Invoker:
 def _in_context(violation: SchemaViolation, context: str) -> SchemaViolation:
     message = f"{context} an invalid document: {violation.message}"
     return SchemaViolation(message, position=violation.position, hint=violation.hint)
+
+
+def _redacted(part: PublishedDocuments | PublishedColumns, redactor: Redactor) -> PublishedDocuments | PublishedColumns:
+    if isinstance(part, PublishedDocuments):
+        return PublishedDocuments(part.causes, list(map(redactor.redact, part.documents)))
+    columns = part.columns
+    redacted = [
+        redactor.redact_column(name, values) for name, values in zip(columns.names, columns.values, strict=True)
+    ]
+    names = tuple(name for name, values in zip(columns.names, redacted, strict=True) if values is not None)
+    if not names:
+        return PublishedDocuments(part.causes, [{} for _ in range(len(columns))])
+    return PublishedColumns(part.causes, Columns.of(names, [values for values in redacted if values is not None]))

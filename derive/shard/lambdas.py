@@ -19,6 +19,7 @@ from derive.shard.owners import OwnersOf, source_owners
 from derive.shard.plan import Plan
 from derive.shard.published import Documents, Published
 from derive.shard.source_run import batch_of, rows_of
+from derive.storage.redactor import redactor_of
 from derive.storage.segments.rows import ReadRows
 from derive.time.positions import offset_of
 
@@ -52,7 +53,12 @@ class Lambdas:
         if invoker is None:
             session = self._open_shard(shard)
             invoker = self.opened[shard] = Invoker(
-                self._plan.spec, session, self._offsets, self._plan.clamp, packs_later=True
+                self._plan.spec,
+                session,
+                self._offsets,
+                self._plan.clamp,
+                packs_later=True,
+                redactor=redactor_of(self._plan.spec.collection, self._plan.root),
             )
         self._seen.add(shard)
         return invoker

@@ -17,6 +17,7 @@ from derive.shard.invoke import MANY, Invoker
 from derive.shard.plan import Plan
 from derive.shard.published import Published, RowMaker
 from derive.shard.tick_combiner import TickCombiner
+from derive.storage.redactor import redactor_of
 from derive.storage.segments.rows import PublishedRows, ReadRows, WrittenRows
 from derive.storage.segments.spill import Spill
 from derive.time.positions import offset_of
@@ -44,7 +45,9 @@ class Pipeline:
         offsets = [offset_of(spec, plan.spec.tick) for spec in plan.spec.inputs]
         self._plan = plan
         self._reading = reading
-        self._invoker = Invoker(plan.spec, session, offsets, plan.clamp, many)
+        self._invoker = Invoker(
+            plan.spec, session, offsets, plan.clamp, many, redactor=redactor_of(plan.spec.collection, plan.root)
+        )
         self._processed = processed
 
     def published(self, parts: Iterator[ReadRows]) -> Iterator[PublishedRows]:

@@ -25,7 +25,7 @@ from derive.schema.validator import compile_validator
 from derive.storage.disk_errors import translated
 from derive.storage.inputs.line import NOTHING_INGESTED, Line
 from derive.storage.metadata.capability import RENEW_SECONDS, WriteCapability
-from derive.storage.metadata.owner import Door
+from derive.storage.redactor import redactor_of
 from derive.storage.roles import Writable
 from derive.storage.segments.columns import compile_fields
 from derive.storage.segments.partition import INGESTED, compile_labels
@@ -73,10 +73,6 @@ class Ingestion:
         clock: JSON pointer to an RFC 3339 time in each document, to load history; None to stamp the present.
         progress: told how many documents were read so far.
         renew_seconds: after how long the lease to write is renewed, however long the input pauses.
-        door: through which the collection is written.
-
-    Raises:
-        OwnedError: the collection belongs to another writer.
     """
 
     def __init__(
@@ -87,15 +83,14 @@ class Ingestion:
         clock: str | None = None,
         progress: Callable[[int], None] = lambda _: None,
         renew_seconds: float = RENEW_SECONDS,
-        door: Door = Door.INGEST,
     ) -> None:
-        store.require_open(spec.name, door)
-        self._store, self._door = store, door
+        self._store = store
         self._spec = spec
         self._clock_pointer = clock
         self._get_clock = compile_pointer(clock) if clock is not None else None
         self._progress = progress
         self._renew_seconds = renew_seconds
+        self._redactor = redactor_of(spec, store.root)
         self._validator = compile_validator(spec.write_schema, name=spec.name)
         self._keys = compile_keys(spec.key, spec.key_defaults)
         self._labels = compile_labels(spec)
@@ -112,11 +107,10 @@ class Ingestion:
 
         Raises:
             DocumentError: some are malformed or invalid; the first ten are listed.
-            OwnedError: the collection belongs to another writer by now.
             FrontierError: with `clock`, a time is below the collection's `upper`, or not later than what it holds.
         """
         store, collection = self._store, self._spec.name
-        capability = store.acquire_write(collection, history=self._get_clock is not None, door=self._door)
+        capability = store.acquire_write(collection, history=self._get_clock is not None)
         writer = SegmentWriter(store.root, self._spec, f"{INGESTED}{capability.id}", is_valid=True)
         is_history, is_done = self._get_clock is not None, False
         segments: list[Segment] = []
@@ -178,11 +172,14 @@ class Ingestion:
             try:
                 document = parse(text) if isinstance(text, bytes) else text
             except ValueError as exc:
-                problems.add(number, f"not JSON: {exc}")
+                is_shown = self._redactor is None or isinstance(exc, orjson.JSONDecodeError)  # which shows no value
+                problems.add(number, f"not JSON: {exc}" if is_shown else "not JSON")
                 continue
             if isinstance(document, DocumentError):
                 problems.add(number, document.message)
                 continue
+            if self._redactor is not None:
+                document = self._redactor.redact(document)
             if not is_valid(document):
                 positions = self._spec.write_positions
                 violation = self._validator.violation(document, key=self._shown_key(document), positions=positions)

@@ -327,9 +327,15 @@ def test_hints_of_a_first_session(world: SqlWorld, text: str, hint: str) -> None
     world.within(work)
 
 
-def test_a_function_of_a_first_session(world: SqlWorld) -> None:
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ('SELECT user FROM "shop/orders"', 'A column of this name takes quotes: "user".'),
+        ("SELECT * FROM generate_serie(1, 2)", "Did you mean generate_series? "),
+    ],
+)
+def test_a_function_of_a_first_session(world: SqlWorld, text: str, hint: str) -> None:
     async def work(coordinator: Coordinator) -> None:
-        hint = (await Client(coordinator).error("SELECT * FROM generate_serie(1, 2)")).hint
-        assert str(hint).startswith("Did you mean generate_series? ")
+        assert str((await Client(coordinator).error(text)).hint).startswith(hint)
 
     world.within(work)

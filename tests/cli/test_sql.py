@@ -78,3 +78,14 @@ def test_a_file_that_is_no_text(tmp_path: Path) -> None:
 
     message = "error: t.sql is no text in UTF-8: byte 9 is 0xff\n"
     assert flowctl(tmp_path, "-f", "t.sql") == (2, "", message)
+
+
+def test_json_has_each_column_under_a_name_of_its_own(tmp_path: Path) -> None:
+    query = "SELECT 1 AS x, 2 AS x, 3 AS x_2, 4 AS x, 5"
+
+    assert flowctl(tmp_path, "-c", query, "-o", "json") == (
+        0,
+        '{"x":1,"x_3":2,"x_2":3,"x_4":4,"?column?":5}\n',
+        "column 2 is named 'x' as another is: here it is 'x_3'\ncolumn 4 is named 'x' as another is: here it is 'x_4'\n",
+    )
+    assert flowctl(tmp_path, "-c", query, "-o", "csv") == (0, "x,x,x_2,x,?column?\n1,2,3,4,5\n", "")

@@ -71,3 +71,32 @@ def test_an_open_schema_lets_pass_what_is_noted_all_the_same() -> None:
     assert issue == Issue(
         "N529", f"{WHAT} 'custmer', {UNKNOWN}", Position("lambda.sql", 1, 24, 7), "did you mean 'customer'?"
     )
+
+
+@pytest.mark.parametrize(
+    ("sql", "name", "position"),
+    [
+        ("SELECT $id, 1 AS x, 2 AS x", "x", (1, 26, 1)),
+        ("SELECT 1 AS x, 2 AS y,\n  3 AS x", "x", (2, 8, 1)),
+        ("SELECT $id, 1 AS id", "id", (1, 18, 2)),
+        ("SELECT 1 AS id, $id", "id", (1, 17, 3)),
+        ("SELECT $id, $id", "id", (1, 13, 3)),
+        ("SELECT a.*, b.* FROM t a, t b", "n", (1, 1, 0)),
+        ("SELECT a.n, b.n FROM t a, t b", "n", (1, 15, 1)),
+        ("SELECT 1 AS y; SELECT *, 1 AS n FROM t", "n", (1, 31, 1)),
+        ("INSERT INTO t VALUES (1) RETURNING n, 2 AS n", "n", (1, 44, 1)),
+        ("SELECT json($flow_document), json($flow_document)", "json($flow_document)", (1, 30, 20)),
+        ("SELECT 1, 1", "1", (1, 11, 1)),
+    ],
+)
+def test_two_columns_of_one_property_are_an_error(sql: str, name: str, position: tuple[int, int, int]) -> None:
+    """No document holds two values of a property, so none is published of a statement that says two."""
+    hint = "name each column for a property of its own: SELECT a.x, b.x AS y"
+    assert check(sql, True, "CREATE TABLE t (n)") == [
+        Issue("E530", f"{WHAT} '{name}' twice", Position("lambda.sql", *position), hint)
+    ]
+
+
+@pytest.mark.parametrize("sql", ["SELECT 1 AS x, 2 AS X", "SELECT 1 AS x; SELECT 2 AS x"])
+def test_columns_of_different_properties_are_none(sql: str) -> None:
+    assert check(sql, True) == []

@@ -305,7 +305,6 @@ def test_rows_of_one_layout_are_columns_and_others_are_not() -> None:
         (["SELECT $id", "SELECT $amount"], False),  # other properties
         (["SELECT $flag", "SELECT 1 AS flag"], False),  # 1 is a boolean in one of them only
         (["SELECT $id; SELECT $id"], False),  # two statements
-        (["SELECT $id, 1 AS id"], False),  # one property twice
         (["SELECT json($flow_document) AS json"], False),  # the document itself
         (["DELETE FROM t"], False),  # nothing
     ]:

@@ -123,7 +123,7 @@ CAPTURE = record(
         "expectPubId": EXPECT_PUB_ID,
         "delete": DELETE,
         "reset": RESET,
-        "redactSalt": text("Accepted, and of no effect here."),
+        "redactSalt": text("Salt of hashes in redacted documents, in base64; that of the data folder if left out."),
     },
     ("endpoint", "bindings"),
 )

@@ -154,7 +154,7 @@ def _derive() -> Schema:
                 },
             ),
             "shards": shards("1s"),
-            "redactSalt": text("Accepted, and of no effect here."),
+            "redactSalt": text("Salt of hashes in redacted documents, in base64; that of the data folder if left out."),
         },
         ("using", "transforms"),
     )

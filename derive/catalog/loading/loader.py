@@ -192,6 +192,7 @@ class Loader:
             shuffle_key_types=fields.get("shuffleKeyTypes"),
             tick=tick,
             disabled=disabled,
+            redact_salt=fields.get("redactSalt"),
         )
 
     def _shards(self, at: Located | None, tick: int = _TICK) -> tuple[int, bool]:

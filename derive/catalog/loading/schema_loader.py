@@ -20,7 +20,8 @@ from derive.position import Position
 from derive.protocol.resource import is_remote, reason_of, show
 from derive.protocol.specs import JSON
 from derive.schema.bundle import bundle_documents
-from derive.schema.dialect import NAMED
+from derive.schema.dialect import NAMED, has_redactions
+from derive.schema.redaction import RedactionError, redacted_schema
 from derive.suggest import suggest
 
 WRITE, RELAXED, INFERRED = "flow://write-schema", "flow://relaxed-write-schema", "flow://inferred-schema"
@@ -122,7 +123,12 @@ class SchemaLoader:
 
             loaded = bundle_documents(schema, url, value)
             positions = _Positions(lambda: loaded.positions(lambda *origin: self._locate(at, url, flow, *origin)))
-            return LoadedSchema(loaded.schema, positions)
+            if not has_redactions(loaded.schema):
+                return LoadedSchema(loaded.schema, positions)
+            try:
+                return LoadedSchema(redacted_schema(loaded.schema), positions, loaded.schema)
+            except RedactionError as exc:
+                self._report.add("E407", exc.message, positions.get(exc.pointer, at.position), exc.hint)
         except OSError as exc:
             self._report.add("E003", f"cannot load a schema it refers to: {reason_of(exc)}", at)
         except SchemaError as exc:

@@ -17,6 +17,7 @@ from derive.document.pointer import MISSING, compile_pointer
 from derive.errors import CatalogError, DocumentError
 from derive.protocol.resource import resolve
 from derive.protocol.specs import CollectionSpec, IngestStep, Moment, VerifyStep
+from derive.schema.redaction import Redactor
 from derive.schema.validator import compile_validator
 
 
@@ -47,10 +48,12 @@ class StepBuilder:
         if collection.write_schema is collection.read_schema:
             schemas = {"schema": collection.read_schema}
         validators = {which: compile_validator(schema, name=collection.name) for which, schema in schemas.items()}
+        redactor = Redactor(collection.redaction, b"") if collection.redaction else None
         for at in self._documents(definition):
+            document = redactor.redact(at.value) if redactor else at.value
             for which, validator in validators.items():
-                if not validator.is_valid(at.value):
-                    said = validator.violation(at.value).message.replace("fails its schema", f"fails its {which}")
+                if not validator.is_valid(document):
+                    said = validator.violation(document).message.replace("fails its schema", f"fails its {which}")
                     self._report.add("E604", said, at)
 
     def _check_order(self, definition: StepDef, collection: CollectionSpec) -> None:

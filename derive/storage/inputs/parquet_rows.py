@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 from derive.errors import DocumentError
 from derive.protocol.specs import JSON, CollectionSpec
 from derive.schema.infer import infer
+from derive.schema.redaction import Redactor
 from derive.storage.inputs.line import MOST_DOCUMENT_BYTES, NOTHING_INGESTED, Line, sized, too_large
 
 if TYPE_CHECKING:
     from derive.storage.inputs.parquet_batches import ParquetBatches
+
+_HIDDEN = "a value that has no JSON form, which is not shown as the schema redacts it"
 
 
 def parquet_rows(path: str, spec: CollectionSpec, most_bytes: int = MOST_DOCUMENT_BYTES) -> Iterator[Line]:
@@ -47,6 +50,8 @@ class _Rows:
 
         self._names: list[str] = batches.schema.names
         self._most_bytes = most_bytes
+        redactor = Redactor(spec.redaction, b"") if spec.redaction else None
+        self._hidden = frozenset(name for name in self._names if redactor is not None and redactor.hides(name))
         shape = infer(spec.write_schema)
         self._converters = []
         for index, name in enumerate(self._names):
@@ -92,5 +97,6 @@ class _Rows:
                 values += convert(column.slice(row, 1))
             except UnfitError as exc:
                 values.append(None)
-                unfit.setdefault(row, f"column '{self._names[index]}': {exc}")
+                name = self._names[index]
+                unfit.setdefault(row, f"column '{name}': {_HIDDEN if name in self._hidden else exc}")
         return values

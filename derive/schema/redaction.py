@@ -1,0 +1,329 @@
+"""Redaction: values that a schema annotates with `redact` are removed or hashed before they are stored or shown.
+
+An annotation counts wherever it may apply to a location, in whatever alternative it is written: of a doubt, the value
+is redacted. What is stored fits the schema that `redacted_schema` returns, so readers, columns and endpoints see the
+type of a hash, and nothing in the place of what is removed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from derive.document.exact import dump_exact
+from derive.document.pointer import JSON, MISSING
+from derive.errors import SchemaError
+from derive.schema.dialect import subschemas
+from derive.schema.infer import Inference
+from derive.schema.pattern import matches
+
+Strategy: TypeAlias = Literal["block", "sha256"]
+"""`block` removes a property or an item (of `prefixItems`, it becomes null); `sha256` hashes what is not null."""
+
+STRATEGIES = ("block", "sha256")
+
+_HASH = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
+_KEPT = ("title", "description", "reduce", "redact", "deprecated", "readOnly", "writeOnly")
+_Slot: TypeAlias = "tuple[dict[str, JSON] | list[JSON], Any]"
+"""What holds a schema, and under which name or index."""
+
+
+@dataclass(frozen=True, slots=True)
+class Redaction:
+    """What is to be redacted in documents of a collection.
+
+    Attributes:
+        schema: the self-contained JSON Schema with the annotations.
+        salt: of hashes; None for that of the data folder.
+    """
+
+    schema: JSON
+    salt: bytes | None = None
+
+
+class RedactionError(SchemaError):
+    """An annotation `redact` that makes no sense.
+
+    Attributes:
+        pointer: JSON pointer of the annotation in its schema.
+    """
+
+    def __init__(self, message: str, pointer: str, hint: str) -> None:
+        super().__init__(message, hint=hint)
+        self.pointer = pointer
+
+
+def redacted_schema(schema: JSON) -> JSON:
+    """Return the schema of redacted documents; `schema` must be self-contained.
+
+    Raises:
+        RedactionError: an annotation names no strategy, is at the root or where it has no location, or two differ.
+    """
+    copied = deepcopy(schema)
+    annotated = {id(part): (pointer, part) for pointer, part in subschemas(copied) if "redact" in part}
+    for pointer, part in annotated.values():
+        _check(part["redact"], f"{pointer}/redact")
+    places = _places(copied)
+    for place in places:
+        if len(place.strategies) > 1:
+            pointer = next(pointer for identity, (pointer, _) in annotated.items() if identity in place.identities)
+            what = "one location is redacted by 'block' and by 'sha256'"
+            raise RedactionError(what, f"{pointer}/redact", "keep one of them")
+        for identity in place.identities:
+            annotated.pop(identity, None)
+    if places[0].strategy:
+        raise RedactionError("'redact' is said of whole documents", "/redact", "say it of their properties")
+    for pointer, _ in annotated.values():
+        what = "'redact' is said where no location of a document is described"
+        raise RedactionError(
+            what, f"{pointer}/redact", "say it below 'properties' or 'items' of the collection's schema"
+        )
+    for place in places:
+        place.adjust()
+    return copied
+
+
+def _check(annotation: JSON, pointer: str) -> None:
+    strategy = annotation.get("strategy") if isinstance(annotation, dict) and len(annotation) == 1 else None
+    if strategy not in STRATEGIES:
+        hint = "write {strategy: block} or {strategy: sha256}"
+        raise RedactionError("'redact' names a strategy, and there are block and sha256", pointer, hint)
+
+
+def _places(schema: JSON) -> list[_Place]:
+    """All locations that a schema describes, the root first, but none within one that is redacted."""
+    root = _Places(schema).root
+    places, seen = [root], {root}
+    for place in places:  # which grows
+        if not place.strategy:
+            children = [child for child in place.children() if child not in seen]
+            seen.update(children)
+            places += list(dict.fromkeys(children))
+    return places
+
+
+class Redactor:
+    """Redacts documents.
+
+    Args:
+        redaction: what is to be redacted.
+        salt: of hashes.
+    """
+
+    def __init__(self, redaction: Redaction, salt: bytes) -> None:
+        self._salt = salt
+        self._root = _Places(redaction.schema).root
+
+    def redact(self, document: JSON) -> JSON:
+        """Return a document without what is to be removed, and with hashes; the one given stays as it is."""
+        return self._value(document, self._root)
+
+    def redact_column(self, name: str, values: Sequence[JSON]) -> Sequence[JSON] | None:
+        """Return the redacted values of one property of many documents; None if the property is removed."""
+        place = self._root.member(name)
+        if place is None:
+            return values
+        return None if place.strategy == "block" else [self._value(value, place) for value in values]
+
+    def hides(self, name: str) -> bool:
+        """Whether a property of documents is redacted, or something within it."""
+        return self._root.member(name) is not None
+
+    def _value(self, value: JSON, place: _Place) -> JSON:
+        """The redacted value; `MISSING` if it is removed."""
+        if place.strategy == "block":
+            return MISSING
+        if place.strategy:
+            return value if value is None else self._hash(value)
+        if isinstance(value, dict):
+            return {
+                name: redacted
+                for name, child in value.items()
+                if (redacted := self._child(child, place.member(name))) is not MISSING
+            }
+        if isinstance(value, list):
+            items = [self._child(child, place.item(index)) for index, child in enumerate(value)]
+            first = place.prefix  # these have their places, which stay theirs
+            return [None if item is MISSING else item for item in items[:first]] + [
+                item for item in items[first:] if item is not MISSING
+            ]
+        return value
+
+    def _child(self, value: JSON, place: _Place | None) -> JSON:
+        return value if place is None else self._value(value, place)
+
+    def _hash(self, value: JSON) -> str:
+        """The hash of a value; a hash stays itself, so that a document is redacted once on its way."""
+        if isinstance(value, str) and _HASH.fullmatch(value):
+            return value
+        data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else dump_exact(_sorted(value))
+        return f"sha256:{hashlib.sha256(self._salt + data).hexdigest()}"
+
+
+def _sorted(value: JSON) -> JSON:
+    if isinstance(value, dict):
+        return {name: _sorted(value[name]) for name in sorted(value)}
+    return [_sorted(item) for item in value] if isinstance(value, list) else value
+
+
+class _Places:
+    """The locations of documents that a schema describes, as far as anything is redacted there."""
+
+    def __init__(self, schema: JSON) -> None:
+        self._inference = Inference(schema)
+        self._places: dict[frozenset[int], _Place] = {}
+        self.root = self.place([({"": schema}, "")])
+
+    def place(self, slots: Sequence[_Slot]) -> _Place:
+        """The location that the schemas in some slots describe together."""
+        schemas = [schema for holder, key in slots for schema in self._expand(holder[key])]
+        identity = frozenset(map(id, schemas))
+        if identity not in self._places:
+            self._places[identity] = _Place(self, identity, schemas)
+        place = self._places[identity]
+        place.slots += [slot for slot in slots if slot not in place.slots]
+        return place
+
+    def _expand(self, schema: JSON) -> Iterator[dict[str, JSON]]:
+        """A schema and all that may apply where it does."""
+        pending, seen = [schema], set()
+        while pending:
+            part = pending.pop()
+            if not isinstance(part, dict) or id(part) in seen:
+                continue
+            seen.add(id(part))
+            yield part
+            for keyword in ("allOf", "anyOf", "oneOf"):
+                pending += part.get(keyword, ())
+            pending += [part[keyword] for keyword in ("if", "then", "else") if keyword in part]
+            for keyword in ("dependentSchemas", "dependencies"):
+                pending += part.get(keyword, {}).values()
+            for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
+                if isinstance(part.get(keyword), str):
+                    pending.append(self._inference.resolve(part[keyword]))
+
+
+class _Place:
+    """A location of documents.
+
+    Attributes:
+        identities: of the schemas that may apply there.
+        slots: what holds these schemas.
+        prefix: how many items have places of their own.
+        strategies: how values are redacted, by all schemas.
+        strategy: the first of these; None if there is none, but something within values may be redacted.
+    """
+
+    def __init__(self, places: _Places, identities: frozenset[int], schemas: Sequence[dict[str, JSON]]) -> None:
+        self._places = places
+        self._schemas = schemas
+        self._members: dict[str, _Place | None] = {}
+        self._leads: bool | None = None
+        self._named = frozenset(name for schema in schemas for name in schema.get("properties", {}))
+        self.identities = identities
+        self.prefix = max((len(_prefix(schema)) for schema in schemas), default=0)
+        self.slots: list[_Slot] = []
+        self.strategies = sorted({schema["redact"]["strategy"] for schema in schemas if "redact" in schema})
+        self.strategy = self.strategies[0] if self.strategies else None
+
+    def member(self, name: str) -> _Place | None:
+        """The location of a property, if anything is redacted there."""
+        known = name in self._named
+        if known and name in self._members:
+            return self._members[name]
+        slots = [slot for schema in self._schemas for slot in _member_slots(schema, name)]
+        place = self._redacting(slots)
+        if known:
+            self._members[name] = place
+        return place
+
+    def item(self, index: int) -> _Place | None:
+        """The location of an item, if anything is redacted there."""
+        return self._redacting([slot for schema in self._schemas for slot in _item_slots(schema, index)])
+
+    def children(self) -> Iterator[_Place]:
+        """All locations below, those of any other name or index among them."""
+        for name in self._named:
+            yield self._places.place([slot for schema in self._schemas for slot in _member_slots(schema, name)])
+        for schema in self._schemas:
+            others = [(schema.get("patternProperties", {}), name) for name in schema.get("patternProperties", {})]
+            others += [(schema, keyword) for keyword in _OTHERS if isinstance(schema.get(keyword), dict)]
+            for slot in others:
+                yield self._places.place([slot])
+            for index in range(len(_prefix(schema)) + 1):
+                for slot in _item_slots(schema, index):
+                    yield self._places.place([slot])
+
+    def adjust(self) -> None:
+        """Have the schemas describe what is stored: a hash, or nothing, where values are redacted."""
+        for schema in self._schemas:
+            if not self.strategy and "required" in schema:
+                schema["required"] = [name for name in schema["required"] if not self._is_blocked(name)]
+        if not self.strategy:
+            return
+        kept = {keyword: schema[keyword] for keyword in _KEPT for schema in self._schemas if keyword in schema}
+        is_nullable = all("null" in _types(schema) for schema in self._schemas)
+        kind = ["string", "null"] if is_nullable else "string"
+        for holder, key in self.slots:
+            # One that is blocked keeps its annotation, which tells that values are not to be shown.
+            stored: JSON = {"type": "null"} if isinstance(holder, list) else {"allOf": [False]}
+            holder[key] = {**kept, **({"type": kind} if self.strategy == "sha256" else stored)}
+
+    def _is_blocked(self, name: str) -> bool:
+        place = self.member(name)
+        return place is not None and place.strategy == "block"
+
+    def _redacting(self, slots: Sequence[_Slot]) -> _Place | None:
+        place = self._places.place(slots) if slots else None
+        return place if place is not None and place.leads else None
+
+    @property
+    def leads(self) -> bool:
+        """Whether anything is redacted here or below."""
+        if self._leads is None:
+            reached = [self]
+            for place in reached:  # which grows
+                if place.strategy:
+                    break
+                reached += [child for child in dict.fromkeys(place.children()) if child not in reached]
+            self._leads = any(place.strategy for place in reached)
+        return self._leads
+
+
+_OTHERS = ("additionalProperties", "unevaluatedProperties")
+
+
+def _types(schema: Mapping[str, JSON]) -> Sequence[JSON]:
+    named = schema.get("type", "null")
+    return named if isinstance(named, list) else [named]
+
+
+def _member_slots(schema: dict[str, JSON], name: str) -> list[_Slot]:
+    named, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+    slots: list[_Slot] = [(named, name)] if name in named else []
+    slots += [(patterns, pattern) for pattern in patterns if matches(pattern, name)]
+    if not slots and isinstance(schema.get("additionalProperties"), dict):
+        slots.append((schema, "additionalProperties"))
+    if name not in named and isinstance(schema.get("unevaluatedProperties"), dict):
+        slots.append((schema, "unevaluatedProperties"))
+    return slots
+
+
+def _prefix(schema: Mapping[str, JSON]) -> Sequence[JSON]:
+    listed: Sequence[JSON] = schema.get("prefixItems", schema["items"] if isinstance(schema.get("items"), list) else [])
+    return listed
+
+
+def _item_slots(schema: dict[str, JSON], index: int) -> list[_Slot]:
+    prefix: Any = _prefix(schema)
+    slots: list[_Slot] = []
+    if index < len(prefix):
+        slots.append((prefix, index))
+    else:
+        slots += [(schema, name) for name in ("items", "additionalItems") if isinstance(schema.get(name), dict)]
+    slots += [(schema, name) for name in ("unevaluatedItems",) if isinstance(schema.get(name), dict)]
+    return slots

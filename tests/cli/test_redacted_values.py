@@ -1,0 +1,224 @@
+"""Redacted values are in no file of the data folder, in no endpoint and in nothing that is printed."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from derive.catalog import load
+from derive.document.exact import dump_exact
+from derive.schema.redaction import Redactor
+
+SECRET = "SECRET"
+"""In all redacted values. No file spells it but what is ingested: lambdas put it together."""
+
+CATALOG = """
+collections:
+  in/people:
+    key: [/id]
+    schema: &people
+      type: object
+      required: [id, ssn, mail]
+      properties:
+        id: { type: integer }
+        n: { type: integer }
+        ssn: { type: string, pattern: '^S', redact: { strategy: block } }
+        mail: { type: string, redact: { strategy: sha256 } }
+        pay: { type: [number, string], redact: { strategy: sha256 } }
+        home:
+          type: object
+          properties: { street: { type: string, redact: { strategy: sha256 } }, town: { type: string } }
+        phones: { type: array, items: { type: object, properties: { number: { redact: { strategy: block } } } } }
+  in/plain:
+    key: [/id]
+    schema: { type: object, required: [id], properties: { id: { type: integer }, bad: {} } }
+  out/sql:
+    key: [/id]
+    schema: *people
+    derive:
+      using: { sqlite: {} }
+      redactSalt: c2FsdA==
+      transforms:
+        - name: t
+          source: in/plain
+          shuffle: any
+          lambda: >
+            select $id, 'SEC' || 'RET-' || $id as ssn, 'SEC' || 'RET-' || $id as mail,
+            json_object('street', 'SEC' || 'RET-' || $id, 'town', 'x') as home, $bad as n
+  out/typescript:
+    key: [/id]
+    schema: *people
+    derive:
+      using: { typescript: { module: module.ts } }
+      transforms: [{ name: t, source: in/plain, shuffle: any }]
+  out/again:
+    key: [/id]
+    schema: *people
+    derive:
+      using: { sqlite: {} }
+      transforms: [{ name: t, source: in/people, shuffle: any, lambda: "select json($flow_document)" }]
+materializations:
+  out/endpoint:
+    endpoint: { connector: { image: materialize-sqlite, config: { path: ENDPOINT } } }
+    bindings:
+      - { source: in/people, resource: { table: people }, fields: { recommended: true } }
+      - { source: out/sql, resource: { table: sql }, fields: { recommended: true } }
+      - { source: out/typescript, resource: { table: typescript }, fields: { recommended: true } }
+tests:
+  a/test:
+    - ingest:
+        collection: in/people
+        documents: [{ id: 1, ssn: S-1, mail: m, pay: 12, home: { street: s, town: t }, phones: [{ number: 1 }] }]
+    - verify: { collection: out/again, documents: [{ id: 1, home: { town: t } }] }
+"""
+MODULE = """
+import { Document, IDerivation, SourceT } from "flow/out/typescript.ts";
+export class Derivation extends IDerivation {
+    t(read: { doc: SourceT }): Document[] {
+        const secret = "SEC" + "RET-" + read.doc.id;
+        return [{ id: read.doc.id, ssn: secret, mail: secret, home: { street: secret }, phones: [{ number: secret }] }] as
+            unknown as Document[];
+    }
+}
+"""
+
+
+class Folder:
+    """A catalog in a folder, and what commands have printed about it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.endpoint = path, path.parent / "endpoint"
+        self.endpoint.mkdir()
+        self.printed = ""
+        text = CATALOG.replace("ENDPOINT", str(self.endpoint / "x.db"))
+        (path / "flow.yaml").write_text(text)
+        (path / "module.ts").write_text(MODULE)
+
+    def flowctl(self, *arguments: str, code: int = 0) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "derive.cli.main", *arguments],
+            cwd=self.path,
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
+            env=os.environ | {"FLOW_DATA": str(self.path.parent / "data")},
+        )
+        self.printed += done.stdout + done.stderr
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def check(self) -> None:
+        """Fail if a redacted value is in a file of the data folder or of the endpoint, or was printed."""
+        assert SECRET not in self.printed
+        files = [
+            file for root in ("data", "endpoint") for file in (self.path.parent / root).rglob("*") if file.is_file()
+        ]
+        assert len(files) > 10
+        for file in files:
+            content = file.read_bytes()
+            assert SECRET.encode() not in content, file
+            if file.suffix == ".parquet":
+                table = pq.ParquetFile(file).read()
+                assert SECRET not in str(table.to_pydict()), file
+
+
+def person(number: int) -> dict[str, object]:
+    return {
+        "id": number,
+        "ssn": f"SECRET-{number}",
+        "mail": f"{number}@SECRET",
+        "pay": f"SECRET-{number}",
+        "home": {"street": f"SECRET {number}", "town": "x"},
+        "phones": [{"number": f"SECRET-{number}", "kind": "a"}],
+    }
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    (tmp_path / "catalog").mkdir()
+    return Folder(tmp_path / "catalog")
+
+
+@pytest.mark.deno
+def test_no_byte_of_a_redacted_value_is_kept_or_printed(folder: Folder) -> None:
+    """Whatever the way in, and whatever the error, a redacted value is in no file and on no screen."""
+    path = folder.path
+    (path / "a.jsonl").write_text("".join(json.dumps(person(number)) + "\n" for number in range(300)))
+    (path / "b.csv").write_text(
+        "id,ssn,mail,pay\n" + "".join(f"{n},SECRET-{n},SECRET,SECRET\n" for n in range(300, 400))
+    )
+    people = [person(number) for number in range(400, 500)]
+    pq.write_table(pa.Table.from_pylist(people), path / "c.parquet")
+    bad = [
+        b'{"id":"x","ssn":"SECRET","mail":"SECRET"}',
+        b'{"id":1,"ssn":"SECRET","mail":"SECRET","home":[{"street":"SECRET"}]}',
+        b'{"id":1,"ssn":"SECRET","mail":"SECRET","phones":"SECRET"}',
+        b'["SECRET"]',
+        b'"SECRET"',
+        b'{"ssn":"SECRET",',
+        b'{"id":1,"ssn":SECRET,"mail":"SECRET"}',
+        b'{"ssn":"SECRET","mail":"SECRET"}',
+    ]
+    (path / "bad.jsonl").write_bytes(b"\n".join(bad))
+    (path / "bad.csv").write_text("id,ssn,mail\n1,SECRET\nx,SECRET,SECRET\n1,SECRET,SECRET,SECRET\n")
+    column = pa.array([Decimal("12345678901234567.0123456789")], pa.decimal128(38, 10))
+    pq.write_table(pa.table({"id": [1], "mail": column, "ssn": ["SECRET"]}), path / "bad.parquet")
+    (path / "plain.jsonl").write_text("".join(f'{{"id":{number},"bad":1}}\n' for number in range(200)))
+    (path / "few.jsonl").write_text('{"id":1000,"bad":1}\n')
+    (path / "wrong.jsonl").write_text('{"id":1001,"bad":"no number"}\n')
+
+    folder.flowctl("test")
+    folder.flowctl("ingest", "--collection", "in/people", "a.jsonl", "b.csv", "c.parquet")
+    for name in ("bad.jsonl", "bad.csv"):
+        assert "not valid" in folder.flowctl("ingest", "--collection", "in/people", name, code=1)
+    folder.flowctl("ingest", "--collection", "in/people", "bad.parquet")
+    folder.flowctl("ingest", "--collection", "in/plain", "plain.jsonl")
+    folder.flowctl("run", "--until-idle")
+    folder.flowctl("ingest", "--collection", "in/plain", "few.jsonl")
+    folder.flowctl("run", "--until-idle")
+    for name in ("in/people", "out/sql", "out/typescript", "out/again"):
+        assert folder.flowctl("collections", "read", "--collection", name).count("sha256:") >= 200
+    folder.flowctl("sql", "-c", 'select * from "in/people" limit 3')
+    folder.flowctl("ingest", "--collection", "in/plain", "wrong.jsonl")
+    assert "published an invalid document" in folder.flowctl("run", "--until-idle", code=1)
+    folder.flowctl("status")
+    folder.flowctl("logs")
+    assert (folder.endpoint / "x.db").exists()
+    folder.check()
+
+
+def test_the_salt_is_that_of_the_derivation_else_of_the_folder(folder: Folder) -> None:
+    (folder.path / "plain.jsonl").write_text('{"id":1,"bad":1}\n')
+    (folder.path / "a.jsonl").write_text(json.dumps(person(1)) + "\n")
+    folder.flowctl("ingest", "--collection", "in/plain", "plain.jsonl")
+    folder.flowctl("ingest", "--collection", "in/people", "a.jsonl")
+    folder.flowctl("run", "--until-idle", "--task", "out/sql", "--task", "out/again")
+    spec = load(folder.path / "flow.yaml").collections["out/sql"]
+    assert spec.redaction is not None
+
+    (derived,) = folder.flowctl("collections", "read", "--collection", "out/sql").splitlines()
+    (ingested,) = folder.flowctl("collections", "read", "--collection", "in/people").splitlines()
+    again = folder.flowctl("collections", "read", "--collection", "out/again").splitlines()
+
+    assert json.loads(derived)["mail"] == Redactor(spec.redaction, b"salt").redact({"mail": "SECRET-1"})["mail"]
+    salt = (folder.path.parent / "data" / "folder-id").read_bytes()
+    assert json.loads(ingested) == Redactor(spec.redaction, salt).redact(person(1))
+    assert again == [ingested]
+
+
+def test_packed_inputs_and_dumps_are_as_others(folder: Folder) -> None:
+    with gzip.open(folder.path / "a.jsonl.gz", "wb") as file:
+        file.write(dump_exact(person(1)))
+    folder.flowctl("ingest", "--collection", "in/people", "a.jsonl.gz")
+
+    assert "SECRET" not in folder.flowctl("collections", "read", "--collection", "in/people")
