@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import random
-import signal
 import statistics
 import subprocess
 import sys
@@ -25,7 +24,7 @@ from typing import Any, LiteralString
 
 import psycopg
 
-from bench.process import flowctl
+from bench.process import end, flowctl
 from bench.report import Column, Report, Value
 from bench.sql import connect, percentile, serving
 from bench.transfers import BANK, CATALOG, generate
@@ -121,7 +120,7 @@ def running(folder: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            process.send_signal(signal.SIGINT)
+            end(process)
 
 
 class Feed:

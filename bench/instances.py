@@ -25,7 +25,7 @@ from typing import Any
 
 import apsw
 
-from bench.process import has_ended
+from bench.process import end, has_ended
 from bench.report import Column, Report, Value
 from bench.sql import Connection, connect, percentile
 from derive.adapter.computing import FOLDER
@@ -69,8 +69,7 @@ class Served:
     def end(self, number: signal.Signals = signal.SIGTERM) -> None:
         """Have it end, with its replicas."""
         replicas = self.replicas()
-        self.process.send_signal(number)
-        self.process.wait()
+        end(self.process, number)
         until(lambda: all(map(has_ended, replicas)), "the end of replicas")
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import random
-import signal
 import statistics
 import subprocess
 import sys
@@ -19,6 +18,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.process import end
 from derive.catalog import load
 from derive.storage.ingest import Ingestion
 from derive.storage.store import Store
@@ -113,8 +113,7 @@ class Latency:
         return (int(fields[11]) + int(fields[12])) / 100
 
     def close(self) -> None:
-        self._run.send_signal(signal.SIGINT)
-        self._run.wait()
+        end(self._run)
         self._store.close()
 
 

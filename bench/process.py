@@ -6,11 +6,13 @@ A person's modules are compiled once, so processes keep what they compile, whate
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parent.parent
 _ENV = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
@@ -58,6 +60,23 @@ def run(command: list[str], output: Path | None = None) -> Ended:
     if done.returncode:
         raise SystemExit(f"{' '.join(command)}\n{done.stderr.decode()[-2000:]}")
     return Ended(seconds, "" if output else done.stdout.decode())
+
+
+def end(process: subprocess.Popen[Any], number: signal.Signals = signal.SIGTERM, patience: float = 120) -> None:
+    """End a process by a signal, and by force where it does not end in so many seconds.
+
+    Ctrl-C would not do: a shell has its background jobs ignore that, and what they start inherits it.
+
+    Raises:
+        SystemExit: it had to be killed.
+    """
+    process.send_signal(number)
+    try:
+        process.wait(patience)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        raise SystemExit(f"{process.args!r} has not ended in {patience:.0f} s, and was killed") from None
 
 
 def place(process: int, processors: set[int]) -> None:

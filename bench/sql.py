@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 import psycopg
 
 from bench.postgres import Postgres
-from bench.process import place
+from bench.process import end, place
 from bench.report import Column, Report, Value
 
 MOST = 3.0
@@ -58,7 +58,7 @@ def serving(folder: Path) -> Iterator[int]:
         try:
             yield int(process.stdout.readline().strip().rpartition(":")[2])
         finally:
-            process.terminate()
+            end(process)
 
 
 def fill(connection: Connection, rows: int) -> None:

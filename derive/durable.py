@@ -15,10 +15,15 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def make_folders(folder: Path) -> None:
-    """Create a folder, and each above it that is missing, and make every new entry on the way durable."""
+def make_folders(folder: Path, mode: int = 0o777) -> None:
+    """Create a folder, and each above it that is missing, and make every new entry on the way durable.
+
+    Args:
+        folder: may be there, and is left as it is then.
+        mode: of the folder, if it is created; those above it get the usual one.
+    """
     if folder.is_dir():
         return
     make_folders(folder.parent)
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(mode, exist_ok=True)
     sync(folder.parent)

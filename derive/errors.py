@@ -20,6 +20,7 @@ that is raised is a defect of this project.
     │   │   └── SegmentMissingError it is not there
     │   ├── BusyError           other processes kept the metadata database to themselves
     │   ├── HeldError           another process holds what is needed, and does not let it go
+    │   ├── OwnedError          a collection belongs to another writer
     │   └── DiskFullError       no space left
     ├── EndpointError       a database or service that is materialized into refuses something
     │   ├── EndpointGoneError   it cannot be reached, or has gone away
@@ -189,6 +190,10 @@ class HeldError(StorageError):
     """Another process holds what is needed, and does not let it go."""
 
     heals = True
+
+
+class OwnedError(StorageError):
+    """A collection belongs to another writer, and may not be written this way."""
 
 
 class DiskFullError(StorageError):

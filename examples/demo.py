@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -60,14 +59,27 @@ def run(*arguments: str, lines: int | None = None) -> None:
 
 @contextmanager
 def running(*arguments: str) -> Iterator[None]:
-    """Show a command, and let it run beside what is within; Ctrl-C ends it."""
+    """Show a command, and let it run beside what is within, and end it."""
     _show((*arguments, "&"))
     with subprocess.Popen(_command(arguments), cwd=ROOT, env=_environment()) as process:
         try:
             yield
         finally:
-            process.send_signal(signal.SIGINT)
-            process.wait(PATIENCE)
+            end(process)
+
+
+def end(process: subprocess.Popen[Any], patience: float = PATIENCE) -> None:
+    """End a process as a supervisor does, and by force where it does not end in so many seconds.
+
+    It is not sent Ctrl-C: a shell has its background jobs ignore that, and what they start inherits it.
+    """
+    process.terminate()
+    try:
+        process.wait(patience)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        print(f"{process.args!r} has not ended in {patience:.0f} s, and was killed", file=sys.stderr)
 
 
 def _show(arguments: tuple[str, ...]) -> None:
@@ -187,8 +199,7 @@ def serving() -> Iterator[str]:
             assert server.stdout is not None
             yield server.stdout.readline().strip()
         finally:
-            server.send_signal(signal.SIGINT)
-            server.wait(PATIENCE)
+            end(server)
 
 
 @contextmanager

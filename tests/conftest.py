@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import signal
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,10 +21,16 @@ from derive.protocol.specs import CatalogSpec, Document
 from derive.spark.executor import SparkExecutor
 from derive.storage.contents import ReadOptions, read_rows
 from derive.storage.ingest import Ingestion
+from derive.storage.metadata.descriptions import TaskCommit
+from derive.storage.metadata.owner import Door
 from derive.storage.store import Store
 from derive.time.limits import Limits
 
 pytest_plugins = ["conformance_fixtures"]  # of tests/connectors/conformance: pytest has room for one conftest
+
+# A shell has its background jobs ignore Ctrl-C, and commands that tests start would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How fast a loaded machine makes up an example says nothing about the code.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -45,9 +52,18 @@ class World:
     def __post_init__(self) -> None:
         self.store = Store(self.root, wall=lambda: self.wall, durable=False)
 
-    def ingest(self, collection: str, documents: Sequence[Document], clock: str | None = "/at") -> None:
+    def ingest(
+        self, collection: str, documents: Sequence[Document], clock: str | None = "/at", door: Door = Door.INGEST
+    ) -> None:
         spec = self.catalog.collections[collection]
-        Ingestion(self.store, spec, clock=clock).load("test", enumerate(documents, start=1))
+        Ingestion(self.store, spec, clock=clock, door=door).load("test", enumerate(documents, start=1))
+
+    def claim(self, collection: str) -> None:
+        """Have a task own a collection, as if it had derived documents; `Door.TEST` is what is left to ingest them."""
+        self.store.create(self.catalog.collections[collection])
+        capability, _ = self.store.acquire_task(collection, 1, [collection])
+        capability = self.store.commit_task(capability, TaskCommit({}, {}, {}, documents_in=1, documents_out=0))
+        self.store.release_task(capability)
 
     def run(self, executor: Executor | None = None, shards: int | None = None, limits: Limits | None = None) -> Run:
         return open_run(self.catalog, self.store, executor or InProcessExecutor(), shards=shards, limits=limits)

@@ -24,7 +24,7 @@ ENDPOINT_SCHEMA: JSON = {
             "additionalProperties": {"type": "string", "pattern": "^[\\t -~]*$", "secret": True},
             "description": "Headers of every request, such as Authorization.",
         },
-        "timeout_seconds": {"type": "number", "exclusiveMinimum": 0, "description": "For one answer."},
+        "timeout_seconds": {"type": "number", "exclusiveMinimum": 0, "description": "For one whole answer."},
         "retry_seconds": {"type": "number", "minimum": 0, "description": "For how long a request is repeated."},
         "batch_documents": {"type": "integer", "minimum": 1, "description": "The most documents in one request."},
         "batch_bytes": {"type": "integer", "minimum": 1, "description": "The most bytes, unless of one document."},
@@ -53,7 +53,7 @@ class WebhookConfig:
     Attributes:
         address: where documents are posted to. It may be a secret; `host` is what messages show.
         headers: of every request.
-        timeout_seconds: for one answer.
+        timeout_seconds: for one whole answer; as long for connecting, and for sending.
         retry_seconds: for how long a request is repeated that has failed.
         batch_documents: the most documents in one request.
         batch_bytes: the most bytes of documents in one, unless it has only one.

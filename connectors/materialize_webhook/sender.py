@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import random
-import socket
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from http.client import HTTPConnection, HTTPException
 from urllib.parse import urlsplit
 
 from connectors.materialize_webhook.config import WebhookConfig
+from connectors.materialize_webhook.limited import TlsConnection, answered, connected, interrupt
 from derive.errors import DeniedError, EndpointError, EndpointGoneError
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 60.0
@@ -81,9 +80,8 @@ class Sender:
     def interrupt(self) -> None:
         """Have the answer that is awaited fail. It may be called from another thread."""
         connection = self._connection
-        if connection is not None and connection.sock is not None:
-            with suppress(OSError):
-                connection.sock.shutdown(socket.SHUT_RDWR)
+        if connection is not None:
+            interrupt(connection)
 
     def close(self) -> None:
         """End the connection."""
@@ -95,9 +93,9 @@ class Sender:
         """What has failed, if something has, and how many seconds the host wants us to wait."""
         try:
             connection = self._connected()
+            connected(connection, self._config.timeout_seconds)
             connection.request("POST", self._path(path), body, {**self._config.headers, **headers})
-            response = connection.getresponse()
-            answer = response.read(_MOST_ANSWER_BYTES)
+            response, answer = answered(connection, self._config.timeout_seconds, _MOST_ANSWER_BYTES)
             if not response.isclosed():
                 self.close()
         except (OSError, HTTPException) as exc:
@@ -116,7 +114,7 @@ class Sender:
 
     def _connected(self) -> HTTPConnection:
         if self._connection is None:
-            kind = HTTPSConnection if self._target.scheme == "https" else HTTPConnection
+            kind = TlsConnection if self._target.scheme == "https" else HTTPConnection
             self._connection = kind(self._target.netloc, timeout=self._config.timeout_seconds)
         return self._connection
 

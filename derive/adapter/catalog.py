@@ -25,6 +25,7 @@ from derive.compute.algebra.types import Type
 from derive.document.pointer import JSON
 from derive.errors import StorageError
 from derive.failpoint import reach
+from derive.storage.disk_errors import translated
 from derive.storage.fence import superseded
 
 FILE = "sql.db"
@@ -164,7 +165,7 @@ def stored_name(schema: str, name: str) -> str:
 
 def position_name(schema: str, name: str) -> str:
     """What the table that tells how far a source is, is called in Storage."""
-    return f"sql/{schema}/{name}/position"
+    return f"sql@position/{schema}/{name}"
 
 
 class Catalog:
@@ -178,7 +179,8 @@ class Catalog:
     """
 
     def __init__(self, root: Path) -> None:
-        self._db = apsw.Connection(str(root / FILE))
+        self._path = root / FILE
+        self._db = apsw.Connection(str(self._path))
         self._db.set_busy_timeout(5_000)
         self._db.pragma("journal_mode", "wal")
         self._db.pragma("synchronous", "FULL")
@@ -280,7 +282,7 @@ class Catalog:
         for identifier in change.removed:
             self._db.execute("DELETE FROM item WHERE id = ?", (identifier,))
         for identifier in change.renamed:  # two may change places
-            self._db.execute("UPDATE item SET name = '/' || id WHERE id = ?", (identifier,))
+            self._db.execute("UPDATE item SET name = char(0) || id WHERE id = ?", (identifier,))  # which names none
         for identifier, name in change.renamed.items():
             self._db.execute("UPDATE item SET name = ? WHERE id = ?", (name, identifier))
         for item in change.added:
@@ -290,16 +292,18 @@ class Catalog:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            if self._epoch is not None and self.epoch() != self._epoch:
-                raise superseded()
-            yield
-        except BaseException:
-            self._db.execute("ROLLBACK")
-            raise
-        reach("names.committing")
-        self._db.execute("COMMIT")
+        with translated(self._path):
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                if self._epoch is not None and self.epoch() != self._epoch:
+                    raise superseded()
+                yield
+                reach("names.committing")
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:  # some errors of SQLite have ended it
+                    self._db.execute("ROLLBACK")
+                raise
         reach("names.committed")
 
 

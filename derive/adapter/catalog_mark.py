@@ -10,10 +10,10 @@ from __future__ import annotations
 from derive.adapter.timeline import Write
 from derive.compute.algebra.types import Type
 from derive.compute.relations.table_input import table_at
+from derive.protocol.sql_names import MARK
 from derive.storage.store import Store
 from derive.storage.table import Table, TableColumn
 
-NAME = "sql-catalog"
 _COLUMNS = (TableColumn("version", Type.BIGINT.value),)
 
 
@@ -29,12 +29,12 @@ class CatalogMark:
 
     def version(self) -> int:
         """The version of the catalog to which the last change has led that was marked; 0 before any."""
-        table = self._store.tables.find(NAME)
+        table = self._store.tables.find(MARK)
         return self._version(table) if table else 0
 
     def writes(self, version: int) -> list[Write]:
         """What is to be written with the rows of a commit."""
-        table = self._store.tables.find(NAME) or self._store.tables.create(NAME, _COLUMNS)
+        table = self._store.tables.find(MARK) or self._store.tables.create(MARK, _COLUMNS)
         before = self._version(table)
         return [*([(table.id, (before,), -1)] if before else []), (table.id, (version,), 1)]
 

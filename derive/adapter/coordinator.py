@@ -36,6 +36,7 @@ from derive.compute.relations.columns import Source
 from derive.compute.relations.contents import contents_at
 from derive.errors import FencedError, FlowError, SqlError
 from derive.protocol.specs import CatalogSpec, CollectionSpec
+from derive.protocol.sql_names import MARK, intended_name, is_of_sql
 from derive.storage.store import Store
 from derive.storage.task_log import TaskLog
 from derive.time.frontier import END_OF_TIME
@@ -73,6 +74,7 @@ class Coordinator:
         recording: of instances, for other processes.
         sessions: that are open.
         stopped: set once this process is to end, as another one has superseded it.
+        is_untidy: names in Storage may be others than those of SQL, so `reconcile` is to be called.
     """
 
     def __init__(
@@ -110,6 +112,7 @@ class Coordinator:
         self.definitions = asyncio.Lock()
         self.sessions: set[SqlSession] = set()
         self.stopped = asyncio.Event()
+        self.is_untidy = False
         self._loop = asyncio.get_running_loop()
 
     def _tell_progress(self) -> None:
@@ -159,7 +162,7 @@ class Coordinator:
             epoch = self._begin_epoch()
             self.settle()
             self.ownership.begun = self.store.timeline.read()
-            self._look()
+            self.look()
             self.reconcile()
             self.computing.add(*self.catalog.replicas())
             self.maintenance.begin(epoch)
@@ -180,7 +183,7 @@ class Coordinator:
         """What names stand for now, also if another process has changed it, which only the one that writes can do."""
         if not self.ownership.is_held:
             self.settle()
-            self._look()
+            self.look()
         return self.objects
 
     # Definitions
@@ -188,7 +191,7 @@ class Coordinator:
     def change(self, change: Change) -> None:
         """Change what names stand for; durable when it returns."""
         self.catalog.change(change)
-        self._look()
+        self.look()
 
     def prepare(self, change: Change) -> list[Write]:
         """Have what names stand for change together with what is written to Storage.
@@ -203,7 +206,7 @@ class Coordinator:
         version = self.catalog.prepared()
         if version is not None:
             self.catalog.settle(version, has_happened=True)
-        self._look()
+        self.look()
 
     def settle(self) -> bool:
         """Carry out or forget a change that was prepared by somebody who was killed, or has failed.
@@ -219,7 +222,7 @@ class Coordinator:
         has_happened = self._mark.version() >= version
         if has_happened or self.ownership.is_held:
             self.catalog.settle(version, has_happened=has_happened)
-            self._look()
+            self.look()
         return has_happened
 
     def _dropped(self, identifier: GlobalId) -> str | None:
@@ -268,7 +271,7 @@ class Coordinator:
         """The rows of a collection or table at a time; of which some columns are wanted, and some rows."""
         return contents_at(self.store, self.source(identifier), time, wanted, bounds)
 
-    def _look(self) -> None:
+    def look(self) -> None:
         """Look what names stand for."""
         version = self.catalog.version()
         if version != self.objects.version:
@@ -291,21 +294,29 @@ class Coordinator:
         return [*objects.collections, *(item.id for item in objects.items.values() if item.is_stored)]
 
     def reconcile(self) -> None:
-        """Bring Storage in line with the catalog: it follows a moment later, or as another process begins."""
+        """Bring Storage in line with the catalog: it follows a moment later, or as another process begins.
+
+        Raises:
+            StorageError: the data folder cannot be written now.
+        """
         items = [item for item in self.objects.items.values() if item.is_stored]
         expected = {item.id: self.objects.stored(item) for item in items}
         expected |= {
             item.position: position_name(item.schema, item.name) for item in items if item.position is not None
         }
-        tables = self.store.tables
-        named = {table.id: table.name for table in tables.all()}
-        dropped = [id_ for id_, name in named.items() if id_ not in expected and name.startswith("sql/")]
-        if dropped:
-            tables.drop(*dropped)
-        moved = [id_ for id_ in named.keys() & expected.keys() if named[id_] != expected[id_]]
-        leaving = {named[id_] for id_ in moved}
-        for identifier in moved:
-            if expected[identifier] in leaving:
-                tables.rename(identifier, f"{expected[identifier]}@new")  # they change places
-        for identifier in moved:
-            tables.rename(identifier, expected[identifier])
+        named = {table.id: table.name for table in self.store.tables.all()}
+        dropped = [id_ for id_, name in named.items() if id_ not in expected and _is_of_an_item(name)]
+        if dropped or any(named[id_] != expected[id_] for id_ in named.keys() & expected.keys()):
+            for identifier in self.store.tables.arrange(expected, dropped):
+                taken = f"collection '{expected[identifier]}' is there already"
+                self.warn(f"{taken}, so tasks cannot read {self.name_of(identifier)} of SQL by that name")
+        self.is_untidy = False
+
+    def warn(self, message: str) -> None:
+        """Write a line of the log of views, which people look at when something is not as they expect."""
+        TaskLog(self.store.root, LOG).write("warn", message)
+
+
+def _is_of_an_item(name: str) -> bool:
+    """Whether a name in Storage is that of an item's table, or is to be."""
+    return is_of_sql(intended_name(name)) and name != MARK

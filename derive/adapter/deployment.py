@@ -1,9 +1,12 @@
 """Deployment: what a transaction has defined, and what it has written, happen at once, at its COMMIT.
 
 Tables are made in Storage first, where nobody knows of them. The change of the catalog is what makes them known, and
-Storage is brought in line with it afterwards. A crash in between leaves tables that no name stands for, or dropped ones
-that are there still: who comes next removes them. Rows of tables that were there before cannot be written that way:
-they are written together with a mark, which says that the change of the catalog, prepared before, has happened.
+Storage is brought in line with it afterwards: names in Storage follow those of SQL in one commit, whatever changes
+places with whatever. A crash in between, or a disk that is full then, leaves tables that no name stands for, or dropped
+ones that are there still: the next deployment, or the next process, brings Storage in line.
+
+Rows of tables that were there before cannot be written that way: they are written together with a mark, which says that
+the change of the catalog, prepared before, has happened.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from derive.adapter.settled import settled
 from derive.adapter.sources import position_columns
 from derive.adapter.timeline import Write
 from derive.compute.algebra.relation import GlobalId
-from derive.errors import SqlError, UsageError
+from derive.errors import FlowError, SqlError, UsageError
 from derive.storage.table import TableColumn
 
 
@@ -51,24 +54,45 @@ class _Deployment:
         self._tables = coordinator.store.tables
         self._ids: dict[GlobalId, GlobalId] = {}  # by provisional one
         self._created: list[GlobalId] = []
-        self._is_untidy = False
+        self._is_aside = False
 
     async def carry_out(self, writes: Sequence[Write]) -> None:
         coordinator = self._coordinator
         coordinator.settle()
+        if coordinator.is_untidy:
+            await self._reconcile()
         change = self._draft.change(coordinator.objects)
+        version = coordinator.catalog.version()
         try:
             change = await self._create(change)
+            await asyncio.to_thread(self._require_names, change)
             kept = [(self._ids.get(id_, id_), row, diff) for id_, row, diff in writes if self._is_there(id_)]
             await self._happen(change, kept)
         except Exception as error:
             if isinstance(error, SqlError) and error.sqlstate == "08007":
                 raise
-            if not coordinator.settle():  # else all of it has happened, and what failed was done now
-                if self._created:
-                    await asyncio.to_thread(self._tables.drop, *self._created)
+            if not self._has_happened(version, error):
+                coordinator.is_untidy |= bool(self._created)
+                await self._tidy()
                 raise
-        await self._tidy(change)
+        coordinator.is_untidy |= bool(self._is_aside or change.removed or change.renamed)
+        await self._tidy()
+
+    def _has_happened(self, version: int, error: Exception) -> bool:
+        """Whether the change of the catalog has happened, though something has failed.
+
+        Raises:
+            SqlError: 08007, that cannot be told; the next who looks at the catalog has it happen, or not.
+        """
+        coordinator = self._coordinator
+        try:
+            coordinator.settle()
+            has_happened = coordinator.catalog.version() != version
+            coordinator.look()
+        except FlowError as unknown:
+            message = f"it is not known whether the transaction was committed: {unknown}"
+            raise SqlError("08007", message, hint="look, and run it again if it was not") from error
+        return has_happened
 
     def _is_there(self, table: GlobalId) -> bool:
         """Whether the transaction has not dropped a table that it has written."""
@@ -127,10 +151,9 @@ class _Deployment:
     ) -> GlobalId:
         def create() -> GlobalId:
             # A name may be that of something that is dropped or renamed at the same time.
-            if self._tables.find(name) is None:
-                return self._tables.create(name, columns, at=at, view_of=view_of).id
-            self._is_untidy = True
-            return self._tables.create(f"{name}@new", columns, at=at, view_of=view_of).id
+            table = self._tables.create(name, columns, at=at, view_of=view_of, aside=True)
+            self._is_aside |= table.name != name
+            return table.id
 
         try:
             self._created.append(await asyncio.to_thread(create))
@@ -138,9 +161,27 @@ class _Deployment:
             raise SqlError("42P07", error.message, hint=error.hint) from error
         return self._created[-1]
 
-    async def _tidy(self, change: Change) -> None:
-        """Bring Storage in line with what names stand for now."""
-        if self._is_untidy or change.removed or change.renamed:
-            # What waits to be written to a dropped table is told.
-            async with nullcontext() if self._is_alone else self._coordinator.commits.exclusive():
-                await asyncio.to_thread(self._coordinator.reconcile)
+    def _require_names(self, change: Change) -> None:
+        """Require that what is renamed finds its name in Storage free, or with a table that leaves it as well.
+
+        Raises:
+            SqlError: 42P07, a collection of documents has it.
+        """
+        for identifier, name in change.renamed.items():
+            item = self._coordinator.objects.items[identifier]
+            stored = stored_name(item.schema, name)
+            if item.is_stored and not self._tables.is_open(stored):
+                raise SqlError("42P07", f"collection '{stored}' is there already", hint="use another name")
+
+    async def _tidy(self) -> None:
+        """Bring Storage in line with what names stand for now; what fails is done by the next who defines something."""
+        if self._coordinator.is_untidy:
+            try:
+                await self._reconcile()
+            except FlowError as error:  # what was committed stays committed
+                self._coordinator.warn(f"names in Storage are not yet those of SQL, which is tried again: {error}")
+
+    async def _reconcile(self) -> None:
+        # What waits to be written to a dropped table is told.
+        async with nullcontext() if self._is_alone else self._coordinator.commits.exclusive():
+            await asyncio.to_thread(self._coordinator.reconcile)

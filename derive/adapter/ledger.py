@@ -18,6 +18,7 @@ from derive.compute.algebra.types import Row
 from derive.compute.relations.table_rows import rows_of
 from derive.errors import SqlError
 from derive.protocol.specs import CatalogSpec
+from derive.protocol.sql_names import SQL_PREFIX, intended_name
 from derive.storage.metadata.held import Capability
 from derive.storage.store import Store
 from derive.time.frontier import BEGINNING, END_OF_TIME
@@ -237,4 +238,4 @@ class StorageLedger:
 def dropped_name(store: Store, identifier: GlobalId) -> str:
     """What a table was called when it was dropped, as far as that is known."""
     name = store.tables.name_of(identifier)
-    return f'"{name.partition("@")[0].rpartition("/")[2]}"' if name else str(identifier)
+    return f'"{intended_name(name).removeprefix(SQL_PREFIX)}"' if name else str(identifier)

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from derive.cli.options import output_option, source_option
+from derive.cli.options import catalog_options, data_folder, open_store, output_option
+
+if TYPE_CHECKING:
+    from derive.errors import Issue
+    from derive.protocol.specs import CatalogSpec
 
 _COLUMNS = ("code", "message", "file", "line", "column", "length", "hint")
 
 
 @click.command()
-@source_option
+@catalog_options
 @output_option
-def command(source: Path, output: str | None) -> None:
+def command(source: Path, data: Path | None, output: str | None) -> None:
     """Find everything that is wrong in a catalog: its structure, references, keys, SQL, TypeScript, materializations.
 
     Connectors of materializations are asked what they say of them. What is only not there, such as a database or a
-    secret, is noted, and is no error.
+    secret, is noted, and is no error. Where there is a data folder, collections that are derived may not belong to
+    another writer in it, such as `flowctl ingest`.
 
     With -o json, each error is an object on a line of its own, in file order: code ("E" and three digits), message,
     file, line and column (from 1), length (characters to underline), and hint (or null).
@@ -42,6 +50,7 @@ def command(source: Path, output: str | None) -> None:
 
         with Connectors() as connectors:
             built = with_issues(built, check_materializations(built.spec.materializations.values(), connectors))
+    built = with_issues(built, _owner_issues(built.spec, data_folder(source, data)))
     error = CatalogError(built.issues)
     if output == "json":
         print_rows(_COLUMNS, describe_error(error), "json")
@@ -55,3 +64,19 @@ def command(source: Path, output: str | None) -> None:
         counts["materialization"] = len(spec.materializations)
     said = ", ".join(f"{count} {noun}{'' if count == 1 else 's'}" for noun, count in counts.items())
     note(f"{source}: {said}, no errors")
+
+
+def _owner_issues(catalog: CatalogSpec, folder: Path) -> Iterator[Issue]:
+    """Yield the issues of collections that belong to another writer in the data folder, if there is one."""
+    from derive.cli.console import note
+    from derive.engine.owners import owner_issues
+    from derive.errors import StorageError
+    from derive.storage.metadata.opening import is_data_folder
+
+    if not is_data_folder(folder):
+        return
+    try:
+        with closing(open_store(folder, reading=True)) as store:
+            yield from owner_issues(catalog, store)
+    except StorageError as error:
+        note(f"{folder} could not be looked at, so who writes the catalog's collections was not checked: {error}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
@@ -61,14 +62,15 @@ def list_command(source: Path, data: Path | None, output: str | None, *, wide: b
       flowctl collections list --wide
       flowctl collections list -o json | jq 'select(.documents > 0).collection'
     """
-    from derive.catalog import load_without_tests
+    from derive.catalog import load
     from derive.cli.console import print_rows
+    from derive.protocol.sql_names import is_internal
 
-    catalog = load_without_tests(source)
+    catalog = load(source)
     with closing(open_store(stored_folder(source, data), reading=True)) as store:
         keys = {name: spec.key for name, spec in catalog.collections.items()}
         keys.update(
-            {table.name: table.key for table in store.tables.all() if with_internal or not _is_internal(table.name)}
+            {table.name: table.key for table in store.tables.all() if with_internal or not is_internal(table.name)}
         )
         rows = [_listed(store, name, key) | _derived(catalog, name) for name, key in keys.items()]
     print_rows(_LISTED, rows, output, spare=_SPARE, wide=wide)
@@ -88,13 +90,6 @@ _LISTED = (
     "writers",
 )
 _SPARE = ("readers", "writers", "id", "since", "segments", "key", "bytes", "upper", "derived")
-
-
-def _is_internal(name: str) -> bool:
-    """Return whether a table is the SQL catalog's own, or one that a change of the SQL catalog is about to name."""
-    from derive.adapter.catalog_mark import NAME
-
-    return name == NAME or name.endswith("@new")
 
 
 def _derived(catalog: CatalogSpec, name: str) -> dict[str, Any]:
@@ -165,7 +160,7 @@ def read_command(
       flowctl collections read --collection acmeBank/transfer-outcomes --partitions '{"include":{"outcome":["deny"]}}'
       flowctl collections read --collection acmeBank/first-send --follow | jq .sender
     """
-    from derive.catalog import load_without_tests
+    from derive.catalog import load
     from derive.errors import UsageError
     from derive.storage.contents import ReadOptions
     from derive.storage.metadata.opening import is_data_folder
@@ -174,10 +169,12 @@ def read_command(
         raise UsageError(f"--follow has no end, so {'--reduce' if reduced else '--as-of'} does not go with it")
     if progress and not follow:
         raise UsageError("--progress goes with --follow")
-    spec = load_without_tests(source).find_collection(collection)
+    spec = load(source).find_collection(collection)
     options = ReadOptions(clock_of("--since", since), clock_of("--as-of", as_of), _selector(spec, partitions))
     folder = stored_folder(source, data)
     show = _with_uuid if uuid else _as_it_is
+    if follow:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # a supervisor's Ctrl-C
     with ExitStack() as stack:
         while follow and not is_data_folder(folder):
             _check_output(_POLL_MILLISECONDS)

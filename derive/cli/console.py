@@ -20,6 +20,7 @@ import orjson
 
 from derive.cli.excerpt import describe_error, render_error
 from derive.cli.table import columns_of, fit, lines_of
+from derive.cli.visible import visible
 from derive.document.clock import format_rfc3339
 from derive.errors import FlowError
 
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 _LIVE_SECONDS, _PLAIN_SECONDS = 0.2, 10.0
-_CONTROLS = dict.fromkeys(map(ord, "\a\b\v\f\r"))
-
 
 _REPEAT_SECONDS, _REPEAT_MOST, _FORGET_SECONDS = 60.0, 3600.0, 120.0
 
@@ -69,12 +68,13 @@ def _is_terminal() -> bool:
 
 def _print(line: str, style: str = "") -> None:
     """Write a line to standard error, in a style where that is a terminal."""
+    line = visible(line)
     if _form.is_live or (style and _is_terminal()):
         from rich.text import Text
 
         _stderr().print(Text(line, style=style))
     else:
-        sys.stderr.write(line.translate(_CONTROLS) + "\n")
+        sys.stderr.write(line + "\n")
         sys.stderr.flush()
 
 
@@ -216,7 +216,7 @@ class Progress:
             self._told = time.monotonic()
             if self._is_live:
                 self._refresh()
-            elif documents:
+            else:
                 self._tell(work)
 
     def done(self, work: str, documents: int) -> None:
@@ -244,7 +244,7 @@ class Progress:
             self._live = Live(console=_stderr(), auto_refresh=False, transient=True)
             self._live.start()
             _form.is_live = True
-        self._live.update(Text("\n".join(map(self._line, self._begun))), refresh=True)
+        self._live.update(Text(visible("\n".join(map(self._line, self._begun)))), refresh=True)
 
     def _tell(self, work: str) -> None:
         note(self._line(work), what=work, documents=self._counts[work], seconds=round(self._elapsed(work), 3))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from derive.cli.options import source_option
+from derive.cli.visible import visible
 
 if TYPE_CHECKING:
     from derive.catalog.graph import FlowGraph
@@ -58,7 +59,7 @@ def command(source: Path, form: str | None, file: Path | None) -> None:
     form = form or (_SUFFIXES[file.suffix.lower()] if file else "text")
     text = render(flow_graph(load(source)), form, title=str(source))
     if file is None:
-        click.echo(text, nl=False)
+        click.echo(visible(text), nl=False)
         return
     try:
         file.write_text(text, encoding="utf-8", newline="\n")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from derive.cli.options import catalog_options, clock_of, optional_catalog, output_option, stored_folder
+from derive.cli.visible import visible
 
 if TYPE_CHECKING:
     from derive.storage.task_log import Entry, LogReader
@@ -88,7 +89,8 @@ def _show(entries: list[Entry], *, as_json: bool) -> None:
             click.echo(orjson.dumps(entry))
         else:
             level = click.style(f"{entry['level']:<5}", fg={"warn": "yellow", "error": "red"}.get(entry["level"]))
+            message = visible(entry["message"])
             fields = {name: value for name, value in entry.items() if name not in ("at", "level", "task", "message")}
-            said = " ".join(f"{name}={value}" for name, value in fields.items())
-            click.echo(f"{entry['at'][:23]}Z {level} {entry['task']}  {entry['message']}{'  ' if said else ''}{said}")
+            said = visible(" ".join(f"{name}={value}" for name, value in fields.items()))
+            click.echo(f"{entry['at'][:23]}Z {level} {entry['task']}  {message}{'  ' if said else ''}{said}")
     sys.stdout.flush()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from derive.cli.options import output_option, source_option
+from derive.cli.visible import visible
 
 if TYPE_CHECKING:
     from derive.errors import Issue
@@ -47,12 +48,12 @@ def plan_command(names: tuple[str, ...], source: Path, output: str | None) -> No
 
     import orjson
 
-    from derive.catalog import load_without_tests
+    from derive.catalog import load
     from derive.cli.console import print_error
     from derive.errors import CatalogError, FlowError
     from derive.materialize.connector import Connectors
 
-    catalog = load_without_tests(source)
+    catalog = load(source)
     chosen = [catalog.find_materialization(name) for name in names]
     specs = chosen or [spec for spec in catalog.materializations.values() if not spec.disabled]
     as_json = (output or ("table" if sys.stdout.isatty() else "json")) == "json"
@@ -68,7 +69,7 @@ def plan_command(names: tuple[str, ...], source: Path, output: str | None) -> No
                 errors.append(error)
             else:
                 row = _row(prepared, action)
-                click.echo(orjson.dumps(row) if as_json else "\n".join(_lines(prepared, action)))
+                click.echo(orjson.dumps(row) if as_json else visible("\n".join(_lines(prepared, action))))
     for failure in (*([CatalogError(issues)] if issues else ()), *errors):
         print_error(failure)
     if issues or errors:

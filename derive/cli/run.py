@@ -133,7 +133,7 @@ def _load(
     """Load a catalog, and check the code of what runs."""
     from derive.catalog.check import require_sound
 
-    catalog = limited_catalog(source, lambda_limits, resources, with_tests=False)
+    catalog = limited_catalog(source, lambda_limits, resources)
     require_sound(catalog, tasks)
     return catalog
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from derive.cli.options import catalog_options, data_folder, optional_catalog
+from derive.cli.visible import visible_line
 
 if TYPE_CHECKING:
     from derive.adapter.outcome import CopyOut, Result, ResultColumn
@@ -241,11 +242,11 @@ class _TablePrinter:
         texts = [text_function(column.type, column.form) for column in self._columns]
         for row in rows:
             pairs = zip(texts, row, strict=True)
-            self._rows.append(["" if datum is None else text(datum) for text, datum in pairs])
+            self._rows.append(["" if datum is None else visible_line(text(datum)) for text, datum in pairs])
 
     def end(self) -> None:
         """Print all."""
-        names = [column.name for column in self._columns]
+        names = [visible_line(column.name) for column in self._columns]
         widths = [max(map(len, texts)) for texts in zip(names, *self._rows, strict=True)]
         rights = [column.type in _numeric_types() for column in self._columns]
         lines = [" " + " | ".join(name.center(width) for name, width in zip(names, widths, strict=True))]

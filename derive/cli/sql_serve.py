@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from derive.cli.options import catalog_options, data_folder, optional_catalog
+from derive.cli.visible import visible
 
 if TYPE_CHECKING:
     import asyncio
@@ -62,6 +63,14 @@ _MOST_REPLICAS = 16
     "--max-connections", type=click.IntRange(min=1), default=400, show_default=True, help="Clients that there may be."
 )
 @click.option(
+    "--login-timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=15,
+    show_default=True,
+    metavar="SECONDS",
+    help="For how long a connection may take to log in.",
+)
+@click.option(
     "--max-result-bytes",
     type=click.IntRange(min=1),
     metavar="N",
@@ -104,6 +113,7 @@ def command(
     tls_certificate: str | None,
     tls_key: str | None,
     max_connections: int,
+    login_timeout: float,
     max_result_bytes: int | None,
     *,
     source: Path,
@@ -145,11 +155,14 @@ def command(
             try:
                 coordinator.own(ownership)
                 await asyncio.to_thread(coordinator.upkeep.hold)
+                most, most_waiting = _connections(max_connections)
                 server = Server(
-                    _sessions(coordinator, max_result_bytes, max_connections, passwords),
+                    _sessions(coordinator, max_result_bytes, most, passwords),
                     passwords=passwords,
                     tls=tls,
-                    most_connections=max_connections,
+                    most_connections=most,
+                    most_waiting=most_waiting,
+                    login_seconds=login_timeout,
                     on_defect=_tell_defect,
                 )
                 await _serve(server, host, port, coordinator.ownership.announce, coordinator.stopped)
@@ -242,8 +255,24 @@ def _replica_command(log_format: str, data: Path, folder: Path, token_file: Path
 
 
 def _tell_line(line: str) -> None:
-    sys.stderr.write(line + "\n")
+    sys.stderr.write(visible(line) + "\n")
     sys.stderr.flush()
+
+
+def _connections(most: int) -> tuple[int, int]:
+    """Return how many clients there may be, and how many connections that log in, for the files that may be open.
+
+    Connections never take the descriptors that the work of clients takes.
+    """
+    from derive.adapter.server.descriptors import raised_limit, shares
+    from derive.cli.console import note
+
+    limit = raised_limit()
+    connections, waiting = shares(most, limit)
+    if connections < most:
+        what = f"at most {connections} clients are served, and not {most}, as this process may have {limit} files open"
+        note(f"{what}: raise that with `ulimit -n`", level="warn")
+    return connections, waiting
 
 
 def _files(folders: Sequence[Path], secret: Iterable[Path | str | None], passwords: Passwords | None) -> FileAccess:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from derive.cli.visible import visible_line
+
 _GAP = 2
 
 
@@ -81,5 +83,6 @@ def _cell(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, list):
-        return ", ".join(map(str, value))
-    return f"{value:,}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+        return visible_line(", ".join(map(str, value)))
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return f"{value:,}" if is_number else visible_line(str(value))

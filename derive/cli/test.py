@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from derive.cli.options import limit_options, limited_catalog, output_option, source_option
+from derive.cli.visible import visible
 
 if TYPE_CHECKING:
     from derive.protocol.limits import LambdaLimits
@@ -58,7 +59,9 @@ def command(
         elif result.failure is None:
             click.echo(f"{click.style('PASS', fg='green')} {result.test.name}  ({result.seconds:.2f} s)")
         else:
-            click.echo(f"{click.style('FAIL', fg='red')} {result.test.name} · {render_failure(result.failure)}")
+            click.echo(
+                f"{click.style('FAIL', fg='red')} {result.test.name} · {visible(render_failure(result.failure))}"
+            )
     tally = f"{failed} failed, {passed} passed" if failed else f"{passed} passed"
     click.echo(f"{tally} in {time.perf_counter() - begun:.1f} s", err=output == "json")
     if failed:

@@ -22,6 +22,7 @@ from derive.compute.relations.columns import columns_of
 from derive.compute.relations.table_input import last_rows
 from derive.compute.relations.table_rows import TableRows
 from derive.errors import FlowError
+from derive.storage.metadata.owner import Door
 from derive.storage.store import Store
 from derive.storage.table import ErrorUpdate, RowUpdate, Table, TableUpdate
 from derive.time.frontier import END_OF_TIME
@@ -90,7 +91,7 @@ class Writeback:
                     updates.append(update)
                     failing[identifier] = None if begun is None else (begun, update.end)
         if updates:
-            self._store.tables.commit(updates)
+            self._store.tables.commit(updates, Door.DATAFLOW)
         for identifier, gap in failing.items():
             if gap is None:
                 self._failing.pop(identifier, None)

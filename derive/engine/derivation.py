@@ -13,7 +13,7 @@ from derive.engine.executor import Executor
 from derive.engine.shape import shape_of
 from derive.engine.transaction import Prepared, Transaction
 from derive.engine.transactor import Opened
-from derive.errors import FlowError, TaskError
+from derive.errors import FlowError, OwnedError, TaskError
 from derive.protocol.specs import DerivationSpec, TransformSpec
 from derive.shard.message import Message
 from derive.shard.plan import Plan
@@ -63,11 +63,19 @@ class Derivation:
         return False
 
     def open(self, *, if_free: bool = False) -> Opened:
-        """Take it over, and remove files and state that runs before have left and that nobody knows."""
-        store, spec = self.store, self.spec
-        capability, state = store.acquire_task(spec.name, self.shards, [spec.name], if_free=if_free)
+        """Take it over, and remove files and state that runs before have left and that nobody knows.
+
+        Where its collection belongs to another writer, it is opened with that error, and writes nothing.
+        """
+        store, spec, refused = self.store, self.spec, None
+        try:
+            capability, state = store.acquire_task(spec.name, self.shards, [spec.name], if_free=if_free)
+        except OwnedError as error:
+            refused = OwnedError(error.message, position=spec.collection.position, hint=error.hint)
+            capability, state = store.acquire_task(spec.name, self.shards, if_free=if_free)
         with publish_epoch(store.root, spec.name, capability.epoch):
-            store.garbage.collect_uncommitted(spec.name)
+            if refused is None:
+                store.garbage.collect_uncommitted(spec.name)
             remove_shards(store.root, spec.name, state.shards)
             shutil.rmtree(progress_folder(store.root, spec.name), ignore_errors=True)
         return Opened(
@@ -75,8 +83,8 @@ class Derivation:
             state=state,
             places={transform.input.state_key: place_of(spec, transform) for transform in spec.transforms},
             fingerprints=fingerprints_of(spec),
-            edits=edits_of(spec, state, capability.frontiers[spec.name]),
-            error=_misplaced(spec, state),
+            edits=edits_of(spec, state, capability.frontiers.get(spec.name)),
+            error=refused or _misplaced(spec, state),
         )
 
     def prepare(self, waiting: Size, shards: int, limits: Limits) -> Limits:

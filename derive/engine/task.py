@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -201,9 +200,10 @@ class Task:
             end: of the transaction.
             limits: how its work is cut.
         """
+        number = next(self._numbers)
         return Transaction(
-            number=next(self._numbers),
-            token=str(uuid.uuid4()),
+            number=number,
+            token=f"{self._capability.id}.{number}",
             capability=self._capability,
             checkpoint=self._checkpoint,
             reads=self.reads(inputs, specs, end),

@@ -18,7 +18,7 @@ class Transaction:
 
     Attributes:
         number: counts the attempts that this run has begun for the task.
-        token: a UUID of this attempt's own.
+        token: of this attempt alone; it begins with the identifier of the capability.
         capability: the right to run the task, and to write for it.
         checkpoint: what it builds on.
         reads: what to read, one entry per input that takes part.

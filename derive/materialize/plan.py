@@ -22,7 +22,7 @@ class StorePlan:
     Attributes:
         spec: the materialization.
         root: the data folder.
-        token: a UUID of this transaction's own.
+        token: of this transaction alone; it begins with the identifier of the run's capability.
         epoch: of the run; workers of an older one are fenced.
         transaction: counts the transactions that the run has begun for this task.
         shards: how many shards the task has.

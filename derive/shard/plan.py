@@ -50,7 +50,7 @@ class Plan:
     Attributes:
         spec: the derivation.
         root: the data folder.
-        token: a UUID of this transaction's own.
+        token: of this transaction alone; it begins with the identifier of the run's capability.
         epoch: of the run; workers of an older one are fenced.
         transaction: counts the transactions that the run has begun for this task.
         shape: how it is cut.

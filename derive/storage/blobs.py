@@ -6,6 +6,7 @@ What is read is handed to Arrow as its own kind of file, through which no byte p
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -29,8 +30,15 @@ class Blobs(Protocol):
             FileExistsError: there is one of this path.
         """
 
-    def finish(self, path: str) -> int:
-        """Make a blob that was written survive a loss of power; returns its size in bytes."""
+    def finish(self, path: str) -> tuple[int, str]:
+        """Make a blob that was written survive a loss of power; returns its size in bytes, and its checksum."""
+
+    def checksum(self, path: str) -> str:
+        """The checksum of a blob as it is now, SHA-256 in hexadecimal digits.
+
+        Raises:
+            FileNotFoundError: there is none of this path.
+        """
 
     def open(self, path: str) -> pa.NativeFile:
         """Open a blob, to read any range of it.
@@ -71,12 +79,17 @@ class LocalBlobs:
         os.close(os.open(full, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         return _files().open_output_stream(str(full))
 
-    def finish(self, path: str) -> int:
-        """Sync a file and the folder it is entered in."""
+    def finish(self, path: str) -> tuple[int, str]:
+        """Sync a file and the folder it is entered in; what was written is read from memory for its checksum."""
         full = self.root / path
         sync(full)
         sync(full.parent)
-        return full.stat().st_size
+        return full.stat().st_size, self.checksum(path)
+
+    def checksum(self, path: str) -> str:
+        """The checksum of a file."""
+        with (self.root / path).open("rb", buffering=0) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
 
     def open(self, path: str) -> pa.NativeFile:
         """Open a file."""

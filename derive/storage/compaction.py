@@ -117,7 +117,7 @@ def compact(
     with _alone(store, wait=wait) as is_alone:
         if not is_alone:
             return None
-        store.garbage.collect_unknown(spec.name)
+        store.garbage.collect_unfinished()
         before = store.segments(spec)
         if since is not None:
             _advance(store, spec, since, fold_sizes)
@@ -150,23 +150,22 @@ def _advance(store: Kept, spec: CollectionSpec, wanted: int, sizes: FoldSizes) -
     if known is None or since <= known.since:
         return
     old = [segment for segment in store.segments(spec) if segment.clock_min < since]
-    name = f"{COMPACTED}{uuid.uuid4()}"
-    writer = SegmentWriter(store.root, spec, f"{name}-later")
-    new: list[Segment] = []
-    try:
-        with _scratch(store) as scratch, translated(store.root):
-            new = Fold(store.root, spec, scratch, sizes).write(old, since, name)
-            for label, segments in by_partition([segment for segment in old if segment.clock_max >= since]).items():
-                copy_rows(store.root, spec, writer, SourceRead(0, 0, since, END_OF_TIME, tuple(segments)), label)
-            new += writer.close()
-        reach("compaction.folded")
-        is_done = store.history.advance_since(spec.name, since, old, new)
-    except FlowError:
-        store.garbage.collect_unknown(spec.name)
-        raise
-    if not is_done:
-        store.garbage.collect_unknown(spec.name)
-    reach("compaction.advanced")
+    with _new_files(store, spec) as name:
+        writer = SegmentWriter(store.root, spec, f"{name}-later")
+        try:
+            with _scratch(store) as scratch, translated(store.root):
+                new = Fold(store.root, spec, scratch, sizes).write(old, since, name)
+                for label, segments in by_partition([segment for segment in old if segment.clock_max >= since]).items():
+                    copy_rows(store.root, spec, writer, SourceRead(0, 0, since, END_OF_TIME, tuple(segments)), label)
+                new += writer.close()
+            reach("compaction.folded")
+            is_done = store.history.advance_since(spec.name, since, old, new)
+        except FlowError:
+            store.garbage.collect_unfinished()
+            raise
+        if not is_done:
+            store.garbage.collect_unfinished()
+        reach("compaction.advanced")
 
 
 def choose(segments: Sequence[Segment], fewest: int, sizes: MergeSizes = MERGE_SIZES) -> list[list[Segment]]:
@@ -196,18 +195,28 @@ def choose(segments: Sequence[Segment], fewest: int, sizes: MergeSizes = MERGE_S
 
 def _merge(store: Kept, spec: CollectionSpec, group: Sequence[Segment]) -> None:
     is_valid = are_valid(store.root, group, spec.write_schema)
-    writer = SegmentWriter(store.root, spec, f"{COMPACTED}{uuid.uuid4()}", is_valid=is_valid)
     label = orjson.dumps(list(group[0].partition)).decode()
-    try:
-        copy_rows(store.root, spec, writer, SourceRead(0, 0, BEGINNING, END_OF_TIME, tuple(group)), label)
-        written = writer.close()
-        reach("compaction.written")
-        if not store.history.replace(spec.name, group, written):
-            writer.abort()  # the collection was reset meanwhile
-        reach("compaction.replaced")
-    except FlowError:
-        writer.abort()
-        raise
+    with _new_files(store, spec) as name:
+        writer = SegmentWriter(store.root, spec, name, is_valid=is_valid)
+        try:
+            copy_rows(store.root, spec, writer, SourceRead(0, 0, BEGINNING, END_OF_TIME, tuple(group)), label)
+            written = writer.close()
+            reach("compaction.written")
+            if not store.history.replace(spec.name, group, written):
+                writer.abort()  # the collection was reset meanwhile
+            reach("compaction.replaced")
+        except FlowError:
+            writer.abort()
+            raise
+
+
+@contextmanager
+def _new_files(store: Kept, spec: CollectionSpec) -> Iterator[str]:
+    """What the names of new files begin with, which is remembered until the block has committed or removed them."""
+    name = f"{COMPACTED}{uuid.uuid4()}"
+    store.history.begin_files(spec.name, name)
+    yield name
+    store.history.end_files(name)
 
 
 @contextmanager

@@ -12,21 +12,35 @@ from derive.durable import sync
 FILE = "folder-id"
 
 
+def known_folder_id(root: Path) -> str:
+    """The identifier of a data folder; empty if it has none, or it cannot be read."""
+    try:
+        return (root / FILE).read_text().strip()
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return ""
+
+
 def folder_id(root: Path) -> str:
-    """The identifier of a data folder, which is made when somebody first asks; a copy of the folder has it too.
+    """The identifier of a data folder, which has one once something was stored; a copy of the folder has it too.
 
     Returns:
         The identifier; empty if there is none, and the folder cannot be written to.
     """
+    return known_folder_id(root) or write_folder_id(root, str(uuid4()))
+
+
+def write_folder_id(root: Path, identifier: str) -> str:
+    """Write the identifier of a data folder, durably, unless it has one.
+
+    Returns:
+        The identifier that it has; empty if there is none, and the folder cannot be written to.
+    """
     path = root / FILE
-    with suppress(FileNotFoundError):
-        return path.read_text()
-    identifier = str(uuid4())
-    draft = root / f"{FILE}.{identifier}"
+    draft = root / f"{FILE}.{uuid4()}"
     try:
         draft.write_text(identifier)
         sync(draft)
-        with suppress(FileExistsError):  # somebody else was first
+        with suppress(FileExistsError):  # another process was first
             os.link(draft, path)
         draft.unlink()
         sync(root)

@@ -2,25 +2,41 @@
 
 A file that no committed row names is garbage once nobody can be writing it, and one that compaction replaced is garbage
 once nobody can be reading it. Both are decided by capabilities, so that a crash leaves nothing behind for good.
+
+Garbage is only what the metadata has named once: as a segment, or by the identifier of who was to write it. All other
+files stay: they may be newer than the metadata, and `flowctl verify` tells of them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from uuid import UUID
 
 from derive.storage.blobs import Blobs
-from derive.storage.metadata.capability import drop_ended, writers
+from derive.storage.metadata.capability import drop_ended
 from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.read_rights import reading_since
 from derive.storage.metadata.segment import (
     abandoned_by,
+    discarded_of,
     forget_abandoned,
+    forget_discarded,
     forget_replaced,
+    forget_writer,
+    forget_writers,
     known_paths,
     replaced_before,
+    writers_of,
 )
 from derive.storage.metadata.tables import forget_unread
-from derive.storage.segments.partition import COMPACTED, INGESTED, collection_folder, former_folder
+from derive.storage.segments.partition import COMPACTED, FOLDER, INGESTED, collection_folder, former_folder
+from derive.storage.timeline import wall_clock
+
+_IDENTIFIER = len(str(UUID(int=0)))
+
+_REMEMBERED = 86_400_000_000
+"""How long it is remembered at least who wrote, microseconds: a worker that was given up may still be at it."""
 
 GRACE = 600_000_000
 """How long replaced files are kept, microseconds."""
@@ -61,13 +77,24 @@ class Garbage:
         return len(paths)
 
     def collect_uncommitted(self, name: str) -> int:
-        """Remove files of a derived collection that no committed row names; returns how many.
+        """Remove files of a derived collection that a run of its task has written and no committed row names.
 
-        Only its exclusive writer may call this: files of a transaction under way would be taken for garbage.
+        Those of a collection that was reset are removed as well; and a file of which the metadata does not know who has
+        written it never is. Only its exclusive writer may call this: files of a transaction under way would be taken
+        for garbage.
+
+        Returns:
+            How many.
         """
-        paths = [path for path in self._paths(name, "*") if not Path(path).name.startswith(COMPACTED)]
+        with self._metadata.snapshot() as db:
+            writers, discarded = writers_of(db, name), discarded_of(db, name)
+        paths = [path for path in self._paths(name, "*") if Path(path).name[:_IDENTIFIER] in writers]
         known = self.known(name)
-        return self._blobs.delete(path for path in paths if path not in known)
+        removed = self._blobs.delete(path for path in {*paths, *discarded} if path not in known)
+        with self._metadata.transaction(synced=False) as db:
+            forget_discarded(db, discarded)
+            forget_writers(db, name, wall_clock() - _REMEMBERED)
+        return removed
 
     def collect_abandoned(self, name: str) -> int:
         """Remove what ingestions into a collection that never came to their end have left; returns how many files.
@@ -77,27 +104,38 @@ class Garbage:
         with self._metadata.transaction() as db:
             drop_ended(db)
             abandoned = abandoned_by(db, name)
-        if not abandoned:
+        return self._collect(abandoned, [])
+
+    def collect_unfinished(self) -> int:
+        """Remove every file of a compaction or an ingestion that began and was never committed; returns how many.
+
+        Only while no other process compacts. It costs nothing where all came to their end.
+        """
+        with self._metadata.transaction() as db:
+            drop_ended(db)
+            abandoned = abandoned_by(db)
+            unfinished = [identifier for identifier in writers_of(db) if identifier.startswith(COMPACTED)]
+        return self._collect(abandoned, unfinished)
+
+    def _collect(self, abandoned: Sequence[str], unfinished: Sequence[str]) -> int:
+        """Remove what ingestions and compactions have left, by their identifiers, and forget these.
+
+        A table may have had another name, and so another folder, when its files were written. One that died after its
+        commit has left nothing but its identifier.
+        """
+        if not abandoned and not unfinished:
             return 0
-        known = self.known(name)  # one that died after its commit has left nothing but its lease
-        paths = [path for identifier in abandoned for path in self._paths(name, f"{INGESTED}{identifier}-*")]
+        begun = [*(f"{INGESTED}{identifier}" for identifier in abandoned), *unfinished]
+        paths = [path for start in begun for path in self._blobs.list(FOLDER, f"**/{start}*.parquet")]
+        folders = {str(Path(path).parent) for path in paths}
+        with self._metadata.snapshot() as db:
+            known = {path for folder in folders for path in known_paths(db, "", folder)}
         removed = self._blobs.delete(path for path in paths if path not in known)
         with self._metadata.transaction() as db:
             forget_abandoned(db, abandoned)
+            for identifier in unfinished:
+                forget_writer(db, identifier)
         return removed
-
-    def collect_unknown(self, name: str) -> int:
-        """Remove every file of a compaction or an ingestion that no row names and nobody is writing; returns how many.
-
-        Only while no other process compacts. Files are listed before the rows are read: what is committed or begun in
-        between is not taken for garbage.
-        """
-        self.collect_abandoned(name)
-        paths = [*self._paths(name, f"{COMPACTED}*"), *self._paths(name, f"{INGESTED}*")]
-        with self._metadata.snapshot() as db:
-            known = known_paths(db, name, collection_folder(name))
-            live = tuple(f"{INGESTED}{identifier}-" for identifier in writers(db))
-        return self._blobs.delete(path for path in paths if path not in known and not Path(path).name.startswith(live))
 
     def _paths(self, name: str, pattern: str) -> list[str]:
         own, former = collection_folder(name), former_folder(name)

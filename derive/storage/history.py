@@ -15,7 +15,7 @@ from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.descriptions import Frontiers
 from derive.storage.metadata.failures import forget_errors
 from derive.storage.metadata.read_rights import read_holds, write_holds
-from derive.storage.metadata.segment import are_there, count_below, replace_segments
+from derive.storage.metadata.segment import are_there, begin_writer, count_below, forget_writer, replace_segments
 from derive.time.segment import Segment
 
 
@@ -32,6 +32,16 @@ class History:
             if can_write:
                 drop_ended(db)
             return _frontiers(db, name)
+
+    def begin_files(self, name: str, identifier: str) -> None:
+        """Remember that files of a collection are about to be written whose names begin with an identifier."""
+        with self._metadata.transaction(synced=False) as db:  # after a loss of power the files are told as unknown
+            begin_writer(db, identifier, name)
+
+    def end_files(self, identifier: str) -> None:
+        """Forget that files were about to be written: each is part of a collection, or was removed."""
+        with self._metadata.transaction(synced=False) as db:
+            forget_writer(db, identifier)
 
     def replace(self, name: str, old: Sequence[Segment], new: Sequence[Segment]) -> bool:
         """Replace segments by others that hold the same updates; False if some of the old ones are not there any more.

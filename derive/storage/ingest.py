@@ -25,6 +25,7 @@ from derive.schema.validator import compile_validator
 from derive.storage.disk_errors import translated
 from derive.storage.inputs.line import NOTHING_INGESTED, Line
 from derive.storage.metadata.capability import RENEW_SECONDS, WriteCapability
+from derive.storage.metadata.owner import Door
 from derive.storage.redactor import redactor_of
 from derive.storage.roles import Writable
 from derive.storage.segments.columns import compile_fields
@@ -73,6 +74,10 @@ class Ingestion:
         clock: JSON pointer to an RFC 3339 time in each document, to load history; None to stamp the present.
         progress: told how many documents were read so far.
         renew_seconds: after how long the lease to write is renewed, however long the input pauses.
+        door: through which the collection is written.
+
+    Raises:
+        OwnedError: the collection belongs to another writer.
     """
 
     def __init__(
@@ -83,8 +88,10 @@ class Ingestion:
         clock: str | None = None,
         progress: Callable[[int], None] = lambda _: None,
         renew_seconds: float = RENEW_SECONDS,
+        door: Door = Door.INGEST,
     ) -> None:
-        self._store = store
+        store.require_open(spec.name, door)
+        self._store, self._door = store, door
         self._spec = spec
         self._clock_pointer = clock
         self._get_clock = compile_pointer(clock) if clock is not None else None
@@ -107,10 +114,11 @@ class Ingestion:
 
         Raises:
             DocumentError: some are malformed or invalid; the first ten are listed.
+            OwnedError: the collection belongs to another writer by now.
             FrontierError: with `clock`, a time is below the collection's `upper`, or not later than what it holds.
         """
         store, collection = self._store, self._spec.name
-        capability = store.acquire_write(collection, history=self._get_clock is not None)
+        capability = store.acquire_write(collection, history=self._get_clock is not None, door=self._door)
         writer = SegmentWriter(store.root, self._spec, f"{INGESTED}{capability.id}", is_valid=True)
         is_history, is_done = self._get_clock is not None, False
         segments: list[Segment] = []

@@ -25,6 +25,7 @@ from derive.storage.metadata.descriptions import (
     TaskNote,
     TaskState,
 )
+from derive.storage.metadata.owner import Door
 from derive.storage.rights import Rights
 from derive.storage.tables import Tables
 from derive.storage.timeline import Timeline
@@ -91,7 +92,10 @@ class Writable(Folder, Protocol):
     def create(self, *specs: CollectionSpec) -> None:
         """Bind names of collections to their keys and partitions."""
 
-    def acquire_write(self, name: str, *, history: bool = False) -> WriteCapability:
+    def require_open(self, name: str, door: Door) -> None:
+        """Require that a collection may be written through a door."""
+
+    def acquire_write(self, name: str, *, history: bool = False, door: Door = Door.INGEST) -> WriteCapability:
         """A leased right to ingest into a collection."""
 
     def renewed(self, capability: WriteCapability, every: float) -> AbstractContextManager[None]:
@@ -181,6 +185,9 @@ class Kept(Readable, Protocol):
     @property
     def rights(self) -> Rights:
         """Rights of tasks to read."""
+
+    def require_open(self, name: str, door: Door) -> None:
+        """Require that a collection may be written through a door."""
 
     def reset(self, names: Sequence[str]) -> None:
         """Forget all that tasks have derived and how far they were."""

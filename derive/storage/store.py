@@ -59,9 +59,10 @@ from derive.storage.metadata.descriptions import (
 from derive.storage.metadata.host import Host, this_host
 from derive.storage.metadata.moves import insert_update, move_task
 from derive.storage.metadata.opening import open_metadata
+from derive.storage.metadata.owner import Door, Owner, owner_of, require_open
 from derive.storage.metadata.read_rights import rewind_holds
 from derive.storage.metadata.renewal import Renewals
-from derive.storage.metadata.segment import read_segments, segment_paths
+from derive.storage.metadata.segment import begin_writer, read_segments, segment_paths
 from derive.storage.metadata.tables import has_appended
 from derive.storage.metadata.tasks import begin_epoch, forget_task, read_task, write_note
 from derive.storage.metadata.timeline import assign_up_to
@@ -82,9 +83,11 @@ class Store:
         elapsed: tells how much time has passed, as for `Timeline`.
         host: the machine; tests hand in others.
         reading: nothing is going to be written: no folder is created, and one that cannot be written will do.
+        accept_older: also with a metadata database that is older than what lies beside it.
 
     Raises:
-        StorageError: another machine uses the data folder, or it cannot be used.
+        StorageError: another machine uses the data folder, or it cannot be used, or its metadata database is missing,
+            or is another one's, or is not the latest.
 
     Attributes:
         timeline: assigns clocks.
@@ -107,9 +110,12 @@ class Store:
         elapsed: Elapsed | None = None,
         host: Host | None = None,
         reading: bool = False,
+        accept_older: bool = False,
     ) -> None:
         self.root = root
-        self._metadata, self._lock = open_metadata(root, host or this_host(), durable=durable, reading=reading)
+        self._metadata, self._lock = open_metadata(
+            root, host or this_host(), durable=durable, reading=reading, accept_older=accept_older
+        )
         self.timeline = Timeline(self._metadata, wall, elapsed)
         self.leases = Leases(self._metadata)
         self.rights = Rights(self._metadata)
@@ -219,19 +225,42 @@ class Store:
         with self._metadata.snapshot() as db:
             return least_write_frontier(db, name)
 
+    # Owners
+
+    def owner(self, name: str) -> Owner:
+        """Return who may write a collection, as it is now."""
+        with self._metadata.snapshot() as db:
+            return owner_of(db, name)
+
+    def require_open(self, name: str, door: Door) -> None:
+        """Require that a collection may be written through a door, as it is now; whoever acquires it asks again.
+
+        Raises:
+            OwnedError: it belongs to another writer.
+        """
+        if self._metadata.can_write:
+            with self._metadata.transaction(synced=False) as db:
+                drop_ended(db)
+        with self._metadata.snapshot() as db:
+            require_open(db, name, door)
+
     # Ingesting
 
-    def acquire_write(self, name: str, *, history: bool = False) -> WriteCapability:
+    def acquire_write(self, name: str, *, history: bool = False, door: Door = Door.INGEST) -> WriteCapability:
         """A leased right to ingest into a collection: until it is dropped, `upper` does not pass its frontier.
 
         Args:
             name: the collection.
             history: documents bring times of their own, from the collection's `upper` on; else they are of the present.
+            door: through which it is written.
 
         Raises:
+            OwnedError: it belongs to another writer.
             FrontierError: all of the collection that is before some later time than the present is final.
         """
         with self._metadata.transaction(synced=False) as db:  # a loss of power ends it anyway
+            drop_ended(db)
+            require_open(db, name, door)
             upper = upper_of(db, name)
             now = upper if history else self.timeline.advance(db)
             if upper > now:
@@ -311,12 +340,18 @@ class Store:
 
         Raises:
             FencedError: another process has it, which is not to be superseded.
+            OwnedError: one of the collections belongs to another writer.
         """
         with self._metadata.transaction(calls=True) as db:
+            drop_ended(db)
+            for output in outputs:
+                require_open(db, output, Door.TASK)
             if if_free:
                 require_free(db, name)
             epoch = begin_epoch(db, name, shards)
             capability = lease_run(db, name, epoch, {output: upper_of(db, output) for output in outputs}, purpose)
+            for output in outputs:
+                begin_writer(db, capability.id, output)
             state = read_task(db, name)
         assert state is not None
         return capability, state
@@ -387,8 +422,14 @@ class Store:
         """Forget all that tasks have derived and how far they were; who still writes for them is superseded.
 
         They need their sources from the beginning again, or what is known of it.
+
+        Raises:
+            OwnedError: one has the name of a collection that belongs to another writer; nothing was forgotten.
         """
         with self._metadata.transaction(calls=True) as db:
+            drop_ended(db)
+            for name in names:
+                require_open(db, name, Door.TASK)
             for name in names:
                 empty_collection(db, name)
                 forget_task(db, name)

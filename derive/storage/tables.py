@@ -17,11 +17,13 @@ import apsw
 from derive.document.clock import format_rfc3339
 from derive.errors import FrontierError, StorageError, UsageError, ViewError
 from derive.protocol.specs import CollectionSpec
+from derive.protocol.sql_names import aside_name, intended_name
 from derive.storage.metadata.binding import new_identifier
 from derive.storage.metadata.capability import drop_ended
-from derive.storage.metadata.collection import advance_since, advance_upper, frontiers_of
+from derive.storage.metadata.collection import advance_since, advance_upper
 from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.failures import first_error, standing_errors, write_errors
+from derive.storage.metadata.owner import Door, Owner, owner_of_documents, require_open
 from derive.storage.metadata.table_read import TableRead, read_between, read_on
 from derive.storage.metadata.tables import (
     append,
@@ -32,6 +34,7 @@ from derive.storage.metadata.tables import (
     find_table,
     forget_unread,
     insert_table,
+    make_way,
     name_of,
     next_seq,
     read_appended,
@@ -118,16 +121,18 @@ class Tables:
         key: Sequence[str] = (),
         at: int | None = None,
         view_of: Collection[str] | None = None,
+        aside: bool = False,
     ) -> Table:
         """Create a table, whose contents are known from the present on.
 
         Args:
-            name: to which nothing is bound, or a table that was dropped, or what a catalog names as the collection that
-                this table is.
+            name: to which nothing is bound, or a table that was dropped, or a collection that a catalog has declared
+                and that nobody has written.
             columns: in their order.
             key: names of the columns of its key; the first column if there is none.
             at: its first `since` and `upper`; the present if it is None.
             view_of: names of what a materialized view is made of, which it holds from there on; None if it is none.
+            aside: where another table has the name, this one is bound to one of its own until `arrange` gives it that.
 
         Raises:
             UsageError: something is stored under the name.
@@ -138,7 +143,10 @@ class Tables:
             frontier = self._timeline.pass_now(db) if at is None else at
             drop_ended(db)
             identifier = take_over(db, name, columns, pointers, frontier)
-            if identifier is None:
+            if identifier is None and aside and find_table(db, name) and not make_way(db, name):
+                identifier = insert_table(db, aside_name(name, 0), columns, pointers, frontier)
+                rename(db, aside_name(name, 0), aside_name(name, identifier))
+            elif identifier is None:
                 _free(db, name)
                 identifier = insert_table(db, name, columns, pointers, frontier)
             if view_of is not None:
@@ -148,7 +156,7 @@ class Tables:
         return table
 
     def rename(self, identifier: GlobalId, name: str) -> None:
-        """Bind a table to another name, to which nothing is bound, or a table that was dropped.
+        """Bind a table to another name, as `create` does.
 
         Raises:
             UsageError: something is stored under the name.
@@ -157,8 +165,43 @@ class Tables:
         with self._metadata.transaction(calls=True) as db:
             before = _open(db, identifier).name
             if before != name:
+                drop_ended(db)
                 _free(db, name)
                 rename(db, before, name)
+
+    def arrange(self, names: Mapping[GlobalId, str], dropped: Collection[GlobalId] = ()) -> list[GlobalId]:
+        """Drop tables, and bind others to their names, which may change places in any way; all of it in one commit.
+
+        Args:
+            names: of tables; those that were dropped are left alone.
+            dropped: tables that are no more, as `drop`.
+
+        Returns:
+            The tables whose names something other than a table has: these are bound to names of their own.
+        """
+        with self._metadata.transaction(calls=True) as db:
+            drop_ended(db)
+            for identifier in dropped:
+                if _is_open(db, identifier):
+                    end_writing(db, identifier)
+            forget_unread(db)
+            before = {id_: name_of(db, id_) for id_ in names if _is_open(db, id_)}
+            moved = {id_: old for id_, old in before.items() if old is not None and old != names[id_]}
+            for identifier, name in moved.items():  # so that each finds its name free
+                if not name.startswith("@"):
+                    rename(db, name, aside_name(name, identifier))
+            left = []
+            for identifier in moved:
+                if make_way(db, names[identifier]):
+                    rename(db, str(name_of(db, identifier)), names[identifier])
+                else:
+                    left.append(identifier)
+        return left
+
+    def is_open(self, name: str) -> bool:
+        """Whether a table may be bound to a name, if no other table is bound to it."""
+        with self._metadata.snapshot() as db:
+            return find_table(db, name) is not None or owner_of_documents(db, name) is Owner.NOBODY
 
     def drop(self, *identifiers: GlobalId) -> None:
         """Drop tables: nobody can write them any more, and once all who read them now are done, nobody can read them.
@@ -202,7 +245,7 @@ class Tables:
         updates += [TableUpdate(table, None, clock + 1) for table in advance if table not in changes]
         self.commit(updates)
 
-    def commit(self, updates: Sequence[TableUpdate]) -> None:
+    def commit(self, updates: Sequence[TableUpdate], door: Door = Door.SERVER) -> None:
         """Write to tables, and move their `upper`; all of it or nothing, in one commit.
 
         Those without any rows to write, whose `upper` may be anywhere, are left alone where they were dropped or are
@@ -210,16 +253,18 @@ class Tables:
 
         Args:
             updates: at most one of each table.
+            door: through which they are written.
 
         Raises:
             FrontierError: the `upper` of a table is not the expected one, or a clock is out of bounds.
+            OwnedError: a table belongs to another writer.
             StorageError: a table was dropped.
         """
         files = {update.id: self._file(update) for update in updates if len(update.updates) >= MANY_ROWS}
         try:
             with self._metadata.transaction(calls=True) as db:
                 for update in updates:
-                    write_update(db, update, files.get(update.id))
+                    write_update(db, update, files.get(update.id), door)
                 ends = [update.end for update in updates if update.end < END_OF_TIME]
                 assign_up_to(db, max(ends, default=BEGINNING) - 1)
         except BaseException:
@@ -329,14 +374,16 @@ class Tables:
 
 
 def _free(db: apsw.Connection, name: str) -> None:
-    """Make sure that nothing is bound to a name; a dropped table that somebody still reads goes on under another."""
-    if frontiers_of(db, name) is None:
-        return
-    table = find_table(db, name)
-    if table is None or table.upper < END_OF_TIME:
-        what = "collection" if table is None else "table"
+    """Make sure that nothing is bound to a name, as `make_way` does."""
+    if not make_way(db, name):
+        what = "collection" if find_table(db, name) is None else "table"
         raise UsageError(f"{what} '{name}' is there already", hint="use another name")
-    rename(db, name, f"{name}@{table.id}")
+
+
+def _is_open(db: apsw.Connection, identifier: GlobalId) -> bool:
+    """Whether there is a table, which was not dropped."""
+    table = read_table(db, identifier)
+    return table is not None and table.upper < END_OF_TIME
 
 
 def _open(db: apsw.Connection, identifier: GlobalId) -> Table:
@@ -345,7 +392,7 @@ def _open(db: apsw.Connection, identifier: GlobalId) -> Table:
     if table is None:
         raise _unknown(identifier)
     if table.upper >= END_OF_TIME:
-        raise StorageError(f"table '{table.name.partition('@')[0]}' was dropped")
+        raise StorageError(f"table '{intended_name(table.name)}' was dropped")
     return table
 
 
@@ -353,15 +400,17 @@ def _unknown(identifier: GlobalId) -> StorageError:
     return StorageError(f"there is no table {identifier}")
 
 
-def write_update(db: apsw.Connection, update: TableUpdate, file: TableFile | None) -> None:
+def write_update(db: apsw.Connection, update: TableUpdate, file: TableFile | None, door: Door = Door.SERVER) -> None:
     """Write to a table, in a write transaction.
 
     Args:
         db: in it.
         update: of the table.
         file: what it writes, if that is written already.
+        door: through which it is written.
 
     Raises:
+        OwnedError: the table belongs to another writer.
         FrontierError: the `upper` of the table is not the expected one, or a clock is out of bounds.
         StorageError: the table was dropped.
     """
@@ -371,6 +420,7 @@ def write_update(db: apsw.Connection, update: TableUpdate, file: TableFile | Non
             advance_upper(db, name, update.end)
         return
     table = _open(db, update.id)
+    require_open(db, table.name, door)
     clocks = [change.clock for changes in (update.updates, update.errors) for change in changes]
     first, last = min(clocks, default=table.upper), max(clocks, default=table.upper - 1)
     is_expected = update.begin is None or update.begin == table.upper

@@ -26,6 +26,7 @@ from derive.protocol.specs import (
 from derive.reduce.combiner import Combiner
 from derive.storage.contents import ReadOptions, contents_in_memory, read_rows
 from derive.storage.ingest import Ingestion
+from derive.storage.metadata.owner import Door
 from derive.storage.task_log import Entry, recent_entries
 from derive.testing.diff import Difference, differences
 from derive.testing.pairing import pair_documents
@@ -177,7 +178,8 @@ class _Driver:
         for document in step.documents:
             groups.setdefault(pack(document), []).append(document)
         documents = [document for key in sorted(groups) for document in combiner.partial(groups[key])]
-        Ingestion(self._time.store, spec).load(f"documents for {spec.name}", enumerate(documents, start=1))
+        ingestion = Ingestion(self._time.store, spec, door=Door.TEST)
+        ingestion.load(f"documents for {spec.name}", enumerate(documents, start=1))
         if not step.moment:
             self._time.settle()
 

@@ -19,6 +19,7 @@ class Segment:
         clock_max: greatest clock in it.
         documents: how many updates.
         bytes: size of the file.
+        checksum: SHA-256 of the file, hexadecimal; empty if it was written before there were any.
     """
 
     collection: str
@@ -28,10 +29,11 @@ class Segment:
     clock_max: int
     documents: int
     bytes: int
+    checksum: str = ""
 
     def to_json(self) -> list[Any]:
         """As JSON, for the way from a worker to the driver."""
-        values = (self.clock_min, self.clock_max, self.documents, self.bytes)
+        values = (self.clock_min, self.clock_max, self.documents, self.bytes, self.checksum)
         return [self.collection, self.path, list(self.partition), *values]
 
     @staticmethod

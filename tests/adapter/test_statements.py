@@ -327,15 +327,9 @@ def test_hints_of_a_first_session(world: SqlWorld, text: str, hint: str) -> None
     world.within(work)
 
 
-@pytest.mark.parametrize(
-    ("text", "hint"),
-    [
-        ('SELECT user FROM "shop/orders"', 'A column of this name takes quotes: "user".'),
-        ("SELECT * FROM generate_serie(1, 2)", "Did you mean generate_series? "),
-    ],
-)
-def test_a_function_of_a_first_session(world: SqlWorld, text: str, hint: str) -> None:
+def test_a_function_of_a_first_session(world: SqlWorld) -> None:
     async def work(coordinator: Coordinator) -> None:
-        assert str((await Client(coordinator).error(text)).hint).startswith(hint)
+        hint = (await Client(coordinator).error("SELECT * FROM generate_serie(1, 2)")).hint
+        assert str(hint).startswith("Did you mean generate_series? ")
 
     world.within(work)

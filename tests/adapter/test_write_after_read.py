@@ -213,5 +213,5 @@ def test_processes(world: SqlWorld) -> None:
             assert other.execute("SELECT n FROM t").fetchall() == [(3,)]
     finally:
         server.terminate()
-        server.wait()
+        server.wait(60)
         server.stdout.close()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
-from webhook_server import Hook, listening
+from webhook_server import Hook, dripping, listening
 
 from connectors.kit import (
     Binding,
@@ -279,6 +279,27 @@ def test_a_host_that_does_not_answer(hook: Hook) -> None:
 
     with pytest.raises(EndpointGoneError, match="timed out"):
         transact(opened(hook, timeout_seconds=0.05, retry_seconds=0), b"1", rows(1))
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("scheme", "at_once", "little"),
+    [
+        ("http", b"", HEAD),  # the head comes byte by byte
+        ("http", HEAD, b"x"),  # the body does
+        ("http", b"HTTP/1.1 200 OK\r\n\r\n", b"x"),  # and has no length, so that its end is its end
+        ("http", b"HTTP/1.1 503 Later\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n"),
+        ("https", b"", b"\x16\x03\x03\x40\x00" + b"x" * 100),  # the handshake of TLS does
+    ],
+)
+def test_a_host_that_answers_byte_by_byte(scheme: str, at_once: bytes, little: bytes) -> None:
+    with dripping(at_once, little) as (address, is_over):
+        config = WebhookConfig(f"{scheme}://{address}/x", timeout_seconds=0.3, retry_seconds=0)
+        with pytest.raises(EndpointGoneError, match=r"in 1 attempts: timed out"):
+            Sender(config, lambda _: False).post("b", b"[]", {})
+        assert not is_over.is_set()  # it would have gone on
 
 
 def test_a_connection_that_was_ended_meanwhile(hook: Hook) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -91,3 +92,35 @@ def listening() -> Iterator[Hook]:
     server.shutdown()
     server.server_close()
     thread.join()
+
+
+@contextmanager
+def dripping(at_once: bytes, little: bytes) -> Iterator[tuple[str, threading.Event]]:
+    """An address that answers one connection with some bytes at once, and others one by one, for a minute.
+
+    The event is set once it has ended by itself.
+    """
+    listener = socket.create_server(("127.0.0.1", 0))
+    is_closing, is_over = threading.Event(), threading.Event()
+
+    def drip() -> None:
+        with suppress(OSError):
+            client, _ = listener.accept()
+            with client:
+                client.recv(1 << 16)
+                client.sendall(at_once)
+                for at in range(1200):
+                    if is_closing.wait(0.05):
+                        return
+                    with suppress(OSError):
+                        client.sendall(little[at % len(little) :][:1])
+        is_over.set()
+
+    thread = threading.Thread(target=drip, daemon=True)
+    thread.start()
+    try:
+        yield f"127.0.0.1:{listener.getsockname()[1]}", is_over
+    finally:
+        is_closing.set()
+        listener.close()
+        thread.join()

@@ -325,6 +325,7 @@ class CrashMachine(RuleBasedStateMachine):
         """Every file belongs to something, and every shard is where the metadata says it is."""
         root = world.root
         belong = {"metadata.db", "metadata.db-wal", "metadata.db-shm", "compaction.lock", "epochs.lock", "host.lock"}
+        belong |= {"commits", "folder-id"}
         for name in {**self.catalog.collections, **self.other.collections}:
             belong |= world.store.garbage.known(name)
         for name in DERIVED:

@@ -188,8 +188,8 @@ class Project:
 
 
 def end(run: subprocess.Popen[str]) -> str:
-    """Stop a run as Ctrl-C does; what it said."""
-    run.send_signal(signal.SIGINT)
+    """Stop a run as a supervisor does; what it said."""
+    run.terminate()
     _, said = run.communicate(timeout=PATIENCE)
     assert run.returncode == 0, said
     return said

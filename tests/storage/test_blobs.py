@@ -8,20 +8,24 @@ import pytest
 
 from derive.storage.blobs import Blobs, blobs_of, is_there
 
+CHECKSUM = "ed7002b439e9ac845f22357d822bac1444730fbdb6016d3ec9432297b9ec9f73"
+"""Of `content`."""
+
 
 @pytest.fixture
 def blobs(tmp_path: Path) -> Blobs:
     return blobs_of(tmp_path)
 
 
-def put(blobs: Blobs, path: str, content: bytes = b"content") -> int:
+def put(blobs: Blobs, path: str, content: bytes = b"content") -> tuple[int, str]:
     with blobs.create(path) as sink:
         sink.write(content)
     return blobs.finish(path)
 
 
 def test_what_was_written_can_be_read_in_any_range(blobs: Blobs) -> None:
-    assert put(blobs, "a/b/c.parquet") == 7
+    assert put(blobs, "a/b/c.parquet") == (7, CHECKSUM)
+    assert blobs.checksum("a/b/c.parquet") == CHECKSUM
 
     with blobs.open("a/b/c.parquet") as blob:
         assert blob.size() == 7

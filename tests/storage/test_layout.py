@@ -112,6 +112,7 @@ NEW_COLUMNS = [
     ("collection", "id"),
     ("collection", "columns"),
     ("collection", "maintained"),
+    ("segment", "checksum"),
 ]
 """What format 4 had not, by table."""
 
@@ -122,8 +123,9 @@ def to_format_4(world: World, names: list[str]) -> None:
     db = apsw.Connection(str(root / "metadata.db"))
     db.execute("UPDATE format SET version = 4")
     db.execute("DROP INDEX collection_by_id")
-    for table in ("identifier", "appended", "failure"):
+    for table in ("identifier", "appended", "failure", "folder", "writer", "discarded"):
         db.execute(f"DROP TABLE {table}")
+    (root / "commits").unlink()
     for table, column in NEW_COLUMNS:
         db.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
     for table in ("collection", "capability"):
@@ -167,7 +169,7 @@ def test_a_data_folder_of_format_4_goes_on(tmp_path: Path) -> None:
         run(world, 1)
 
     assert [rows(worlds[name], name)[1] for name in (OUTER, INNER)] == ['{"k":1,"n":2}', '{"k":1,"n":2}']
-    assert not any(each.exists() for each in garbage)
+    assert all(each.exists() for each in garbage)  # the metadata never named them: they may be newer
 
 
 @pytest.mark.parametrize("moved", [0, 1, 2, 3])

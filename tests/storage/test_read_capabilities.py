@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import apsw
 import pytest
@@ -19,7 +20,8 @@ from derive.storage.compaction import compact
 from derive.storage.contents import ReadOptions, read_rows, reading
 from derive.storage.ingest import Ingestion
 from derive.storage.metadata.descriptions import Frontiers
-from derive.storage.segments.partition import INGESTED
+from derive.storage.metadata.owner import Door
+from derive.storage.segments.partition import COMPACTED, INGESTED
 from derive.storage.segments.reader import read_sorted
 from derive.storage.subscription import subscribe_at
 
@@ -35,8 +37,9 @@ NAME = "c/events"
 @pytest.fixture
 def world(catalog_of: Callable[..., CatalogSpec], tmp_path: Path) -> World:
     world = World(tmp_path / "data", catalog_of(CATALOG), wall=1_000_000)
+    world.claim(NAME)
     for number in range(4):
-        world.ingest(NAME, [{"id": number}], None)
+        world.ingest(NAME, [{"id": number}], None, Door.TEST)
         world.wall += 1_000_000
     return world
 
@@ -133,7 +136,7 @@ def test_a_task_at_work_is_not_forgotten(world: World) -> None:
 
 def test_a_subscription_goes_on_where_it_was_and_ends_with_a_reset(world: World) -> None:
     def new_documents() -> None:
-        world.ingest(NAME, [{"id": 9}], None)
+        world.ingest(NAME, [{"id": 9}], None, Door.TEST)
 
     updates = subscribe_at(world.store, spec_of(world), ReadOptions(since=3_000_000), new_documents)
 
@@ -152,7 +155,7 @@ def shown(updates: Iterator[Any], count: int) -> list[Any]:
 
 def abandoned_file(world: World) -> Path:
     """What an ingestion leaves that was killed on the way, by a process that is gone."""
-    capability = world.store.acquire_write(NAME)
+    capability = world.store.acquire_write(NAME, door=Door.TEST)
     gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
     db = apsw.Connection(str(world.root / "metadata.db"))
     pid = gone.stdout.decode().strip()
@@ -170,24 +173,27 @@ def test_the_next_ingestion_removes_what_a_crash_left(world: World) -> None:
 
     world.store.seal([NAME], 9_000_000)  # ends the lease, and leaves the file
     assert file.exists()
-    Ingestion(world.store, spec_of(world))
+    Ingestion(world.store, spec_of(world), door=Door.TEST)
 
     assert not file.exists()
     assert len(files(world)) == 4
 
 
-def test_compaction_removes_what_a_crash_left_but_no_file_of_a_live_ingestion(world: World) -> None:
+def test_compaction_removes_what_a_crash_left_but_no_file_of_a_live_ingestion_and_none_that_was_never_named(
+    world: World,
+) -> None:
     file = abandoned_file(world)
-    live = world.store.acquire_write(NAME)
+    live = world.store.acquire_write(NAME, door=Door.TEST)
     at_work = file.with_name(f"{INGESTED}{live.id}-0.parquet")
     at_work.write_bytes(b"not finished")
-    unknown = file.with_name(f"{INGESTED}of-old-0.parquet")
-    unknown.write_bytes(b"by a version that remembered nothing")
+    unknown = [file.with_name(f"{begun}{UUID(int=1)}-0.parquet") for begun in ("", INGESTED, COMPACTED)]
+    for path in unknown:
+        path.write_bytes(b"newer than the metadata, perhaps")
 
     compact(world.store, spec_of(world), fewest=9)
 
-    assert [each.exists() for each in (file, unknown, at_work)] == [False, False, True]
-    assert len(files(world)) == 5
+    assert [each.exists() for each in (file, *unknown, at_work)] == [False, True, True, True, True]
+    assert len(files(world)) == 8
 
 
 def test_what_an_ingestion_committed_before_it_died_stays(world: World) -> None:

@@ -21,6 +21,7 @@ from derive.document.exact import dump_exact
 from derive.errors import FencedError, UsageError
 from derive.protocol.specs import CollectionSpec, Document, SelectorSpec
 from derive.storage.contents import ReadOptions, contents_in_memory, read_rows
+from derive.storage.metadata.owner import Door
 from derive.storage.reduced_read import is_little, read_reduced, reduced_here
 from derive.storage.segments.rows import ContentRows
 from derive.storage.store import Store
@@ -89,8 +90,9 @@ collections:
 
 def plain_world(folder: Path, count: int) -> World:
     world = World(folder / "data", load(write_catalog(folder, CATALOG)))
+    world.claim("r/plain")
     for first in (0, count):
-        world.ingest("r/plain", [{"k": first + number} for number in range(count)], clock=None)
+        world.ingest("r/plain", [{"k": first + number} for number in range(count)], None, Door.TEST)
         world.wall += 3_000_000
     world.store.seal(["r/plain"], world.wall)
     return world

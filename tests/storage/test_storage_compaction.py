@@ -21,6 +21,7 @@ from derive.storage.compaction import Compaction, MergeSizes, choose, compact
 from derive.storage.contents import ReadOptions, read_rows
 from derive.storage.history import History
 from derive.storage.metadata.database import FORMAT
+from derive.storage.metadata.owner import Door
 from derive.storage.store import Store
 from derive.time.segment import Segment
 
@@ -42,7 +43,7 @@ def ingest(world: World, first: int, count: int) -> None:
         {"id": number, "group": "ab"[number % 2], "at": format_rfc3339(1_000_000 * number)}
         for number in range(first, first + count)
     ]
-    world.ingest("c/events", documents)
+    world.ingest("c/events", documents, door=Door.TEST)
 
 
 def files(world: World) -> list[str]:
@@ -96,8 +97,8 @@ def test_one_segment_is_left_of_each_logical_partition_and_old_files_go_after_a_
 class Killed(History):
     """The process ends before the metadata commit that would replace segments."""
 
-    def __init__(self) -> None:
-        pass
+    def __init__(self, store: Store) -> None:
+        super().__init__(store._metadata)
 
     @override
     def replace(self, name: str, old: Sequence[Segment], new: Sequence[Segment]) -> bool:
@@ -111,7 +112,7 @@ def test_what_an_unfinished_compaction_left_is_removed(tmp_path: Path) -> None:
     ingest(world, 2, 2)
 
     history = world.store.history
-    world.store.history = Killed()
+    world.store.history = Killed(world.store)
     with pytest.raises(KeyboardInterrupt):
         compact(world.store, spec)
     world.store.history = history
@@ -138,6 +139,7 @@ class ResetFirst(History):
 
 def test_a_collection_that_was_reset_meanwhile_stays_empty(tmp_path: Path) -> None:
     world = world_of(tmp_path)
+    world.claim("c/events")
     spec = world.catalog.collections["c/events"]
     ingest(world, 0, 2)
     ingest(world, 2, 2)

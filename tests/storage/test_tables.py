@@ -94,11 +94,11 @@ def test_whoever_writes_back_says_where_it_was(store: Store) -> None:
 
 def test_who_holds_a_right_to_write_holds_upper_back(store: Store) -> None:
     table = store.tables.create("sql/public/t", COLUMNS)
-    capability = store.acquire_write(table.name)
+    capability = store.capabilities.acquire_write(table.id)
     store.tables.append(2_000, {table.id: [row(1, 1)]})
     held = store.upper(table.name)
     store.tables.append(2_000, {table.id: [row(2, 2)]})
-    store.drop(capability)
+    store.capabilities.drop(capability)
     store.tables.append(3_000, {}, advance=[table.id])
 
     assert held == capability.frontier
@@ -107,12 +107,12 @@ def test_who_holds_a_right_to_write_holds_upper_back(store: Store) -> None:
 
 def test_l4_updates_of_one_time_have_an_order_wherever_they_are(store: Store) -> None:
     table = store.tables.create("sql/public/t", COLUMNS)
-    capability = store.acquire_write(table.name)
+    capability = store.capabilities.acquire_write(table.id)
     for number in range(4):
         store.tables.append(2_000, {table.id: [row(1, number), row(2, number)]})
         if number % 2:
             store.tables.flush()
-    store.drop(capability)
+    store.capabilities.drop(capability)
     store.tables.append(2_001, {}, advance=[table.id])
     rows = [row for rows in read_rows(store, table.spec, ReadOptions()) for row in rows.tuples()]
 
@@ -226,8 +226,22 @@ def test_collections_of_a_catalog_have_identifiers_as_well(
     assert world.store.tables.id_of("a/source") == 1
     assert (table.id, world.store.tables.new_id()) == (2, 3)
     assert world.store.tables.name_of(1) == "a/source"
+    declared = world.store.tables.create("a/source", COLUMNS, key=["v"])
+    assert (declared.key, world.store.tables.find("a/source")) == (("/v",), declared)
+
+
+def test_a_collection_that_was_written_keeps_its_name(catalog_of: Callable[..., CatalogSpec], tmp_path: Path) -> None:
+    world = World(tmp_path / "data", catalog_of(CATALOG), wall=1_000)
+    table = world.store.tables.create("sql/public/t", COLUMNS)
+    world.ingest("a/source", [{"id": 1}], None)
+
+    assert not world.store.tables.is_open("a/source")
     with pytest.raises(UsageError, match="collection 'a/source' is there already"):
         world.store.tables.create("a/source", COLUMNS, key=["v"])
+    with pytest.raises(UsageError, match="collection 'a/source' is there already"):
+        world.store.tables.rename(table.id, "a/source")
+    assert world.store.tables.arrange({table.id: "a/source"}) == [table.id]
+    assert world.store.tables.name_of(table.id) == f"@{table.id}/sql/public/t"
 
 
 ACTIONS = st.lists(

@@ -11,6 +11,7 @@ from derive.document.key import pack
 from derive.errors import FrontierError, ViewError
 from derive.storage.compaction import compact
 from derive.storage.contents import ReadOptions, contents_in_memory, read_rows
+from derive.storage.metadata.owner import Door
 from derive.storage.store import Store
 from derive.storage.subscription import subscribe_at as follow
 from derive.storage.table import ErrorUpdate, RowUpdate, Table, TableColumn, TableUpdate
@@ -45,7 +46,9 @@ def write(
 ) -> None:
     changes = [RowUpdate(clock, orjson.dumps({"n": n}).decode(), pack([n]), 1) for clock, n in (rows or {}).items()]
     failures = [ErrorUpdate(clock, *error, diff) for clock, error, diff in errors or []]
-    store.tables.commit([TableUpdate(view.id, store.upper(view.name), end, tuple(changes), tuple(failures))])
+    store.tables.commit(
+        [TableUpdate(view.id, store.upper(view.name), end, tuple(changes), tuple(failures))], Door.DATAFLOW
+    )
 
 
 def at(store: Store, view: Table, time: int) -> list[object] | str:

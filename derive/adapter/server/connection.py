@@ -32,7 +32,11 @@ _STATES = {
     TransactionStatus.FAILED: "idle in transaction (aborted)",
 }
 
-_LOGIN_SECONDS = 60.0
+LOGIN_SECONDS = 15.0
+"""How long a connection may take to log in."""
+
+_LINGER_SECONDS = 1.0
+"""How long a connection that is not let in may take to read why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,7 @@ class Service:
         cancel: has what another connection does cancelled.
         backends: all sessions, as one of them sees them.
         on_defect: told of errors that nobody foresaw.
+        login_seconds: how long a connection may take to log in.
     """
 
     open_session: OpenSession
@@ -56,6 +61,7 @@ class Service:
     cancel: Callable[[Cancellation], None]
     backends: Callable[[Connection], Backends]
     on_defect: Callable[[BaseException], None]
+    login_seconds: float
 
 
 class Connection:
@@ -78,18 +84,19 @@ class Connection:
         self._session: Session | None = None
         self._work: Work | None = None
         self._conversation: Conversation | None = None
+        self._reason = SqlError("57P01", "terminating connection due to administrator command")
 
     async def run(self) -> None:
         """Serve the client until it or the server has had enough."""
         try:
             self._wire.on_lost(self.cancel)
-            async with asyncio.timeout(_LOGIN_SECONDS):
+            async with asyncio.timeout(self._service.login_seconds):
                 conversation = await self._login()
             if conversation:
                 await conversation.go_on()
         except ConnectionEnded:
             if self._wire.is_stopped:
-                self._send_away(SqlError("57P01", "terminating connection due to administrator command"))
+                self._send_away(self._reason)
         except TimeoutError:
             self._send_away(SqlError("08P01", "canceling authentication due to timeout"))
         except OSError:  # where TLS cannot be agreed upon
@@ -103,6 +110,13 @@ class Connection:
         """Have the statement at work end."""
         if self._work:
             self._work.cancel()
+
+    def give_way(self) -> None:
+        """End a connection that has not logged in, for another one."""
+        hint = "another connection came, and this one had waited longest; log in at once, and try again"
+        self._reason = SqlError("53300", "too many connections wait to log in", hint=hint)
+        self._wire.stop()
+        self._abort_soon()
 
     def stop(self) -> None:
         """End the connection, and before it the statement at work."""
@@ -136,11 +150,17 @@ class Connection:
         self._conversation.ready()
         return self._conversation
 
+    def _abort_soon(self) -> None:
+        """End what waits for a client that does nothing: its reading, a handshake, or the end of TLS."""
+        asyncio.get_running_loop().call_later(_LINGER_SECONDS, self._wire.abort)
+
     def _send_away(self, failure: SqlError) -> None:
         self._wire.send(messages.error(failure, "FATAL"))
 
     async def _end(self) -> None:
         self._wire.close()
+        if self._conversation is None:
+            self._abort_soon()
         endings: list[Awaitable[None]] = []
         if self._conversation:
             endings.append(self._conversation.end())

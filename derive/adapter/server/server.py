@@ -12,13 +12,15 @@ from ipaddress import ip_address
 from ssl import PROTOCOL_TLS_SERVER, SSLContext, SSLError
 
 from derive.adapter.backends import Backend, Backends
-from derive.adapter.server.connection import Connection, OpenSession, Service
+from derive.adapter.server.connection import LOGIN_SECONDS, Connection, OpenSession, Service
 from derive.adapter.server.passwords import Passwords
 from derive.adapter.server.startup import Cancellation
 from derive.adapter.server.wire import Wire
 from derive.errors import FlowError, SqlError, UsageError
 
-MOST_CONNECTIONS = 400
+MOST_CONNECTIONS, MOST_WAITING = 400, 100
+"""Clients that there may be, and connections beside these that have yet to log in."""
+
 _BACKLOG = 256
 
 _HIDDEN = "<insufficient privilege>"
@@ -35,6 +37,8 @@ class Server:
         passwords: Passwords | None = None,
         tls: SSLContext | None = None,
         most_connections: int = MOST_CONNECTIONS,
+        most_waiting: int = MOST_WAITING,
+        login_seconds: float = LOGIN_SECONDS,
         on_defect: Callable[[BaseException], None] = lambda error: None,
     ) -> None:
         """Prepare to listen.
@@ -44,13 +48,18 @@ class Server:
             passwords: of who may connect; None for everyone on this machine, and nobody else.
             tls: with what connections are encrypted where clients ask for it.
             most_connections: how many clients there may be at once.
+            most_waiting: how many connections there may be that have not logged in; the oldest makes way for a new one.
+            login_seconds: how long a connection may take to log in.
             on_defect: told of errors that nobody foresaw.
         """
-        self._service = Service(open_session, passwords, tls, self._admit, self._cancel, self._backends, on_defect)
-        self._most_connections = most_connections
+        self._service = Service(
+            *(open_session, passwords, tls, self._admit, self._cancel, self._backends, on_defect, login_seconds)
+        )
+        self._most_connections, self._most_waiting = most_connections, most_waiting
         self._processes = itertools.count(1)
         self._connections: dict[int, Connection] = {}
         self._admitted: set[int] = set()
+        self._waiting: dict[int, Connection] = {}  # to be let in, the oldest first
         self._tasks: set[asyncio.Task[None]] = set()
         self._listeners: asyncio.Server | None = None
 
@@ -107,9 +116,17 @@ class Server:
         """How many clients there are."""
         return len(self._admitted)
 
+    @property
+    def waiting(self) -> int:
+        """How many connections have yet to log in."""
+        return len(self._waiting)
+
     def _connected(self, wire: Wire) -> None:
         connection = Connection(wire, self._service, next(self._processes))
         self._connections[connection.process] = connection
+        while len(self._waiting) >= self._most_waiting:
+            self._waiting.pop(next(iter(self._waiting))).give_way()
+        self._waiting[connection.process] = connection
         wire.keep_alive()
         task = asyncio.get_running_loop().create_task(connection.run())
         self._tasks.add(task)
@@ -118,6 +135,7 @@ class Server:
     def _ended(self, task: asyncio.Task[None], connection: Connection) -> None:
         self._tasks.discard(task)
         self._connections.pop(connection.process, None)
+        self._waiting.pop(connection.process, None)
         self._admitted.discard(connection.process)
         if not task.cancelled() and (error := task.exception()):
             self._service.on_defect(error)
@@ -127,6 +145,7 @@ class Server:
             what = "sorry, too many clients already"
             raise SqlError("53300", what, hint=f"at most {self._most_connections} connections are served at once")
         self._admitted.add(connection.process)
+        self._waiting.pop(connection.process, None)
 
     def _cancel(self, cancellation: Cancellation) -> None:
         connection = self._connections.get(cancellation.process)

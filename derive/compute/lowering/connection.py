@@ -99,6 +99,8 @@ def _of_disk(error: apsw.Error) -> FlowError | None:
     match error:
         case apsw.FullError():
             return SqlError("53100", "no space is left where rows are kept")
+        case apsw.NoMemError():
+            return SqlError("53200", "out of memory", hint="Ask for less at once.")
         case apsw.BusyError() | apsw.LockedError():
             hint = "it is tried again once that process, a backup perhaps, is done"
             return BusyError("another process keeps the database to itself in which rows are kept", hint=hint)

@@ -173,9 +173,7 @@ def common_type(types: Sequence[Type], construct: str = "CASE") -> Type:
 def unknown_function(name: str, types: Sequence[Type], known: Mapping[str, object], offset: int | None) -> SqlError:
     """The error for a function that is not there, or not for such arguments."""
     hint = "No function matches the given name and argument types. You might need to add explicit type casts."
-    if name == "user":  # a function without parentheses to PostgreSQL, and often meant to be a column
-        hint = 'A column of this name takes quotes: "user".'
-    elif name not in known and (nearest := suggest(name, {word.removesuffix("[]") for word in known})):
+    if name not in known and (nearest := suggest(name, {word.removesuffix("[]") for word in known})):
         hint = f"Did you mean {nearest}? {hint}"
     listed = ", ".join(kind.value for kind in types)
     return SqlError("42883", f"function {name}({listed}) does not exist", hint=hint, offset=offset)

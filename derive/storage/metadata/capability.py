@@ -120,6 +120,16 @@ def drop_ended(db: apsw.Connection) -> None:
             db.execute("INSERT OR IGNORE INTO abandoned VALUES (?, ?)", (identifier, collection))
 
 
+def take_writes(db: apsw.Connection, name: str) -> None:
+    """Take from everyone the right to write a collection; what they have written of it is garbage from here on."""
+    db.execute(
+        "INSERT OR IGNORE INTO abandoned SELECT id, collection FROM capability"
+        " WHERE collection = ? AND kind = 'write' AND task IS NULL",
+        (name,),
+    )
+    db.execute("DELETE FROM capability WHERE collection = ? AND kind = 'write'", (name,))
+
+
 def renew(db: apsw.Connection, identifier: str) -> None:
     """Extend a lease; one that has ended stays ended."""
     db.execute("UPDATE capability SET expires = ? WHERE id = ?", (wall_clock() + LEASE, identifier))
@@ -184,12 +194,6 @@ def least_write_frontier(db: apsw.Connection, name: str) -> int | None:
     return frontier
 
 
-def writers(db: apsw.Connection) -> list[str]:
-    """Identifiers of all rights to write."""
-    rows: list[Any] = db.execute("SELECT id FROM capability WHERE kind = 'write'").fetchall()
-    return [row[0] for row in rows]
-
-
 # Rights to run
 
 
@@ -246,7 +250,7 @@ def lease_run(
     insert_capability(db, CapabilityRow(capability.id, "run", task=task, expires=wall_clock() + LEASE))
     db.execute("UPDATE capability SET purpose = ? WHERE id = ?", (purpose, capability.id))
     for name, frontier in frontiers.items():
-        db.execute("DELETE FROM capability WHERE collection = ? AND kind = 'write'", (name,))
+        take_writes(db, name)
         insert_capability(db, CapabilityRow(str(uuid4()), "write", collection=name, task=task, frontier=frontier))
     return capability
 

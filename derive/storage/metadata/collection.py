@@ -7,9 +7,10 @@ from typing import Any
 
 import apsw
 
-from derive.storage.metadata.capability import least_write_frontier
+from derive.storage.metadata.capability import least_write_frontier, take_writes
 from derive.storage.metadata.descriptions import Collection
 from derive.storage.metadata.failures import standing_error
+from derive.storage.metadata.segment import discard_segments
 from derive.time.frontier import BEGINNING
 
 
@@ -56,6 +57,6 @@ def advance_since(db: apsw.Connection, name: str, since: int) -> None:
 def empty_collection(db: apsw.Connection, name: str) -> None:
     """Forget what a collection holds, and take from everyone the right to write it and leases to read it."""
     db.execute("UPDATE collection SET since = ?, upper = ? WHERE name = ?", (BEGINNING, BEGINNING, name))
-    db.execute("DELETE FROM capability WHERE collection = ? AND (task IS NULL OR kind = 'write')", (name,))
-    db.execute("DELETE FROM segment WHERE collection = ?", (name,))
-    db.execute("DELETE FROM replaced WHERE collection = ?", (name,))
+    take_writes(db, name)
+    db.execute("DELETE FROM capability WHERE collection = ? AND task IS NULL", (name,))
+    discard_segments(db, name)

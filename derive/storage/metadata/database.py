@@ -21,8 +21,9 @@ from derive.failpoint import reach
 from derive.storage.disk_errors import translated
 from derive.storage.layout import move_former
 from derive.storage.metadata.bell import Bell
+from derive.storage.metadata.identity import CommitCount, count_commit, require_known, require_new
 
-FORMAT = 9
+FORMAT = 10
 """Version of the tables below, and of the files of segments."""
 
 _TABLES = """
@@ -180,6 +181,24 @@ DELETE FROM capability WHERE task LIKE 'view:%'
     AND task NOT IN (SELECT 'view:' || id FROM collection WHERE columns IS NOT NULL AND upper < 1 << 62);
 """
 
+_IDENTITY = """
+CREATE TABLE folder (
+    id TEXT NOT NULL,                   -- of the data folder, as its file `folder-id` has it; empty if it has none yet
+    commits INTEGER NOT NULL            -- counts those that are durable by themselves, as the file `commits` does
+);
+INSERT INTO folder VALUES ('', 0);
+CREATE TABLE writer (                   -- who may have written files that no row names, and that are garbage then
+    id TEXT PRIMARY KEY,                -- begins the names of these files
+    collection TEXT NOT NULL REFERENCES collection,
+    at INTEGER NOT NULL                 -- since when, microseconds since the Unix epoch
+) WITHOUT ROWID;
+CREATE TABLE discarded (
+    path TEXT PRIMARY KEY,              -- of a segment of a collection that was reset; relative to the data folder
+    collection TEXT NOT NULL REFERENCES collection
+) WITHOUT ROWID;
+ALTER TABLE segment ADD COLUMN checksum TEXT NOT NULL DEFAULT '';   -- SHA-256 of its file; empty in older ones
+"""
+
 _UPGRADES = {
     1: _GARBAGE,
     2: _READS,
@@ -189,6 +208,7 @@ _UPGRADES = {
     6: _TYPED,
     7: _TABLES_OF_SQL,
     8: _FAILURES,
+    9: _IDENTITY,
 }
 """From each older version of the tables, what makes the next one of it."""
 
@@ -212,6 +232,10 @@ def _of_flowctl(path: Path) -> Iterator[None]:
     try:
         with translated(path):
             yield
+    except StorageError as exc:
+        if isinstance(exc.__cause__, apsw.NotADBError | apsw.CorruptError):
+            exc.hint = "put it back from a backup, or restore a backup of the whole folder: flowctl restore"
+        raise
     except apsw.SQLError as exc:
         if not str(exc).startswith(("no such table", "no such column")):
             raise
@@ -258,6 +282,8 @@ class Metadata:
         self._synced = True
         self._turn = threading.RLock()
         self._telling = threading.Condition()
+        self._count: CommitCount | None = None
+        require_known(path)
         with _of_flowctl(path):
             self._db = (
                 _connect_to_read(path)
@@ -273,6 +299,8 @@ class Metadata:
                 "run flowctl once as someone who may write it" if access == "read" and version in _UPGRADES else None
             )
             raise StorageError(f"{path} has format {version}, and this flowctl reads format {FORMAT}", hint=older)
+        if access == "write":
+            self._count = CommitCount(path)
 
     def _prepare(self, durable: bool) -> None:
         """Make the tables, or bring them to today's format."""
@@ -287,6 +315,7 @@ class Metadata:
         ).fetchall()
         with self.transaction() as db:
             if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'format'").get:
+                require_new(self.path, "has no tables")
                 db.execute(_TABLES)
                 db.execute("INSERT INTO format VALUES (1)")
             while (version := db.execute("SELECT version FROM format").get) in _UPGRADES:
@@ -316,8 +345,9 @@ class Metadata:
                 self.admit(self._db)
                 yield self._db
                 if calls:
-                    count: int = self._db.execute("PRAGMA user_version").get
-                    self._db.execute(f"PRAGMA user_version={(count + 1) % _MOST_CALLS}")
+                    told: int = self._db.execute("PRAGMA user_version").get
+                    self._db.execute(f"PRAGMA user_version={(told + 1) % _MOST_CALLS}")
+                count = count_commit(self._db) if synced and self._count else None
             except BaseException:
                 if self._db.in_transaction:  # some errors of SQLite have ended it
                     self._db.execute("ROLLBACK")
@@ -330,6 +360,8 @@ class Metadata:
                     self._db.execute("ROLLBACK")
                 raise
             reach("metadata.committed")
+            if self._count and count is not None:
+                self._count.write(count)
             self._own_calls += calls
         self.tell(others=calls)
 
@@ -386,6 +418,9 @@ class Metadata:
         self.bell.close()
         with self._turn:
             self._db.close()
+            if self._count:
+                self._count.close()
+                self._count = None
 
 
 def _connect_to_read(path: Path) -> apsw.Connection:

@@ -15,7 +15,7 @@ from derive.time.segment import Segment
 def read_segments(db: apsw.Connection, name: str, begin: int) -> list[Segment]:
     """Segments of a collection that hold clocks from `begin` on, by clock."""
     rows: list[Any] = db.execute(
-        "SELECT path, partition, clock_min, clock_max, documents, bytes FROM segment"
+        "SELECT path, partition, clock_min, clock_max, documents, bytes, checksum FROM segment"
         " WHERE collection = ? AND clock_max >= ? ORDER BY clock_min, id",
         (name, begin),
     ).fetchall()
@@ -25,13 +25,26 @@ def read_segments(db: apsw.Connection, name: str, begin: int) -> list[Segment]:
 def insert_segments(db: apsw.Connection, name: str, segments: Sequence[Segment]) -> None:
     """Make segments part of a collection."""
     db.executemany(
-        "INSERT INTO segment (collection, path, partition, clock_min, clock_max, documents, bytes)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO segment (collection, path, partition, clock_min, clock_max, documents, bytes, checksum)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         [
-            (name, s.path, orjson.dumps(s.partition).decode(), s.clock_min, s.clock_max, s.documents, s.bytes)
+            (
+                name,
+                s.path,
+                orjson.dumps(s.partition).decode(),
+                s.clock_min,
+                s.clock_max,
+                s.documents,
+                s.bytes,
+                s.checksum,
+            )
             for s in segments
         ],
     )
+
+
+def _label(segment: Segment) -> str:
+    return orjson.dumps(segment.partition).decode()
 
 
 def replace_segments(db: apsw.Connection, name: str, old: Sequence[Segment], new: Sequence[Segment]) -> None:
@@ -96,12 +109,65 @@ def forget_replaced(db: apsw.Connection, paths: Sequence[str]) -> None:
     db.executemany("DELETE FROM replaced WHERE path = ?", [(path,) for path in paths])
 
 
-def abandoned_by(db: apsw.Connection, name: str) -> list[str]:
-    """Identifiers of the rights to ingest into a collection whose holders never came to their end."""
-    rows: list[Any] = db.execute("SELECT id FROM abandoned WHERE collection = ?", (name,)).fetchall()
+def abandoned_by(db: apsw.Connection, name: str | None = None) -> list[str]:
+    """Identifiers of the rights to ingest into a collection, or any, whose holders never came to their end."""
+    rows: list[Any] = db.execute(
+        "SELECT id FROM abandoned WHERE collection = coalesce(?, collection)", (name,)
+    ).fetchall()
     return [row[0] for row in rows]
 
 
 def forget_abandoned(db: apsw.Connection, identifiers: Sequence[str]) -> None:
     """Forget abandoned rights, whose files are gone."""
     db.executemany("DELETE FROM abandoned WHERE id = ?", [(identifier,) for identifier in identifiers])
+
+
+# Who may have written files that no row names
+
+
+def begin_writer(db: apsw.Connection, identifier: str, name: str) -> None:
+    """Remember who is about to write files of a collection, whose names begin with an identifier, in a transaction.
+
+    Garbage is looked for among the files of those who are remembered, and nowhere else.
+    """
+    db.execute("INSERT OR IGNORE INTO writer VALUES (?, ?, ?)", (identifier, name, wall_clock()))
+
+
+def writers_of(db: apsw.Connection, name: str | None = None) -> set[str]:
+    """Identifiers of those who may have written files of a collection, or of any."""
+    rows: list[Any] = db.execute("SELECT id FROM writer WHERE collection = coalesce(?, collection)", (name,)).fetchall()
+    return {row[0] for row in rows}
+
+
+def forget_writer(db: apsw.Connection, identifier: str) -> None:
+    """Forget somebody who has written files, none of which is garbage."""
+    db.execute("DELETE FROM writer WHERE id = ?", (identifier,))
+
+
+def forget_writers(db: apsw.Connection, name: str, before: int) -> None:
+    """Forget who began to write files of a collection before a wall-clock time, and does not run its task any more."""
+    db.execute(
+        "DELETE FROM writer WHERE collection = ? AND at < ? AND id NOT IN (SELECT id FROM capability)", (name, before)
+    )
+
+
+def discard_segments(db: apsw.Connection, name: str) -> None:
+    """Take all segments from a collection, in a write transaction; their files wait to be removed."""
+    db.execute(
+        "INSERT OR IGNORE INTO discarded SELECT path, collection FROM segment WHERE collection = ?1"
+        " UNION SELECT path, collection FROM replaced WHERE collection = ?1",
+        (name,),
+    )
+    db.execute("DELETE FROM segment WHERE collection = ?", (name,))
+    db.execute("DELETE FROM replaced WHERE collection = ?", (name,))
+
+
+def discarded_of(db: apsw.Connection, name: str) -> list[str]:
+    """Paths of the segments that were discarded from a collection."""
+    rows: list[Any] = db.execute("SELECT path FROM discarded WHERE collection = ?", (name,)).fetchall()
+    return [row[0] for row in rows]
+
+
+def forget_discarded(db: apsw.Connection, paths: Sequence[str]) -> None:
+    """Forget discarded segments, whose files are gone."""
+    db.executemany("DELETE FROM discarded WHERE path = ?", [(path,) for path in paths])

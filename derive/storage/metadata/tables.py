@@ -13,14 +13,17 @@ from typing import Any
 import apsw
 import orjson
 
+from derive.protocol.sql_names import aside_name
 from derive.storage.metadata.binding import insert_collection
+from derive.storage.metadata.capability import take_writes
 from derive.storage.metadata.collection import frontiers_of
+from derive.storage.metadata.owner import Owner, owner_of_documents
 from derive.storage.metadata.read_rights import hold_only, holder_of_view, take_holds
 from derive.storage.metadata.segment import read_segments, replace_segments
 from derive.storage.table import AppendedRow, RowUpdate, Table, TableColumn, in_order
 from derive.time.frontier import BEGINNING, END_OF_TIME
 
-_REFERENCES = ("segment", "replaced", "capability", "abandoned")
+_REFERENCES = ("segment", "replaced", "capability", "abandoned", "writer", "discarded")
 """Tables that name a collection."""
 
 _QUERY = "SELECT id, name, columns, key, since, upper FROM collection WHERE columns IS NOT NULL"
@@ -92,6 +95,28 @@ def rename(db: apsw.Connection, name: str, new_name: str) -> None:
         db.execute(f"UPDATE {table} SET collection = ? WHERE collection = ?", (new_name, name))
 
 
+def make_way(db: apsw.Connection, name: str) -> bool:
+    """Have a name bound to nothing, in a write transaction in which leases that have ended were dropped.
+
+    A table that was dropped is bound to another name, as somebody may be reading it still. A collection that a catalog
+    has declared, and that nobody has written, goes; what is to be bound to the name takes its place for its readers.
+
+    Returns:
+        False where the name is that of something else, which keeps it.
+    """
+    table = find_table(db, name)
+    if table is not None:
+        if table.upper < END_OF_TIME:
+            return False
+        rename(db, name, aside_name(name, table.id))
+    elif frontiers_of(db, name) is not None:
+        if owner_of_documents(db, name) is not Owner.NOBODY:
+            return False
+        db.execute("PRAGMA defer_foreign_keys = ON").fetchall()
+        db.execute("DELETE FROM collection WHERE name = ?", (name,))
+    return True
+
+
 def begin_view(db: apsw.Connection, identifier: int, names: Collection[str], frontier: int) -> None:
     """Make a materialized view of a table that is new: it is known from a frontier on, and reads others from there on.
 
@@ -113,7 +138,7 @@ def end_writing(db: apsw.Connection, identifier: int) -> None:
     """Move the `upper` of a table to the end: nobody writes it any more, and as a view it reads nothing any more."""
     take_holds(db, holder_of_view(identifier))
     db.execute("UPDATE collection SET upper = ? WHERE id = ?", (END_OF_TIME, identifier))
-    db.execute("DELETE FROM capability WHERE collection = ? AND kind = 'write'", (name_of(db, identifier),))
+    take_writes(db, str(name_of(db, identifier)))
 
 
 def forget_unread(db: apsw.Connection) -> None:

@@ -29,6 +29,9 @@ MakeColumnLabels: TypeAlias = "Callable[[Columns], list[str]]"
 NO_PARTITION = "[]"
 """The label of every document of a collection without logical partitions."""
 
+FOLDER = "collections"
+"""Below it lie the segments of all collections."""
+
 COMPACTED, INGESTED = "compact-", "ingest-"
 """Begin the names of files that compaction and ingestion wrote; what follows `ingest-` is the capability's id."""
 
@@ -123,7 +126,7 @@ def collection_folder(name: str) -> str:
 
 def former_folder(name: str) -> str:
     """Where a collection's folder was up to format 4: that of `acme/orders/daily` was below that of `acme/orders`."""
-    return "/".join(["collections", *(_safe(token) for token in name.split("/"))])
+    return "/".join([FOLDER, *(_safe(token) for token in name.split("/"))])
 
 
 def partition_folder(fields: Sequence[str], values: Sequence[JSON]) -> str:

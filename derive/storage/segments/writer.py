@@ -116,11 +116,11 @@ class _OpenFile:
     def close(self) -> Segment:
         self.background.do(self._end)
         reach("segment.closed")
-        size = self.blobs.finish(self.path)
+        size, checksum = self.blobs.finish(self.path)
         reach("segment.synced")
         assert self.last is not None
         clocks = (self.clock_min, self.last[0])
-        return Segment(self.collection, self.path, self.partition, *clocks, self.rows, size)
+        return Segment(self.collection, self.path, self.partition, *clocks, self.rows, size, checksum)
 
     def _end(self) -> None:
         if self.buffered:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from ssl import SSLContext
+from typing import Any
 
 import apsw
 from toy_session import ToySession, toy_database
@@ -49,6 +50,7 @@ def toy_server(
     tls: SSLContext | None = None,
     most_connections: int = 100,
     kind: Callable[[apsw.Connection, Mapping[str, str]], Session] = ToySession,
+    **limits: Any,
 ) -> Iterator[ToyServer]:
     loop = new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
@@ -67,6 +69,7 @@ def toy_server(
         passwords=passwords,
         tls=tls,
         most_connections=most_connections,
+        **limits,
         on_defect=lambda error: toy.defects.append(error),  # noqa: PLW0108 - there is no toy yet
     )
     _, port = asyncio.run_coroutine_threadsafe(server.listen("127.0.0.1", 0), loop).result(10)

@@ -1,0 +1,26 @@
+"""Owners of collections, as a catalog is checked: what it derives may belong to another writer in the data folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from derive.errors import Issue, OwnedError
+from derive.protocol.specs import CatalogSpec
+from derive.protocol.sql_names import is_of_sql
+from derive.storage.metadata.owner import Door
+from derive.storage.roles import Kept
+
+
+def owner_issues(catalog: CatalogSpec, store: Kept) -> Iterator[Issue]:
+    """Yield an issue for each derived collection that belongs to another writer; a run stops its task with the same.
+
+    Args:
+        catalog: derives them; names of SQL are refused without a data folder already.
+        store: the data folder, which may be one that is only read.
+    """
+    for name, derivation in catalog.derivations.items():
+        try:
+            if not is_of_sql(name):
+                store.require_open(name, Door.TASK)
+        except OwnedError as error:
+            yield Issue("E106", error.message, derivation.collection.position, error.hint)

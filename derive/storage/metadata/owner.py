@@ -1,0 +1,131 @@
+"""Owners: each collection has one writer, and every other door to it is closed.
+
+A collection that nothing derives belongs to `flowctl ingest`, a derived one to its task, a table to statements of SQL,
+a source with rows of its own to its feeder, and a materialized view to its dataflow. The owner follows from rows of the
+metadata database. Each door asks in the write transaction in which it writes, or in which it acquires the capability
+to write, so two doors cannot both find a collection open.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import apsw
+
+from derive.errors import OwnedError
+from derive.protocol.sql_names import MARK, POSITION_PREFIX, SQL_PREFIX, is_of_sql
+
+
+class Owner(Enum):
+    """The one writer of a collection."""
+
+    NOBODY = "nobody"
+    INGEST = "flowctl ingest"
+    TASK = "its task"
+    TABLE = "statements of SQL"
+    SOURCE = "the feeder of its source"
+    VIEW = "the dataflow of its materialized view"
+    INTERNAL = "flowctl itself"
+
+
+class Door(Enum):
+    """A way to write a collection."""
+
+    INGEST = "flowctl ingest"
+    TASK = "a task of the catalog"
+    SERVER = "the server of SQL, for statements and for feeders"
+    DATAFLOW = "a dataflow"
+    TEST = "a step of a catalog test, in a data folder of its own"
+
+
+_OPEN = {
+    Door.INGEST: {Owner.NOBODY, Owner.INGEST},
+    Door.TASK: {Owner.NOBODY, Owner.TASK},
+    Door.SERVER: {Owner.NOBODY, Owner.TABLE, Owner.SOURCE, Owner.INTERNAL},
+    Door.DATAFLOW: {Owner.NOBODY, Owner.VIEW},
+    Door.TEST: set(Owner),
+}
+
+
+def owner_of(db: apsw.Connection, name: str) -> Owner:
+    """Return who may write a collection.
+
+    Args:
+        db: in a transaction; leases that have ended count until they are dropped.
+        name: of the collection, which need not be there.
+    """
+    if name == MARK or name.startswith(POSITION_PREFIX):
+        return Owner.INTERNAL
+    row: tuple[int, int] | None = db.execute(
+        "SELECT columns IS NOT NULL, maintained FROM collection WHERE name = ?", (name,)
+    ).fetchone()
+    is_table, is_maintained = row or (0, 0)
+    if is_maintained:
+        return Owner.VIEW
+    if is_table or is_of_sql(name):
+        place = POSITION_PREFIX + name.removeprefix(SQL_PREFIX)
+        is_source = db.execute("SELECT 1 FROM collection WHERE name = ? AND upper < 1 << 62", (place,)).get
+        return Owner.SOURCE if is_source else Owner.TABLE
+    return owner_of_documents(db, name)
+
+
+def owner_of_documents(db: apsw.Connection, name: str) -> Owner:
+    """Return who may write a collection of documents: who writes it now, or has written it."""
+    is_task: int | None = db.execute(
+        "SELECT task IS NOT NULL FROM capability WHERE collection = ? AND kind = 'write' ORDER BY task IS NULL LIMIT 1",
+        (name,),
+    ).get
+    if is_task is not None:
+        return Owner.TASK if is_task else Owner.INGEST
+    if db.execute("SELECT 1 FROM task WHERE name = ? AND transactions > 0", (name,)).get:
+        return Owner.TASK
+    return Owner.INGEST if db.execute("SELECT 1 FROM segment WHERE collection = ?", (name,)).get else Owner.NOBODY
+
+
+def require_open(db: apsw.Connection, name: str, door: Door) -> None:
+    """Require that a collection may be written through a door.
+
+    Args:
+        db: in the transaction in which it is written, or in which the capability to write it is acquired.
+        name: of the collection.
+        door: through which it is written.
+
+    Raises:
+        OwnedError: it belongs to another writer.
+    """
+    owner = owner_of(db, name)
+    if owner not in _OPEN[door]:
+        raise owned(name, owner, door)
+
+
+def owned(name: str, owner: Owner, door: Door) -> OwnedError:
+    """Return the error of a door that is closed, with what to do instead."""
+    relation = name.removeprefix(SQL_PREFIX)
+    match owner:
+        case Owner.TASK:
+            what = f"'{name}' is derived, so nothing can be {_DONE[door]}"
+            hint = "use another collection; or, if nothing is to derive it any more, empty it first with the catalog"
+            return OwnedError(what, hint=f"{hint} that derives it: flowctl reset --task {name}")
+        case Owner.TABLE:
+            what = f"'{name}' belongs to the table \"{relation}\" of SQL, so nothing can be {_DONE[door]}"
+            hint = f"write it by INSERT, UPDATE, DELETE or COPY: flowctl sql -c 'INSERT INTO \"{relation}\" …'"
+            return OwnedError(what, hint=hint)
+        case Owner.SOURCE:
+            what = f"'{name}' is the source \"{relation}\" of SQL, so nothing can be {_DONE[door]}"
+            return OwnedError(what, hint="write into what the source follows, such as its file")
+        case Owner.VIEW:
+            what = f"'{name}' is the materialized view \"{relation}\" of SQL, so nothing can be {_DONE[door]}"
+            return OwnedError(what, hint="write into what its query reads")
+        case Owner.INTERNAL:
+            return OwnedError(f"'{name}' belongs to flowctl itself", hint="use another name")
+    what = f"'{name}' holds documents that were ingested, or are being ingested, so nothing can be {_DONE[door]}"
+    return OwnedError(what, hint="use another name, and leave the documents where they are")
+
+
+_DONE = {
+    Door.INGEST: "ingested into it",
+    Door.TASK: "derived into it",
+    Door.SERVER: "written into it by SQL",
+    Door.DATAFLOW: "written into it by a materialized view",
+    Door.TEST: "ingested into it",
+}
