@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from derive.compute.algebra.form import Form, FormName
 from derive.compute.algebra.types import ARRAYS, Type
+from derive.compute.scalar.type_info import INFOS
 from derive.compute.scalar.wire import OIDS
 
 
@@ -58,6 +59,7 @@ _SCALARS = (
     PgType(1700, "numeric", Type.NUMERIC, -1, "N", 1231),
     PgType(2278, "void", Type.TEXT, 4, "P"),
     PgType(3802, "jsonb", Type.JSONB, -1, "U", 3807),
+    *(PgType(info.oid, info.name, kind, info.size, info.category, info.array) for kind, info in INFOS.items()),
 )
 
 

@@ -30,6 +30,7 @@ _KEYWORDS = {
     "current_timestamp": Type.TIMESTAMPTZ,
     "localtimestamp": Type.TIMESTAMP,
     "current_date": Type.DATE,
+    "localtime": Type.TIME,
 }
 _MOST_GROUPING = 31
 _OF_OTHER_ROWS = frozenset({"lag", "lead"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from derive.adapter.parser.syntax import TypeName
 from derive.compute.algebra.form import Form, FormName
 from derive.compute.algebra.types import Type
+from derive.compute.scalar.type_info import INFOS
 from derive.errors import SqlError
 from derive.suggest import suggest
 
@@ -28,32 +29,15 @@ _TYPES = {
     "timestamptz": Type.TIMESTAMPTZ,
     "interval": Type.INTERVAL,
     "mz_timestamp": Type.MZ_TIMESTAMP,
+    **{info.name: kind for kind, info in INFOS.items()},
 }
 _TYPES |= {f"_{name}": kind.array for name, kind in _TYPES.items() if kind.array and name not in {"json", "float4"}}
 _FORMS = {"numeric": FormName.NUMERIC, "varchar": FormName.VARCHAR, "bpchar": FormName.BPCHAR}
 _WITH_MODIFIERS = frozenset({"varchar", "bpchar", "numeric", "timestamp", "timestamptz", "interval"})
 _UNSUPPORTED = frozenset(
-    [
-        "time",
-        "timetz",
-        "uuid",
-        "xml",
-        "money",
-        "bit",
-        "varbit",
-        "inet",
-        "cidr",
-        "macaddr",
-        "point",
-        "line",
-        "lseg",
-        "box",
-        "path",
-        "polygon",
-        "circle",
-        "tsvector",
-    ]
+    ["timetz", "xml", "money", "bit", "varbit", "macaddr8", "point", "line", "lseg", "box", "path", "polygon", "circle"]
 )
+_UNSUPPORTED |= {"tsvector", "tsquery"}
 
 
 def type_of(name: TypeName) -> Type:
@@ -70,6 +54,8 @@ def type_of(name: TypeName) -> Type:
         nearest = suggest(name.name, _TYPES)
         hint = f"Did you mean {nearest}?" if nearest else None
         raise SqlError("42704", f'type "{name.name}" does not exist', offset=name.offset, hint=hint)
+    if name.modifiers and kind is Type.TIME:
+        raise SqlError("0A000", "precisions of time are not supported", offset=name.offset, hint="Leave it out.")
     if name.modifiers and name.name not in _WITH_MODIFIERS:
         message = f'type modifier is not allowed for type "{name.name}"'
         raise SqlError("42601", message, offset=name.offset)

@@ -41,6 +41,7 @@ _INTEGERS = {Type.SMALLINT, Type.INTEGER, Type.BIGINT}
 _ORDERED = _INTEGERS | {Type.TEXT}
 """Those whose data are before one another where they are stored as they are here."""
 _TYPES = _ORDERED | {Type.BOOLEAN, Type.NUMERIC, Type.DATE, Type.TIMESTAMP, Type.TIMESTAMPTZ}
+_TYPES |= {Type.TIME, Type.UUID, Type.INET, Type.CIDR, Type.MACADDR}
 """Those of which equal data are the same ones."""
 _ENDS = {"less": "most", "at_most": "most", "greater": "least", "at_least": "least"}
 _OPPOSITES = {"most": "least", "least": "most"}

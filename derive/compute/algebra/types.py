@@ -15,6 +15,9 @@ just as SQLite compares them, so keys, joins, groups and orders need nothing els
 | date | int: days since 1970-01-01 |
 | timestamp, timestamp with time zone, mz_timestamp | int: microseconds since 1970-01-01 (UTC) |
 | interval | bytes that sort as spans do |
+| time | int: microseconds since midnight |
+| uuid, macaddr | bytes |
+| inet, cidr | bytes that sort as addresses do (`derive.compute.scalar.network`) |
 | arrays of one dimension | bytes that sort as their elements do, one after the other (`derive.compute.scalar.array`) |
 """
 
@@ -46,6 +49,11 @@ class Type(Enum):
     TIMESTAMP = "timestamp without time zone"
     TIMESTAMPTZ = "timestamp with time zone"
     INTERVAL = "interval"
+    TIME = "time without time zone"
+    UUID = "uuid"
+    INET = "inet"
+    CIDR = "cidr"
+    MACADDR = "macaddr"
     MZ_TIMESTAMP = "mz_timestamp"
     UNKNOWN = "unknown"
     """Of a literal or parameter whose type nothing has decided yet; no column has it."""
@@ -61,6 +69,11 @@ class Type(Enum):
     DATE_ARRAY = "date[]"
     TIMESTAMP_ARRAY = "timestamp without time zone[]"
     TIMESTAMPTZ_ARRAY = "timestamp with time zone[]"
+    TIME_ARRAY = "time without time zone[]"
+    UUID_ARRAY = "uuid[]"
+    INET_ARRAY = "inet[]"
+    CIDR_ARRAY = "cidr[]"
+    MACADDR_ARRAY = "macaddr[]"
 
     @property
     def array(self) -> Type | None:
@@ -77,3 +90,8 @@ _ELEMENTS = {kind: Type(kind.value.removesuffix("[]")) for kind in Type if kind.
 _ARRAYS = {element: kind for kind, element in _ELEMENTS.items()}
 ARRAYS = tuple(_ELEMENTS)
 """All types of arrays. Intervals have none, as those of one span are equal and look different."""
+
+PLAIN_BYTES = frozenset({Type.NUMERIC, Type.BYTEA, Type.UUID, Type.INET, Type.CIDR, Type.MACADDR})
+"""Types whose data are bytes, equal where values are and in their order."""
+OF_BYTES = PLAIN_BYTES | {Type.INTERVAL, *ARRAYS}
+"""All types whose data are bytes."""

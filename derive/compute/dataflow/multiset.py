@@ -8,17 +8,16 @@ import apsw
 
 from derive.compute.algebra.expression import Column
 from derive.compute.algebra.relation import Aggregate
-from derive.compute.algebra.types import ARRAYS, Type
+from derive.compute.algebra.types import OF_BYTES, Type
 from derive.compute.lowering.block import order_term
 from derive.compute.scalar.registry import aggregate_sql
 
-_OF_BYTES = {Type.BYTEA, Type.NUMERIC, Type.INTERVAL, *ARRAYS}
 _EXTREMES = {"min": "", "max": " DESC"}
 
 
 def stand_in(kind: Type) -> str:
     """SQL of what stands for NULL where NULLs are to be equal: a value that none of the type is."""
-    return "''" if kind in _OF_BYTES else "x''"
+    return "''" if kind in OF_BYTES else "x''"
 
 
 def same(column: str, kind: Type) -> str:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from derive.compute.algebra.types import Row, Type
 from derive.compute.relations.columns import RelationColumn
 from derive.compute.scalar.array import elements_of
+from derive.compute.scalar.type_info import INFOS
 from derive.compute.scalar.values import text_of
 from derive.document.without_pandas import spare_pandas
 
@@ -30,7 +31,7 @@ _ARROW: Mapping[Type, pa.DataType] = {
 """Types that Arrow has, and lists of them; all others are texts, `numeric` among them, whose digits have no end."""
 
 _CONVERSIONS: Mapping[Type, Callable[[Any], Any]] = {Type.BOOLEAN: bool, Type.DOUBLE: float}
-_TEXTS = (Type.NUMERIC, Type.INTERVAL)
+_TEXTS = (Type.NUMERIC, Type.INTERVAL, *INFOS)
 
 
 def arrow_type(kind: Type) -> pa.DataType:

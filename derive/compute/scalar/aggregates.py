@@ -28,7 +28,9 @@ def resolve_aggregate(name: str, types: Sequence[Type], offset: int | None = Non
         if resolution.function in {"min", "max", "any_value"}:
             if name != "any_value" and resolution.argument_types[0] in _UNORDERED:
                 raise unknown_function(name, types, {name: ()}, offset)
-            return Resolution(resolution.function, resolution.argument_types, resolution.argument_types[0])
+            kind = resolution.argument_types[0]
+            result = Type.INET if kind is Type.CIDR and name != "any_value" else kind
+            return Resolution(resolution.function, resolution.argument_types, result)
         return resolution
     if chosen:
         raise ambiguous_function(name, types, offset)

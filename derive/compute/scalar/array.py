@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from derive.compute.algebra.types import Datum, Type
+from derive.compute.algebra.types import PLAIN_BYTES, Datum, Type
 from derive.compute.scalar.jsonb_order import jsonb_key
 from derive.errors import SqlError
 
@@ -67,7 +67,6 @@ def _of_text(text: str) -> bytes:
     return _escaped(text.encode())
 
 
-_BYTES = {Type.NUMERIC, Type.BYTEA}
 _TEXTS = {Type.TEXT, Type.JSONB}
 
 
@@ -81,7 +80,7 @@ def _packing(kind: Type) -> Callable[[Any], bytes]:
         return _of_jsonb
     if kind is Type.DOUBLE:
         return _of_double
-    return _escaped if kind in _BYTES else _of_text if kind in _TEXTS else _of_integer
+    return _escaped if kind in PLAIN_BYTES else _of_text if kind in _TEXTS else _of_integer
 
 
 def array_of(kind: Type, elements: Iterable[Datum]) -> bytes:
@@ -113,7 +112,7 @@ def elements_of(kind: Type, datum: bytes) -> Elements:
     """
     elements: list[Datum] = []
     at = 0
-    is_fixed = kind not in _BYTES and kind not in _TEXTS
+    is_fixed = kind not in PLAIN_BYTES and kind not in _TEXTS
     unpack: Callable[[bytes], Datum] = _to_double if kind is Type.DOUBLE else _to_integer
     while datum[at] != _END:
         at += 1

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 import orjson
 
-from derive.compute.algebra.types import ARRAYS, Datum, Type
+from derive.compute.algebra.types import ARRAYS, PLAIN_BYTES, Datum, Type
 from derive.compute.scalar.array import Elements, array_of, elements_of
 from derive.compute.scalar.function import Function, Functions, registered_name, word_of
 from derive.compute.scalar.jsonb_order import jsonb_key
@@ -331,7 +331,7 @@ def elements_sql(array: str, kind: Type, alias: str) -> tuple[str, str, str]:
         kind: of its elements.
         alias: what they are called by.
     """
-    value = f"unhex({alias}.value)" if kind in {Type.NUMERIC, Type.BYTEA} else f"{alias}.value"
+    value = f"unhex({alias}.value)" if kind in PLAIN_BYTES else f"{alias}.value"
     return (
         f"json_each({registered_name(f'elements_of_{word_of(kind)}')}({array})) AS {alias}",
         value,

@@ -174,7 +174,7 @@ def _parsed(text: str, kind: str) -> tuple[int, int, int]:
         raise out_of_range
     hour, minute, second = (int(match[field] or 0) for field in ("hour", "minute", "second"))
     if match["half"]:
-        if not 1 <= hour <= 12:
+        if hour > 12:
             raise out_of_range
         hour = hour % 12 + 12 * (match["half"].lower() == "pm")
     fraction = round(float(f"0{match['fraction'] or '.'}0") * SECOND)

@@ -13,8 +13,10 @@ from derive.compute.scalar.arithmetic import INTEGERS
 from derive.compute.scalar.array import array_of, elements_of
 from derive.compute.scalar.calendar import DATE_INFINITY, DAY, END_OF_MOMENTS, INFINITY
 from derive.compute.scalar.function import Function, Functions, SqlForm, over_data, word_of
+from derive.compute.scalar.interval import Interval
 from derive.compute.scalar.jsonb import Json
 from derive.compute.scalar.native import narrowing_form
+from derive.compute.scalar.network import full_text_of
 from derive.compute.scalar.numeric import rounded
 from derive.compute.scalar.values import BITS, datum_of_text, text_function
 from derive.errors import SqlError
@@ -142,6 +144,10 @@ def _add_moments() -> None:
         _cast(kind, Type.DATE, "assignment", date_of_moment, can_fail=False)
     _same(Type.TIMESTAMP, Type.TIMESTAMPTZ, "implicit")
     _same(Type.TIMESTAMPTZ, Type.TIMESTAMP, "assignment")
+    for kind in (Type.TIMESTAMP, Type.TIMESTAMPTZ):
+        _cast(kind, Type.TIME, "assignment", _time_of_moment, can_fail=False)
+    _cast(Type.TIME, Type.INTERVAL, "implicit", lambda time: Interval(0, 0, time), can_fail=False)
+    _cast(Type.INTERVAL, Type.TIME, "assignment", lambda span: span.microseconds % DAY, can_fail=False)
     _same(Type.MZ_TIMESTAMP, Type.TIMESTAMPTZ, "explicit")
     _same(Type.TIMESTAMPTZ, Type.MZ_TIMESTAMP, "explicit")
 
@@ -166,6 +172,15 @@ def date_of_moment(moment: int) -> int:
     return moment // DAY
 
 
+def _time_of_moment(moment: int) -> int | None:
+    return None if abs(moment) == INFINITY else moment % DAY
+
+
+def _add_addresses() -> None:
+    _same(Type.CIDR, Type.INET, "implicit")
+    _cast(Type.INET, Type.CIDR, "assignment", lambda address: address.network, can_fail=False)
+
+
 def _add_texts() -> None:
     for kind in Type:
         if kind in {Type.TEXT, Type.UNKNOWN}:
@@ -174,6 +189,8 @@ def _add_texts() -> None:
             _cast(kind, Type.TEXT, "assignment", lambda truth: "true" if truth else "false", can_fail=False)
         elif kind is Type.JSONB:
             _same(kind, Type.TEXT, "assignment")
+        elif kind is Type.INET:
+            _cast(kind, Type.TEXT, "assignment", full_text_of, can_fail=False)
         else:
             _cast_data(kind, Type.TEXT, "assignment", _unless_null(text_function(kind)), can_fail=False)
         _cast_data(Type.TEXT, kind, "explicit", _unless_null(partial(datum_of_text, kind)), can_fail=True)
@@ -244,4 +261,5 @@ _add_numbers()
 _add_moments()
 _add_texts()
 _add_json()
+_add_addresses()
 _add_arrays()

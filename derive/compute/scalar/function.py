@@ -16,6 +16,7 @@ WORDS = {
     Type.DOUBLE: "double",
     Type.TIMESTAMP: "timestamp",
     Type.TIMESTAMPTZ: "timestamptz",
+    Type.TIME: "time",
 }
 WORDS |= {kind: f"{WORDS.get(kind.element, kind.element.value)}_array" for kind in ARRAYS if kind.element}
 """Types in names of functions, where it is not their SQL name."""

@@ -17,12 +17,14 @@ from derive.compute.scalar import (
     moment,
     moment_field,
     moment_template,
+    network_functions,
     number_template,
     pattern,
     regular_expressions,
     row_functions,
     session,
     text,
+    time_functions,
 )
 from derive.compute.scalar.function import Function, Functions
 
@@ -39,6 +41,8 @@ _MODULES = (
     moment,
     moment_field,
     moment_template,
+    time_functions,
+    network_functions,
     number_template,
     json_functions,
     row_functions,

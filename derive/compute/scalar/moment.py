@@ -7,6 +7,7 @@ import random
 import time
 import uuid
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 from derive.compute.algebra.types import Type
@@ -220,7 +221,7 @@ def _zone_of_interval(span: Interval) -> Zone:
     if span.months or span.days:
         text = text_of_interval(span)
         raise SqlError("22023", f'interval time zone "{text}" must not include months or days')
-    return span.microseconds
+    return int(Decimal(span.microseconds) / SECOND) * SECOND
 
 
 def _in_offset(span: Interval, moment: int) -> int:
@@ -362,7 +363,7 @@ def _add_volatile() -> None:
         )
     FUNCTIONS.add(Function("random", "random", (), Type.DOUBLE, random.random, can_fail=False, is_volatile=True))
     name = "gen_random_uuid"
-    FUNCTIONS.add(Function(name, name, (), Type.TEXT, lambda: str(uuid.uuid4()), can_fail=False, is_volatile=True))
+    FUNCTIONS.add(Function(name, name, (), Type.UUID, lambda: uuid.uuid4().bytes, can_fail=False, is_volatile=True))
 
 
 _add_arithmetic()

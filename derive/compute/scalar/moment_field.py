@@ -34,7 +34,8 @@ _FIELDS |= {"timezone_h": "timezone_hour", "timezone_m": "timezone_minute"}
 _FIELDS |= {name: name for name in ("timezone_hour", "timezone_minute")}
 _MONOTONE = {"year", "decade", "century", "millennium", "epoch", "julian", "isoyear"}
 """Fields that are infinite of what is infinite; the others are NULL."""
-_TIME_FIELDS = {"hour", "minute", "second", "millisecond", "microsecond"}
+TIME_FIELDS = {"hour", "minute", "second", "millisecond", "microsecond"}
+"""Fields of the time within a day."""
 _SPECIAL = {"epoch", "dow", "doy", "isodow", "isoyear", "julian"}
 """Fields that nothing is cut to."""
 
@@ -51,7 +52,8 @@ def field_named(name: str, kind: Type) -> str:
     return field
 
 
-def _unsupported(name: str, kind: Type) -> SqlError:
+def unsupported_unit(name: str, kind: Type) -> SqlError:
+    """Return the error for a field that values of a type do not have."""
     return SqlError("0A000", f'unit "{name.lower()}" not supported for type {kind.value}')
 
 
@@ -97,7 +99,7 @@ def _date_field(field: str, days: int) -> int | None:
     }.get(field)
 
 
-def _time_field(field: str, microseconds: int) -> Decimal | None:
+def time_field(field: str, microseconds: int) -> Decimal | None:
     """A field that the time within a day decides."""
     within_minute = Decimal(microseconds % MINUTE)
     match field:
@@ -125,8 +127,8 @@ def field_of_date(name: str, days: int) -> Decimal | None:
         SqlError: 22023 or 0A000, it has no such field.
     """
     field = field_named(name, Type.DATE)
-    if field in _TIME_FIELDS or field.startswith("timezone"):
-        raise _unsupported(name, Type.DATE)
+    if field in TIME_FIELDS or field.startswith("timezone"):
+        raise unsupported_unit(name, Type.DATE)
     if abs(days) == DATE_INFINITY:
         return _infinite(field, days > 0)
     if field == "epoch":
@@ -142,7 +144,7 @@ def _field_of_moment(kind: Type) -> Callable[[str, int], Decimal | None]:
         field = field_named(name, kind)
         if field.startswith("timezone"):
             if kind is Type.TIMESTAMP:
-                raise _unsupported(name, kind)
+                raise unsupported_unit(name, kind)
             return Decimal(0) if abs(moment) != INFINITY else None
         if abs(moment) == INFINITY:
             return _infinite(field, moment > 0)
@@ -152,7 +154,7 @@ def _field_of_moment(kind: Type) -> Callable[[str, int], Decimal | None]:
         if field == "julian":
             return divided(Decimal(moment + 2_440_588 * DAY), Decimal(DAY), 20)
         number = _date_field(field, days)
-        return _time_field(field, microseconds) if number is None else Decimal(number)
+        return time_field(field, microseconds) if number is None else Decimal(number)
 
     return field_of
 
@@ -181,9 +183,9 @@ def field_of_interval(name: str, span: Interval) -> Decimal:
     }
     if field in numbers:
         return Decimal(numbers[field])
-    time = _time_field(field, abs(span.microseconds))
+    time = time_field(field, abs(span.microseconds))
     if time is None:
-        raise _unsupported(name, Type.INTERVAL)
+        raise unsupported_unit(name, Type.INTERVAL)
     return time.copy_negate() if span.microseconds < 0 else time
 
 
@@ -222,7 +224,7 @@ def _cut_to(name: str, kind: Type) -> str:
     if field in _SPECIAL:
         raise SqlError("22023", f'unit "{name.lower()}" not recognized for type {kind.value}')
     if field.startswith("timezone"):
-        raise _unsupported(name, kind)
+        raise unsupported_unit(name, kind)
     return field
 
 
@@ -258,7 +260,7 @@ def _truncated_interval(name: str, span: Interval) -> Interval:
     if field == "day":
         return Interval(span.months, span.days, 0)
     if field not in _UNITS:
-        raise _unsupported(name, Type.INTERVAL)
+        raise unsupported_unit(name, Type.INTERVAL)
     unit = _UNITS[field]
     return Interval(span.months, span.days, _cut(span.microseconds, unit) * unit)
 

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from derive.compute.algebra.types import ARRAYS, Type
 from derive.compute.scalar.casts import cast_between
 from derive.compute.scalar.function import Function
+from derive.compute.scalar.type_info import INFOS
 from derive.errors import SqlError
 from derive.suggest import suggest
 
@@ -26,12 +27,14 @@ CATEGORIES = {
     Type.INTERVAL: "T",
     Type.BYTEA: "U",
     Type.JSONB: "U",
+    **{kind: info.category for kind, info in INFOS.items()},
     Type.MZ_TIMESTAMP: "U",
     Type.UNKNOWN: "X",
     **dict.fromkeys(ARRAYS, "A"),
 }
 """Types between which overloads may choose."""
 PREFERRED = {Type.BOOLEAN, Type.DOUBLE, Type.TEXT, Type.TIMESTAMPTZ, Type.INTERVAL}
+PREFERRED |= {kind for kind, info in INFOS.items() if info.is_preferred}
 """Of a category, the type that is chosen where nothing else decides."""
 
 

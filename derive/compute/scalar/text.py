@@ -227,6 +227,8 @@ def text_form(argument: str, kind: Type) -> str:
         return argument
     if kind is Type.BOOLEAN:
         return f"CASE {argument} WHEN 1 THEN 't' WHEN 0 THEN 'f' END"
+    if kind is Type.INET:  # of which a cast shows more
+        return f"{registered_name('abbrev_inet')}({argument})"
     return f"{registered_name(f'{word_of(kind)}_to_text')}({argument})"
 
 
@@ -290,7 +292,9 @@ def _format_form(name: str) -> Callable[[Sequence[str], Sequence[Type]], str]:
 
 def _cast_form(argument: str, kind: Type) -> str:
     """SQL of a value as text by a cast, which writes out booleans."""
-    return f"{registered_name('boolean_to_text')}({argument})" if kind is Type.BOOLEAN else text_form(argument, kind)
+    if kind in {Type.BOOLEAN, Type.INET}:
+        return f"{registered_name(f'{kind.value}_to_text')}({argument})"
+    return text_form(argument, kind)
 
 
 def _concatenation(arguments: Sequence[str], kinds: Sequence[Type]) -> str:

@@ -15,7 +15,9 @@ from derive.compute.scalar.calendar import date_of_text, moment_of_text, text_of
 from derive.compute.scalar.double import double_datum, double_of_text, float_of, text_of_double
 from derive.compute.scalar.interval import interval_datum, interval_of, interval_of_text, text_of_interval
 from derive.compute.scalar.jsonb import jsonb_of_text, parsed_json
+from derive.compute.scalar.network import address_datum, address_of
 from derive.compute.scalar.numeric import decimal_of, numeric_of, text_of_numeric
+from derive.compute.scalar.type_info import INFOS
 from derive.errors import SqlError
 
 BITS: Mapping[Type, int] = {Type.SMALLINT: 16, Type.INTEGER: 32, Type.BIGINT: 64, Type.MZ_TIMESTAMP: 64}
@@ -139,6 +141,7 @@ _OF_TEXT: Mapping[Type, Callable[[str], Datum]] = {
     Type.TIMESTAMP: lambda text: moment_of_text(text, has_zone=False),
     Type.TIMESTAMPTZ: lambda text: moment_of_text(text, has_zone=True),
     Type.INTERVAL: lambda text: interval_datum(interval_of_text(text)),
+    **{kind: info.of_text for kind, info in INFOS.items()},
     **{kind: partial(_array_of_text, kind.element) for kind in ARRAYS if kind.element},
 }
 
@@ -158,6 +161,7 @@ _TEXT_OF: Mapping[Type, Callable[[Any], str]] = {
     Type.TIMESTAMP: text_of_moment,
     Type.TIMESTAMPTZ: lambda datum: text_of_moment(datum, "+00"),
     Type.INTERVAL: lambda datum: text_of_interval(interval_of(datum)),
+    **{kind: info.text_of for kind, info in INFOS.items()},
     **{kind: partial(_text_of_array, kind.element) for kind in ARRAYS if kind.element},
 }
 
@@ -166,6 +170,8 @@ DECODERS: Mapping[Type, Callable[[Any], Any]] = {
     Type.NUMERIC: decimal_of,
     Type.JSONB: lru_cache(maxsize=16)(parsed_json),
     Type.INTERVAL: interval_of,
+    Type.INET: address_of,
+    Type.CIDR: address_of,
     **{kind: partial(elements_of, kind.element) for kind in ARRAYS if kind.element},
 }
 """What makes a datum the value that functions work with, where it is not the datum itself.
@@ -179,6 +185,8 @@ ENCODERS: Mapping[Type, Callable[[Any], Datum]] = {
     Type.DOUBLE: double_datum,
     Type.NUMERIC: numeric_of,
     Type.INTERVAL: interval_datum,
+    Type.INET: address_datum,
+    Type.CIDR: address_datum,
     **{kind: partial(array_of, kind.element) for kind in ARRAYS if kind.element},
 }
 """What makes the value of a function a datum. For jsonb, functions give data themselves, as None is NULL."""

@@ -25,6 +25,7 @@ from derive.compute.scalar.double import double_datum, float_of
 from derive.compute.scalar.interval import Interval, interval_datum, interval_of
 from derive.compute.scalar.jsonb import jsonb_of_text
 from derive.compute.scalar.numeric import EXACT, decimal_of, numeric_of, scale_of
+from derive.compute.scalar.type_info import INFOS
 from derive.errors import SqlError
 
 _EPOCH_DAYS = days_of(2000, 1, 1)
@@ -53,6 +54,7 @@ OIDS: Mapping[Type, int] = {
     Type.INTERVAL: 1186,
     Type.NUMERIC: 1700,
     Type.JSONB: 3802,
+    **{kind: info.oid for kind, info in INFOS.items()},
 }
 """The numbers by which PostgreSQL calls types that arrays say that their elements have."""
 _TEXT_OIDS = {18, 19, 1042, 1043}
@@ -244,6 +246,7 @@ _BINARY_OF: Mapping[Type, Callable[[Any], bytes]] = {
     Type.TIMESTAMP: _binary_of_moment,
     Type.TIMESTAMPTZ: _binary_of_moment,
     Type.INTERVAL: _binary_of_interval,
+    **{kind: info.binary_of for kind, info in INFOS.items()},
     **{kind: partial(_binary_of_array, kind.element) for kind in ARRAYS if kind.element},
 }
 
@@ -263,5 +266,6 @@ _OF_BINARY: Mapping[Type, Callable[[bytes], Datum]] = {
     Type.TIMESTAMP: _moment_of_binary,
     Type.TIMESTAMPTZ: _moment_of_binary,
     Type.INTERVAL: _interval_of_binary,
+    **{kind: info.of_binary for kind, info in INFOS.items()},
     **{kind: partial(_array_of_binary, kind.element) for kind in ARRAYS if kind.element},
 }

@@ -22,6 +22,7 @@ from derive.adapter.planner.planned import PlannedQuery, bind
 from derive.compute.algebra.relation import GlobalId
 from derive.compute.algebra.types import ARRAYS, Row, Type
 from derive.compute.oneshot import evaluate
+from derive.compute.scalar.type_info import INFOS
 from derive.compute.scalar.values import datum_of_text, text_function
 from derive.errors import SqlError
 
@@ -36,6 +37,14 @@ _TABLES = {
         ("by", Type.BYTEA),
         ("s", Type.SMALLINT),
         ("A", Type.INTEGER),
+    ),
+    "x": (
+        ("id", Type.UUID),
+        ("at", Type.TIME),
+        ("ip", Type.INET),
+        ("net", Type.CIDR),
+        ("mac", Type.MACADDR),
+        ("ids", Type.UUID_ARRAY),
     ),
 }
 _ROWS: dict[str, list[tuple[str | None, ...]]] = {
@@ -57,6 +66,15 @@ _ROWS: dict[str, list[tuple[str | None, ...]]] = {
         ("2020-01-31", "2020-01-31 10:11:12.5", "2020-02-03 10:00:00+00", "1 day 02:03:00", "\\x01ff", "7", "1"),
         (None, None, None, None, None, None, "2"),
     ],
+    "x": [
+        (
+            *("a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", "12:30:05.5", "10.0.0.1/8", "10.0.0.0/8", "08:00:2b:01:02:03"),
+            "{a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11,NULL}",
+        ),
+        ("00000000-0000-0000-0000-000000000001", "24:00:00", "10.0.0.1", "10.0.0.1/32", "ff:ff:ff:ff:ff:ff", "{}"),
+        ("00000000-0000-0000-0000-000000000001", "00:00:00", "::1", "2001:db8::/32", "00:00:00:00:00:00", None),
+        (None, None, None, None, None, None),
+    ],
 }
 _TYPES = {
     16: Type.BOOLEAN,
@@ -74,6 +92,7 @@ _TYPES = {
     1114: Type.TIMESTAMP,
     1184: Type.TIMESTAMPTZ,
     1186: Type.INTERVAL,
+    **{info.oid: kind for kind, info in INFOS.items()},
     **{OID_OF[kind]: kind for kind in ARRAYS},
 }
 

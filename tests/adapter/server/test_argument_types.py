@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Interface
 from typing import Any
+from uuid import UUID
 
 import pg8000.native
 import psycopg
@@ -32,11 +34,20 @@ ARGUMENTS = [
     datetime(2020, 2, 29, 12, 30, tzinfo=UTC),
     timedelta(days=3, seconds=5),
     Jsonb({"a": [1, None]}),
+    UUID("61626364-6566-6768-696a-6b6c6d6e6f70"),
+    time(12, 30, 5, 7),
     time(12, 30, tzinfo=timezone(timedelta(hours=2))),
+    IPv4Address("10.0.0.1"),
+    IPv4Network("10.0.0.0/8"),
+    IPv6Address("::1"),
+    IPv6Interface("2001:db8::1/64"),
     Range(1, 5),
     Range(date(2020, 1, 1), None),
     [1, 2],
     ["a", None],
+    [UUID(int=1), None],
+    [time(1, 2)],
+    [IPv4Address("10.0.0.1")],
     [Decimal(1), Decimal("2.5")],
     [b"a"],
 ]

@@ -29,6 +29,9 @@ TYPES = {
     "is": Type.BOOLEAN,
     "weight": Type.DOUBLE,
     "d": Type.NUMERIC,
+    "uuid": Type.UUID,
+    "ip": Type.INET,
+    "time": Type.TIME,
     "clock": Type.SMALLINT,  # as a column of every file is called, so there is no typed one
     "json": Type.JSONB,  # nor is there of these
     "list": Type.BIGINT_ARRAY,
@@ -38,6 +41,9 @@ TEXTS = {
     Type.TEXT: ("", '"', "ü", "null"),
     Type.BOOLEAN: ("f", "t"),
     Type.DOUBLE: ("1", "-0", "0.1", "1e300", "NaN", "Infinity", "-Infinity"),
+    Type.UUID: ("00000000-0000-0000-0000-000000000001", "ffffffff-ffff-ffff-ffff-ffffffffffff"),
+    Type.INET: ("10.0.0.1", "10.0.0.1/8", "::1"),
+    Type.TIME: ("00:00:00", "24:00:00", "12:30:00.5"),
     Type.NUMERIC: ("1.5", "1.50", "-15", "NaN"),
     Type.SMALLINT: ("0", "5"),
     Type.JSONB: ("null", "5", '{"a": [null, "b"]}'),

@@ -25,6 +25,9 @@ TYPES = {
     "is": Type.BOOLEAN,
     "clock": Type.SMALLINT,  # as a column of every file is called, so there is no typed one, and nothing is left out
     "d": Type.NUMERIC,
+    "uuid": Type.UUID,
+    "ip": Type.INET,
+    "time": Type.TIME,
     "day": Type.DATE,
     "at": Type.TIMESTAMPTZ,
 }
@@ -33,6 +36,9 @@ TEXTS = {
     Type.TEXT: ("", "5", '"', "ü", "55", "note", '","n":5,"'),
     Type.BOOLEAN: ("f", "t"),
     Type.SMALLINT: ("0", "5"),
+    Type.UUID: ("00000000-0000-0000-0000-000000000001", "ffffffff-ffff-ffff-ffff-ffffffffffff"),
+    Type.INET: ("10.0.0.1", "10.0.0.1/8", "::1"),
+    Type.TIME: ("00:00:00", "24:00:00", "12:30:00.5"),
     Type.NUMERIC: ("1.5", "15", "-1.50"),
     Type.DATE: ("2024-02-29", "0044-03-15 BC"),
     Type.TIMESTAMPTZ: ("2024-02-29 12:00:00+00", "2024-02-29 12:00:00.5+00"),

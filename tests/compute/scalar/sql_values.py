@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from derive.compute.algebra.types import ARRAYS, Type
 from derive.compute.scalar.array import literal_of_texts
-from derive.compute.scalar.calendar import text_of_date, text_of_moment
+from derive.compute.scalar.calendar import DAY, text_of_date, text_of_moment, text_of_time
 from derive.compute.scalar.double import text_of_double
 from derive.compute.scalar.interval import Interval, text_of_interval
 from derive.compute.scalar.jsonb import jsonb_datum
+from derive.compute.scalar.network import Address, AddressType, address_datum, text_of_address
 from derive.compute.scalar.numeric import text_of_numeric
 
 _WORDS = [
@@ -143,6 +144,39 @@ _INTERVALS = st.one_of(
     ),
 )
 
+_TIMES = st.one_of(
+    st.sampled_from(["00:00:00", "24:00:00", "23:59:59.999999", "12:00:00"]),
+    st.integers(0, DAY).map(text_of_time),
+)
+_UUIDS = st.one_of(
+    st.sampled_from(["00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff"]),
+    st.uuids().map(str),
+)
+_NUMBERS_V6 = st.one_of(
+    st.integers(0, (1 << 128) - 1),
+    st.integers(0, (1 << 33) - 1),
+    st.builds(lambda number: 0xFFFF << 32 | number, st.integers(0, (1 << 32) - 1)),
+    st.lists(st.sampled_from([0, 0, 0, 1, 0xFFFF]), min_size=8, max_size=8).map(
+        lambda words: sum(word << 16 * index for index, word in enumerate(words))
+    ),
+)
+
+
+def _addresses(*, is_network: bool) -> st.SearchStrategy[str]:
+    kind: AddressType = "cidr" if is_network else "inet"
+    return st.one_of(
+        st.builds(Address, st.just(4), st.integers(0, (1 << 32) - 1), st.integers(0, 32)),
+        st.builds(Address, st.just(4), st.sampled_from([10 << 24, (10 << 24) + 1]), st.sampled_from([8, 24, 31, 32])),
+        st.builds(Address, st.just(6), _NUMBERS_V6, st.integers(0, 128)),
+        st.builds(Address, st.just(6), _NUMBERS_V6, st.just(128)),
+    ).map(lambda address: text_of_address(kind, address_datum(address.network if is_network else address)))
+
+
+_MACS = st.one_of(
+    st.sampled_from(["00:00:00:00:00:00", "ff:ff:ff:ff:ff:ff"]),
+    st.binary(min_size=6, max_size=6).map(lambda data: data.hex(":")),
+)
+
 _USUAL: dict[Type, st.SearchStrategy[str]] = {
     Type.BOOLEAN: st.sampled_from(["t", "f"]),
     Type.SMALLINT: _integers(16),
@@ -161,12 +195,114 @@ _USUAL: dict[Type, st.SearchStrategy[str]] = {
         )
     ),
     Type.INTERVAL: _INTERVALS,
+    Type.TIME: _TIMES,
+    Type.UUID: _UUIDS,
+    Type.INET: _addresses(is_network=False),
+    Type.CIDR: _addresses(is_network=True),
+    Type.MACADDR: _MACS,
 }
 _USUAL |= {
     kind: st.lists(st.one_of(st.none(), _USUAL[kind.element]), max_size=4).map(literal_of_texts)
     for kind in ARRAYS
     if kind.element
 }
+
+TIME_TEXTS = (
+    *(
+        "12:30",
+        "1:2:3",
+        "12:30:05.123456",
+        "12:30:05.9999999",
+        "23:59:59.9999999",
+        "24:00",
+        "24:00:01",
+        "12:60",
+        "25:00",
+    ),
+    *(
+        "12:30:60",
+        "12:30:61",
+        "123005",
+        "1230",
+        "123005.5",
+        "12:30 PM",
+        "00:30 PM",
+        "12:30 am",
+        "12:30+02",
+        "12:30 -05:30",
+    ),
+    *("12:30Z", "T12:30", "2020-02-29 12:30", "2020-02-29T12:30:05+02", "allballs", " 12:30 ", "", "x", "12", "12:3x"),
+    *("now ", "-1:00", "2020-02-30 12:30", "2020-02-29"),
+)
+UUID_TEXTS = (
+    *(
+        "A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11",
+        "{a0eebc99-9c0b4ef8-bb6d6bb9-bd380a11}",
+        "a0eebc999c0b4ef8bb6d6bb9bd380a11",
+    ),
+    *(
+        "a0ee-bc99-9c0b-4ef8-bb6d-6bb9-bd38-0a11",
+        "{a0eebc999c0b4ef8bb6d6bb9bd380a11",
+        "a0eebc999c0b4ef8bb6d6bb9bd380a11}",
+    ),
+    *(
+        " a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11",
+        "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a1",
+        "a0eebc999c0b4ef8bb6d6bb9bd380a1-1",
+    ),
+    *("", "{}", "g0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11-"),
+)
+ADDRESS_TEXTS = (
+    *("10.0.0.1", "10.0.0.1/8", "10.0.0.0/8", "10.0.0.1/32", "10.0.0.1/33", "10.1/16", "10.1", "10", "10/8", "192.168"),
+    *(
+        "128.1",
+        "224",
+        "224.1",
+        "240",
+        "10.1/24",
+        "10.0.0.256",
+        "010.0.0.1",
+        "10.0.0.1/",
+        "10.0.0.1/08",
+        "10.0.0",
+        "10.0.0.",
+    ),
+    *("::", "::1", "::/0", "::1/128", "::1/129", "::1/01", "2001:db8::1", "2001:DB8:0:0:1::1/64", "::ffff:10.0.0.1"),
+    *(
+        "::10.0.0.1",
+        "1:2:3:4:5:6:7:8",
+        "1:2:3:4:5:6:7",
+        "1::2::3",
+        "1:2:3:4:5:6:10.0.0.1",
+        "12345::",
+        "fe80::1%eth0",
+        ":1",
+    ),
+    *(
+        "2001:db8::/32",
+        "2001:db8::1/32",
+        " 10.0.0.1",
+        "",
+        "x",
+        "10.0.0.1 ",
+        "1.2.3.4.5",
+        "0x10",
+        "::ffff:0:0/96",
+        "::/128",
+    ),
+)
+MAC_TEXTS = (
+    *("08:00:2b:01:02:03", "08-00-2B-01-02-03", "08002b:010203", "08002b-010203", "0800.2b01.0203", "0800-2b01-0203"),
+    *(
+        "08002b010203",
+        "8:0:2b:1:2:3",
+        " 08:00:2b:01:02:03 ",
+        "08:00:2b:01:02",
+        "08:00:2b:01:02:03:04",
+        "08:00:2b:01:02:100",
+    ),
+    *("08:00:2b:01:02:0g", "", "x", "08002b01020", "08:00-2b:01:02:03", "008:00:2b:01:02:03"),
+)
 
 _PATTERNS = st.one_of(
     st.text("aAb%_", max_size=6), st.sampled_from(["\\%", "a\\_b", "a\\", "(a|b)%", "[ab]+", "%a%", "'%"])
@@ -315,6 +451,16 @@ _SPECIAL: dict[tuple[str, Type], st.SearchStrategy[str]] = {
         for symbol in ("to_date", "to_timestamp")
     },
     ("text_to_interval", Type.TEXT): st.sampled_from(["1 day", "a", "", "1:02:03.5", "-3 years 2 mons", "1e3 s"]),
+    ("make_time", Type.INTEGER): st.integers(-1, 61).map(str),
+    ("make_time", Type.DOUBLE): st.sampled_from(["0", "59.999", "60", "1.5", "-1", "61"]),
+    ("set_masklen", Type.INTEGER): st.integers(-2, 130).map(str),
+    ("text_array_to_time_array", Type.TEXT_ARRAY): st.lists(st.sampled_from(TIME_TEXTS), max_size=2).map(
+        literal_of_texts
+    ),
+    ("text_to_time", Type.TEXT): st.sampled_from(TIME_TEXTS),
+    ("text_to_uuid", Type.TEXT): st.sampled_from(UUID_TEXTS),
+    **{(f"text_to_{kind}", Type.TEXT): st.sampled_from(ADDRESS_TEXTS) for kind in ("inet", "cidr")},
+    ("text_to_macaddr", Type.TEXT): st.sampled_from(MAC_TEXTS),
     ("make_date", Type.INTEGER): st.integers(-3, 2030).map(str),
     ("make_timestamp", Type.INTEGER): st.integers(0, 30).map(str),
     ("make_timestamptz", Type.INTEGER): st.integers(0, 30).map(str),

@@ -78,6 +78,11 @@ def changes(name: str) -> tuple[int, ...]:
     first = days_of(1700, 1, 1) * 86_400
     found = [second * SECOND for second in seconds if second > first]
     zone = zone_named(name)
+    if found and offset_at(zone, found[-1]) != offset_at(zone, found[-1] + SECOND):
+        # A file of PostgreSQL breaks RFC 8536: its rule for the future denies its last change, which Python then leaves
+        # out. Those of the operating system and of `tzdata` do not.
+        assert name == "America/Ojinaga"
+        found.pop()
     for year in (2050, 2399, 2401, 2799, 2803, 9000):
         begin = days_of(year, 1, 1) * DAY
         for month in range(12):
