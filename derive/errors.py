@@ -32,6 +32,7 @@ that is raised is a defect of this project.
         ├── LostError           workers were lost, and could not be replaced
         │   └── OutdatedError       a newer attempt at the same work has begun
         ├── WorkerError         a worker lacks the data folder, Python, or this package
+        ├── UnacceptedError     an edit of it waits to be accepted
         ├── InternalError       something nobody foresaw: a defect of this project
         └── EngineLostError     Spark itself is gone, and with it what this process could do
 """
@@ -278,6 +279,10 @@ class OutdatedError(LostError):
 
 class WorkerError(TaskError):
     """A worker lacks what every worker needs: the data folder, Python, or this package."""
+
+
+class UnacceptedError(TaskError):
+    """An edit of a task waits to be accepted, or to be undone; nothing of it was applied."""
 
 
 class InternalError(TaskError):

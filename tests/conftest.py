@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 
 from derive.catalog import load
 from derive.engine.executor import Executor, InProcessExecutor
-from derive.engine.opening import open_run
+from derive.engine.opening import open_changing_run
 from derive.engine.run import Run
 from derive.protocol.specs import CatalogSpec, Document
 from derive.spark.executor import SparkExecutor
@@ -65,8 +65,16 @@ class World:
         capability = self.store.commit_task(capability, TaskCommit({}, {}, {}, documents_in=1, documents_out=0))
         self.store.release_task(capability)
 
-    def run(self, executor: Executor | None = None, shards: int | None = None, limits: Limits | None = None) -> Run:
-        return open_run(self.catalog, self.store, executor or InProcessExecutor(), shards=shards, limits=limits)
+    def run(
+        self,
+        executor: Executor | None = None,
+        shards: int | None = None,
+        limits: Limits | None = None,
+        accepted: Sequence[str] = (),
+    ) -> Run:
+        executor = executor or InProcessExecutor()
+        run, _ = open_changing_run(self.catalog, self.store, executor, shards=shards, limits=limits, accepted=accepted)
+        return run
 
     def step(self, executor: Executor | None = None, shards: int | None = None, limits: Limits | None = None) -> None:
         run = self.run(executor, shards, limits)

@@ -33,6 +33,7 @@ class TransformDef:
     priority: int
     read_delay: int
     backfill: int
+    formerly: Located | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,3 +176,13 @@ def tell_new(tasks: Iterable[Task]) -> None:
             note(f"{task.spec.name}: '{transform.name}' reads '{transform.source}' from its start{again}")
         for edit in task.beginning.edits:
             note(f"{task.spec.name}: {edit.message} ({edit.hint})", level="warn", task=task.spec.name)
+
+
+def tell_accepted(tasks: Iterable[Task], accepted: Collection[str]) -> None:
+    """Say of which tasks nothing had waited to be accepted."""
+    from derive.cli.console import note
+
+    done = {task.spec.name for task in tasks if task.beginning.is_accepted}
+    for name in dict.fromkeys(accepted):
+        if name not in done:
+            note(f"{name}: no edit of it waited to be accepted", task=name)

@@ -44,6 +44,13 @@ _CLUSTER_CORES = 1024
 @click.option("--until-idle", is_flag=True, help="Stop once everything ingested so far is processed.")
 @click.option("--watch", is_flag=True, help="Apply edits of the catalog while the run is at work.")
 @click.option("--task", "tasks", multiple=True, metavar="NAME", help="Run only this task (repeatable).")
+@click.option(
+    "--accept",
+    "accepted",
+    multiple=True,
+    metavar="NAME",
+    help="Accept the edits that this task waits with (repeatable).",
+)
 @click.option("--shards", type=click.IntRange(1, 1024), help="Shards of tasks that run for the first time.")
 @click.option(
     "--threads", type=click.IntRange(1, 256), default=4, show_default=True, help="Tasks at work at the same time."
@@ -63,6 +70,7 @@ def command(
     conf: tuple[str, ...],
     limits: str,
     *,
+    accepted: tuple[str, ...],
     local_documents: int | None,
     until_idle: bool,
     watch: bool,
@@ -79,14 +87,18 @@ def command(
     begin anew after their transaction, others go on. While the catalog is wrong, what runs goes on unchanged. So are
     `flowctl reset` and `flowctl split` of its tasks.
 
+    A task that was edited so that it would count documents twice waits, and no other; it says what would happen, and
+    what else can be done. --accept lets it go on with that.
+
     \b
     Examples:
       flowctl run --until-idle
+      flowctl run --accept acmeBank/balances
       flowctl run --watch
       flowctl run --task acmeBank/balances --shards 4 --master spark://host:7077
     """
     from derive.catalog.loading.resources import Resources
-    from derive.cli.applying import applying_edits, tell_new, tell_superseded
+    from derive.cli.applying import applying_edits, tell_accepted, tell_new, tell_superseded
     from derive.cli.console import Progress
     from derive.engine.opening import open_changing_run
     from derive.shard.collector import spare_documents
@@ -107,11 +119,12 @@ def command(
         stack.enter_context(closing(executor))
         others = store.rights.runners(tasks or catalog.tasks)
         opening = partial(open_changing_run, catalog, store, executor, tasks=tasks or None, shards=shards)
-        bounds = Limits(**json.loads(limits))
-        run, reconciler = attempt(partial(opening, cores=os.cpu_count() or 1, limits=bounds, observer=observer))
+        opening = partial(opening, cores=os.cpu_count() or 1, limits=Limits(**json.loads(limits)))
+        run, reconciler = attempt(partial(opening, observer=observer, accepted=accepted))
         stack.enter_context(closing(run))
         tell_superseded(others)
         tell_new(run.tasks.values())
+        tell_accepted(run.tasks.values(), accepted)
         spare_documents()
         watching = applying_edits(run, reconciler, load, resources, store.changes.nudge)
         applying = stack.enter_context(watching) if watch else None
@@ -260,9 +273,14 @@ class _Reporter:
 
     def failed(self, task: str, error: FlowError) -> None:
         """A task has stopped."""
-        from derive.cli.console import print_repeated
+        from derive.cli.console import note, print_error, print_repeated
+        from derive.errors import UnacceptedError
 
         self.failures += 1
         self._progress.stop(task)
+        if isinstance(error, UnacceptedError):
+            note(f"{task} waits, as it was edited; the other tasks go on", level="warn", task=task)
+            print_error(error)
+            return
         then = ", and will be tried again" if error.heals and self._goes_on else ""
         print_repeated(error, f"{task} stopped; its transaction was rolled back{then}", task=task)

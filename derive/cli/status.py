@@ -11,11 +11,12 @@ import click
 from derive.cli.options import catalog_options, open_store, optional_catalog, output_option, stored_folder, wide_option
 
 if TYPE_CHECKING:
+    from derive.engine.acceptance import Unaccepted
     from derive.engine.waiting import Waiting
     from derive.errors import FlowError
     from derive.protocol.specs import DerivationSpec, MaterializationSpec
     from derive.storage.metadata.descriptions import Edit, TaskState
-    from derive.storage.roles import View
+    from derive.storage.roles import Kept, View
 
 _COLUMNS = [
     "task",
@@ -50,7 +51,8 @@ def command(source: Path, data: Path | None, output: str | None, *, wide: bool) 
     before. `rate` is documents read a second in its last transactions, `lag` how far its `upper` is behind the present:
     what is before that is derived, or stored by a materialization. As JSON, `waiting for` says more: for each transform
     how many documents wait, and when the first of them is due. What was edited under documents that a task had
-    published before is told below the table, and so is an edit that `flowctl run --watch` applies to a task only after
+    published before is told below the table, and so is one that waits to be accepted by `flowctl run --accept` (its
+    task is `waiting`; `unaccepted` in JSON), and an edit that `flowctl run --watch` applies to a task only after
     transactions under way: which ones, and since when (`edit waits for` in JSON).
 
     Compute instances of `flowctl sql serve` follow, and views and indexes, each as far as the instance that is the
@@ -89,7 +91,7 @@ def command(source: Path, data: Path | None, output: str | None, *, wide: bool) 
             note(f"{row['task']}: an edit waits since {wait['since']} for the end of {what}", task=row["task"])
         for edit in row["edits"]:
             note(f"{row['task']}: {edit['message']}, {_since(edit['at'])} ({edit['hint']})", task=row["task"])
-        if error and row["state"] == "failed":
+        if error and row["state"] in ("failed", "waiting"):
             print_error(error)
 
 
@@ -97,31 +99,37 @@ def _since(at: str | None) -> str:
     return "from its next run on" if at is None else f"since {at}"
 
 
-def _row(store: View, spec: DerivationSpec | MaterializationSpec) -> tuple[dict[str, Any], FlowError | None]:
+def _row(store: Kept, spec: DerivationSpec | MaterializationSpec) -> tuple[dict[str, Any], FlowError | None]:
     """The row of a task, and the error that stopped it or will stop it."""
     import orjson
 
     from derive.document.clock import format_duration, format_rfc3339
+    from derive.engine.acceptance import refusal_of, reset_command
     from derive.engine.waiting import find_waiting
     from derive.errors import FlowError, StorageError
     from derive.time.positions import current_positions
 
-    task = store.task(spec.name)
+    task = _task(store, spec)
     error = FlowError.from_json(orjson.loads(task.error)) if task and task.error else None
     waiting: list[Waiting] = []
     unreadable = None
+    unaccepted: tuple[Unaccepted, ...] = ()
     positions: Mapping[str, int] = {}
     try:
         inputs, tick = spec.inputs, spec.tick
         positions = current_positions(inputs, tick, task.positions, task.places) if task else {}
         waiting = find_waiting(store, spec, positions)
+        unaccepted = _unaccepted(store, spec, task) if task else ()
     except StorageError as exc:
         unreadable = exc
         error = error or exc
+    reset = reset_command(store, spec.name)
+    error = refusal_of(spec.name, unaccepted, reset) or error
+    state = _state(store, waiting, has_run=task is not None, failed=error is not None, disabled=spec.disabled)
     upper = _upper(store, spec, positions)
     row = {
         "task": spec.name,
-        "state": _state(store, waiting, has_run=task is not None, failed=error is not None, disabled=spec.disabled),
+        "state": "waiting" if unaccepted and not spec.disabled else state,
         "shards": task.shards if task else None,
         "transactions": task.transactions if task else 0,
         "documents in": task.documents_in if task else 0,
@@ -132,7 +140,8 @@ def _row(store: View, spec: DerivationSpec | MaterializationSpec) -> tuple[dict[
         "upper": None if upper is None else format_rfc3339(upper),
         "waiting for": list(map(_describe_wait, waiting)),
         "edit waits for": _describe_edit_wait(store, spec.name),
-        "edits": list(map(_describe_edit, _edits(spec, task))),
+        "unaccepted": [{"message": edit.message, "hint": edit.hint} for edit in unaccepted],
+        "edits": list(map(_describe_edit, _edits(spec, task, reset, unaccepted))),
         "error": error.message if error else None,
     }
     return row, error
@@ -151,11 +160,32 @@ def _upper(store: View, spec: DerivationSpec | MaterializationSpec, positions: M
     return upper if upper > BEGINNING else None
 
 
-def _edits(spec: DerivationSpec | MaterializationSpec, task: TaskState | None) -> tuple[Edit, ...]:
+def _task(store: View, spec: DerivationSpec | MaterializationSpec) -> TaskState | None:
+    """What is known of a task, by the names that its transforms have now."""
+    from derive.engine.rereading import carried_over, renaming_of
+    from derive.protocol.specs import DerivationSpec
+
+    state = store.task(spec.name)
+    renamed = renaming_of(spec, state) if state and isinstance(spec, DerivationSpec) else None
+    return carried_over(state, renamed) if state and renamed else state
+
+
+def _unaccepted(store: View, spec: DerivationSpec | MaterializationSpec, task: TaskState) -> tuple[Unaccepted, ...]:
+    """The edits of a task that wait to be accepted."""
+    from derive.engine.rereading import find_rereadings
+    from derive.protocol.specs import DerivationSpec
+
+    return find_rereadings(store, spec, task) if isinstance(spec, DerivationSpec) else ()
+
+
+def _edits(
+    spec: DerivationSpec | MaterializationSpec, task: TaskState | None, reset: str, unaccepted: tuple[Unaccepted, ...]
+) -> tuple[Edit, ...]:
     from derive.engine.edits import edits_of
     from derive.protocol.specs import DerivationSpec
 
-    return edits_of(spec, task) if task and isinstance(spec, DerivationSpec) else ()
+    told = {edit.former for edit in unaccepted if edit.former is not None}
+    return edits_of(spec, task, reset=reset, told=told) if task and isinstance(spec, DerivationSpec) else ()
 
 
 def _describe_wait(wait: Waiting) -> dict[str, Any]:

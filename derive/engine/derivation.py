@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 
 import orjson
 
+from derive.engine.acceptance import reset_command
 from derive.engine.edits import edits_of, fingerprints_of
 from derive.engine.executor import Executor
+from derive.engine.rereading import carried_over, find_rereadings, renaming_of
 from derive.engine.shape import shape_of
 from derive.engine.transaction import Prepared, Transaction
 from derive.engine.transactor import Opened
@@ -78,13 +80,32 @@ class Derivation:
                 store.garbage.collect_uncommitted(spec.name)
             remove_shards(store.root, spec.name, state.shards)
             shutil.rmtree(progress_folder(store.root, spec.name), ignore_errors=True)
+        return self._opened(capability, state, refused)
+
+    def _opened(self, capability: TaskCapability, state: TaskState, refused: OwnedError | None) -> Opened:
+        """The task as it goes on, by the names that its transforms have now."""
+        store, spec = self.store, self.spec
+        renamed = renaming_of(spec, state)
+        if renamed is not None:
+            store.note_task(capability, renamed)
+            state = carried_over(state, renamed)
+        unaccepted = find_rereadings(store, spec, state)
+        reset = reset_command(store, spec.name)
         return Opened(
             capability=capability,
             state=state,
             places={transform.input.state_key: place_of(spec, transform) for transform in spec.transforms},
             fingerprints=fingerprints_of(spec),
-            edits=edits_of(spec, state, capability.frontiers.get(spec.name)),
+            edits=edits_of(
+                spec,
+                state,
+                capability.frontiers.get(spec.name),
+                reset=reset,
+                told={edit.former for edit in unaccepted if edit.former is not None},
+            ),
             error=refused or _misplaced(spec, state),
+            unaccepted=unaccepted,
+            reset=reset,
         )
 
     def prepare(self, waiting: Size, shards: int, limits: Limits) -> Limits:

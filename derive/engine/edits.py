@@ -8,11 +8,11 @@ fingerprint of each of its parts as it was last run, and every edit that has bee
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 from derive.protocol.installed import find_runtime
-from derive.protocol.specs import DerivationSpec
+from derive.protocol.specs import DerivationSpec, TransformSpec
 from derive.storage.metadata.descriptions import Edit, TaskState
 
 _SHARED = "/"
@@ -21,58 +21,81 @@ _SHARED = "/"
 
 def fingerprints_of(spec: DerivationSpec) -> dict[str, str]:
     """For each part of a derivation, by `state_key` or by what shared code is called, a text that an edit changes."""
-    parts = {}
-    for transform in spec.transforms:
-        text = transform.script.text if transform.script else ""
-        parts[transform.input.state_key] = f"{transform.input.source} {_hash(text)}"
+    parts = {
+        transform.input.state_key: f"{transform.input.source} {hash_of(transform)}" for transform in spec.transforms
+    }
     code = find_runtime(spec.connector).shared_code(spec)
     if code is not None:
         parts[f"{_SHARED}{code.name}"] = _hash(code.text)
     return parts
 
 
-def edits_of(spec: DerivationSpec, state: TaskState, upper: int | None = None) -> tuple[Edit, ...]:
+def edits_of(
+    spec: DerivationSpec,
+    state: TaskState,
+    upper: int | None = None,
+    *,
+    reset: str | None = None,
+    told: Collection[str] = (),
+) -> tuple[Edit, ...]:
     """Every edit under a task's output: those that it remembers, and those that its next run will meet.
 
     Args:
         spec: the derivation as it is now.
         state: what is known of the task.
         upper: of its output, if it runs now: from which time on new edits are in force; None if it does not run.
+        reset: the command that starts the task over; None for the one of a task that no other reads.
+        told: names of transforms that are gone, of which something else tells.
     """
     if not state.transactions or not state.fingerprints:
         return ()
+    plain = f"flowctl reset --task {spec.name}"
+    command = reset or plain
     now, before = fingerprints_of(spec), state.fingerprints
-    names = {_name(key) for key in now}
-    begun_again = {_name(key) for key in now if key not in before}
-    remembered = [edit for edit in state.edits if _name(edit.part) not in begun_again]
-    new = [replace(edit, at=upper) for edit in _compare(spec, now, before, names)]
+    names = {name_of(key) for key in now}
+    begun_again = {name_of(key) for key in now if key not in before}
+    remembered = [
+        replace(edit, hint=edit.hint.replace(f"{plain} --cascade", plain).replace(plain, command))
+        for edit in state.edits
+        if name_of(edit.part) not in begun_again
+    ]
+    new = [replace(edit, at=upper) for edit in _compare(now, before, names, command, told)]
     return (*remembered, *new)
 
 
 def _compare(
-    spec: DerivationSpec, now: Mapping[str, str], before: Mapping[str, str], names: set[str]
+    now: Mapping[str, str], before: Mapping[str, str], names: set[str], reset: str, told: Collection[str]
 ) -> Iterator[Edit]:
-    reset = f"flowctl reset --task {spec.name}"
-    gone = {part: key for key, part in before.items() if _name(key) not in names and not key.startswith(_SHARED)}
     for key, part in now.items():
-        if key in before and before[key] != part:
+        if key not in before or before[key] == part:
+            continue
+        if key.startswith(_SHARED) or source_of(before[key]) == source_of(part):
             is_shared = key.startswith(_SHARED)
-            what = f"the {key.removeprefix(_SHARED)}" if is_shared else f"the lambda of '{_name(key)}'"
+            what = f"the {key.removeprefix(_SHARED)}" if is_shared else f"the lambda of '{name_of(key)}'"
             message = f"{what} was edited, and what had been published before is as the old one made it"
-            yield Edit(key, message, f"to derive it again raise 'backfill', or start over: {reset}")
-        elif key not in before and part in gone:
-            old = gone.pop(part)
-            message = f"'{_name(old)}' is called '{_name(key)}' now, and so its source is read from the start once more"
-            yield Edit(key, message, f"call it '{_name(old)}' again before it runs, or start over: {reset}")
-    for key in gone.values():
-        message = f"'{_name(key)}' is not in the catalog any more, and what it had published stays"
-        yield Edit(key, message, f"to be rid of it start over: {reset}")
+            yield Edit(key, message, f"to derive it again on top of that raise 'backfill', or start over: {reset}")
+    for key in before:
+        name = name_of(key)
+        if name not in names and name not in told and not key.startswith(_SHARED):
+            message = f"'{name}' is not in the catalog any more, and what it had published stays"
+            yield Edit(key, message, f"to be rid of it start over: {reset}")
 
 
-def _name(key: str) -> str:
-    """The transform of a `state_key`, whatever its `backfill`."""
+def name_of(key: str) -> str:
+    """The transform of a `state_key` or `former_key`, whatever its `backfill`."""
+    key = key.partition(" ")[0]
     name, _, backfill = key.rpartition(".v")
     return name if name and backfill.isdigit() else key
+
+
+def source_of(fingerprint: str) -> str:
+    """The source that a transform has in its fingerprint."""
+    return fingerprint.partition(" ")[0]
+
+
+def hash_of(transform: TransformSpec) -> str:
+    """What an edit of a transform's lambda changes in its fingerprint."""
+    return _hash(transform.script.text if transform.script else "")
 
 
 def _hash(text: str) -> str:

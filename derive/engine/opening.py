@@ -31,7 +31,7 @@ def open_run(
     return run
 
 
-def open_changing_run(
+def open_changing_run(  # noqa: PLR0913 (what a command line may say)
     catalog: CatalogSpec,
     store: Operable,
     executor: Executor,
@@ -41,6 +41,7 @@ def open_changing_run(
     cores: int = 1,
     limits: Limits | None = None,
     observer: Observer | None = None,
+    accepted: Sequence[str] = (),
 ) -> tuple[Run, TaskReconciler]:
     """Take over the tasks of a catalog, and have what brings them in line with later ones.
 
@@ -53,14 +54,17 @@ def open_changing_run(
         cores: default number of shards; materializations have one.
         limits: how work is cut.
         observer: is told what happens.
+        accepted: names of those whose edits are accepted that wait for that.
 
     Raises:
         UsageError: the catalog has no task of such a name.
     """
-    for name in tasks or ():
+    for name in (*(tasks or ()), *accepted):
         catalog.find_task(name)
     store.create(*catalog.collections.values())
     reconciler = TaskReconciler(store, executor, tasks=tasks, shards=shards, cores=cores, limits=limits or Limits())
+    reconciler.accept(accepted)
     run = Run(catalog, store, {}, observer)
     reconciler.apply(run, catalog)
+    reconciler.accept(())  # edits that nobody has seen yet
     return run, reconciler

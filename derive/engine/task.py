@@ -21,7 +21,7 @@ from derive.engine.inputs import Inputs, look
 from derive.engine.transaction import Committed, Prepared, Transaction
 from derive.engine.transactor import TaskSpec, Transactor
 from derive.engine.waiting import Waiting, find_waiting
-from derive.errors import BusyError, DiskFullError, FlowError, LostError
+from derive.errors import BusyError, DiskFullError, FlowError, LostError, UnacceptedError
 from derive.protocol.specs import InputSpec
 from derive.storage.metadata.capability import TaskCapability
 from derive.storage.metadata.descriptions import Edit, Stopped, TaskCommit
@@ -45,6 +45,7 @@ class Beginning:
         edits: what was edited under its output since the run before.
         error: why no transaction of it can be run, if none can.
         is_apart: its inputs have nothing to do with one another, and go on each as far as its own source is final.
+        is_accepted: edits that had waited to be accepted were.
     """
 
     again: tuple[InputSpec, ...] = ()
@@ -52,6 +53,7 @@ class Beginning:
     edits: tuple[Edit, ...] = ()
     error: FlowError | None = None
     is_apart: bool = False
+    is_accepted: bool = False
 
 
 class Task:
@@ -262,6 +264,8 @@ class Task:
         """
         self.error = error
         self._log.write("error", str(error))
+        if isinstance(error, UnacceptedError):  # which whoever looks finds out, until the edit is accepted or undone
+            return
         with suppress(DiskFullError, BusyError):  # then it cannot be recorded, and is only told
             self._store.note_task(self._capability, Stopped(orjson.dumps(error.to_json()).decode()))
 

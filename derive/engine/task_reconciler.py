@@ -85,6 +85,7 @@ class TaskReconciler:
         self._shards, self._cores, self._limits = shards, cores, limits
         self._tasks: dict[str, Task] = {}
         self._superseded: frozenset[str] = frozenset()
+        self._accepted: frozenset[str] = frozenset()
         self._left: Mapping[str, str] = {}
         self._has_begun = False
         self._waiting: Collection[str] = ()
@@ -96,6 +97,10 @@ class TaskReconciler:
     def root(self) -> Path:
         """The data folder."""
         return self._store.root
+
+    def accept(self, names: Collection[str]) -> None:
+        """Accept the edits of these tasks, and of no others, that wait for that when the tasks are opened; once."""
+        self._accepted = frozenset(names)
 
     def find_superseded(self, run: Run) -> Mapping[str, str] | None:
         """Tasks of which the right to run was taken away, each with what was done to it; `apply` opens them anew.
@@ -215,9 +220,15 @@ class TaskReconciler:
         own = [spec.collection] if isinstance(spec, DerivationSpec) else []
         refused = self._create([*spec.sources.values(), *own])
         self._tasks[name] = open_task(
-            self._store, self._transactor(spec), self._limits, refused, if_free=self._has_begun
+            self._store,
+            self._transactor(spec),
+            self._limits,
+            refused,
+            if_free=self._has_begun,
+            is_accepted=name in self._accepted,
         )
         self._superseded -= {name}
+        self._accepted -= {name}
 
     def _create(self, collections: Sequence[CollectionSpec]) -> StorageError | None:
         """Bind names of collections; returns why that is refused."""

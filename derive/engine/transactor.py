@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from derive.engine.acceptance import Unaccepted
 from derive.engine.transaction import Prepared, Transaction
 from derive.errors import FlowError
 from derive.protocol.specs import CollectionSpec, InputSpec
@@ -51,6 +52,8 @@ class Opened:
         fingerprints: of its parts, as in `TaskState`.
         edits: of its parts, as in `TaskState`.
         error: why nothing can be done for it, if nothing can.
+        unaccepted: edits that wait to be accepted.
+        reset: the command that starts it over.
         is_apart: its inputs have nothing to do with one another, and go on each as far as its own source is final.
     """
 
@@ -60,6 +63,8 @@ class Opened:
     fingerprints: Mapping[str, str] = field(default_factory=dict)
     edits: tuple[Edit, ...] = ()
     error: FlowError | None = None
+    unaccepted: tuple[Unaccepted, ...] = ()
+    reset: str = ""
     is_apart: bool = False
 
 

@@ -80,11 +80,13 @@ class TransformSpec:
         input: what it reads, and when.
         shuffle: how documents find their shard.
         script: the lambda's code; None if the connector's config holds it.
+        formerly: the name that it had before, if it was renamed: what is known of that one is of this one.
     """
 
     input: InputSpec
     shuffle: ShuffleSpec
     script: Script | None = None
+    formerly: str | None = None
 
     @property
     def name(self) -> str:

@@ -38,7 +38,8 @@ def current_positions(
     """Where each input goes on, also if it now has another delay or another source.
 
     With another delay the same documents are processed at other times, and what was processed stays processed. Another
-    source is read from its start, as by an input that is new.
+    source is read from its start, as by an input that is new, or from where the input was when it read that last. How
+    far it was in the old one is kept by `former_key`.
 
     Args:
         inputs: of the task, as they are now.
@@ -48,9 +49,27 @@ def current_positions(
     """
     current = dict(positions)
     for spec in inputs:
-        key = spec.state_key
-        if key in positions and key in places:
-            current[key] += offset_of(spec, tick) - places[key].offset
-            if places[key].source != spec.source:
-                del current[key]
+        key, place = spec.state_key, places.get(spec.state_key)
+        if place is not None and place.source != spec.source and key in current:
+            current[former_key(key, place.source)] = current.pop(key)
+            former = former_key(key, spec.source)
+            place = places.get(former)
+            if former in current:
+                current[key] = current.pop(former)
+        if place is not None and key in current:
+            current[key] += offset_of(spec, tick) - place.offset
     return current
+
+
+def current_places(inputs: Sequence[InputSpec], places: Mapping[str, Place]) -> dict[str, Place]:
+    """What the positions of `current_positions` are positions in, of inputs that had one."""
+    sources = {spec.state_key: spec.source for spec in inputs}
+    return {
+        former_key(key, place.source) if sources.get(key, place.source) != place.source else key: place
+        for key, place in places.items()
+    }
+
+
+def former_key(key: str, source: str) -> str:
+    """By what the position of an input (by `state_key`) is kept in a source that it does not read any more."""
+    return f"{key} of {source}"

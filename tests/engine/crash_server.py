@@ -23,7 +23,7 @@ from watched_edit import apply_edit
 from derive import failpoint
 from derive.catalog import load
 from derive.engine.executor import InProcessExecutor
-from derive.engine.opening import open_run
+from derive.engine.opening import open_changing_run
 from derive.engine.reset import reset
 from derive.engine.run import Run
 from derive.engine.split import split
@@ -117,7 +117,15 @@ class Deeds:
 
     def begin(self, store: Store, shards: int, most: int = 1_000_000, executor: InProcessExecutor | None = None) -> Run:
         limits = Limits(documents=most)
-        return open_run(self.catalog, store, executor or InProcessExecutor(), shards=shards, limits=limits)
+        run, _ = open_changing_run(
+            self.catalog,
+            store,
+            executor or InProcessExecutor(),
+            shards=shards,
+            limits=limits,
+            accepted=list(self.catalog.tasks),
+        )
+        return run
 
     def work(self, run: Run) -> None:
         run.step()

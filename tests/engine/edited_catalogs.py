@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 from conftest import World, write_catalog
@@ -53,8 +54,8 @@ def catalog_of(folder: Path, text: str) -> CatalogSpec:
     return load(write_catalog(folder, text))
 
 
-def changing(world: World) -> tuple[Run, TaskReconciler]:
-    return open_changing_run(world.catalog, world.store, InProcessExecutor(), shards=1)
+def changing(world: World, accepted: Sequence[str] = ()) -> tuple[Run, TaskReconciler]:
+    return open_changing_run(world.catalog, world.store, InProcessExecutor(), shards=1, accepted=accepted)
 
 
 def go_on(world: World, batch: int) -> None:

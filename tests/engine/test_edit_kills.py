@@ -91,6 +91,7 @@ RENAMED = {"other": Derived("numbers", 0), "again": Derived("other", 0), "third"
 DISABLED = {**CHAIN, "copies": Derived("numbers", 0, is_disabled=True), "third": Derived("copies", 1)}
 SCHEMA = {**CHAIN, "copies": Derived("numbers", 1, "another")}
 ALL = {name: Derived(one.source, 1) for name, one in CHAIN.items()}
+CALLED = text_of(CHAIN).replace("- name: from\n", "- name: since\n          formerly: from\n")
 BOTH = text_of(CHAIN) + stored("copies"), text_of(CHANGED) + stored("copies", "fourth")
 SAMPLE = {
     "changed, new and gone": Scenario(text_of(CHAIN), text_of(CHANGED)),
@@ -98,6 +99,7 @@ SAMPLE = {
     "reset": Scenario(text_of(CHAIN), text_of(CHANGED), command="reset"),
     "split": Scenario(text_of(CHAIN), text_of(CHANGED), command="split"),
     "stored": Scenario(*BOTH, ("copies", "again", "stored")),
+    "transforms are renamed": Scenario(text_of(CHAIN), CALLED),
 }
 """What `make test` has time for."""
 

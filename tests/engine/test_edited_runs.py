@@ -78,17 +78,22 @@ class History:
 
     folder: Path
     defined: Defined
+    is_accepted: bool
     stores: list[World] = field(default_factory=list)
     ingested: list[tuple[int, list[dict[str, int]]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.live = self.open("live")
         self.restarted = self.open("restarted")
-        self.run, self.reconciler = changing(self.live)
+        self.run, self.reconciler = changing(self.live, self.accepted())
         self.run.is_mended = True
 
     def catalog(self) -> CatalogSpec:
         return catalog_of(self.folder, text_of(self.defined))
+
+    def accepted(self) -> list[str]:
+        """Tasks whose edits somebody accepts."""
+        return list(self.catalog().tasks) if self.is_accepted else []
 
     def open(self, name: str) -> World:
         world = World(self.folder / name, self.catalog(), wall=BASE)
@@ -97,7 +102,7 @@ class History:
 
     def go_on(self) -> None:
         """Documents, a run of each until nothing moves any more, and the same came of it."""
-        other = self.restarted.run(shards=1)
+        other = self.restarted.run(shards=1, accepted=self.accepted())
         first = 3 * len(self.ingested)
         documents = [{"id": first + n, "n": n % 2} for n in range(3)]
         self.ingested.append((self.live.wall, documents))
@@ -138,7 +143,7 @@ class History:
         wall = self.live.wall
         self.live = self.open("live")
         self.live.wall = wall
-        self.run, self.reconciler = changing(self.live)
+        self.run, self.reconciler = changing(self.live, self.accepted())
         self.run.is_mended = True
 
     def take_over(self) -> None:
@@ -166,6 +171,7 @@ class History:
         at_work = [cycle for number, cycle in enumerate(affected) if number in busy]
         waiting = self.reconciler.waiting(self.run, self.live.catalog, at_work)
         kept = {name: task for name, task in self.run.tasks.items() if name in waiting}
+        self.reconciler.accept(self.accepted())
         self.reconciler.apply(self.run, self.live.catalog, waiting)
         assert {name: task for name, task in self.run.tasks.items() if name in waiting} == kept
         now = self.run.seal()
@@ -174,6 +180,7 @@ class History:
             while waiting.isdisjoint(cycle) and self.run.advance(cycle, now):
                 pass
         self.reconciler.find_superseded(self.run)
+        self.reconciler.accept(self.accepted())
         self.reconciler.apply(self.run, self.live.catalog)
         wanted = {name for name, task in self.live.catalog.tasks.items() if not task.disabled}
         assert set(self.run.tasks) == wanted
@@ -184,7 +191,7 @@ class History:
 
         Documents of before an edit come to be at the end of what was there, those of after it at their own time.
         """
-        with closing(self.restarted.run(shards=1)) as other:
+        with closing(self.restarted.run(shards=1, accepted=self.accepted())) as other:
             other.step()
         self.run.step()
 
@@ -218,10 +225,10 @@ def contents(world: World) -> dict[str, Counter[int]]:
     return sums
 
 
-def play(first: Defined, history: Sequence[Event]) -> None:
+def play(first: Defined, history: Sequence[Event], *, is_accepted: bool) -> None:
     """One history."""
     with tempfile.TemporaryDirectory() as name:
-        played = History(Path(name), first)
+        played = History(Path(name), first, is_accepted)
         try:
             played.go_on()
             for event in history:
@@ -238,9 +245,9 @@ BACKWARDS = {"again": Derived("numbers", 0), "copies": Derived("again", 0)}
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(first=catalogs, history=st.lists(events, min_size=1, max_size=5))
-@example(first=FORWARDS, history=[Event("edit", BACKWARDS, "copies")])
+@given(first=catalogs, history=st.lists(events, min_size=1, max_size=5), is_accepted=st.booleans())
+@example(first=FORWARDS, history=[Event("edit", BACKWARDS, "copies")], is_accepted=True)
 def test_whatever_is_done_to_a_run_it_ends_as_a_fresh_one(
-    first: Defined, history: list[Event], memory_disk: None
+    first: Defined, history: list[Event], is_accepted: bool, memory_disk: None
 ) -> None:
-    play(first, history)
+    play(first, history, is_accepted=is_accepted)

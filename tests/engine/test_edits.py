@@ -104,12 +104,21 @@ def test_white_space_around_a_lambda_is_no_edit(world: World) -> None:
     assert shown(world) == []
 
 
-def test_another_name_reads_the_source_again(world: World) -> None:
+def test_another_name_waits_and_what_was_accepted_is_shown_until_the_task_starts_over(world: World) -> None:
     edit(world, name="other", more=MORE)
-    message = "'copy' is called 'other' now, and so its source is read from the start once more"
-    assert shown(world) == [(message, None)]
-    assert told(world) == [message]
+    again = (
+        "'copy' is not in the catalog any more, and 'other' reads 'e/numbers' as that did: 1 document of 'e/numbers',"
+        " from 2023-11-14T22:13:20.000000Z on, was read again, as was accepted"
+    )
+    run, _ = open_changing_run(world.catalog, world.store, InProcessExecutor(), shards=1, accepted=["e/copies"])
+    run.step()
+    run.close()
+    assert [edit.message for edit in run.tasks["e/copies"].beginning.edits] == [again]
+    assert [message for message, _ in shown(world)] == [again]
     assert told(world) == []
+    reset(world.catalog, world.store, ["e/copies"])
+    assert told(world) == []
+    assert shown(world) == []
 
 
 def test_a_transform_that_is_gone_leaves_what_it_published(world: World) -> None:

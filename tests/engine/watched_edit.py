@@ -73,6 +73,7 @@ def apply_edit(
         scheduler.look()
         assert executor.done.wait(_PATIENCE)
         command()
+        reconciler.accept(list(edited.tasks))
         edits.next = edited
         failpoint.arm(armed)
         try:

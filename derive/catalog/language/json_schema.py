@@ -121,6 +121,11 @@ _TRANSFORM = record(
         },
         "disable": {**BOOLEAN, "description": "Leave this transform out.", "default": False},
         "backfill": {**U32, "description": "Raise it to read the source from its start once more.", "default": 0},
+        "formerly": text(
+            "The name that this transform had before it was renamed: it goes on where that one was, and reads nothing"
+            " again.",
+            pattern=f"^{TOKEN}$",
+        ),
     },
     ("name", "source"),
 )

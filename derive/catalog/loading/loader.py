@@ -234,6 +234,7 @@ class Loader:
             priority=int(fields["priority"].value) if "priority" in fields else 0,
             read_delay=delay // 1_000_000 * 1_000_000,
             backfill=int(fields["backfill"].value) if "backfill" in fields else 0,
+            formerly=fields.get("formerly"),
         )
 
     def _source(self, at: Located) -> SourceDef:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from derive.catalog.definitions import CollectionDef, TransformDef
 from derive.catalog.language.names import collisions, is_token
+from derive.catalog.language.yaml import Located
 from derive.catalog.report import Report
 from derive.catalog.rules.inputs import build_input
 from derive.catalog.rules.locations import SCALARS, defaults, scalar_type
@@ -30,6 +31,24 @@ def check_transform_names(definition: CollectionDef, transforms: Sequence[Transf
                 f"transform '{name.value}' of '{definition.name}' is defined a second time; first at {first.position}"
             )
         report.add("E103", message, name)
+    _check_former_names(definition, transforms, report)
+
+
+def _check_former_names(definition: CollectionDef, transforms: Sequence[TransformDef], report: Report) -> None:
+    """Report former names that a transform of the derivation has now, or that two transforms have had."""
+    names = {transform.name.value for transform in transforms}
+    first: dict[str, Located] = {}
+    for transform in transforms:
+        former = transform.formerly
+        if former is None:
+            continue
+        other = first.setdefault(former.value, former)
+        if former.value in names:
+            message = f"'formerly' of '{transform.name.value}' names a transform that '{definition.name}' has now"
+            report.add("E105", message, former, "name the one that it was before it was renamed")
+        elif other is not former:
+            message = f"another transform of '{definition.name}' was '{former.value}' before, too; see {other.position}"
+            report.add("E105", message, former, "only one of them goes on where that one was")
 
 
 class TransformBuilder:
@@ -64,6 +83,7 @@ class TransformBuilder:
             ),
             shuffle=self._shuffle(definition, source),
             script=definition.script,
+            formerly=None if definition.formerly is None else definition.formerly.value,
         )
 
     def aligned(

@@ -145,7 +145,18 @@ class Divided:
     tokens: Mapping[int, str]
 
 
-TaskNote: TypeAlias = Stopped | Edited | Divided
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """Inputs of a task have other names.
+
+    Attributes:
+        keys: for each state key that was, the one that is.
+    """
+
+    keys: Mapping[str, str]
+
+
+TaskNote: TypeAlias = Stopped | Edited | Divided | Renamed
 """What is recorded about a task beside its progress."""
 
 

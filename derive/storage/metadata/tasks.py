@@ -6,13 +6,23 @@ what is left of a task then is its name, its epoch, and no shards.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import apsw
 import orjson
 
 from derive.errors import FrontierError
-from derive.storage.metadata.descriptions import Divided, Edit, Edited, Stopped, TaskCommit, TaskNote, TaskState
+from derive.storage.metadata.descriptions import (
+    Divided,
+    Edit,
+    Edited,
+    Renamed,
+    Stopped,
+    TaskCommit,
+    TaskNote,
+    TaskState,
+)
 from derive.storage.metadata.read_rights import move_holds
 from derive.time.positions import Place
 
@@ -80,11 +90,29 @@ def write_note(db: apsw.Connection, name: str, note: TaskNote) -> None:
                 "UPDATE task SET fingerprints = ?, edits = ? WHERE name = ?",
                 (orjson.dumps(dict(fingerprints)).decode(), orjson.dumps(texts).decode(), name),
             )
+        case Renamed(keys):
+            _rename(db, name, keys)
         case Divided(shards, tokens):
             db.execute("UPDATE task SET shards = ? WHERE name = ?", (shards, name))
             db.execute("DELETE FROM shard WHERE task = ?", (name,))
             rows = [(name, number, token) for number, token in tokens.items()]
             db.executemany("INSERT INTO shard VALUES (?, ?, ?)", rows)
+
+
+def _rename(db: apsw.Connection, name: str, keys: Mapping[str, str]) -> None:
+    """Keep what is kept by state keys of a task's inputs by other ones."""
+    row: Any = db.execute("SELECT positions, places, fingerprints, edits FROM task WHERE name = ?", (name,)).fetchone()
+    *maps, edits = map(orjson.loads, row)
+    moved = [{keys.get(key, key): value for key, value in kept.items()} for kept in maps]
+    texts = [[keys.get(part, part), *rest] for part, *rest in edits]
+    db.execute(
+        "UPDATE task SET positions = ?, places = ?, fingerprints = ?, edits = ? WHERE name = ?",
+        (*(orjson.dumps(value).decode() for value in (*moved, texts)), name),
+    )
+    db.executemany(
+        "UPDATE capability SET transform = ? WHERE task = ? AND transform = ? AND kind = 'read'",
+        [(new, name, old) for old, new in keys.items()],
+    )
 
 
 def forget_task(db: apsw.Connection, name: str) -> None:

@@ -1,0 +1,184 @@
+"""Rereadings: edits by which a derivation reads history again into a collection that has what followed from it.
+
+A transform reads its source from the start if it is new, and that is how a new source comes in. It is another thing if
+what it reads was read before: by a transform that it takes the place of under another name, by itself under a
+`backfill` that was lowered, or where it is turned to another source while all that followed from the old one stays.
+Sums would double. A raised `backfill` asks for just that, and is obeyed.
+
+What was read before is known by the positions of transforms that are gone, which are kept. What a transform did in the
+last run is known by its fingerprint: a transform that it has, with the same source, goes on, or was accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from derive.document.clock import format_rfc3339
+from derive.engine.acceptance import Unaccepted
+from derive.engine.edits import hash_of, name_of, source_of
+from derive.protocol.specs import DerivationSpec, TransformSpec
+from derive.storage.metadata.descriptions import Renamed, TaskState
+from derive.storage.roles import View
+from derive.storage.segments.clocks import count_documents, first_clock
+from derive.time.frontier import BEGINNING, END_OF_TIME
+from derive.time.positions import current_positions, offset_of
+from derive.time.source_read import read_input
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """What a transform would read though something was derived from it, or in its place.
+
+    Attributes:
+        begin: clock of its source from which on it reads.
+        end: clock before which that was read.
+        why: what was edited.
+        ways: what to do instead.
+        former: name of the transform that is gone, if there is one.
+    """
+
+    begin: int
+    end: int
+    why: str
+    ways: str
+    former: str | None = None
+
+
+def renaming_of(spec: DerivationSpec, state: TaskState) -> Renamed | None:
+    """What `formerly` carries over from one name to another; None if that is nothing, or was done before."""
+    keys = {*state.positions, *state.fingerprints}
+    names = {name_of(key) for key in keys}
+    renamed: dict[str, str] = {}
+    for transform in spec.transforms:
+        former = transform.formerly
+        if former is not None and transform.name not in names and former in names:
+            olds = [key for key in keys if name_of(key) == former]
+            renamed |= {old: f"{transform.name}{old.removeprefix(former)}" for old in olds}
+    return Renamed(renamed) if renamed else None
+
+
+def carried_over(state: TaskState, renamed: Renamed) -> TaskState:
+    """What is known of a task once its parts have other names."""
+    keys = renamed.keys
+    return replace(
+        state,
+        positions={keys.get(key, key): position for key, position in state.positions.items()},
+        places={keys.get(key, key): place for key, place in state.places.items()},
+        fingerprints={keys.get(key, key): text for key, text in state.fingerprints.items()},
+        edits=tuple(replace(edit, part=keys.get(edit.part, edit.part)) for edit in state.edits),
+    )
+
+
+def find_rereadings(store: View, spec: DerivationSpec, state: TaskState) -> tuple[Unaccepted, ...]:
+    """The edits of a derivation by which it would read history again.
+
+    Args:
+        store: the data folder.
+        spec: the derivation as it is now.
+        state: what is known of it, after `carried_over`.
+
+    Raises:
+        SegmentError: a source's file cannot be read.
+    """
+    if not state.transactions or not state.fingerprints:
+        return ()
+    found: list[Unaccepted] = []
+    for transform in spec.transforms:
+        span = max(_spans(spec, transform, state), key=lambda span: (span.end, span.former is None), default=None)
+        if span is not None:
+            found += _unaccepted(store, spec, transform, span)
+    return tuple(found)
+
+
+def _spans(spec: DerivationSpec, transform: TransformSpec, state: TaskState) -> Iterator[_Span]:
+    """What a transform would read of which something has been derived."""
+    key, source = transform.input.state_key, transform.input.source
+    before = state.fingerprints.get(key)
+    if before is not None and source_of(before) == source:
+        return
+    known = {*state.positions, *state.fingerprints}
+    own = [other for other in known if name_of(other) == transform.name]
+    if own and transform.input.backfill > max(map(_backfill_of, own)):
+        return
+    positions = current_positions(spec.inputs, spec.tick, state.positions, state.places)
+    begin = positions[key] - offset_of(transform.input, spec.tick) if key in positions else BEGINNING
+    others = [source_of(state.fingerprints[other]) for other in own if other in state.fingerprints]
+    if key not in positions and any(other != source for other in others):
+        why = f"'{transform.name}' reads '{source}' in the place of '{others[0]}', and what followed from that stays"
+        yield _Span(begin, END_OF_TIME, why, f"let it read '{others[0]}' again")
+    for other, end in _ends(own, source, state).items():
+        if end > begin:
+            why = f"'{transform.name}' has another 'backfill' than the {_backfill_of(other)} that it has had"
+            yield _Span(begin, end, why, f"raise it above {max(map(_backfill_of, own))} to ask for that")
+    yield from _renamed(spec, transform, state, begin)
+
+
+def _renamed(spec: DerivationSpec, transform: TransformSpec, state: TaskState, begin: int) -> Iterator[_Span]:
+    """What a transform would read that has been read by one that it seems to be under another name."""
+    present = {(other.name, other.input.source) for other in spec.transforms}
+    source = transform.input.source
+    known = sorted(key for key in {*state.positions, *state.fingerprints} if not key.startswith("/"))
+    gone = [key for key in known if (name_of(key), _source_of(key, state)) not in present]
+    ends = _ends(gone, source, state)
+    for key in gone:
+        former = name_of(key)
+        ways = (
+            f"call it '{former}' again, or say 'formerly: {former}' at '{transform.name}' to have it go on from there"
+        )
+        if ends.get(key, BEGINNING) > begin:
+            why = f"'{former}' is not in the catalog any more, and '{transform.name}' reads '{source}' as that did"
+            yield _Span(begin, ends[key], why, ways, former)
+        text = state.fingerprints.get(key)
+        if text is not None and source_of(text) != source and text.endswith(hash_of(transform)):
+            why = (
+                f"'{former}' is not in the catalog any more, and '{transform.name}' has its lambda and reads '{source}'"
+                f" in the place of '{source_of(text)}'"
+            )
+            yield _Span(begin, END_OF_TIME, why, f"call it '{former}' again", former)
+
+
+def _ends(keys: list[str], source: str, state: TaskState) -> Mapping[str, int]:
+    """Up to which clock of a source inputs have read it, for those of these (by state key) that have."""
+    return {
+        key: state.positions[key] - state.places[key].offset
+        for key in keys
+        if key in state.positions and key in state.places and state.places[key].source == source
+    }
+
+
+def _source_of(key: str, state: TaskState) -> str:
+    """The source in which an input has a position; the one that it was about to read, if it has none."""
+    place = state.places.get(key)
+    return source_of(state.fingerprints[key]) if place is None else place.source
+
+
+def _unaccepted(store: View, spec: DerivationSpec, transform: TransformSpec, span: _Span) -> Iterator[Unaccepted]:
+    """The edit, unless it is known that there is no document that would be read again."""
+    name = transform.input.source
+    if span.end == END_OF_TIME:  # who derives it may have yet to begin
+        what = f"all documents of '{name}'"
+        again = "from its start"
+    else:
+        offset = offset_of(transform.input, spec.tick)
+        begin = max(span.begin, BEGINNING)
+        segments = store.segments(spec.sources[name], transform.input.selector, begin)
+        read = read_input(transform.input, spec.tick, segments, begin + offset, span.end + offset)
+        documents, first = count_documents(store.root, read), first_clock(store.root, read)
+        if first is None:
+            return
+        what = f"{documents:,} document{'' if documents == 1 else 's'} of '{name}', from {format_rfc3339(first)} on,"
+        again = "again"
+    yield Unaccepted(
+        part=transform.input.state_key,
+        message=f"{span.why}: {what} would be read {again}, and what follows would come on top",
+        hint=span.ways,
+        position=transform.position,
+        accepted=f"{span.why}: {what} {'was' if what.startswith('1 ') else 'were'} read {again}, as was accepted",
+        former=span.former,
+    )
+
+
+def _backfill_of(key: str) -> int:
+    _, _, backfill = key.partition(" ")[0].removeprefix(name_of(key)).rpartition(".v")
+    return int(backfill) if backfill else 0

@@ -1,0 +1,409 @@
+"""Edits of transforms: each gives what a fresh folder gives, or holds from now on, or waits until it is accepted.
+
+Each document is published with a 1 under its own key, and sums tell how many times it was counted.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import orjson
+import pytest
+from conftest import World, write_catalog
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from derive.catalog import load
+from derive.engine.executor import InProcessExecutor
+from derive.engine.opening import open_changing_run
+from derive.engine.reset import reset
+from derive.errors import FlowError, UnacceptedError
+from derive.storage.metadata.descriptions import Edit
+
+BASE, SECOND = 1_700_000_000_000_000, 1_000_000
+
+HEAD = """
+collections:
+  r/x:
+    schema: &schema {type: object, required: [id], properties: {id: {type: integer}, p: {type: string}}}
+    key: [/id]
+    projections: {p: {location: /p, partition: true}}
+  r/y: {schema: *schema, key: [/id], projections: {p: {location: /p, partition: true}}}
+  r/empty: {schema: *schema, key: [/id]}
+  r/sums:
+    schema:
+      type: object
+      required: [k]
+      reduce: {strategy: merge}
+      properties: {k: {type: string}, n: {type: integer, reduce: {strategy: REDUCTION}}EXTRA}
+    key: [/k]
+    derive:
+      using: {sqlite: {}}
+      shards: {maxTxnDuration: TICK}
+      transforms:
+"""
+BESIDE = """
+  r/beside:
+    schema: *schema
+    key: [/id]
+    derive: {using: {sqlite: {}}, transforms: [{name: all, source: r/x, shuffle: any, lambda: "SELECT $id"}]}
+"""
+LAMBDA = "SELECT '{source}' || $id AS k, {n} AS n"
+
+
+@dataclass(frozen=True)
+class Transform:
+    """A transform of the derivation."""
+
+    name: str
+    source: str
+    n: int = 1
+    more: str = ""
+
+    def text(self) -> str:
+        of = f"{{name: r/{self.source}}}" if "partitions" not in self.more else ""
+        sql = LAMBDA.format(source=self.source, n=self.n)
+        more = self.more or "backfill: 0"
+        source = f"source: {of}, " if of else ""
+        return f'        - {{name: {self.name}, {source}shuffle: any, {more}, lambda: "{sql}"}}\n'
+
+
+def catalog_text(*transforms: Transform, reduction: str = "sum", tick: str = "1s", extra: str = "") -> str:
+    head = HEAD.replace("REDUCTION", reduction).replace("TICK", tick).replace("EXTRA", extra)
+    return head + "".join(transform.text() for transform in transforms) + BESIDE
+
+
+FROM_X, FROM_Y = Transform("fromX", "x"), Transform("fromY", "y")
+BEFORE = catalog_text(FROM_X, FROM_Y)
+
+
+def world_of(folder: Path, text: str) -> World:
+    return World(folder / "data", load(write_catalog(folder, text)), wall=BASE)
+
+
+def ingest(world: World, begin: int, end: int) -> None:
+    """Documents of both sources, and time enough for them."""
+    for source in ("x", "y"):
+        documents = [{"id": n, "p": "even" if n % 2 == 0 else "odd"} for n in range(begin, end)]
+        world.ingest(f"r/{source}", documents, clock=None)
+    world.wall += 10 * SECOND
+
+
+def run(world: World, *, accepted: Sequence[str] = ()) -> FlowError | None:
+    """Run everything; returns the error of the derivation, the other task has none."""
+    at_work, _ = open_changing_run(world.catalog, world.store, InProcessExecutor(), shards=1, accepted=accepted)
+    with closing(at_work):
+        for _ in range(3):
+            world.wall += 3 * SECOND
+            at_work.step()
+        assert at_work.tasks["r/beside"].error is None
+        return at_work.tasks["r/sums"].error
+
+
+def counts(world: World) -> Counter[str]:
+    """How many times each document was counted."""
+    counted: Counter[str] = Counter()
+    for *_, text in world.rows("r/sums"):
+        document = orjson.loads(text)
+        counted[document["k"]] += document["n"]
+    return counted
+
+
+def once(*sources: str, end: int, times: int = 1) -> Counter[str]:
+    return Counter({f"{source}{n}": times for source in sources for n in range(end)})
+
+
+def edits(world: World) -> Sequence[Edit]:
+    state = world.store.task("r/sums")
+    assert state is not None
+    return state.edits
+
+
+AGAIN = Transform("fromX", "x", more="backfill: 1")
+RENAMED = Transform("ofX", "x")
+GOES_ON = [
+    pytest.param(catalog_text(FROM_X, FROM_Y, extra=", m: {type: integer}"), 1, id="schema of what is derived"),
+    pytest.param(catalog_text(FROM_X, FROM_Y, reduction="maximize"), 1, id="reduction of what is derived"),
+    pytest.param(catalog_text(FROM_X, FROM_Y, tick="2s"), 1, id="ticks"),
+    pytest.param(BEFORE.replace("required: [id], ", ""), 1, id="schema of a source"),
+    pytest.param(catalog_text(FROM_Y, FROM_X), 1, id="order"),
+    pytest.param(
+        BEFORE.replace(
+            "name: fromX, source: {name: r/x}, shuffle: any", "name: fromX, source: {name: r/x}, shuffle: {key: [/id]}"
+        ),
+        1,
+        id="shuffle",
+    ),
+    pytest.param(BEFORE.replace("backfill: 0", "readDelay: 2s"), 1, id="delay"),
+    pytest.param(BEFORE.replace("backfill: 0", "priority: 3"), 1, id="priority"),
+    pytest.param(
+        BEFORE.replace("{name: r/x}", "{name: r/x, partitions: {include: {p: [odd, even]}}}"), 1, id="selector"
+    ),
+    pytest.param(BEFORE.replace("{name: r/x}", "{name: r/x, notBefore: 2020-01-01T00:00:00Z}"), 1, id="notBefore"),
+    pytest.param(catalog_text(Transform("ofX", "x", more="formerly: fromX"), FROM_Y), 1, id="renamed, formerly"),
+    pytest.param(catalog_text(FROM_X, FROM_Y, Transform("none", "empty")), 1, id="new source"),
+    pytest.param(catalog_text(FROM_X, FROM_Y, Transform("more", "x")), 2, id="another transform over an old source"),
+    pytest.param(catalog_text(AGAIN, FROM_Y), 2, id="backfill is raised"),
+    pytest.param(catalog_text(Transform("fromX", "x", more="backfill: 7"), FROM_Y), 2, id="backfill is raised by more"),
+]
+
+
+@pytest.mark.parametrize(("after", "times"), GOES_ON)
+def test_an_edit_goes_on_that_counts_nothing_unasked(after: str, times: int, tmp_path: Path) -> None:
+    """Documents of `x` are counted as many times as somebody asked for; later ones by each transform that reads them."""
+    world = world_of(tmp_path, BEFORE)
+    ingest(world, 0, 4)
+    assert run(world) is None
+    world.catalog = load(write_catalog(tmp_path, after))
+    ingest(world, 4, 6)
+    assert run(world) is None
+    expected = once("y", end=6) + once("x", end=4, times=times)
+    later = 1 + ("name: more" in after)
+    assert counts(world) == expected + Counter({"x4": later, "x5": later})
+    assert run(world) is None
+    assert counts(world) == expected + Counter({"x4": later, "x5": later})
+
+
+WAITS = [
+    pytest.param(
+        catalog_text(RENAMED, FROM_Y),
+        "'fromX' is not in the catalog any more, and 'ofX' reads 'r/x' as that did: 4 documents of 'r/x', from"
+        " 2023-11-14T22:13:20.000000Z on, would be read again, and what follows would come on top",
+        "call it 'fromX' again, or say 'formerly: fromX' at 'ofX' to have it go on from there",
+        once("x", end=4),
+        id="renamed",
+    ),
+    pytest.param(
+        catalog_text(Transform("ofX", "x", n=2), FROM_Y),
+        "'fromX' is not in the catalog any more, and 'ofX' reads 'r/x' as that did",
+        "call it 'fromX' again",
+        once("x", end=4, times=2) + once("x", end=6) - once("x", end=4),
+        id="renamed, and its lambda edited",
+    ),
+    pytest.param(
+        catalog_text(Transform("ofX", "x", more="backfill: 3"), FROM_Y),
+        "'fromX' is not in the catalog any more",
+        "call it 'fromX' again",
+        once("x", end=4),
+        id="renamed, and backfill raised",
+    ),
+    pytest.param(
+        catalog_text(RENAMED, Transform("ofY", "y")),
+        "4 documents of 'r/y'",
+        "call it 'fromX' again, or say 'formerly: fromX' at 'ofX' to have it go on from there; call it 'fromY' again",
+        once("x", "y", end=4),
+        id="both are renamed",
+    ),
+    pytest.param(
+        catalog_text(Transform("fromX", "y"), Transform("fromY", "x")),
+        "'fromX' reads 'r/y' in the place of 'r/x', and what followed from that stays: all documents of 'r/y' would be read from its start, and what follows would come on top",
+        "let it read 'r/x' again",
+        once("x", "y", end=4),
+        id="names are swapped",
+    ),
+    pytest.param(
+        catalog_text(Transform("ofX", "x", more="source: {name: r/x, partitions: {include: {p: [odd]}}}"), FROM_Y),
+        "2 documents of 'r/x'",
+        "call it 'fromX' again",
+        Counter({"x1": 1, "x3": 1, "x4": -1}),
+        id="renamed, and selected",
+    ),
+    pytest.param(
+        catalog_text(FROM_X, Transform("fromX2", "x"), Transform("ofY", "y")),
+        "4 documents of 'r/y'",
+        "call it 'fromY' again",
+        once("x", end=6) + once("y", end=4),
+        id="renamed, beside a new one",
+    ),
+]
+
+
+@pytest.mark.parametrize(("after", "message", "hint", "doubled"), WAITS)
+def test_an_edit_that_reads_history_again_waits(
+    after: str, message: str, hint: str, doubled: Counter[str], tmp_path: Path
+) -> None:
+    """Undone it never was; accepted it does what it said; started over it is as in a fresh folder."""
+    world = world_of(tmp_path, BEFORE)
+    ingest(world, 0, 4)
+    assert run(world) is None
+    before = counts(world)
+    assert before == once("x", "y", end=4)
+    edited = load(write_catalog(tmp_path, after))
+    world.catalog = edited
+    ingest(world, 4, 6)
+    for _ in range(2):
+        error = run(world)
+        assert isinstance(error, UnacceptedError)
+        assert message in error.message
+        assert error.hint is not None
+        assert error.hint.startswith(hint)
+        assert error.hint.endswith(
+            "; to accept that: flowctl run --accept r/sums; to start over: flowctl reset --task r/sums"
+        )
+        assert counts(world) == before
+        assert edits(world) == ()
+    world.catalog = load(write_catalog(tmp_path, BEFORE))
+    assert run(world) is None
+    assert counts(world) == once("x", "y", end=6)
+    assert edits(world) == ()
+
+
+@pytest.mark.parametrize(("after", "message", "hint", "doubled"), WAITS)
+def test_an_accepted_edit_does_what_it_said_and_a_reset_gives_what_a_fresh_folder_gives(
+    after: str, message: str, hint: str, doubled: Counter[str], tmp_path: Path
+) -> None:
+    world = world_of(tmp_path, BEFORE)
+    ingest(world, 0, 4)
+    assert run(world) is None
+    world.catalog = load(write_catalog(tmp_path, after))
+    ingest(world, 4, 6)
+    assert run(world, accepted=["r/sums"]) is None
+    assert len(edits(world)) > 0
+    assert edits(world)[-1].message.endswith("as was accepted")
+    total = once("x", "y", end=6)
+    total.update(doubled)
+    assert counts(world) == +total
+    assert run(world) is None
+    assert counts(world) == +total
+    reset(world.catalog, world.store, ["r/sums"])
+    assert run(world) is None
+    assert edits(world) == ()
+    (tmp_path / "fresh").mkdir()
+    fresh = World(tmp_path / "fresh", world.catalog, wall=BASE)
+    ingest(fresh, 0, 6)
+    assert run(fresh) is None
+    assert counts(world) == counts(fresh)
+
+
+def test_a_lowered_backfill_waits_where_it_would_read_again(tmp_path: Path) -> None:
+    world = world_of(tmp_path, BEFORE)
+    ingest(world, 0, 2)
+    assert run(world) is None
+    raised = load(write_catalog(tmp_path, catalog_text(AGAIN, FROM_Y)))
+    world.catalog = raised
+    ingest(world, 2, 4)
+    assert run(world) is None
+    world.catalog = load(write_catalog(tmp_path, BEFORE))
+    error = run(world)
+    assert isinstance(error, UnacceptedError)
+    assert "'fromX' has another 'backfill' than the 1 that it has had: 2 documents of 'r/x'" in error.message
+    assert error.hint is not None
+    assert error.hint.startswith("raise it above 1 to ask for that")
+    world.catalog = raised
+    assert run(world) is None
+    assert counts(world) == once("x", "y", end=4) + once("x", end=2)
+
+
+def test_an_acceptance_outlives_the_run_and_counts_for_one_edit(tmp_path: Path) -> None:
+    world = world_of(tmp_path, BEFORE)
+    ingest(world, 0, 2)
+    assert run(world) is None
+    world.catalog = load(write_catalog(tmp_path, catalog_text(RENAMED, FROM_Y)))
+    opened, _ = open_changing_run(world.catalog, world.store, InProcessExecutor(), shards=1, accepted=["r/sums"])
+    opened.close()  # before it has done anything
+    assert run(world) is None
+    assert counts(world) == once("x", "y", end=2) + once("x", end=2)
+    world.catalog = load(write_catalog(tmp_path, catalog_text(Transform("thirdX", "x"), FROM_Y)))
+    assert isinstance(run(world), UnacceptedError)
+
+
+# Laws
+
+
+@dataclass
+class Step:
+    """An edit: for each source the name of the one transform that reads it; None for none.
+
+    Attributes:
+        names: of the transforms, by source.
+        formerly: whether transforms say what the last transform of their source was called.
+        documents: how many each source is given then.
+    """
+
+    names: dict[str, str | None]
+    formerly: bool
+    documents: int
+
+
+steps = st.builds(
+    Step,
+    names=st.fixed_dictionaries({name: st.sampled_from(["a", "b", "c", None]) for name in ("x", "y")}).filter(
+        lambda names: names["x"] != names["y"]
+    ),
+    formerly=st.booleans(),
+    documents=st.integers(0, 2),
+)
+
+
+@dataclass
+class History:
+    """A folder, and what its catalog has been."""
+
+    world: World
+    folder: Path
+    last: dict[str, str] = field(default_factory=dict)
+    documents: int = 0
+
+    def play(self, step: Step) -> None:
+        transforms = []
+        for source, name in step.names.items():
+            if name is None:
+                continue
+            former = self.last.get(source, name)
+            is_said = step.formerly and former not in step.names.values()
+            transforms.append(Transform(name, source, more=f"formerly: {former}" if is_said else ""))
+        self.world.catalog = load(write_catalog(self.folder, catalog_text(*transforms)))
+        ingest(self.world, self.documents, self.documents + step.documents)
+        self.documents += step.documents
+        error = run(self.world)
+        assert error is None or isinstance(error, UnacceptedError)
+        if error is None:
+            self.last |= {source: name for source, name in step.names.items() if name is not None}
+        assert all(count == 1 for count in counts(self.world).values()), (step, counts(self.world))
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(history=st.lists(steps, min_size=2, max_size=6))
+@example(
+    history=[
+        Step({"x": "a", "y": None}, False, 1),
+        Step({"x": None, "y": "a"}, False, 0),
+        Step({"x": "b", "y": "a"}, False, 1),
+    ]
+)
+def test_where_one_transform_reads_each_source_no_document_is_counted_twice(
+    history: list[Step], memory_disk: None
+) -> None:
+    """No name that transforms are given, take from one another or have again makes a document count twice."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        played = History(world_of(folder, BEFORE), folder)
+        try:
+            for step in history:
+                played.play(step)
+        finally:
+            played.world.store.close()
+
+
+@pytest.mark.parametrize("is_formerly", [False, True])
+def test_renaming_there_and_back(is_formerly: bool, tmp_path: Path) -> None:
+    """With `formerly` every document is counted once; without it, it waits both times."""
+    world = world_of(tmp_path, BEFORE)
+    ingest(world, 0, 2)
+    assert run(world) is None
+    for count, (name, former) in enumerate([("ofX", "fromX"), ("fromX", "ofX")], start=1):
+        world.catalog = load(
+            write_catalog(
+                tmp_path, catalog_text(Transform(name, "x", more=f"formerly: {former}" if is_formerly else ""), FROM_Y)
+            )
+        )
+        ingest(world, 2 * count, 2 * count + 2)
+        error = run(world, accepted=[] if is_formerly else ["r/sums"])
+        assert error is None
+    doubled = Counter[str]() if is_formerly else once("x", end=2) + Counter({"x2": 1, "x3": 1})
+    assert counts(world) == once("x", "y", end=6) + doubled
