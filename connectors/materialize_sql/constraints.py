@@ -9,7 +9,7 @@ from connectors.materialize_sql.binding import collisions, column_of, document_c
 from connectors.materialize_sql.column import Column, ExistingTable, Table
 from connectors.materialize_sql.dialect import Dialect
 from connectors.materialize_sql.kind import Kind
-from connectors.materialize_sql.migration import fault_of, migrate
+from connectors.materialize_sql.migration import fault_of, find_column, migrate
 from derive.errors import EndpointError
 from derive.protocol.constraint import Constraint, ConstraintType
 
@@ -46,12 +46,13 @@ def constrain(
             constraints[field.name] = Constraint(ConstraintType.UNSATISFIABLE, str(exc))
             continue
         if column is None:
-            constraints[field.name] = Constraint(ConstraintType.FIELD_FORBIDDEN, "its values can only be null")
+            constraints[field.name] = _null(field, existing, dialect)
             continue
         columns[field.name] = column
         fault = fault_of(column, existing, dialect)
         if fault is None:
-            constraints[field.name] = _wish(field, column, delta_updates=delta_updates)
+            is_there = find_column(existing, column.name, dialect) is not None
+            constraints[field.name] = _wish(field, column, delta_updates=delta_updates, is_there=is_there)
         else:
             constraints[field.name] = Constraint(ConstraintType.UNSATISFIABLE, fault)
     constraints.update(_collided(columns, collection.fields, existing, dialect))
@@ -72,13 +73,22 @@ def _one_per_location(keys: tuple[Column, ...], binding: ProposedBinding) -> tup
     return tuple(chosen[pointer] for pointer in binding.collection.key if pointer in chosen)
 
 
-def _wish(field: Field, column: Column, *, delta_updates: bool) -> Constraint:
+def _null(field: Field, existing: ExistingTable | None, dialect: Dialect) -> Constraint:
+    """What is asked of a field whose values can only be null; a column that is there would keep what it has."""
+    if find_column(existing, dialect.naming.column(field.name), dialect) is None:
+        return Constraint(ConstraintType.FIELD_FORBIDDEN, "its values can only be null")
+    return Constraint(ConstraintType.UNSATISFIABLE, "its values can only be null now, and it has a column")
+
+
+def _wish(field: Field, column: Column, *, delta_updates: bool, is_there: bool) -> Constraint:
     if field.is_key:
         return Constraint(ConstraintType.LOCATION_REQUIRED, "rows are known by the key")
     if field.pointer == "":
         if delta_updates:
             return Constraint(ConstraintType.LOCATION_RECOMMENDED, "documents may be kept as they come")
         return Constraint(ConstraintType.LOCATION_REQUIRED, "the document of a row is reduced with those that follow")
+    if column.kind is Kind.JSON and is_there:  # which would keep what it has
+        return Constraint(ConstraintType.LOCATION_RECOMMENDED, "it has a column")
     if column.kind is Kind.JSON:
         return Constraint(ConstraintType.FIELD_OPTIONAL, "its values are JSON, which the document has as well")
     return Constraint(ConstraintType.LOCATION_RECOMMENDED, "its values fit a column of one type")

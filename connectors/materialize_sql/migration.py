@@ -78,14 +78,19 @@ def fault_of(column: Column, existing: ExistingTable | None, dialect: Dialect) -
         existing: the table.
         dialect: the database's.
     """
-    if existing is None:
-        return None
-    fold = dialect.naming.fold
-    there = next((there for there in existing.columns.values() if fold(there.name) == fold(column.name)), None)
+    there = find_column(existing, column.name, dialect)
     if there is None:
         return None
     fitted = _fit(column, there, dialect)
     return fitted if isinstance(fitted, str) else None
+
+
+def find_column(existing: ExistingTable | None, name: str, dialect: Dialect) -> ExistingColumn | None:
+    """The column of a name in a table; None if there is none."""
+    if existing is None:
+        return None
+    fold = dialect.naming.fold
+    return next((there for there in existing.columns.values() if fold(there.name) == fold(name)), None)
 
 
 def _fit(column: Column, there: ExistingColumn, dialect: Dialect) -> Column | str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from derive.cli.options import output_option, source_option
+from derive.cli.options import catalog_options, output_option, stored_folder
 from derive.cli.visible import visible
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from derive.materialize.connector import Connectors
     from derive.materialize.preparation import PreparedMaterialization
     from derive.protocol.specs import MaterializationSpec
+    from derive.storage.metadata.descriptions import TaskState
 
 
 @click.group()
@@ -25,16 +26,18 @@ def command() -> None:
 
 @command.command("plan")
 @click.argument("names", nargs=-1, metavar="[NAME]…")
-@source_option
+@catalog_options
 @output_option
-def plan_command(names: tuple[str, ...], source: Path, output: str | None) -> None:
+def plan_command(names: tuple[str, ...], source: Path, data: Path | None, output: str | None) -> None:
     """Say which fields are materialized, and what would be done to the endpoints before documents are stored.
 
-    Connectors are asked, and nothing is changed. Without names, all materializations that are not disabled are
-    planned. Secrets show as ***.
+    Connectors are asked, and nothing is changed. What was stored before is known by the data folder: which fields there
+    were, and which edits a run would have to be told to accept. Without names, all materializations that are not
+    disabled are planned. Secrets show as ***.
 
     With -o json, each materialization is an object on a line of its own: materialization, version, bindings (binding,
-    collection, resource, key, values, document, deltaUpdates), and action (what would be done, or "").
+    collection, resource, key, values, document, deltaUpdates), action (what would be done, or ""), and unaccepted
+    (edits with which the next run waits).
 
     \b
     Exit codes: 0 if all of them could run, 1 if one could not, 2 if the command line makes no sense.
@@ -54,6 +57,7 @@ def plan_command(names: tuple[str, ...], source: Path, output: str | None) -> No
     from derive.materialize.connector import Connectors
 
     catalog = load(source)
+    folder = stored_folder(source, data)
     chosen = [catalog.find_materialization(name) for name in names]
     specs = chosen or [spec for spec in catalog.materializations.values() if not spec.disabled]
     as_json = (output or ("table" if sys.stdout.isatty() else "json")) == "json"
@@ -62,29 +66,56 @@ def plan_command(names: tuple[str, ...], source: Path, output: str | None) -> No
     with Connectors() as connectors:
         for spec in specs:
             try:
-                prepared, action = _plan(spec, connectors)
+                task = _task(folder, spec)
+                prepared, action = _plan(spec, connectors, task)
             except CatalogError as error:
                 issues += error.issues
             except FlowError as error:
                 errors.append(error)
             else:
-                row = _row(prepared, action)
-                click.echo(orjson.dumps(row) if as_json else visible("\n".join(_lines(prepared, action))))
+                unaccepted = _unaccepted(spec, task)
+                row = _row(prepared, action, unaccepted)
+                text = "\n".join(_lines(prepared, action, unaccepted))
+                click.echo(orjson.dumps(row) if as_json else visible(text))
     for failure in (*([CatalogError(issues)] if issues else ()), *errors):
         print_error(failure)
     if issues or errors:
         raise click.exceptions.Exit(1)
 
 
-def _plan(spec: MaterializationSpec, connectors: Connectors) -> tuple[PreparedMaterialization, str]:
+def _task(folder: Path, spec: MaterializationSpec) -> TaskState | None:
+    """What a data folder knows of a materialization, if there is one."""
+    from derive.cli.options import open_store
+    from derive.storage.metadata.opening import is_data_folder
+
+    if not is_data_folder(folder):
+        return None
+    store = open_store(folder, reading=True)
+    try:
+        return store.task(spec.name)
+    finally:
+        store.close()
+
+
+def _plan(
+    spec: MaterializationSpec, connectors: Connectors, task: TaskState | None
+) -> tuple[PreparedMaterialization, str]:
+    from derive.engine.stored_bindings import stored_fields
     from derive.materialize.preparation import prepare
 
     connector = connectors.connect(spec.endpoint)
-    prepared = prepare(spec, connector)
+    prepared = prepare(spec, connector, stored_fields(task.fingerprints if task else {}))
     return prepared, prepared.apply(connector, dry_run=True)
 
 
-def _row(prepared: PreparedMaterialization, action: str) -> dict[str, Any]:
+def _unaccepted(spec: MaterializationSpec, task: TaskState | None) -> list[str]:
+    """The edits with which the next run waits."""
+    from derive.engine.stored_bindings import find_stored_edits
+
+    return [f"{edit.message} ({edit.hint})" for edit in find_stored_edits(spec, task)] if task else []
+
+
+def _row(prepared: PreparedMaterialization, action: str, unaccepted: Sequence[str]) -> dict[str, Any]:
     bindings = [
         {
             "binding": binding.spec.name,
@@ -102,10 +133,11 @@ def _row(prepared: PreparedMaterialization, action: str) -> dict[str, Any]:
         "version": prepared.version,
         "bindings": bindings,
         "action": action,
+        "unaccepted": list(unaccepted),
     }
 
 
-def _lines(prepared: PreparedMaterialization, action: str) -> Iterator[str]:
+def _lines(prepared: PreparedMaterialization, action: str, unaccepted: Sequence[str]) -> Iterator[str]:
     yield prepared.spec.name
     for binding in prepared.bindings:
         how = "updates as they come" if binding.delta_updates else "one row per key"
@@ -115,3 +147,6 @@ def _lines(prepared: PreparedMaterialization, action: str) -> Iterator[str]:
         yield f"    document  {binding.fields.document or 'none'}"
     yield "  to be done:" if action else "  nothing is to be done"
     yield from (f"    {line}" for line in action.splitlines())
+    if unaccepted:
+        yield f"  to be accepted, by flowctl run --accept {prepared.spec.name}:"
+        yield from (f"    {line}" for line in unaccepted)

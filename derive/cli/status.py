@@ -107,33 +107,27 @@ def _row(store: Kept, spec: DerivationSpec | MaterializationSpec) -> tuple[dict[
     from derive.engine.acceptance import refusal_of, reset_command
     from derive.engine.waiting import find_waiting
     from derive.errors import FlowError, StorageError
-    from derive.time.positions import current_positions
 
-    task = _task(store, spec)
+    task, reset = _task(store, spec), reset_command(store, spec.name)
     error = FlowError.from_json(orjson.loads(task.error)) if task and task.error else None
     waiting: list[Waiting] = []
     unreadable = None
     unaccepted: tuple[Unaccepted, ...] = ()
     positions: Mapping[str, int] = {}
     try:
-        inputs, tick = spec.inputs, spec.tick
-        positions = current_positions(inputs, tick, task.positions, task.places) if task else {}
+        positions = _positions(spec, task)
         waiting = find_waiting(store, spec, positions)
         unaccepted = _unaccepted(store, spec, task) if task else ()
+        error = refusal_of(spec.name, unaccepted, reset) or error
     except StorageError as exc:
         unreadable = exc
         error = error or exc
-    reset = reset_command(store, spec.name)
-    error = refusal_of(spec.name, unaccepted, reset) or error
     state = _state(store, waiting, has_run=task is not None, failed=error is not None, disabled=spec.disabled)
     upper = _upper(store, spec, positions)
     row = {
         "task": spec.name,
         "state": "waiting" if unaccepted and not spec.disabled else state,
-        "shards": task.shards if task else None,
-        "transactions": task.transactions if task else 0,
-        "documents in": task.documents_in if task else 0,
-        "documents out": task.documents_out if task else 0,
+        **_counts(task),
         "rate": _rate(store, spec.name),
         "waiting": None if unreadable else sum(wait.documents for wait in waiting),
         "lag": None if upper is None else format_duration(_whole_seconds(store.timeline.present() - upper)),
@@ -145,6 +139,25 @@ def _row(store: Kept, spec: DerivationSpec | MaterializationSpec) -> tuple[dict[
         "error": error.message if error else None,
     }
     return row, error
+
+
+def _positions(spec: DerivationSpec | MaterializationSpec, task: TaskState | None) -> Mapping[str, int]:
+    """Where each input of a task goes on."""
+    from derive.time.positions import current_positions
+
+    return current_positions(spec.inputs, spec.tick, task.positions, task.places) if task else {}
+
+
+def _counts(task: TaskState | None) -> dict[str, int | None]:
+    """What a task has done so far."""
+    if task is None:
+        return {"shards": None, "transactions": 0, "documents in": 0, "documents out": 0}
+    return {
+        "shards": task.shards,
+        "transactions": task.transactions,
+        "documents in": task.documents_in,
+        "documents out": task.documents_out,
+    }
 
 
 def _upper(store: View, spec: DerivationSpec | MaterializationSpec, positions: Mapping[str, int]) -> int | None:
@@ -175,7 +188,11 @@ def _unaccepted(store: View, spec: DerivationSpec | MaterializationSpec, task: T
     from derive.engine.rereading import find_rereadings
     from derive.protocol.specs import DerivationSpec
 
-    return find_rereadings(store, spec, task) if isinstance(spec, DerivationSpec) else ()
+    if isinstance(spec, DerivationSpec):
+        return find_rereadings(store, spec, task)
+    from derive.engine.stored_bindings import find_stored_edits  # which loads gRPC
+
+    return find_stored_edits(spec, task)
 
 
 def _edits(
@@ -184,8 +201,14 @@ def _edits(
     from derive.engine.edits import edits_of
     from derive.protocol.specs import DerivationSpec
 
-    told = {edit.former for edit in unaccepted if edit.former is not None}
-    return edits_of(spec, task, reset=reset, told=told) if task and isinstance(spec, DerivationSpec) else ()
+    if task is None:
+        return ()
+    if isinstance(spec, DerivationSpec):
+        told = {edit.former for edit in unaccepted if edit.former is not None}
+        return edits_of(spec, task, reset=reset, told=told)
+    from derive.engine.stored_bindings import remembered_edits  # which loads gRPC
+
+    return remembered_edits(spec, task)
 
 
 def _describe_wait(wait: Waiting) -> dict[str, Any]:

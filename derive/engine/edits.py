@@ -11,12 +11,18 @@ import hashlib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
+import orjson
+
 from derive.protocol.installed import find_runtime
 from derive.protocol.specs import DerivationSpec, TransformSpec
+from derive.reduce.annotated import annotated_locations
 from derive.storage.metadata.descriptions import Edit, TaskState
 
 _SHARED = "/"
 """What the part that is shared code begins with, before the name of the code; no transform's name does."""
+
+_REDUCTIONS = "/reductions"
+"""The part that is how documents are reduced that are derived."""
 
 
 def fingerprints_of(spec: DerivationSpec) -> dict[str, str]:
@@ -27,6 +33,8 @@ def fingerprints_of(spec: DerivationSpec) -> dict[str, str]:
     code = find_runtime(spec.connector).shared_code(spec)
     if code is not None:
         parts[f"{_SHARED}{code.name}"] = _hash(code.text)
+    reductions = annotated_locations(spec.collection.write_schema)
+    parts[_REDUCTIONS] = _hash(orjson.dumps({at: text for at, text in reductions.items() if text}).decode())
     return parts
 
 
@@ -69,7 +77,10 @@ def _compare(
     for key, part in now.items():
         if key not in before or before[key] == part:
             continue
-        if key.startswith(_SHARED) or source_of(before[key]) == source_of(part):
+        if key == _REDUCTIONS:
+            message = "its reductions were edited: readers see all by the new ones, but for what was combined before"
+            yield Edit(key, message, f"to combine it again start over: {reset}")
+        elif key.startswith(_SHARED) or source_of(before[key]) == source_of(part):
             is_shared = key.startswith(_SHARED)
             what = f"the {key.removeprefix(_SHARED)}" if is_shared else f"the lambda of '{name_of(key)}'"
             message = f"{what} was edited, and what had been published before is as the old one made it"
@@ -83,7 +94,11 @@ def _compare(
 
 def name_of(key: str) -> str:
     """The transform of a `state_key` or `former_key`, whatever its `backfill`."""
-    key = key.partition(" ")[0]
+    return name_of_binding(key.partition(" ")[0])
+
+
+def name_of_binding(key: str) -> str:
+    """The binding of a `state_key`, whatever its `backfill`."""
     name, _, backfill = key.rpartition(".v")
     return name if name and backfill.isdigit() else key
 

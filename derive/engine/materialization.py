@@ -13,8 +13,15 @@ from dataclasses import replace
 import orjson
 
 from derive.document.clock import format_rfc3339
-from derive.engine.checkpoint import Checkpoint
+from derive.engine.acceptance import reset_command
 from derive.engine.executor import Executor
+from derive.engine.stored_bindings import (
+    find_stored_edits,
+    prints_of,
+    remembered_edits,
+    settled_prints,
+    stored_fields,
+)
 from derive.engine.transaction import Prepared, Transaction
 from derive.engine.transactor import Opened
 from derive.errors import CatalogError, EndpointError, FlowError, TaskError
@@ -30,7 +37,7 @@ from derive.shard.message import Message
 from derive.shard.progress import progress_folder
 from derive.shard.state import publish_epoch, remove_shards
 from derive.storage.metadata.capability import TaskCapability
-from derive.storage.metadata.descriptions import TaskCommit
+from derive.storage.metadata.descriptions import Edited, TaskCommit
 from derive.storage.roles import Runnable
 from derive.storage.task_log import TaskLog
 from derive.time.extent import size_of, slice_borders
@@ -75,7 +82,16 @@ class Materialization:
             remove_shards(store.root, spec.name, state.shards)
             shutil.rmtree(progress_folder(store.root, spec.name), ignore_errors=True)
         places = {item.state_key: Place(item.source, offset_of(item, spec.tick)) for item in spec.inputs}
-        return Opened(capability, state, places, is_apart=True)
+        return Opened(
+            capability,
+            state,
+            places,
+            fingerprints=settled_prints(spec, state.fingerprints),
+            edits=remembered_edits(spec, state),
+            unaccepted=find_stored_edits(spec, state),
+            reset=reset_command(store, spec.name),
+            is_apart=True,
+        )
 
     def prepare(self, waiting: Size, shards: int, limits: Limits) -> Limits:
         """Have the executor ready."""
@@ -89,7 +105,7 @@ class Materialization:
                 passed over by the next attempt.
         """
         try:
-            prepared = self._prepared or self._make_ready(transaction.checkpoint)
+            prepared = self._prepared or self._make_ready(transaction)
             messages = self._executor.execute(self._plan(transaction, prepared), progress)
             _raise_first(messages)
         except FlowError:
@@ -109,17 +125,22 @@ class Materialization:
             stored=sum(message.documents_out for message in messages),
         )
 
-    def _make_ready(self, checkpoint: Checkpoint) -> PreparedMaterialization:
+    def _make_ready(self, transaction: Transaction) -> PreparedMaterialization:
         """Validate bindings and apply them; done once a run, and again after an error."""
+        checkpoint, state = transaction.checkpoint, self._store.task(self.spec.name)
+        before = state.fingerprints if state else {}
         connector = connectors().connect(self.spec.endpoint)
         try:
-            prepared = prepare(self.spec, connector)
+            prepared = prepare(self.spec, connector, stored_fields(before))
         except CatalogError as error:
             raise _mendable(error) from error
         begun = [item.state_key for item in self.spec.inputs if checkpoint.position(item) > BEGINNING]
         done = prepared.apply(connector, begun=begun)
         if done:
             self._log.write("info", done)
+        prints = prints_of(prepared, before)
+        if state is not None and prints != before:
+            self._store.note_task(transaction.capability, Edited(prints, state.edits))
         self._prepared = prepared
         return prepared
 

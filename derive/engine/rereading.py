@@ -83,12 +83,12 @@ def find_rereadings(store: View, spec: DerivationSpec, state: TaskState) -> tupl
     """
     if not state.transactions or not state.fingerprints:
         return ()
-    found: list[Unaccepted] = []
+    edits: list[Unaccepted] = []
     for transform in spec.transforms:
         span = max(_spans(spec, transform, state), key=lambda span: (span.end, span.former is None), default=None)
         if span is not None:
-            found += _unaccepted(store, spec, transform, span)
-    return tuple(found)
+            edits += _unaccepted(store, spec, transform, span)
+    return tuple(edits)
 
 
 def _spans(spec: DerivationSpec, transform: TransformSpec, state: TaskState) -> Iterator[_Span]:

@@ -51,6 +51,7 @@ def select_fields(
     projections: Sequence[ProjectionSpec],
     constraints: Mapping[str, Constraint],
     wanted: FieldsSpec,
+    stored: Sequence[str] = (),
 ) -> FieldSelection | tuple[Issue, ...]:
     """The fields that a binding materializes, or everything that stands against it.
 
@@ -59,8 +60,9 @@ def select_fields(
         projections: its fields, sorted by name.
         constraints: what the connector asks, by field.
         wanted: what the author of the binding asks.
+        stored: fields that were materialized until now, which stay unless the author says otherwise.
     """
-    selector = _Selector(key, projections, constraints, wanted)
+    selector = _Selector(key, projections, constraints, wanted, stored)
     selection = selector.select()
     return tuple(selector.issues) or selection
 
@@ -72,12 +74,14 @@ class _Selector:
         projections: Sequence[ProjectionSpec],
         constraints: Mapping[str, Constraint],
         wanted: FieldsSpec,
+        stored: Sequence[str],
     ) -> None:
         self.issues: list[Issue] = []
         self._key = tuple(key)
         self._fields = {projection.field: projection for projection in projections}
         self._constraints = constraints
         self._wanted = wanted
+        self._stored = stored
         self._excluded = frozenset(wanted.exclude)
         self._locations: dict[str, list[str]] = {}
         for projection in projections:
@@ -90,7 +94,9 @@ class _Selector:
         for name in sorted({*self._fields, *self._constraints}):
             self._require(name)
         self._require_locations()
-        self._recommend()
+        if self._wanted.recommended:
+            self._keep()
+            self._recommend()
         keys = tuple(self._key_field(index, pointer) for index, pointer in enumerate(self._key))
         roots = [name for name in self._locations.get("", ()) if name in self._selected and name not in keys]
         document = min(roots, key=self._rank) if roots else None
@@ -145,13 +151,25 @@ class _Selector:
             self._selected.add(min(allowed, key=self._rank))
         return bool(allowed)
 
+    def _keep(self) -> None:
+        """Take the fields that were materialized until now: a column that is not written any more tells lies."""
+        for name in self._stored:
+            if name in self._selected or name not in self._fields or self._is_deep(self._fields[name].pointer):
+                continue
+            if self._is_allowed(name):
+                self._selected.add(name)
+            elif name not in self._excluded and not self._is_unsatisfiable(name):  # else that has been told
+                message = f"the field '{name}' was materialized until now, and cannot be any more"
+                self._issue(name, message, self._constraint(name), "exclude it to go on without it")
+
+    def _is_deep(self, pointer: str) -> bool:
+        """Whether the author leaves out what lies so deep."""
+        return self._wanted.depth is not None and len(parse_pointer(pointer)) > self._wanted.depth
+
     def _recommend(self) -> None:
-        if not self._wanted.recommended:
-            return
         for pointer, names in self._locations.items():
-            is_deep = self._wanted.depth is not None and len(parse_pointer(pointer)) > self._wanted.depth
             recommended = [name for name in names if self._constraint(name).type is ConstraintType.LOCATION_RECOMMENDED]
-            if recommended and not is_deep and self._selected.isdisjoint(names):
+            if recommended and not self._is_deep(pointer) and self._selected.isdisjoint(names):
                 self._take(recommended)
 
     def _key_field(self, index: int, pointer: str) -> str:

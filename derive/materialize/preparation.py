@@ -6,7 +6,7 @@ the author's choice of fields are held against that. Whatever does not fit is an
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from derive.errors import CatalogError, FlowError, Issue
@@ -83,12 +83,15 @@ class PreparedMaterialization:
             raise located(error, self.spec) from error
 
 
-def prepare(spec: MaterializationSpec, connector: Connector) -> PreparedMaterialization:
+def prepare(
+    spec: MaterializationSpec, connector: Connector, stored: Mapping[str, Sequence[str]] | None = None
+) -> PreparedMaterialization:
     """Prepare a materialization.
 
     Args:
         spec: what the catalog says.
         connector: that of its endpoint.
+        stored: for each binding (by state key), the fields that were materialized until now.
 
     Raises:
         CatalogError: with everything that does not fit.
@@ -111,7 +114,13 @@ def prepare(spec: MaterializationSpec, connector: Connector) -> PreparedMaterial
     for binding, answer in zip(spec.bindings, response.bindings, strict=True):
         validated = validated_binding(answer)
         collection = binding.collection
-        fields = select_fields(collection.key, collection.projections, validated.constraints, binding.fields)
+        fields = select_fields(
+            collection.key,
+            collection.projections,
+            validated.constraints,
+            binding.fields,
+            (stored or {}).get(binding.input.state_key, ()),
+        )
         if isinstance(fields, FieldSelection):
             bindings.append((validated, fields))
         else:

@@ -130,6 +130,17 @@ def test_a_transform_that_is_gone_leaves_what_it_published(world: World) -> None
     assert [edit.hint for edit in state.edits] == [f"to be rid of it {RESET}"]
 
 
+def test_edited_reductions_are_told_once_and_shown(world: World) -> None:
+    text = (world.root.parent / "flow.yaml").read_text()
+    edited = text.replace("    schema: *schema\n", "    schema: {<<: *schema, reduce: {strategy: firstWriteWins}}\n")
+    assert edited != text
+    world.catalog = load(write_catalog(world.root.parent, edited))
+    message = "its reductions were edited: readers see all by the new ones, but for what was combined before"
+    assert told(world) == [message]
+    assert told(world) == []
+    assert [text for text, _ in shown(world)] == [message]
+
+
 def test_without_output_nothing_is_told(tmp_path: Path) -> None:
     text = CATALOG.format(name="copy", sql="SELECT $n", backfill="", more=MORE)
     world = World(tmp_path / "data", load(write_catalog(tmp_path, text)), wall=BASE)

@@ -1,0 +1,130 @@
+"""Stored bindings: how the rows of a materialization were made, so that an edit of how they are made is noticed.
+
+Rows are reduced documents, and what is new is reduced onto them. If the reductions of a source are edited, a row is
+neither what the old ones make of its documents nor what the new ones do. And a column that is no longer written keeps
+values that its rows have no longer. Nothing fails by that, so it waits to be accepted; or the binding's `backfill` is
+raised, and its rows are stored anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import orjson
+
+from derive.engine.acceptance import Unaccepted
+from derive.engine.edits import name_of_binding
+from derive.materialize.preparation import PreparedMaterialization
+from derive.protocol.specs import BindingSpec, MaterializationSpec
+from derive.reduce.annotated import annotated_locations
+from derive.storage.metadata.descriptions import Edit, TaskState
+
+
+@dataclass(frozen=True, slots=True)
+class StoredParts:
+    """How the rows of a binding were made.
+
+    Attributes:
+        is_delta: nothing is reduced onto rows.
+        fields: those that are materialized beside the key and the document.
+        reductions: for each location that the schema names, how its values are reduced; empty if nothing is said.
+    """
+
+    is_delta: bool
+    fields: tuple[str, ...]
+    reductions: Mapping[str, str]
+
+    def to_text(self) -> str:
+        """As it is kept as a fingerprint."""
+        return orjson.dumps([self.is_delta, self.fields, self.reductions]).decode()
+
+    @staticmethod
+    def from_text(text: str) -> StoredParts:
+        """What `to_text` has written."""
+        is_delta, fields, reductions = orjson.loads(text)
+        return StoredParts(is_delta, tuple(fields), reductions)
+
+
+def prints_of(prepared: PreparedMaterialization, before: Mapping[str, str]) -> dict[str, str]:
+    """Fingerprints of a materialization once its endpoint is ready.
+
+    Args:
+        prepared: what was applied.
+        before: its fingerprints as they were; those of bindings that may come back are kept.
+    """
+    names = {binding.spec.name for binding in prepared.bindings}
+    kept = {key: text for key, text in before.items() if name_of_binding(key) not in names}
+    return kept | {
+        binding.spec.input.state_key: StoredParts(
+            binding.delta_updates,
+            binding.fields.values,
+            annotated_locations(binding.spec.collection.read_schema),
+        ).to_text()
+        for binding in prepared.bindings
+    }
+
+
+def stored_fields(fingerprints: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """For each binding (by state key), the fields that were applied last."""
+    return {key: StoredParts.from_text(text).fields for key, text in fingerprints.items()}
+
+
+def settled_prints(spec: MaterializationSpec, fingerprints: Mapping[str, str]) -> dict[str, str]:
+    """Fingerprints of a materialization whose edits were accepted."""
+    settled = dict(fingerprints)
+    for binding in spec.bindings:
+        key = binding.input.state_key
+        if key in settled:
+            there = {projection.field for projection in binding.collection.projections}
+            parts = StoredParts.from_text(settled[key])
+            fields = tuple(name for name in parts.fields if name in there)
+            reductions = annotated_locations(binding.collection.read_schema)
+            settled[key] = replace(parts, fields=fields, reductions=reductions).to_text()
+    return settled
+
+
+def remembered_edits(spec: MaterializationSpec, state: TaskState) -> tuple[Edit, ...]:
+    """The edits that were accepted, of bindings that have not been stored anew since."""
+    keys = {binding.input.state_key for binding in spec.bindings}
+    return tuple(edit for edit in state.edits if edit.part in keys)
+
+
+def find_stored_edits(spec: MaterializationSpec, state: TaskState) -> tuple[Unaccepted, ...]:
+    """The edits of a materialization that wait to be accepted."""
+    return tuple(
+        edit
+        for binding in spec.bindings
+        if binding.input.state_key in state.fingerprints and state.transactions
+        for edit in _edits(binding, StoredParts.from_text(state.fingerprints[binding.input.state_key]))
+    )
+
+
+def _edits(binding: BindingSpec, before: StoredParts) -> Iterator[Unaccepted]:
+    source = binding.collection.name
+    there = {projection.field for projection in binding.collection.projections}
+    for name in before.fields:
+        if name not in there:
+            yield Unaccepted(
+                part=binding.input.state_key,
+                message=f"the schema of '{source}' has no field '{name}' any more, which '{binding.name}' has stored:"
+                " its column would keep what it has, whatever becomes of its rows",
+                hint=f"have the schema name '{name}' again",
+                position=binding.position,
+                accepted=f"the field '{name}' of '{binding.name}' is stored no more, and keeps what it has",
+            )
+    reductions = {} if before.is_delta else before.reductions
+    now = annotated_locations(binding.collection.read_schema) if reductions else {}
+    for location, old in reductions.items():
+        new = now.get(location, "")
+        if new != old:
+            where = f"'{location}'" if location else "whole documents"
+            what = f"the reduction of {where} of '{source}' was edited from {old or 'none'} to {new or 'none'}"
+            yield Unaccepted(
+                part=binding.input.state_key,
+                message=f"{what}: rows of '{binding.name}' are reduced by the old one, and what is new would be reduced"
+                " onto them by the new one",
+                hint=f"raise 'backfill' of '{binding.name}' to store it anew",
+                position=binding.position,
+                accepted=f"{what}, and the rows of '{binding.name}' are reduced by both",
+            )

@@ -1,0 +1,97 @@
+"""Annotated locations: which locations a schema names, and how it reduces their values.
+
+Two schemas that say the same otherwise (a part is moved to `$defs`, say) have the same annotated locations. Where a
+schema reduces by what a value is like (`oneOf`, `anyOf`, `if`), the condition is part of the annotation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any
+from urllib.parse import unquote
+
+import orjson
+
+from derive.document.pointer import JSON, compile_pointer, escape
+
+_NAMED = ("properties", "patternProperties")
+_EACH = ("additionalProperties", "unevaluatedProperties", "items", "unevaluatedItems", "contains")
+_CONDITIONS = ("oneOf", "anyOf")
+_BRANCHES = ("if", "then", "else")
+
+_MOST = 20_000
+"""How many parts of a schema are followed to their locations. Where there are more, which references that refer to one
+another can make of a short one, annotations are known by where they are written."""
+
+
+def annotated_locations(schema: JSON) -> dict[str, str]:
+    """For each location that a schema names, a text of its annotations, which is empty where it has none.
+
+    >>> annotated_locations({"reduce": {"strategy": "merge"}, "properties": {"n": {}}})
+    {'': 'merge', '/n': ''}
+
+    Args:
+        schema: self-contained.
+    """
+    walked = list(islice(_walk(schema, schema, "", frozenset()), _MOST + 1))
+    annotations: dict[str, list[str]] = {}
+    for location, annotation in walked if len(walked) <= _MOST else _keywords(schema, ""):
+        texts = annotations.setdefault(location, [])
+        if annotation:
+            texts.append(annotation)
+    return {location: " and ".join(texts) for location, texts in sorted(annotations.items())}
+
+
+def _walk(root: JSON, schema: JSON, location: str, above: frozenset[str]) -> Iterator[tuple[str, str]]:
+    if not isinstance(schema, dict):
+        return
+    yield location, _text(schema["reduce"]) if "reduce" in schema else ""
+    reference = schema.get("$ref")
+    if isinstance(reference, str) and reference.startswith("#") and reference not in above:
+        target = compile_pointer(unquote(reference[1:]))(root) if reference[1:2] in ("", "/") else None
+        yield from _walk(root, target, location, above | {reference})
+    for part in schema.get("allOf", ()):
+        yield from _walk(root, part, location, above)
+    for name in _NAMED:
+        for member, part in schema.get(name, {}).items():
+            yield from _walk(root, part, f"{location}/{escape(member)}", above)
+    for index, part in enumerate(schema.get("prefixItems", ())):
+        yield from _walk(root, part, f"{location}/{index}", above)
+    for name in _EACH:
+        yield from _walk(root, schema.get(name), f"{location}/*", above)
+    yield from _conditional(root, schema, location, above)
+
+
+def _conditional(
+    root: JSON, schema: Mapping[str, Any], location: str, above: frozenset[str]
+) -> Iterator[tuple[str, str]]:
+    """What is reduced by what a value is like: each annotation with all that decides about it."""
+    groups = [{name: schema[name]} for name in _CONDITIONS if name in schema]
+    groups.append({name: schema[name] for name in _BRANCHES if name in schema})
+    for group in groups:
+        parts = [part for value in group.values() for part in (value if isinstance(value, list) else [value])]
+        located = [pair for part in parts for pair in _walk(root, part, location, above)]
+        condition = (
+            orjson.dumps(group, option=orjson.OPT_SORT_KEYS).decode() if any(text for _, text in located) else ""
+        )
+        for place, annotation in located:
+            yield place, f"{annotation} if {condition}" if annotation else ""
+
+
+def _keywords(schema: JSON, pointer: str) -> Iterator[tuple[str, str]]:
+    """All annotations, by where they are written."""
+    members = schema.items() if isinstance(schema, dict) else enumerate(schema) if isinstance(schema, list) else ()
+    for name, part in members:
+        if name == "reduce" and isinstance(part, dict) and isinstance(part.get("strategy"), str):
+            yield pointer, _text(part)
+        else:
+            yield from _keywords(part, f"{pointer}/{escape(str(name))}")
+
+
+def _text(annotation: JSON) -> str:
+    if not isinstance(annotation, dict):
+        return str(annotation)
+    options = {name: value for name, value in annotation.items() if name != "strategy"}
+    rest = f" {orjson.dumps(options, option=orjson.OPT_SORT_KEYS).decode()}" if options else ""
+    return f"{annotation.get('strategy')}{rest}"
