@@ -58,7 +58,9 @@ async def define(state: State, statement: Definition, text: str) -> Result:
     if state.transaction.has_written:
         await state.commit()
     with state.interruptible():
+        await _sources_are_begun(state, statement)
         async with coordinator.definitions:
+            await _sources_are_begun(state, statement)  # of what was defined just now, too, before nobody else writes
             if isinstance(statement, AlterTable) or (isinstance(statement, CreateTable) and statement.query):
                 async with coordinator.commits.exclusive() as commit:  # nobody writes what is read
                     result = await _Definer(state, text).define(statement)
@@ -67,6 +69,14 @@ async def define(state: State, statement: Definition, text: str) -> Result:
                 result = await _Definer(state, text).define(statement)
                 await state.deploy(coordinator.commits.commit)
             return result
+
+
+async def _sources_are_begun(state: State, statement: Definition) -> None:
+    """Wait for the sources of which a table is to have rows."""
+    if isinstance(statement, CreateTable) and statement.query is not None:
+        relation = plan_view(statement.query, state.objects, statement.column_names).relation
+        coordinator = state.coordinator
+        await coordinator.feeding.begun(coordinator.maintained.sources(ids_of(relation)))
 
 
 class _Definer:

@@ -31,9 +31,11 @@ class Feeder:
         commit: commits writes; returns once they have happened.
         predecessor: fed what is under the same identifier before, and ends first.
         files: that may be read.
+        tell: called when `is_begun` or `failure` has changed.
 
     Attributes:
         failure: why the source is not fed at the moment; None if that is not so.
+        is_begun: whether the source has all that was there when it was created.
     """
 
     def __init__(
@@ -43,8 +45,10 @@ class Feeder:
         commit: Callable[[Sequence[Write]], object],
         predecessor: Feeder | None = None,
         files: FileAccess = ALL_FILES,
+        tell: Callable[[], None] = lambda: None,
     ) -> None:
-        self._files = files
+        self._files, self._tell = files, tell
+        self.is_begun = False
         self._store, self._source, self._commit, self._predecessor = store, source, commit, predecessor
         self._position: Row | None = None
         self.failure: Exception | None = None
@@ -84,6 +88,7 @@ class Feeder:
             except Exception as error:  # whatever it is, it is told, and tried again
                 self._position = None  # it is not known whether it was committed
                 self.failure = error
+                self._tell()
                 pause = min(max(2 * pause, _LOOK_SECONDS), _LAST_SECONDS)
 
     def _feed_once(self) -> bool:
@@ -92,12 +97,22 @@ class Feeder:
             self._position = self._stored_position()
         before, place = self._position, self._source.position
         changes, reached = polled(self._source, before, self._store.timeline.time(), self._files)
-        if tuple(reached) == tuple(before) or self._ended.is_set():
+        if tuple(reached) == tuple(before):
+            self._begin()  # what is left is no whole line
+            return False
+        if self._ended.is_set():
             return False
         writes = [(self._source.id, row, diff) for row, diff in changes]
         self._commit([*writes, (place, tuple(before), -1), (place, tuple(reached), 1)])
         self._position = reached
+        if self._source.is_begun(reached):
+            self._begin()
         return bool(changes)
+
+    def _begin(self) -> None:
+        if not self.is_begun:
+            self.is_begun = True
+            self._tell()
 
     def _stored_position(self) -> Row:
         table = self._store.tables.table(self._source.position)

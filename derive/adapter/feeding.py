@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 from derive.adapter.catalog import Item
@@ -43,6 +44,7 @@ class Feeding:
         self._sources: Reconciliation[GlobalId, FedSource] = Reconciliation(_difference, self._build, self._drop)
         self._feeders: dict[GlobalId, Feeder] = {}
         self._ending: list[Feeder] = []
+        self._news = asyncio.Event()
 
     def begin(self, items: Mapping[GlobalId, Item]) -> None:
         """Feed from now on, in this event loop, the sources that there are."""
@@ -65,6 +67,33 @@ class Feeding:
         self.reconcile({})
         self._loop = None
         await asyncio.to_thread(self._join)
+
+    def is_begun(self, ids: Collection[GlobalId]) -> bool:
+        """Return whether sources have all that was there when they were created, as far as they are fed here."""
+        feeders = (self._feeders.get(identifier) for identifier in ids)
+        return all(feeder is None or feeder.is_begun for feeder in feeders)
+
+    async def begun(self, ids: Collection[GlobalId]) -> None:
+        """Wait until sources have all that was there when they were created.
+
+        Raises:
+            SqlError: something keeps them from being fed.
+        """
+        while True:
+            news = self._news
+            self.check(ids)
+            if self.is_begun(ids):
+                return
+            await news.wait()
+
+    def _tell(self) -> None:
+        """Wake whoever waits."""
+        self._news.set()
+        self._news = asyncio.Event()
+
+    def _tell_from_thread(self, loop: asyncio.AbstractEventLoop) -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(self._tell)
 
     def check(self, ids: Collection[GlobalId]) -> None:
         """Check that nothing keeps sources from being fed.
@@ -89,12 +118,14 @@ class Feeding:
         predecessor = next((feeder for feeder in reversed(self._ending) if feeder.source_id == identifier), None)
         assert self._loop is not None
         commit = partial(self._commit, self._loop)
-        self._feeders[identifier] = Feeder(self._store, source, commit, predecessor, self._files)
+        tell = partial(self._tell_from_thread, self._loop)
+        self._feeders[identifier] = Feeder(self._store, source, commit, predecessor, self._files, tell)
 
     def _drop(self, identifier: GlobalId, _: FedSource) -> None:
         feeder = self._feeders.pop(identifier)
         feeder.end()
         self._ending.append(feeder)
+        self._tell()
 
     def _commit(self, loop: asyncio.AbstractEventLoop, writes: Sequence[Write]) -> None:
         """Commit, in the thread of a source."""

@@ -31,15 +31,6 @@ class FileAccess:
         self._folders = None if folders is None else tuple(map(_resolved, folders))
         self._secret = tuple(map(_resolved, secret))
 
-    def require(self, path: Path) -> None:
-        """Check that sources may read a file, which need not be there yet.
-
-        Raises:
-            SqlError: 42501, they may not.
-        """
-        if self._folders is not None:
-            self._place(path, self._folders)
-
     def open(self, path: Path) -> BinaryIO:
         """Open a regular file.
 
@@ -50,6 +41,20 @@ class FileAccess:
             return _regular(path, lambda: os.open(path, _FILE))
         folder, parts = self._place(path, self._folders)
         return _regular(path, lambda: _opened_below(folder, parts))
+
+    def size(self, path: Path) -> int:
+        """Return how many bytes a file has; 0 if it cannot be read, as it may be there later.
+
+        Raises:
+            SqlError: 42501, sources may not read the file.
+        """
+        try:
+            with self.open(path) as file:
+                return os.fstat(file.fileno()).st_size
+        except SqlError as error:
+            if error.sqlstate != "58P01":
+                raise
+            return 0
 
     def _place(self, path: Path, folders: tuple[Path, ...]) -> tuple[Path, tuple[str, ...]]:
         """Return the folder that a file is below, and the way from there."""

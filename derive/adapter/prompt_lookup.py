@@ -33,6 +33,8 @@ def look_up(state: State, plan: Plan, arguments: Sequence[Datum]) -> Sequence[Ro
         if lookup is None or frontiers is None or lookup.at_present:
             return None
         coordinator.feeding.check(lookup.sources)
+        if not coordinator.feeding.is_begun(lookup.sources):
+            return None
         time = coordinator.timeline.time_at_once(*coordinator.ledger.bounds(lookup.sources), least=frontiers[0])
     except FlowError:
         return None

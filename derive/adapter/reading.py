@@ -59,7 +59,7 @@ async def _look_up(
         return None
     since, upper = frontiers
     with state.interruptible():
-        coordinator.feeding.check(lookup.sources)
+        await coordinator.feeding.begun(lookup.sources)
         time = await state.transaction.read(lookup.sources, at_present=lookup.at_present, least=since, upper=upper)
         if since > time:
             return None
@@ -128,6 +128,7 @@ async def _instance_is_there(state: State, ids: frozenset[GlobalId]) -> None:
 async def is_known(state: State, places: Collection[GlobalId], time: int) -> bool:
     """Wait until what is maintained is known at a time; False if it will not be, or not soon."""
     coordinator = state.coordinator
+    is_awake = False
     while coordinator.maintenance.failure is None:
         news = coordinator.news.next
         try:
@@ -135,6 +136,9 @@ async def is_known(state: State, places: Collection[GlobalId], time: int) -> boo
                 return True
         except FlowError:
             return False
+        if not is_awake:  # that time has passed for what is read, as for this query, wakes no instance
+            is_awake = True
+            coordinator.store.changes.nudge()
         with suppress(TimeoutError):
             await asyncio.wait_for(news.wait(), _PATIENCE_SECONDS)
     return False
@@ -179,6 +183,7 @@ async def time_of(
     coordinator = state.coordinator
     coordinator.feeding.check(ids)
     if as_of is None:
+        await coordinator.feeding.begun(ids)
         at_present = coordinator.objects.is_written_by_others(ids)
         return await state.transaction.read(ids, at_present=at_present, least=least, upper=upper)
     time = clock_of(state, as_of)

@@ -81,7 +81,7 @@ def _of_collection(collection: str, offset: int, objects: Objects) -> Described:
 
 def _of_file(statement: CreateSource, origin: FileSource, objects: Objects, files: FileAccess) -> Described:
     path = Path(origin.path).expanduser().absolute()
-    files.require(path)
+    size = files.size(path)
     options = dict(origin.options)
     unknown = [name for name in options if name.lower() != "header"]
     if unknown:
@@ -95,7 +95,7 @@ def _of_file(statement: CreateSource, origin: FileSource, objects: Objects, file
     has_header = is_csv and (("header" in options and options["header"] in _TRUE) or not columns)
     if not columns:
         columns = _columns(followed_file.header_of(path, files) if is_csv else followed_file.WHOLE)
-    file = {"file": str(path), "csv": is_csv, "header": has_header}
+    file = {"file": str(path), "csv": is_csv, "header": has_header, "size": size}
     return Described(columns, file, None, FilePosition())
 
 
@@ -123,6 +123,11 @@ class FedSource:
     position: GlobalId
     columns: tuple[tuple[str, Type], ...]
     origin: Mapping[str, JSON]
+
+    def is_begun(self, position: Row) -> bool:
+        """Return whether a position is behind what was there when the source was created."""
+        size: Any = self.origin.get("size", 0)
+        return not isinstance(position, FilePosition) or position.offset >= size
 
     @classmethod
     def of(cls, item: Item) -> FedSource | None:

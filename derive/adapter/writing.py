@@ -59,6 +59,7 @@ async def _written(
 
     if ids and not state.is_explicit and not state.transaction.has_written:
         with state.interruptible():
+            await coordinator.feeding.begun(ids)  # before nobody else writes, not even those who feed
             rows = await _by_itself(state, worked_out, ids)
     else:
         rows, writes = await worked_out()
