@@ -20,7 +20,7 @@ Encoder: TypeAlias = Callable[[Sequence[Value]], Sequence[Any]]
 
 _NONE = type(None)
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
-_INTEGER = re.compile(r"-?\d{1,4000}", re.ASCII)
+_INTEGER = re.compile(r"(-?\d{1,4000})(\.0+)?", re.ASCII)
 _DECIMAL = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d{1,4})?|NaN|-?Infinity", re.ASCII)
 _DATE = re.compile(r"(?!0000)\d{4}-\d\d-\d\d", re.ASCII)
 _TIMESTAMP = re.compile(r"(?!0000)\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:[0-5]\d(\.\d{1,6}0*)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
@@ -96,8 +96,9 @@ def _any_integers(values: Sequence[Value]) -> Sequence[Any]:
 
 def _integer(row: int, value: Any) -> int | None:
     kind = type(value)
-    if kind is str and _INTEGER.fullmatch(value):
-        return int(value)
+    written = _INTEGER.fullmatch(value) if kind is str else None
+    if written:
+        return int(written[1])
     if kind is str or (kind is float and not value.is_integer()):
         raise Unfit(row, value, "is no integer")
     return None if value is None else int(value)

@@ -96,7 +96,7 @@ class _Builder:
         self._collections: dict[str, CollectionSpec] = {}
         self._guesses: dict[str, str | None] = {}
         self._groups: dict[str, tuple[str, ...]] = {}
-        self._schemas = SchemaExaminer(loader.resources, self._report)
+        self._schemas = SchemaExaminer(loader.resources, self._report, loader.notes)
         self._transforms = TransformBuilder(self._shapes, self._report)
         self._steps = StepBuilder(loader.resources, self._report)
         self._materializations = MaterializationBuilder(loader.resources, self._report, loader.notes)

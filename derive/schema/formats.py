@@ -12,7 +12,7 @@ from derive.document.pointer import JSON
 from derive.schema.dialect import subschemas
 from derive.schema.values import type_of
 
-_INTEGER = re.compile(r"-?\d+", re.ASCII)
+_INTEGER = re.compile(r"-?\d+(\.0+)?", re.ASCII)
 _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
 _FRACTIONAL = "x-derive-fractional"
 
@@ -22,11 +22,43 @@ def is_number(text: str) -> bool:
     return text in ("NaN", "Infinity", "-Infinity") or _NUMBER.fullmatch(text) is not None
 
 
+_BYTE = "(?:[0-9A-Fa-f]{2})"
+_SHA256 = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
+
+
+def _address(size: int) -> re.Pattern[str]:
+    """Hardware addresses of so many bytes, in the forms that PostgreSQL takes."""
+    pairs = size // 2
+    forms = [
+        *(f"{_BYTE}(?:{sign}{_BYTE}){{{size - 1}}}" for sign in ":-"),
+        f"{_BYTE}{{2}}(?:\\.{_BYTE}{{2}}){{{pairs - 1}}}",
+        *(f"{_BYTE}{{3}}{sign}{_BYTE}{{{size - 3}}}" for sign in ":-"),
+        f"{_BYTE}{{{size}}}",
+    ]
+    return re.compile("|".join(f"(?:{form})" for form in forms), re.ASCII)
+
+
+def _matches(pattern: re.Pattern[str]) -> Callable[[Any], bool]:
+    return lambda value: not isinstance(value, str) or pattern.fullmatch(value) is not None
+
+
 FORMATS: dict[str, Callable[[Any], bool]] = {
-    "integer": lambda value: not isinstance(value, str) or _INTEGER.fullmatch(value) is not None,
+    "integer": _matches(_INTEGER),
+    "macaddr": _matches(_address(6)),
+    "macaddr8": _matches(_address(8)),
+    "sha256": _matches(_SHA256),
     "number": lambda value: not isinstance(value, str) or is_number(value),
 }
 """By name, whether a value is of the format; the draft's own are the validator's."""
+
+ASSERTED = frozenset(
+    {
+        *FORMATS, "date", "date-time", "duration", "email", "hostname", "idn-email", "idn-hostname", "ipv4", "ipv6",
+        "iri", "iri-reference", "json-pointer", "regex", "relative-json-pointer", "time", "uri", "uri-reference",
+        "uri-template", "uuid",
+    }
+)  # fmt: skip
+"""Formats that values must be of; any other is an annotation."""
 
 
 class Fractional:

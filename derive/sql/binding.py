@@ -29,7 +29,7 @@ PUBLISHED_AT = "/_meta/uuid"
 """Pointer of `flow_published_at`, which is made from the document's clock."""
 
 _I64 = 1 << 63
-_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+_INTEGER = re.compile(r"([+-]?\d+)(\.0+)?", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|Infinity)", re.ASCII)
 
 
@@ -178,9 +178,10 @@ def _plain(value: JSON) -> Value:
 
 
 def _integer(value: JSON) -> Value:
-    if type(value) is not str or not _INTEGER.fullmatch(value):
+    written = _INTEGER.fullmatch(value) if type(value) is str else None
+    if written is None:
         return _plain(value)
-    number = int(value) if len(value) <= 20 else _I64
+    number = int(written[1]) if len(written[1]) <= 20 else _I64
     return number if -_I64 <= number < _I64 else value
 
 

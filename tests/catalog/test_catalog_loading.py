@@ -125,6 +125,8 @@ def test_what_has_no_effect_here_is_noted_and_no_error(tmp_path: Path) -> None:
     _, loader = loaded(write_catalog(tmp_path, WHOLE, **FILES))
 
     assert [(each.code, each.message, each.position.line) for each in loader.notes] == [
+        ("N008", "'journals' of 'a/source' has no effect here", 9),
+        ("N008", "'expectPubId' of 'a/source' has no effect here", 10),
         ("N002", "'flags' of the shards of 'a/sql' are ignored", 20),
         ("N001", "capture 'a/capture' is not run here", 40),
     ]

@@ -17,6 +17,7 @@ from derive.catalog.language.vocabulary import (
     ref,
     shards,
     text,
+    without_effect,
 )
 
 _CONFIG: Schema = {
@@ -44,7 +45,7 @@ _ENDPOINTS: dict[str, Schema] = {
             ),
             "config": _CONFIG,
             "env": entries("Environment variables of the program.", text("The value.")),
-            "protobuf": {**BOOLEAN, "description": "Accepted, and of no effect here.", "default": False},
+            "protobuf": without_effect({**BOOLEAN, "default": False}),
         },
         ("command", "config"),
     ),
@@ -82,10 +83,10 @@ _RESOURCE: Schema = {
     "description": "What of the endpoint is meant, such as a table; or the name of a file that says so.",
     "type": ["string", "object"],
 }
-_ON_CHANGE: Schema = {
-    "description": "Accepted, and of no effect here: a task whose schema no longer fits stops, and says why.",
-    "enum": ["abort", "backfill", "disableBinding", "disableTask"],
-}
+_ON_CHANGE: Schema = without_effect(
+    {"enum": ["abort", "backfill", "disableBinding", "disableTask"]},
+    "a task whose schema no longer fits stops, and says why",
+)
 _DISABLE: Schema = {**BOOLEAN, "description": "Leave this binding out.", "default": False}
 _BACKFILL: Schema = {**U32, "description": "Raise it to start over.", "default": 0}
 _PRIORITY: Schema = {**U32, "description": "Higher priorities come first.", "default": 0}

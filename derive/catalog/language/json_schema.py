@@ -25,6 +25,7 @@ from derive.catalog.language.vocabulary import (
     LINE,
     MOMENT,
     NAME,
+    NO_EFFECT,
     POINTER,
     RESET,
     TICK,
@@ -195,6 +196,7 @@ _JOURNALS = record(
             },
         )
     },
+    **{NO_EFFECT: "'flowctl compact' says what is kept"},
 )
 
 

@@ -59,9 +59,24 @@ TICK: Schema = {
 }
 MOMENT: Schema = {"type": "string", "pattern": rf"{_RFC3339}|^\+{_PERIOD}"}
 
-EXPECT_PUB_ID: Schema = {"type": "string", "description": "Accepted, and of no effect here."}
-DELETE: Schema = {"type": "boolean", "description": "Accepted, and of no effect here.", "default": False}
-RESET: Schema = DELETE
+NO_EFFECT = "x-no-effect"
+"""The keyword of settings that do nothing here; its value says what does, if anything."""
+
+
+def without_effect(schema: Schema, instead: str = "") -> Schema:
+    """A setting that is accepted and does nothing.
+
+    Args:
+        schema: what it may be.
+        instead: what to do for what it asks.
+    """
+    description = f"Accepted, and of no effect here{': ' if instead else ''}{instead}."
+    return {**schema, "description": description, NO_EFFECT: instead}
+
+
+EXPECT_PUB_ID: Schema = without_effect({"type": "string"})
+DELETE: Schema = without_effect({**BOOLEAN, "default": False}, "leave it out of the catalog to remove it")
+RESET: Schema = without_effect({**BOOLEAN, "default": False}, "'flowctl reset' starts a task over")
 
 
 def ref(name: str) -> Schema:
@@ -140,10 +155,10 @@ def shards(tick: str) -> Schema:
                 "description": "The tick: the grain of time in which documents combine, such as `1s`.",
                 "default": tick,
             },
-            "minTxnDuration": {**DURATION, "description": "Accepted, and of no effect here.", "default": "0s"},
-            "hotStandbys": {**U32, "description": "Accepted, and of no effect here.", "default": 0},
-            "ringBufferSize": {**U32, "description": "Accepted, and of no effect here.", "default": 65536},
-            "readChannelSize": {**U32, "description": "Accepted, and of no effect here.", "default": 4096},
+            "minTxnDuration": without_effect({**DURATION, "default": "0s"}, "'maxTxnDuration' is the tick"),
+            "hotStandbys": without_effect({**U32, "default": 0}),
+            "ringBufferSize": without_effect({**U32, "default": 65536}),
+            "readChannelSize": without_effect({**U32, "default": 4096}),
             "flags": entries("Accepted, and of no effect here.", {}),
             "logLevel": {
                 "description": "How much is logged.",

@@ -24,6 +24,7 @@ from derive.catalog.definitions import (
     TransformDef,
 )
 from derive.catalog.language.structure import check_structure
+from derive.catalog.language.without_effect import settings_without_effect
 from derive.catalog.language.yaml import Located
 from derive.catalog.language.yaml import Path as Place
 from derive.catalog.loading.code_files import CodeFiles
@@ -116,6 +117,7 @@ class Loader:
         """Load one file; returns the files that it imports."""
         issues, self._bad = check_structure(root.file)
         self.report.take(issues)
+        self.notes += settings_without_effect(root.file)
         if () in self._bad:
             self.incomplete = True
             return []

@@ -9,11 +9,11 @@ from functools import cached_property
 from derive.catalog.language.yaml import Located
 from derive.catalog.loading.resources import Resources
 from derive.catalog.report import Report
-from derive.catalog.schemas.plausibility import check_keywords, check_plausibility
+from derive.catalog.schemas.plausibility import check_keywords, check_plausibility, unchecked_formats
 from derive.catalog.schemas.reduction_rules import annotations_by_location
 from derive.catalog.schemas.subschemas import Location, subschemas_of, url_of
 from derive.document.pointer import JSON
-from derive.errors import FlowError
+from derive.errors import FlowError, Issue
 from derive.protocol.resource import resolve
 from derive.reduce.combiner import Combiner
 from derive.schema.infer import infer
@@ -46,11 +46,13 @@ class SchemaExaminer:
     Args:
         resources: holds their files, already loaded.
         report: takes the issues.
+        notes: takes what is not wrong, and worth knowing.
     """
 
-    def __init__(self, resources: Resources, report: Report) -> None:
+    def __init__(self, resources: Resources, report: Report, notes: list[Issue]) -> None:
         self._resources = resources
         self._report = report
+        self._notes = notes
         self._good: dict[str, ExaminedSchema] = {}
 
     def examine(self, at: Located, schema: JSON, name: str) -> ExaminedSchema | None:
@@ -76,6 +78,7 @@ class SchemaExaminer:
         if self._report.count > before:
             return None
         check_keywords(subschemas, self._report)
+        self._notes += [note for note in dict.fromkeys(unchecked_formats(subschemas)) if note not in self._notes]
         if not self._compiles(lambda: compile_validator(schema, name=name), at, before):
             return None
         shape = infer(schema)

@@ -13,9 +13,10 @@ from derive.catalog.report import Report
 from derive.catalog.schemas.reduction_rules import check_reductions
 from derive.catalog.schemas.subschemas import Location, Subschema, show_location, url_of
 from derive.document.pointer import JSON, escape
-from derive.errors import FlowError
+from derive.errors import FlowError, Issue
 from derive.schema.bundle import bundle
 from derive.schema.dialect import KEYWORDS
+from derive.schema.formats import ASSERTED
 from derive.schema.shape import Shape
 from derive.schema.validator import compile_part
 from derive.suggest import suggest
@@ -45,6 +46,21 @@ def check_keywords(subschemas: Sequence[Subschema], report: Report) -> None:
                 guess = suggest(name, KEYWORDS)
                 hint = f"did you mean '{guess}'?" if guess else "keywords of your own begin with 'x-'"
                 report.add("E405", f"JSON Schema has no keyword '{name}'", subschema.at[name].key_position, hint)
+
+
+def unchecked_formats(subschemas: Sequence[Subschema]) -> list[Issue]:
+    """Notes of the formats that no value is checked for."""
+    notes = []
+    for subschema in subschemas:
+        schema = subschema.at.value
+        name = schema.get("format") if isinstance(schema, dict) else None
+        if isinstance(name, str) and name not in ASSERTED:
+            guess = suggest(name, ASSERTED)
+            hint = f"did you mean '{guess}'?" if guess else None
+            notes.append(
+                Issue("N009", f"no value is checked for the format '{name}'", subschema.at["format"].position, hint)
+            )
+    return notes
 
 
 def _check_default(subschema: Subschema, resources: Resources, report: Report) -> None:
