@@ -62,10 +62,10 @@ class DataFolder:
     """
 
     def __init__(self, folder: Path, source: Path | None) -> None:
-        from derive.catalog import load
+        from derive.catalog import load_without_tests
         from derive.storage.store import Store
 
-        self._specs = dict(load(source).collections) if source else {}
+        self._specs = dict(load_without_tests(source).collections) if source else {}
         self._source = source
         self._store = Store(folder, reading=True)
 

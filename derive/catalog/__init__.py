@@ -7,6 +7,6 @@ file may say and where it says so; `loading` follows a catalog through its files
 schemas of collections; `rules` are what keys, transforms, selectors and tests must keep. They tell a `report`.
 """
 
-from derive.catalog.build import load
+from derive.catalog.build import load, load_without_tests
 
-__all__ = ["load"]
+__all__ = ["load", "load_without_tests"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from derive.catalog.definitions import AdvanceDef, CatalogDef, CollectionDef, MaterializationDef, TestDef
@@ -36,6 +36,9 @@ from derive.schema.redaction import Redaction
 from derive.schema.shape import Shape
 from derive.suggest import suggest
 
+_OF_TESTS = "E6"
+"""The codes of what only tests can have begin with this."""
+
 _NAME_HINT = "tokens of letters, numbers, '-', '_' and '.', with single slashes between them"
 _OWNED_HINT = "derive into a collection of another name; a view of SQL can be over that"
 _LINE_HINT = "one line of text, without a space at its ends"
@@ -50,12 +53,14 @@ class Build:
         issues: everything that is wrong, in the order in which it was found.
         notes: what is not wrong, and worth knowing.
         missing: URLs of files of code that do not exist; each is an issue, too.
+        of_tests: those of the issues that are of tests alone.
     """
 
     spec: CatalogSpec
     issues: tuple[Issue, ...]
     notes: tuple[Issue, ...] = ()
     missing: frozenset[str] = frozenset()
+    of_tests: frozenset[Issue] = frozenset()
 
 
 def load(source: str | Path, resources: Resources | None = None) -> CatalogSpec:
@@ -68,9 +73,26 @@ def load(source: str | Path, resources: Resources | None = None) -> CatalogSpec:
     Raises:
         CatalogError: with everything that is wrong.
     """
+    return _checked(build(source, resources), frozenset())
+
+
+def load_without_tests(source: str | Path, resources: Resources | None = None) -> CatalogSpec:
+    """Load and validate a catalog to be run: what is wrong in a test alone stops nothing but tests.
+
+    Args:
+        source: as for `load`.
+        resources: as for `load`.
+
+    Raises:
+        CatalogError: with everything that is wrong, tests aside.
+    """
     built = build(source, resources)
-    if built.issues:
-        raise CatalogError(built.issues)
+    return replace(_checked(built, built.of_tests), tests={})
+
+
+def _checked(built: Build, ignored: frozenset[Issue]) -> CatalogSpec:
+    if issues := [issue for issue in built.issues if issue not in ignored]:
+        raise CatalogError(issues)
     return built.spec
 
 
@@ -83,8 +105,10 @@ def build(source: str | Path, resources: Resources | None = None) -> Build:
     """
     loader = Loader(resources)
     definition = loader.load(Path(source))
-    spec = _Builder(definition, loader).build()
-    return Build(spec, tuple(loader.report.issues), tuple(loader.notes), frozenset(loader.missing))
+    builder = _Builder(definition, loader)
+    spec, issues = builder.build(), loader.report.issues
+    of_tests = frozenset(issue for issue in issues if issue in builder.test_issues or issue.code.startswith(_OF_TESTS))
+    return Build(spec, tuple(issues), tuple(loader.notes), frozenset(loader.missing), of_tests)
 
 
 class _Builder:
@@ -100,6 +124,7 @@ class _Builder:
         self._transforms = TransformBuilder(self._shapes, self._report)
         self._steps = StepBuilder(loader.resources, self._report)
         self._materializations = MaterializationBuilder(loader.resources, self._report, loader.notes)
+        self.test_issues: frozenset[Issue] = frozenset()
 
     def build(self) -> CatalogSpec:
         definition = self._definition
@@ -120,7 +145,9 @@ class _Builder:
             derivation = self._derivation(definition.collections[name])
             if derivation is not None:
                 derivations[name] = derivation
+        before = len(self._report.issues)
         tests = {name: self._test(test_def, derivations) for name, test_def in definition.tests.items()}
+        self.test_issues = frozenset(self._report.issues[before:])
         materializations = {
             name: materialization
             for name, materialization_def in definition.materializations.items()

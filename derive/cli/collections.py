@@ -62,11 +62,11 @@ def list_command(source: Path, data: Path | None, output: str | None, *, wide: b
       flowctl collections list --wide
       flowctl collections list -o json | jq 'select(.documents > 0).collection'
     """
-    from derive.catalog import load
+    from derive.catalog import load_without_tests
     from derive.cli.console import print_rows
     from derive.protocol.sql_names import is_internal
 
-    catalog = load(source)
+    catalog = load_without_tests(source)
     with closing(open_store(stored_folder(source, data), reading=True)) as store:
         keys = {name: spec.key for name, spec in catalog.collections.items()}
         keys.update(
@@ -160,7 +160,7 @@ def read_command(
       flowctl collections read --collection acmeBank/transfer-outcomes --partitions '{"include":{"outcome":["deny"]}}'
       flowctl collections read --collection acmeBank/first-send --follow | jq .sender
     """
-    from derive.catalog import load
+    from derive.catalog import load_without_tests
     from derive.errors import UsageError
     from derive.storage.contents import ReadOptions
     from derive.storage.metadata.opening import is_data_folder
@@ -169,7 +169,7 @@ def read_command(
         raise UsageError(f"--follow has no end, so {'--reduce' if reduced else '--as-of'} does not go with it")
     if progress and not follow:
         raise UsageError("--progress goes with --follow")
-    spec = load(source).find_collection(collection)
+    spec = load_without_tests(source).find_collection(collection)
     options = ReadOptions(clock_of("--since", since), clock_of("--as-of", as_of), _selector(spec, partitions))
     folder = stored_folder(source, data)
     show = _with_uuid if uuid else _as_it_is

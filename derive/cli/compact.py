@@ -52,7 +52,7 @@ def command(
       flowctl compact --collection acmeBank/transfers --grace 0s
       flowctl compact --since 2026-01-01T00:00:00Z --dry-run
     """
-    from derive.catalog import load
+    from derive.catalog import load_without_tests
     from derive.cli.options import clock_of
     from derive.document.clock import parse_duration
     from derive.errors import UsageError
@@ -62,7 +62,7 @@ def command(
     except ValueError as exc:
         raise UsageError(f"--grace: {exc}") from exc
     bound = clock_of("--since", since)
-    catalog = load(source)
+    catalog = load_without_tests(source)
     with closing(open_store(stored_folder(source, data), reading=dry_run)) as store:
         known = {table.name: table.spec for table in store.tables.all()}
         chosen = [known.get(name) or catalog.find_collection(name) for name in names]

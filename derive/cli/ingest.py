@@ -61,13 +61,13 @@ def command(
       flowctl ingest --collection acmeBank/transfers --clock /at history.jsonl.gz
       generate | flowctl ingest --collection acmeBank/transfers --format csv
     """
-    from derive.catalog import load
+    from derive.catalog import load_without_tests
     from derive.catalog.language.names import is_pointer
     from derive.cli.console import Progress
     from derive.errors import UsageError
     from derive.storage.ingest import Ingestion
 
-    catalog = load(source)
+    catalog = load_without_tests(source)
     spec = catalog.find_collection(collection)
     if collection in catalog.derivations:
         raise UsageError(f"'{collection}' is derived, so nothing can be ingested into it")

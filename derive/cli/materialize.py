@@ -51,12 +51,12 @@ def plan_command(names: tuple[str, ...], source: Path, data: Path | None, output
 
     import orjson
 
-    from derive.catalog import load
+    from derive.catalog import load_without_tests
     from derive.cli.console import print_error
     from derive.errors import CatalogError, FlowError
     from derive.materialize.connector import Connectors
 
-    catalog = load(source)
+    catalog = load_without_tests(source)
     folder = stored_folder(source, data)
     chosen = [catalog.find_materialization(name) for name in names]
     specs = chosen or [spec for spec in catalog.materializations.values() if not spec.disabled]

@@ -109,17 +109,25 @@ def limit_options(command: Callable[..., None]) -> Callable[..., None]:
     return limited
 
 
-def limited_catalog(source: Path, lambda_limits: LambdaLimits, resources: Resources | None = None) -> CatalogSpec:
+def limited_catalog(
+    source: Path, lambda_limits: LambdaLimits, resources: Resources | None = None, *, with_tests: bool = True
+) -> CatalogSpec:
     """Load a catalog whose lambdas are limited.
+
+    Args:
+        source: the catalog's root file.
+        lambda_limits: the limits.
+        resources: loads the files.
+        with_tests: load the catalog's tests, too; an error in a test is an error then.
 
     Raises:
         CatalogError: the catalog is wrong, or a module asks for permissions that are not granted.
     """
-    from derive.catalog import load
+    from derive.catalog import load, load_without_tests
     from derive.errors import CatalogError
     from derive.protocol.installed import find_runtime
 
-    limited = load(source, resources).within(lambda_limits)
+    limited = (load if with_tests else load_without_tests)(source, resources).within(lambda_limits)
     enabled = [derivation for derivation in limited.derivations.values() if not derivation.disabled]
     issues = [refusal for spec in enabled if (refusal := find_runtime(spec.connector).refusal(spec))]
     if issues:
@@ -143,9 +151,9 @@ def optional_catalog(source: Path, data: Path | None) -> CatalogSpec | None:
     Raises:
         CatalogError: the catalog is wrong.
     """
-    from derive.catalog import load
+    from derive.catalog import load_without_tests
 
-    return load(source) if source.exists() or data is None else None
+    return load_without_tests(source) if source.exists() or data is None else None
 
 
 def stored_folder(source: Path, data: Path | None) -> Path:

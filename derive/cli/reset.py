@@ -25,11 +25,11 @@ def command(source: Path, data: Path | None, tasks: tuple[str, ...], *, cascade:
       flowctl reset --task acmeBank/balances
       flowctl reset --task acmeBank/transfer-outcomes --cascade
     """
-    from derive.catalog import load
+    from derive.catalog import load_without_tests
     from derive.cli.console import note
     from derive.engine.reset import reset
 
-    catalog = load(source)
+    catalog = load_without_tests(source)
     store = open_store(stored_folder(source, data))
     try:
         for name in reset(catalog, store, tasks, cascade=cascade):

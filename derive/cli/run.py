@@ -146,7 +146,7 @@ def _load(
     """Load a catalog, and check the code of what runs."""
     from derive.catalog.check import require_sound
 
-    catalog = limited_catalog(source, lambda_limits, resources)
+    catalog = limited_catalog(source, lambda_limits, resources, with_tests=False)
     require_sound(catalog, tasks)
     return catalog
 

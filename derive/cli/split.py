@@ -27,11 +27,11 @@ def command(source: Path, data: Path | None, tasks: tuple[str, ...], shards: int
       flowctl split --task acmeBank/first-send
       flowctl split --task acmeBank/first-send --shards 8
     """
-    from derive.catalog import load
+    from derive.catalog import load_without_tests
     from derive.cli.console import note
     from derive.engine.split import split, split_up_to
 
-    catalog = load(source)
+    catalog = load_without_tests(source)
     names = [catalog.find_task(name).name for name in tasks]
     store = open_store(stored_folder(source, data))
     try:
