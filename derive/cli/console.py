@@ -216,7 +216,7 @@ class Progress:
             self._told = time.monotonic()
             if self._is_live:
                 self._refresh()
-            else:
+            elif documents:
                 self._tell(work)
 
     def done(self, work: str, documents: int) -> None:
