@@ -91,7 +91,8 @@ class Coordinator:
         self.catalog = Catalog(root)
         self._mark = CatalogMark(self.store)
         if catalog:
-            self.store.create(*(self.store.tables.as_stored(spec) for spec in catalog.collections.values()))
+            # What a catalog says of tables is for tasks that read them: where it does not fit, they tell.
+            self.store.create(*(spec for name, spec in catalog.collections.items() if not is_of_sql(name)))
         self.objects = Objects(-1, (), {})
         self.computing = Computing(self.store, root, instances, self._tell_progress, self.name_of, self._report)
         self.maintained = Maintained(self.store, lambda: self.objects, self.computing)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -15,9 +16,14 @@ from hypothesis import strategies as st
 from sql_world import Client, SqlWorld
 
 from derive.adapter.coordinator import Coordinator
-from derive.errors import DiskFullError
+from derive.engine.executor import InProcessExecutor
+from derive.engine.opening import open_run
+from derive.errors import DiskFullError, OwnedError, StorageError
+from derive.storage.metadata.owner import Door, Owner
+from derive.storage.store import Store
 
 NAMES = ("a", "b", "c", "a_tmp", "a@new", "a/position", "@1/a", "B")
+OWNERS = {"MATERIALIZED VIEW": Owner.VIEW, "SOURCE": Owner.SOURCE}
 KINDS = ("TABLE", "VIEW", "MATERIALIZED VIEW", "SOURCE", "INDEX")
 
 
@@ -129,6 +135,14 @@ async def check(coordinator: Coordinator, model: Model) -> None:
     for name in model.of_kind("TABLE", "VIEW", "MATERIALIZED VIEW"):
         assert sorted(await client(f'SELECT v FROM "{name}"')) == model.rows(model.names[name])
     assert {table.name for table in coordinator.store.tables.all()} - {"sql-catalog"} == set(stored(model))
+    for name in NAMES:  # whoever has a name, or had it, no other door opens
+        relation = model.names.get(name)
+        assert coordinator.store.owner(f"sql/public/{name}") is OWNERS.get(
+            relation.kind if relation else "", Owner.TABLE
+        )
+        for door in (Door.INGEST, Door.TASK):
+            with pytest.raises(OwnedError):
+                coordinator.store.require_open(f"sql/public/{name}", door)
 
 
 def stored(model: Model) -> Iterator[str]:
@@ -190,6 +204,40 @@ def test_a_table_is_swapped_again_and_again(tmp_path: Path) -> None:
     world = SqlWorld(tmp_path)
     for _ in range(3):
         world.within(work)
+
+
+DECLARED = """
+collections:
+  sql/public/live: {schema: {type: object, required: [id], properties: {id: {type: integer}}}, key: [/id]}
+  r/copies:
+    schema: {type: object, required: [id], properties: {id: {type: integer}}}
+    key: [/id]
+    derive: {using: {sqlite: {}}, transforms: [{name: c, source: sql/public/live, shuffle: any, lambda: SELECT $id;}]}
+"""
+
+
+def test_a_table_whose_name_a_catalog_has_declared_takes_it_whatever_it_says(tmp_path: Path) -> None:
+    world = SqlWorld(tmp_path, DECLARED)
+    store = Store(world.data, durable=False)
+    store.create(*world.catalog.collections.values())
+    store.close()
+
+    async def work(coordinator: Coordinator) -> None:
+        client = Client(coordinator)
+        await client("CREATE TABLE live_tmp AS SELECT 'x' AS name, 2 AS id")
+        await client("ALTER TABLE live_tmp RENAME TO live")
+        assert [table.name for table in coordinator.store.tables.all()] == ["sql/public/live"]
+
+    async def look(coordinator: Coordinator) -> None:
+        coordinator.own()
+        assert await Client(coordinator)("SELECT id FROM live") == [("2",)]
+
+    world.within(work)
+    world.within(look)  # a server starts, and a run says what is wrong with the catalog
+    store = Store(world.data, durable=False)
+    with closing(store), pytest.raises(StorageError, match="was stored with key") as raised:
+        open_run(world.catalog, store, InProcessExecutor())
+    assert "say in the catalog what the table of SQL has" in str(raised.value)
 
 
 @pytest.mark.parametrize("failing", range(1, 7))

@@ -15,6 +15,7 @@ import orjson
 from derive.errors import StorageError
 from derive.position import Position
 from derive.protocol.specs import CollectionSpec
+from derive.protocol.sql_names import is_of_sql
 from derive.storage.metadata.capability import drop_ended, least_write_frontier
 from derive.storage.metadata.segment import segment_paths
 from derive.storage.metadata.tasks import read_task
@@ -93,11 +94,11 @@ def _bound(
     """The error of a collection that is stored otherwise than the catalog says; a change is `(what, now, before)`."""
     stored = " and ".join(f"with {what} {before}" for what, now, before in changes if now != before)
     says = " and ".join(now for _, now, before in changes if now != before)
-    start_over = (
-        f"start over: flowctl reset --task {name}" if read_task(db, name) else "remove the data folder to start over"
-    )
-    return StorageError(
-        f"collection '{name}' was stored {stored}, and the catalog now says {says}",
-        position=position,
-        hint=f"use another name, or {start_over}",
-    )
+    if is_of_sql(name):
+        way_out = "say in the catalog what the table of SQL has: its key is its first column, and it has no partitions"
+    elif read_task(db, name):
+        way_out = f"use another name, or start over: flowctl reset --task {name}"
+    else:
+        way_out = "use another name, or remove the data folder to start over"
+    what = f"collection '{name}' was stored {stored}, and the catalog now says {says}"
+    return StorageError(what, position=position, hint=way_out)
