@@ -15,6 +15,7 @@ from derive.adapter.controller.dataflow_holds import DataflowHolds
 from derive.adapter.coordinator import Coordinator
 from derive.adapter.instances import Instances
 from derive.compute.protocol.messages import Command, CreateDataflows, FrontierUppers, Upper, Welcome
+from derive.storage.metadata.owner import Door
 from derive.storage.store import Store
 from derive.storage.table import TableColumn, TableUpdate
 
@@ -99,7 +100,7 @@ def test_nothing_is_wanted_from_before_it_is_held(tmp_path: Path) -> None:
     with storage(world) as store:
         names = [str(store.tables.name_of(source))]
         late = max(store.upper(name_of(store, view)) for view in (ahead, behind)) + 100
-        store.tables.commit([TableUpdate(ahead, store.upper(name_of(store, ahead)), late + 1)])
+        store.tables.commit([TableUpdate(ahead, store.upper(name_of(store, ahead)), late + 1)], Door.DATAFLOW)
         store.seal(names, late + 100)
         store.rights.hold_for_dataflows({ahead: (names, late)}, {index: (names, late - 10)})
 
@@ -171,7 +172,7 @@ def test_views_made_of_the_same_begin_together(tmp_path: Path) -> None:
     world.within(create)
     with storage(world) as store:
         uppers: Sequence[int] = [store.upper(name_of(store, view)) for view in ids]
-        store.tables.commit([TableUpdate(ids[0], uppers[0], max(uppers) + 100)])
+        store.tables.commit([TableUpdate(ids[0], uppers[0], max(uppers) + 100)], Door.DATAFLOW)
 
     async def restart(coordinator: Coordinator) -> None:
         coordinator.own()
