@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typescript_derivation import CLOCK, HEAD, derivation, invoke, lambdas, open_session, run
+from typescript_derivation import CLOCK, invoke, lambdas, open_session, run
 
 from connectors.derive_typescript.runtime.pool import POOL
 from derive.errors import LambdaError
@@ -147,32 +147,3 @@ def test_what_cannot_be_published_is_told_in_the_words_of_documents(body: str, r
     session.close()
     assert reason in caught.value.message
     assert caught.value.message == alone.value.message
-
-
-# Columns that are none, which a module writes in the place of those that it published.
-FORGED = [
-    ('{"columns":["id"],"counts":[1,1]}\\n["a]\\n', "columns: "),
-    ('{"columns":["id"],"counts":[1,1]}\\n[1]\\n', "columns: there are 1 values, and not 2"),
-    ('{"columns":["id"],"counts":[1,1]}\\n[1,007]\\n', "columns: "),
-    ('{"columns":["id"],"counts":[1,1]}\\n7\\n', "columns: "),
-    ('{"columns":["id"],"counts":[1,-1]}\\n[]\\n', '{"columns":["id"]'),
-    ('{"columns":["id","id"],"counts":[1,1]}\\n[1,1]\\n[1,1]\\n', '{"columns":["id","id"]'),
-    ('{"columns":["id"],"counts":[1,1,1]}\\n[1,1,1]\\n', '{"columns":["id"]'),
-    ('{"columns":[],"counts":[1,1]}\\n', '{"columns":[]'),
-    ('{"columns":7,"counts":[1,1]}\\n', '{"columns":7'),
-    ('{"columns":["id"],"counts":[[],[]]}\\n[1,1]\\n', '{"columns":["id"]'),
-]
-
-
-@pytest.mark.parametrize(("written", "reason"), FORGED)
-def test_columns_that_are_none_are_told_as_what_they_are(written: str, reason: str) -> None:
-    text = (
-        f"{HEAD}import {{ writeSync }} from 'node:fs';\nexport class Derivation extends IDerivation {{\n"
-        f"    fromIn(read: any) {{ writeSync(1, '{written}'); return [{{ id: 1 }}]; }}\n}}\n"
-    )
-    session = open_session(derivation(text))
-    with pytest.raises(LambdaError) as caught:
-        list(session.invoke_columns(TWO) or ())
-    session.close()
-    assert "answered with something else than a frame" in caught.value.message
-    assert reason in caught.value.message

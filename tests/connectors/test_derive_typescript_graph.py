@@ -96,7 +96,7 @@ OUTSIDE = [
     ("import s from 'npm:left-pad@1.3.0/%2e%2e/%2E%2E/secret.txt';", "npm:left-pad@1.3.0/%2e%2e/%2E%2E/secret.txt"),
     (f"import s from 'data:text/javascript,{DATA}';", "file://FOLDER/secret.txt"),
     # The harness, whose clock is the real one.
-    (f"import * as s from '{'../' * 9}frames.ts';", f"{'../' * 9}frames.ts"),
+    (f"import * as s from '{'../' * 9}node/libraries.ts';", f"{'../' * 9}node/libraries.ts"),
     (f"import * as s from '{'../' * 9}main.ts';", f"{'../' * 9}main.ts"),
 ]
 NAMES = {"@/": "../../", "abs/": "FOLDER/", "secret": "file://FOLDER/secret.txt"}

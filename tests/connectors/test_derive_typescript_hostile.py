@@ -55,7 +55,7 @@ def test_a_module_that_replaces_what_is_built_in_harms_itself_alone(patch: str) 
     assert len(published) == 1_200
 
 
-# Prototypes that change what JSON is of everything, and writing into the frames behind the harness's back.
+# Prototypes that change what JSON is of everything.
 GARBAGE = [
     ("(Object.prototype as any).toJSON = () => 5;", "", "it published 5, which is no document"),
     ("(Array.prototype as any).toJSON = () => 5;", "", None),
@@ -63,27 +63,6 @@ GARBAGE = [
         "Array.prototype[Symbol.iterator] = () => { throw 'broken'; };",
         "",
         'ended with status 1: error: Uncaught "broken"',
-    ),
-    (
-        "import { writeSync } from 'node:fs';",
-        "writeSync(1, 'garbage\\n');",
-        "answered with something else than a frame: b'garbage",
-    ),
-    ("import { writeSync } from 'node:fs';", "writeSync(1, '7\\n');", "answered with something else than a frame: b'7"),
-    (
-        "import { writeSync } from 'node:fs';",
-        "writeSync(1, '[7]\\n');",
-        "answered with something else than a frame: b'[7]",
-    ),
-    (
-        "import { writeSync } from 'node:fs';",
-        "writeSync(1, '[[7]]\\n');",
-        "answered with something else than a frame: b'[[7]]",
-    ),
-    (
-        "import { writeSync } from 'node:fs';",
-        "writeSync(1, '{\"error\": 7}\\n');",
-        "answered with something else than a frame",
     ),
 ]
 
@@ -141,13 +120,13 @@ def test_a_constructor_that_never_ends_is_ended() -> None:
         run(spec, [{"id": 1}])
 
 
-def test_a_module_that_reads_frames_itself_gets_no_answer() -> None:
+def test_a_module_that_reads_frames_itself_is_refused() -> None:
     text = (
         f"{HEAD}import {{ readSync }} from 'node:fs';\nexport class Derivation extends IDerivation {{\n"
         "    fromIn(read: any): any { readSync(0, new Uint8Array(1)); return [read.doc]; }\n}\n"
     )
-    with pytest.raises(LambdaError, match="transform 'fromIn' of 'acme/out' gave no answer within 0.7 s"):
-        run(replace(derivation(text), limits=LambdaLimits(answer_seconds=0.7)), [{"id": 1}])
+    with pytest.raises(LambdaError, match="transform 'fromIn' of 'acme/out' failed: Error: fs.readSync: descriptor 0"):
+        run(derivation(text), [{"id": 1}])
 
 
 ORPHAN = """\

@@ -223,15 +223,18 @@ def test_permissions_are_lists_of_plain_names(tmp_path: Path, permissions: str, 
 def test_a_library_that_imports_chance_by_name_has_the_documents(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This library's own imports are `{ randomUUID } from 'crypto'` and `{ randomFillSync } from 'crypto'`."""
+    """This library's own imports are `{ randomUUID } from 'crypto'` and `{ randomFillSync } from 'crypto'`, for 256 bytes."""
     monkeypatch.setenv("DENO_DIR", str(tmp_path / "deno"))
     cache_folder.cache_clear()
     try:
         head = "import { v4, v1 } from 'npm:uuid@11.1.0';\n"
-        spec = catalog(tmp_path, head, "[v4(), v4({}, undefined), v1().slice(0, 18)]")
+        spec = catalog(tmp_path, head, "[v4(), v4({ random: new Uint8Array(16) })]")
         cache_modules(spec.derivations["p/out"])
         once = values(spec, tmp_path / "once")
         POOL.close()
         assert values(spec, tmp_path / "again") == once
+        ahead = catalog(tmp_path, head, "v1()")
+        with pytest.raises(LambdaError, match="a library fetches 256 random bytes at once"):
+            values(ahead, tmp_path / "ahead")
     finally:
         cache_folder.cache_clear()

@@ -86,6 +86,7 @@ function patch(node: any): any {
         cpuUsage: { value: () => ({ user: 0, system: 0 }) },
         resourceUsage: { value: () => ({}) },
         hrtime: { value: hrtime },
+        stdin: { value: { isTTY: false, on() {}, once() {}, read: () => null, resume() {}, pause() {}, setEncoding() {} } },
         stdout: { value: nodeOutlet('info') },
         stderr: { value: nodeOutlet('error') },
     };

@@ -18,6 +18,9 @@ from derive.protocol.specs import DerivationSpec
 
 _LIBRARY = re.compile(rb"""["'`](?:npm|jsr|https?):""")
 
+_BY_NAME = re.compile(rb"""["'`](?:node:)?module["'`]""")
+"""How Node's module is named that gives all others."""
+
 NO_NETWORK = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
 """Deno checks, unlike it runs, with a network if there is one, whatever it is told."""
 
@@ -56,6 +59,13 @@ def run_deno(
         encoding="utf-8",
         check=False,
     )
+
+
+def needs_guards(spec: DerivationSpec) -> bool:
+    """Whether a module may ask for Node's modules by their names, or lead to what does: all have their guards then."""
+    config = config_of(spec)
+    texts = [config.module.text.encode(), *(file.content or b"" for file in config.imports)]
+    return uses_libraries(spec) or any(_BY_NAME.search(text) for text in texts)
 
 
 def uses_libraries(spec: DerivationSpec) -> bool:

@@ -9,6 +9,12 @@ const ordinary = Object.prototype;
 const tagOf = Function.prototype.call.bind(Object.prototype.toString) as (value: unknown) => string;
 export const MOST_CHARACTERS = 64 << 20; // of a document
 const DEEPEST = 250;
+const getTime = Function.prototype.call.bind(Date.prototype.getTime) as (value: Date) => number;
+
+/** A text whose halves of characters are replaced, as JSON in UTF-8 cannot hold them. */
+export const wellFormed = Function.prototype.call.bind(
+    (String.prototype as unknown as { toWellFormed(): string }).toWellFormed,
+) as unknown as (text: string) => string;
 
 /** What a method published, as a JSON array; written at once, as the author may change an object for the next document. */
 export function written(result: any): string {
@@ -68,6 +74,10 @@ export function check(value: any, depth: number, path = PUBLISHED): void {
     if (depth >= DEEPEST) {
         throw new RangeError(`a published value is nested more than ${DEEPEST} deep`);
     }
+    if (typeof value.toJSON === 'function') {
+        checkTold(value, depth, path);
+        return;
+    }
     if (isArray(value)) {
         for (let place = 0; place < value.length; place++) {
             check(value[place], depth + 1, { name: place, within: path });
@@ -76,9 +86,6 @@ export function check(value: any, depth: number, path = PUBLISHED): void {
     }
     const prototype = getPrototypeOf(value);
     if (prototype !== ordinary && prototype !== null) {
-        if (typeof value.toJSON === 'function') {
-            return; // it says itself what it is, like a Date
-        }
         const tag = tagOf(value);
         if (tag !== '[object Object]') {
             throw new TypeError(`${pointer(path)} is a ${tag.slice(8, -1)}, which JSON cannot hold`);
@@ -93,6 +100,22 @@ export function check(value: any, depth: number, path = PUBLISHED): void {
         if (each !== null && hasOwn(value, name)) {
             check(each, depth + 1, { name, within: path });
         }
+    }
+}
+
+/** Refuses what a value says of itself that it is, like a Date, if JSON cannot hold that. */
+function checkTold(value: any, depth: number, path: Path): void {
+    if (tagOf(value) === '[object Date]' && getTime(value) !== getTime(value)) {
+        throw new TypeError(`${pointer(path)} is an invalid Date, which JSON cannot hold`);
+    }
+    const told = value.toJSON(`${path.name}`);
+    if (told === undefined) {
+        throw new TypeError(`${pointer(path)} is undefined, as its toJSON says, which JSON cannot hold`);
+    }
+    if (typeof told !== 'object' || told === null) {
+        check(told, depth, path);
+    } else if (told !== value) {
+        check(told, depth + 1, path);
     }
 }
 

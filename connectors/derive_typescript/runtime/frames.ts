@@ -1,10 +1,12 @@
-// Frames: one line of JSON each way carries many documents, so that nothing crosses the pipe one document at a time.
-// Standard input and output belong to frames alone; the author's module sees neither.
+// Frames: one text each way carries many documents, so that nothing crosses the pipe one document at a time.
+// Standard input and output belong to frames alone. A module can reach both, by their numbers, whatever it is refused; so
+// each frame begins and ends with a token that flowctl made up for this process, and has its length in between: what a
+// module writes is no frame, and what it reads is missed.
 // What is called here is kept from before the author's module is loaded, which may replace what it likes.
 
 let clock: (() => number) | undefined = performance.now.bind(performance);
 
-/** Milliseconds that really pass, for whoever asks first: the author's module may import this one by its URL. */
+/** Milliseconds that really pass, for whoever asks first. */
 export function takeClock(): () => number {
     const taken = clock!;
     clock = undefined;
@@ -14,53 +16,105 @@ export function takeClock(): () => number {
 /** What the process was started with. */
 export const argument = Deno.args[0];
 
-const input = Deno.stdin;
-const output = Deno.stdout;
-const read = input.readSync.bind(input);
-const write = output.writeSync.bind(output);
+const read = Deno.stdin.readSync.bind(Deno.stdin);
+const write = Deno.stdout.writeSync.bind(Deno.stdout);
 const decode = TextDecoder.prototype.decode.bind(new TextDecoder());
-const encode = TextEncoder.prototype.encode.bind(new TextEncoder());
-const kept = <T extends unknown[], R>(method: (this: Uint8Array, ...values: T) => R) =>
-    Function.prototype.call.bind(method) as unknown as (bytes: Uint8Array, ...values: T) => R;
-const indexOf = kept(Uint8Array.prototype.indexOf);
-const subarray = kept(Uint8Array.prototype.subarray);
-const set = kept(Uint8Array.prototype.set);
+const encoder = new TextEncoder();
+const encode = TextEncoder.prototype.encode.bind(encoder);
+const encodeInto = TextEncoder.prototype.encodeInto.bind(encoder);
+const set = Function.prototype.call.bind(Uint8Array.prototype.set) as unknown as (
+    bytes: Uint8Array,
+    values: Uint8Array,
+    offset?: number,
+) => void;
+const Bytes = Uint8Array; // `subarray` would ask a module which class it has
+const { floor } = Math;
 
-let held = new Uint8Array(1 << 20);
+const TOKEN = 16;
+const HEAD = TOKEN + 1 + 6; // a token, the kind of the frame, and its length
+const SHORT = 20_000; // characters of a frame that is written at once
+
+let held = new Bytes(1 << 20);
 let begin = 0;
 let end = 0;
+const token = new Bytes(TOKEN);
+require(TOKEN);
+set(token, new Bytes(held.buffer, 0, TOKEN));
+begin = TOKEN;
 
-/** The next line of standard input; undefined where it ends. */
+/** Reads until so many bytes are held; false where the input ends. */
+function require(count: number): boolean {
+    if (held.length - begin < count) {
+        const larger = new Bytes(count > held.length ? 2 * count : held.length);
+        set(larger, new Bytes(held.buffer, begin, end - begin));
+        held = larger;
+        end -= begin;
+        begin = 0;
+    }
+    while (end - begin < count) {
+        const got = read(new Bytes(held.buffer, end, held.length - end));
+        if (got === null) {
+            return false;
+        }
+        end += got;
+    }
+    return true;
+}
+
+/** The next text of standard input; undefined where it ends. */
 export function readFrame(): string | undefined {
-    let looked = begin;
-    for (;;) {
-        const found = indexOf(subarray(held, looked, end), 10);
-        if (found >= 0) {
-            const line = decode(subarray(held, begin, looked + found));
-            begin = looked + found + 1;
-            return line;
+    if (!require(HEAD)) {
+        return undefined;
+    }
+    for (let place = 0; place < TOKEN; place++) {
+        if (held[begin + place] !== token[place]) {
+            throw new Error('the module read from descriptor 0, which is the runtime\'s');
         }
-        looked = end;
-        if (end === held.length) {
-            const larger = begin > held.length / 2 ? held : new Uint8Array(2 * held.length);
-            set(larger, subarray(held, begin, end));
-            held = larger;
-            looked -= begin;
-            end -= begin;
-            begin = 0;
-        }
-        const count = read(subarray(held, end));
-        if (count === null) {
-            return undefined;
-        }
-        end += count;
+    }
+    let length = 0;
+    for (let place = TOKEN + 1; place < HEAD; place++) {
+        length = length * 256 + held[begin + place];
+    }
+    begin += HEAD;
+    if (!require(length)) {
+        return undefined;
+    }
+    const text = decode(new Bytes(held.buffer, begin, length));
+    begin += length;
+    return text;
+}
+
+const short = new Bytes(HEAD + 3 * SHORT + TOKEN);
+set(short, token);
+
+/** The head of a frame of so many bytes, where short frames have it. */
+function head(kind: number, length: number): void {
+    short[TOKEN] = kind;
+    for (let place = HEAD - 1; place > TOKEN; place--) {
+        short[place] = length % 256;
+        length = floor(length / 256);
     }
 }
 
-/** Writes a line. */
-export function writeFrame(text: string): void {
-    let bytes = encode(text + '\n');
-    while (bytes.length > 0) {
-        bytes = subarray(bytes, write(bytes));
+function writeAll(bytes: Uint8Array, length: number): void {
+    for (let begin = 0; begin < length;) {
+        begin += write(new Bytes(bytes.buffer, begin, length - begin));
     }
+}
+
+/** Writes a text: an answer, or what goes to the log. */
+export function writeFrame(text: string, kind: 'answer' | 'log' = 'answer'): void {
+    const letter = kind === 'answer' ? 65 : 76;
+    if (text.length <= SHORT) {
+        const { written } = encodeInto(text, new Bytes(short.buffer, HEAD, 3 * SHORT));
+        head(letter, written);
+        set(short, token, HEAD + written);
+        writeAll(short, HEAD + written + TOKEN);
+        return;
+    }
+    const bytes = encode(text);
+    head(letter, bytes.length);
+    writeAll(short, HEAD);
+    writeAll(bytes, bytes.length);
+    writeAll(token, TOKEN);
 }

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from connectors.derive_typescript.runtime.fault import Fault, fault_in
 from derive.document.column_reader import read_column
 from derive.document.columns import Columns
 from derive.protocol.derive import PublishedColumns, PublishedDocuments
@@ -44,6 +45,19 @@ class AnsweredColumns:
     texts: tuple[bytes, ...]
 
 
+class Broken(ValueError):
+    """A published value is no JSON to the runtime.
+
+    Args:
+        cause: the place of the document that caused it.
+        fault: where it is in the published document, and what is wrong.
+    """
+
+    def __init__(self, cause: int, fault: Fault) -> None:
+        super().__init__(fault.reason)
+        self.cause, self.fault = cause, fault
+
+
 def gathered(
     answers: Iterator[AnsweredDocuments | AnsweredColumns],
 ) -> Iterator[PublishedColumns | PublishedDocuments]:
@@ -70,8 +84,21 @@ def gathered(
 
 def _columns(answers: list[AnsweredColumns], count: int) -> PublishedColumns:
     """Columns of several answers whose documents have the same properties."""
-    values = [read_column(texts, count) for texts in zip(*(answer.texts for answer in answers), strict=True)]
+    try:
+        values = [read_column(texts, count) for texts in zip(*(answer.texts for answer in answers), strict=True)]
+    except ValueError:
+        for answer in answers:
+            _find_fault(answer)
+        raise
     return PublishedColumns(np.concatenate([answer.causes for answer in answers]), Columns.of(answers[0].names, values))
+
+
+def _find_fault(answer: AnsweredColumns) -> None:
+    """Raise `Broken` for the first value of an answer that does not parse."""
+    for name, text in zip(answer.names, answer.texts, strict=True):
+        fault = fault_in(text)
+        if fault is not None and fault.row < len(answer.causes):
+            raise Broken(int(answer.causes[fault.row]), Fault((name, *fault.path[1:]), fault.reason))
 
 
 def _listed(

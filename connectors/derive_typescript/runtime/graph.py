@@ -17,7 +17,7 @@ import orjson
 
 from connectors.derive_typescript.catalog.config import config_of, module_of
 from connectors.derive_typescript.runtime.command import run_deno
-from connectors.derive_typescript.runtime.guards import FOLDER, UNGUARDED
+from connectors.derive_typescript.runtime.guards import FOLDER, GUARDED, UNGUARDED
 from connectors.derive_typescript.runtime.place import authored, place_in
 from connectors.derive_typescript.runtime.project import CHECK, INTERFACES, path_of
 from derive.errors import Issue
@@ -109,7 +109,7 @@ class _Walk:
             return scheme in _ELSEWHERE
         return (
             path in (CHECK, INTERFACES)
-            or path.startswith(f"{FOLDER}/")
+            or path.startswith(GUARDED)
             or (path.startswith("author/") and path not in self._left_out)
         )
 

@@ -7,9 +7,13 @@ A guard stands for such a module wherever it is imported: it has all of its name
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 
 FOLDER = "node"
 """Folder of the guards in a project."""
+
+GUARDED = f"{FOLDER}/guarded_"
+"""What paths of the guards of single modules begin with."""
 
 _GUARDED = {
     "crypto": "DiffieHellman DiffieHellmanGroup ECDH Sign createDiffieHellman createDiffieHellmanGroup createECDH"
@@ -41,10 +45,13 @@ _GUARDED = {
     "wasi": "WASI",
     "repl": "REPLServer start",
     "trace_events": "createTracing",
-    "fs": "fstat fstatSync",
+    "fs": "fstat fstatSync appendFile appendFileSync close closeSync createReadStream createWriteStream fchmod"
+    " fchmodSync fchown fchownSync fdatasync fdatasyncSync fsync fsyncSync ftruncate ftruncateSync futimes futimesSync"
+    " read readFile readFileSync readSync readv readvSync write writeFile writeFileSync writeSync writev writevSync",
+    "tty": "ReadStream WriteStream",
     "process": "_debugProcess _getActiveHandles _getActiveRequests _kill abort argv availableMemory binding"
     " constrainedMemory cpuUsage exit getActiveResourcesInfo getBuiltinModule hrtime kill memoryUsage"
-    " reallyExit resourceUsage stderr stdout threadCpuUsage uptime",
+    " reallyExit resourceUsage stderr stdin stdout threadCpuUsage uptime",
 }
 """For each of Node's modules that is guarded, the names that are; what is made of others comes first."""
 
@@ -59,7 +66,8 @@ _PREFIXED_ONLY = ("sqlite",)
 def guard_files() -> dict[str, bytes]:
     """The guards, by path in the project."""
     return {_path(module): _text(module, names.split()).encode() for module, names in _GUARDED.items()} | {
-        f"{FOLDER}/all.ts": _all().encode()
+        f"{FOLDER}/all.ts": _all().encode(),
+        f"{FOLDER}/libraries.ts": _libraries().encode(),
     }
 
 
@@ -80,7 +88,7 @@ def _names(module: str) -> list[str]:
 
 
 def _path(module: str) -> str:
-    return f"{FOLDER}/guarded_{module.replace('/', '_')}.ts"
+    return f"{GUARDED}{module.replace('/', '_')}.ts"
 
 
 def _text(module: str, names: list[str]) -> str:
@@ -99,8 +107,16 @@ def _text(module: str, names: list[str]) -> str:
 
 def _all() -> str:
     """A module that loads every guard, and tells libraries' imports which one to take."""
-    files = {module: _path(module).partition("/")[2] for module in _GUARDED}
-    imports = "".join(f"import './{file}';\n" for file in files.values())
-    table = ", ".join(f"['{module}', '{file}']" for module, file in files.items())
-    imports += "import { redirect } from './libraries.ts';\n"
-    return f"import './workers.ts';\n{imports}redirect(new Map([{table}]));\n"
+    imports = "".join(f"import './{_file(module)}';\n" for module in _GUARDED)
+    return f"import './workers.ts';\n{imports}import './libraries.ts';\n"
+
+
+def _libraries() -> str:
+    """The module that leads libraries to the guards: it holds which there are, and exports nothing to change that."""
+    table = ", ".join(f"['{module}', '{_file(module)}']" for module in _GUARDED)
+    text = (Path(__file__).parent / FOLDER / "libraries.ts").read_text()
+    return text.replace("/* each module, and the file of its guard */", table)
+
+
+def _file(module: str) -> str:
+    return _path(module).partition("/")[2]

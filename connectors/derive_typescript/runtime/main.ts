@@ -1,6 +1,6 @@
 // The harness: calls the author's class for each document of a frame, and answers with what it published.
-// A line asks to `open` a session, to `commit` one, or holds documents; each is answered by a line, documents perhaps by
-// several, in order. The end of a tick is a document of a transform of its own, behind all others: `flush`.
+// A frame asks to `open` a session, to `commit` one, or holds documents; each is answered by a frame, documents perhaps
+// by several, in order. The end of a tick is a document of a transform of its own, behind all others: `flush`.
 // deno-lint-ignore-file no-explicit-any
 
 import { argument, readFrame, takeClock, writeFrame } from './frames.ts';
@@ -8,8 +8,8 @@ import './say.ts';
 import { rfc3339, setPresent, setTickEnd } from './present.ts';
 import { clearTimers, turn } from './timers.ts';
 import { Columns, Documents, type Published } from './columns.ts';
-import { writtenState } from './documents.ts';
-import { end } from './absent.ts';
+import { wellFormed, writtenState } from './documents.ts';
+import { allowBuiltins, end } from './absent.ts';
 
 const now = takeClock();
 const { parse, stringify } = JSON;
@@ -27,7 +27,7 @@ class Read {
     }
 }
 
-const { methods } = parse(argument) as { methods: string[] };
+const { methods, guarded } = parse(argument) as { methods: string[]; guarded: boolean };
 const flush = methods.length;
 let Derivation: any;
 let inherited: any;
@@ -43,7 +43,11 @@ function own(name: string): boolean {
 async function open(state: unknown, forget: boolean): Promise<string> {
     setPresent(0, null);
     if (Derivation === undefined) {
-        const { interfaces, module } = (await import('./derivation.ts')) as any;
+        const { load } = (await import('./derivation.ts')) as any;
+        if (guarded) { // as they are by now
+            allowBuiltins();
+        }
+        const { interfaces, module } = await load();
         inherited = interfaces.IDerivation.prototype;
         Derivation = module.Derivation;
         if (typeof Derivation !== 'function') {
@@ -78,7 +82,7 @@ async function process({ transforms, clocks, published = clocks, documents, colu
                 result = derivation.flush();
             } else {
                 const document = documents[place];
-                setPresent(clocks[place], document);
+                setPresent(clocks[place], document, which);
                 result = derivation[methods[which]](new Read(document, published[place]));
             }
             // Waiting costs a turn of the event loop, so only for what is to be waited for.
@@ -130,7 +134,7 @@ function failed(error: unknown): string {
         message = `${failure.name}: ${failure.message}`;
         stack = `${failure.stack ?? ''}`;
     } catch { /* what cannot be shown */ }
-    return `{"error":{"index":${index ?? 0},"message":${stringify(message)},"stack":${stringify(stack)}}}`;
+    return `{"error":{"index":${index ?? 0},"message":${stringify(wellFormed(message))},"stack":${stringify(wellFormed(stack))}}}`;
 }
 
 async function answer(line: string): Promise<string> {

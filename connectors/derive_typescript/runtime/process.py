@@ -1,4 +1,4 @@
-"""A running Deno: lines in, lines out, and what it last said where it does not answer."""
+"""A running Deno: frames in, frames out, and what it last said where it does not answer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import errno
 import fcntl
 import os
 import resource
-import select
 import subprocess
 import threading
 import time
@@ -17,8 +16,9 @@ from typing import Any, get_args
 import orjson
 
 from connectors.derive_typescript.catalog.config import config_of
-from connectors.derive_typescript.runtime.command import command_line, deno, environment
+from connectors.derive_typescript.runtime.command import command_line, deno, environment, needs_guards
 from connectors.derive_typescript.runtime.prepared import project_folder
+from connectors.derive_typescript.runtime.wire import LOG, Wire
 from connectors.derive_typescript.types.interfaces import method_of
 from derive.document.exact import dump_exact
 from derive.protocol.derive import Level, Log
@@ -26,8 +26,6 @@ from derive.protocol.specs import DerivationSpec
 
 _TAIL_BYTES = 4_000
 _PIPE_BYTES = 1 << 20
-_READ_BYTES = 1 << 16
-"""Memory for more is taken from the system for each answer, and given back."""
 
 _OUTSIDE_MEGABYTES, _CORE_MEGABYTES = 1024, 32
 """What Deno itself sets aside: about 550 MB on two cores, a part of it for each, and very little of it used."""
@@ -40,10 +38,6 @@ _RENEWED_SECONDS = 1.0
 
 _PATIENCE = 5.0
 """Seconds to wait for the end of a process that was killed."""
-
-
-class Late(Exception):
-    """No answer came in time."""
 
 
 class DenoProcess:
@@ -93,12 +87,12 @@ class DenoProcess:
                 fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         self._sending = threading.Lock()  # held while a line is sent, and while the descriptor it goes to is closed
         self._ended = False
-        self._poll = select.poll()  # unlike `select`, for descriptors of any number
-        self._poll.register(self._stdout, select.POLLIN)
-        self._read = bytearray()
+        self._wire = Wire(self._stdout)
         self._tail = bytearray()
         self._listener = threading.Thread(target=self._listen, name="deno-stderr", daemon=True)
         self._listener.start()
+        with suppress(OSError):  # it is gone, which the first answer tells
+            self._write(self._wire.token)
 
     def _limit(self, heap: int) -> None:
         """Bound what the process may take outside the heap that V8 bounds: buffers, and memory of WebAssembly."""
@@ -128,13 +122,16 @@ class DenoProcess:
         """Whether it still runs."""
         return self._process.poll() is None
 
-    def send(self, line: bytes) -> None:
-        """Send a line of JSON.
+    def send(self, text: bytes) -> None:
+        """Send a frame of JSON.
 
         Raises:
             OSError: the process is gone.
         """
-        rest = memoryview(line + b"\n")
+        self._write(self._wire.framed(text))
+
+    def _write(self, data: bytes) -> None:
+        rest = memoryview(data)
         with self._sending:
             if self._ended:
                 raise BrokenPipeError(errno.EPIPE, "the Deno process was ended")
@@ -142,10 +139,11 @@ class DenoProcess:
                 rest = rest[os.write(self._stdin, rest) :]
 
     def ask(self, question: Any, seconds: float) -> bytes:
-        """Send something that is answered by one line, and return that; empty if the process is gone.
+        """Send something that is answered by one frame, and return its text; empty if the process is gone.
 
         Raises:
             Late: no answer came within `seconds`.
+            Foreign: something else than a frame came.
         """
         try:
             self.send(dump_exact(question))
@@ -154,42 +152,23 @@ class DenoProcess:
         return self.receive(seconds)
 
     def receive(self, seconds: float) -> bytes:
-        """The next answer; what came before the end of the process, without a line break, if it is gone.
+        """The text of the next answer; empty if the process is gone.
 
         What the module said in between goes to the log, and is no answer.
 
         Raises:
             Late: none came within `seconds`.
+            Foreign: something else than a frame came.
         """
         self._limit_time(seconds)
         deadline = time.monotonic() + seconds
         while True:
-            line = self._line(deadline)
-            if not line.startswith(b'{"log":['):
-                return line
-            with suppress(ValueError, TypeError):  # what else a module writes there is no answer either
-                level, message = orjson.loads(line)["log"]
-                if level in get_args(Level):
-                    self.log(level, str(message))
-
-    def _line(self, deadline: float) -> bytes:
-        looked = 0
-        while True:
-            end = self._read.find(b"\n", looked)
-            if end >= 0:
-                with memoryview(self._read) as read:
-                    line = bytes(read[: end + 1])
-                del self._read[: end + 1]
-                return line
-            looked = len(self._read)
-            if not self._poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
-                raise Late
-            chunk = os.read(self._stdout, _READ_BYTES)
-            if not chunk:
-                line = bytes(self._read)
-                self._read.clear()
-                return line
-            self._read += chunk
+            kind, text = self._wire.receive(deadline)
+            if kind != LOG:
+                return text
+            level, message = orjson.loads(text)
+            if level in get_args(Level):
+                self.log(level, str(message))
 
     def end(self) -> tuple[int, str]:
         """End the process if it still runs; its exit status, and the last lines of its standard error."""
@@ -227,7 +206,7 @@ def command_of(spec: DerivationSpec, folder: Path) -> list[str]:
     """The command that runs a derivation's project, which is in `folder`."""
     methods = [method_of(transform.name) for transform in spec.transforms]
     net = bool(config_of(spec).permissions.net) and spec.limits.allows_permissions
-    argument = orjson.dumps({"methods": methods, "net": net}).decode()
+    argument = orjson.dumps({"methods": methods, "net": net, "guarded": needs_guards(spec)}).decode()
     return [deno(), "run", *command_line(spec), str(folder / "main.ts"), argument]
 
 

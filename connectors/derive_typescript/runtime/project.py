@@ -11,7 +11,8 @@ from pathlib import Path
 import orjson
 
 from connectors.derive_typescript.catalog.config import ImportedFile, config_of
-from connectors.derive_typescript.runtime.command import command_line, uses_libraries
+from connectors.derive_typescript.runtime.bundle import bundle
+from connectors.derive_typescript.runtime.command import command_line, needs_guards
 from connectors.derive_typescript.runtime.guards import guard_files, guard_imports, guard_scopes
 from connectors.derive_typescript.runtime.place import AUTHOR, MODULE
 from connectors.derive_typescript.types.interfaces import generate_interfaces
@@ -30,8 +31,10 @@ _ENTRY = "derivation.ts"
 PREFIX = "flowctl-deno-"
 """What names of projects' folders begin with."""
 
-_HARNESS = ("main.ts", "frames.ts", "say.ts", "present.ts", "timers.ts", "documents.ts", "columns.ts", "absent.ts")
-_GUARDS = ("node/guard.ts", "node/libraries.ts", "node/workers.ts")
+_HARNESS = ("frames", "documents", "say", "present", "timers", "columns", "absent", "main")
+"""The harness's files, each behind those that it imports."""
+
+_GUARDS = ("node/guard.ts", "node/workers.ts")
 
 
 def write_project(spec: DerivationSpec, parent: Path | None = None) -> Path:
@@ -105,15 +108,19 @@ def _content_of(file: ImportedFile) -> bytes:
 
 @cache
 def _harness() -> dict[str, bytes]:
-    return {name: (Path(__file__).parent / name).read_bytes() for name in (*_HARNESS, *_GUARDS)}
+    folder = Path(__file__).parent
+    texts = {name: (folder / f"{name}.ts").read_text() for name in _HARNESS}
+    return {"main.ts": bundle(texts).encode(), **{name: (folder / name).read_bytes() for name in _GUARDS}}
 
 
 def _entry_text(spec: DerivationSpec) -> str:
     lines = [
-        *(["import './node/all.ts';"] if uses_libraries(spec) else []),
+        *(["import './node/all.ts';"] if needs_guards(spec) else []),
         # Not before the guards are there: what a static import leads to is resolved before any of it runs.
-        "export const interfaces = await import('./interfaces.ts');",
-        f"export const module = await import('./{AUTHOR}{MODULE}');",
+        "export const load = async () => ({",
+        "    interfaces: await import('./interfaces.ts'),",
+        f"    module: await import('./{AUTHOR}{MODULE}'),",
+        "});",
     ]
     return "\n".join(lines) + "\n"
 

@@ -3,6 +3,7 @@
 // deno-lint-ignore-file no-explicit-any
 
 import { writeFrame } from './frames.ts';
+import { wellFormed } from './documents.ts';
 
 type Level = 'debug' | 'info' | 'warn' | 'error';
 
@@ -13,7 +14,7 @@ const replace = Function.prototype.call.bind(String.prototype.replace) as any;
 const LONGEST = 10_000;
 
 function say(level: Level, text: string): void {
-    writeFrame(`{"log":[${stringify(level)},${stringify(text.length > LONGEST ? text.slice(0, LONGEST) : text)}]}`);
+    writeFrame(`["${level}",${stringify(wellFormed(text.length > LONGEST ? text.slice(0, LONGEST) : text))}]`, 'log');
 }
 
 function shown(value: unknown): string {

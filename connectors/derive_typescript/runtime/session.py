@@ -9,16 +9,17 @@ from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import orjson
 
 from connectors.derive_typescript.catalog.config import module_of, refusal_of
+from connectors.derive_typescript.runtime.fault import fault_in
 from connectors.derive_typescript.runtime.frame import send_batch
-from connectors.derive_typescript.runtime.gathered import AnsweredColumns, AnsweredDocuments, gathered
+from connectors.derive_typescript.runtime.gathered import AnsweredColumns, AnsweredDocuments, Broken, gathered
 from connectors.derive_typescript.runtime.place import authored, member_position, position_in
 from connectors.derive_typescript.runtime.pool import POOL
-from connectors.derive_typescript.runtime.process import DenoProcess, Late
+from connectors.derive_typescript.runtime.process import DenoProcess
 from connectors.derive_typescript.runtime.project import digest_of
 from connectors.derive_typescript.runtime.state import State
+from connectors.derive_typescript.runtime.wire import Foreign, Late
 from connectors.derive_typescript.types.interfaces import method_of
 from derive.document.exact import dump_exact, parse_exact
 from derive.errors import FlowError, LambdaError, LostError
@@ -77,8 +78,13 @@ class TypeScriptSession:
     def _gathered(self, batch: ReadBatch) -> Iterator[PublishedColumns | PublishedDocuments]:
         try:
             yield from gathered(self._answers(batch, as_columns=True))
+        except Broken as exc:
+            process, fault = self._open(), exc.fault
+            process.end()
+            where = f"{fault.at(0)} of the published document {fault.reason}"
+            raise self._failed(batch, exc.cause, where, "") from exc
         except ValueError as exc:
-            raise self._gone(self._open(), f"columns: {exc}\n".encode()) from exc
+            raise self._gone(self._open(), f"columns: {exc}".encode()) from exc
 
     def _answers(self, batch: ReadBatch, *, as_columns: bool) -> Iterator[AnsweredDocuments | AnsweredColumns]:
         """What is published for a batch, frame by frame; a thread sends frames while the answers are read."""
@@ -161,68 +167,95 @@ class TypeScriptSession:
 
     def _ask(self, process: DenoProcess, question: dict[str, Any], *, may_be_gone: bool = False) -> dict[str, Any]:
         try:
-            line = process.ask(question, self._spec.limits.answer_seconds)
+            text = process.ask(question, self._spec.limits.answer_seconds)
         except Late:
             process.end()
             raise self._late(f"the TypeScript module of '{self._spec.name}'", "", self._module.position) from None
-        if not line and may_be_gone:
+        except Foreign as exc:
+            process.end()
+            what = f"the TypeScript module of '{self._spec.name}'"
+            raise self._wrote(what, "", self._module.position, exc) from None
+        if not text and may_be_gone:
             return {}
-        reply = self._parse(process, line)
+        reply = self._parse(process, text)
         if not isinstance(reply, dict) or reply.keys().isdisjoint(("opened", "committed", "error")):
-            raise self._gone(process, line)
+            raise self._gone(process, text)
         if "error" in reply:
-            self._error(process, line, reply)
+            self._error(process, text, reply)
         return reply
 
     def _receive(
         self, process: DenoProcess, batch: ReadBatch, index: int, *, as_columns: bool
     ) -> tuple[int, AnsweredDocuments | AnsweredColumns]:
         """What the next documents published, the first of which is at `index`, after the place behind the last one."""
-        line = self._line(process, batch, index)
-        reply = self._parse(process, line)
+        text = self._text(process, batch, index)
+        first, *texts = text.split(b"\n")
+        try:
+            reply = parse_exact(first)
+        except ValueError:
+            raise self._no_document(process, batch, index, text) from None
         most = len(batch.documents) - index
         if isinstance(reply, dict):
             if as_columns and _are_columns(reply) and 0 < len(reply["counts"]) <= most:
+                if len(texts) != len(reply["columns"]):
+                    raise self._gone(process, text)
                 causes = np.repeat(np.arange(index, index + len(reply["counts"])), reply["counts"])
-                texts = tuple(self._line(process, batch, index).removesuffix(b"\n") for _ in reply["columns"])
-                return index + len(reply["counts"]), AnsweredColumns(causes, tuple(reply["columns"]), texts)
-            error = self._error(process, line, reply)
+                return index + len(reply["counts"]), AnsweredColumns(causes, tuple(reply["columns"]), tuple(texts))
+            error = self._error(process, text, reply)
             raise self._failed(batch, index + error["index"], error["message"], error["stack"])
         if isinstance(reply, list) and 0 < len(reply) <= most and _are_documents(reply):
             end = index + len(reply)
             listed = list(chain.from_iterable(map(repeat, range(index, end), map(len, reply))))
             return end, AnsweredDocuments(listed, list(chain.from_iterable(reply)))
-        raise self._gone(process, line)
+        raise self._gone(process, text)
 
-    def _line(self, process: DenoProcess, batch: ReadBatch, index: int) -> bytes:
+    def _text(self, process: DenoProcess, batch: ReadBatch, index: int) -> bytes:
         try:
             return process.receive(self._spec.limits.answer_seconds)
         except Late:
             process.end()
-            raise self._stuck(batch, index) from None
+            name, document, position = self._somewhere(batch, index)
+            raise self._late(name, document, position) from None
+        except Foreign as exc:
+            process.end()
+            name, document, position = self._somewhere(batch, index)
+            raise self._wrote(name, document, position, exc) from None
 
-    def _error(self, process: DenoProcess, line: bytes, reply: dict[str, Any]) -> dict[str, Any]:
+    def _error(self, process: DenoProcess, text: bytes, reply: dict[str, Any]) -> dict[str, Any]:
         error = reply.get("error")
         if isinstance(error, dict) and {"index", "message", "stack"} <= error.keys():
             return error
-        raise self._gone(process, line)
+        raise self._gone(process, text)
 
-    def _parse(self, process: DenoProcess, line: bytes) -> Any:
+    def _parse(self, process: DenoProcess, text: bytes) -> Any:
+        """The answer to a question."""
         try:
-            return parse_exact(line)
-        except (orjson.JSONDecodeError, ValueError):
-            raise self._gone(process, line) from None
+            return parse_exact(text)
+        except ValueError:
+            fault = fault_in(text)
+            if not text or fault is None:
+                raise self._gone(process, text) from None
+        process.end()
+        return {"error": {"index": 0, "message": f"{fault.at(2)} of the state {fault.reason}", "stack": ""}}
 
-    def _gone(self, process: DenoProcess, line: bytes) -> FlowError:
+    def _no_document(self, process: DenoProcess, batch: ReadBatch, index: int, text: bytes) -> FlowError:
+        """The error of an answer that is no JSON to the runtime, though it is to JavaScript."""
+        fault = fault_in(text)
+        if not text or fault is None:
+            return self._gone(process, text)
+        process.end()
+        return self._failed(batch, index + fault.row, f"{fault.at(2)} of the published document {fault.reason}", "")
+
+    def _gone(self, process: DenoProcess, text: bytes) -> FlowError:
         status, said = process.end()
-        if status in _KILLED and not line.endswith(b"\n"):
+        if status in _KILLED and not text:
             return LostError(
                 f"the Deno process of '{self._spec.name}' was killed (signal {-status})",
                 hint="by a person, or by the system for want of memory",
             )
         what = f"ended with status {status}{': ' if said else ''}{authored(self._module, said)}"
-        if line.endswith(b"\n"):
-            what = f"answered with something else than a frame: {line[:100]!r}"
+        if text:
+            what = f"answered with something else than it was asked for: {text[:100]!r}"
         elif "out of memory" in said:
             what = f"needs more memory than the {self._spec.limits.heap_megabytes} MB it may use"
         return LambdaError(
@@ -256,8 +289,8 @@ class TypeScriptSession:
             f"; the document was {_short(batch.documents[index])}",
         )
 
-    def _stuck(self, batch: ReadBatch, index: int) -> LambdaError:
-        """The error of a frame that is not answered, from its document at `index` on; which of them is not known."""
+    def _somewhere(self, batch: ReadBatch, index: int) -> tuple[str, str, Position]:
+        """What is at work in a frame, from its document at `index` on; which of them is not known."""
         end = next((end for end in self._ends if end > index), len(batch.documents))
         name, method, document = self._at(batch, index)
         position = member_position(self._module, method)
@@ -266,7 +299,15 @@ class TypeScriptSession:
         others = end - index - 1
         if document and others:
             document += f", or {'the one' if others == 1 else f'one of the {others}'} after it"
-        return self._late(f"{name} of '{self._spec.name}'", document, position)
+        return f"{name} of '{self._spec.name}'", document, position
+
+    def _wrote(self, what: str, document: str, position: Position, foreign: Foreign) -> LambdaError:
+        return LambdaError(
+            f"{what} wrote to standard output, which is the runtime's, and its process was ended; it wrote"
+            f" {foreign.args[0]!r}{document}",
+            position=position,
+            hint="write to the task's log with 'console'",
+        )
 
     def _late(self, what: str, document: str, position: Position) -> LambdaError:
         seconds = f"{self._spec.limits.answer_seconds:g}"

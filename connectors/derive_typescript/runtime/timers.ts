@@ -78,8 +78,8 @@ function remove(id: unknown): void {
     timers = kept;
 }
 
-/** What waits for a time, as promises. */
-export const sleeping = {
+/** What waits for a time, as promises; Node's modules have it from there. */
+const sleeping = {
     setTimeout: (delay?: unknown, value?: unknown) => new Promise((done) => add(done, delay, [value], false)),
     setImmediate: (value?: unknown) => new Promise((done) => add(done, 0, [value], false)),
     setInterval: async function* (delay?: unknown, value?: unknown) {
@@ -92,6 +92,8 @@ export const sleeping = {
         yield: () => sleeping.setImmediate(),
     },
 };
+
+Object.defineProperty(globalThis, Symbol.for('flow.sleeping'), { value: sleeping });
 
 const fields = {
     setTimeout: (action: unknown, delay?: unknown, ...values: unknown[]) => add(action, delay, values, false),

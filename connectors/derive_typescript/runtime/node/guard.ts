@@ -2,10 +2,9 @@
 // machine's, could give is refused. `guards.py` says which names of which modules come here.
 // deno-lint-ignore-file no-explicit-any
 
-import { fill, random, uuid } from '../present.ts';
-import { sleeping } from '../timers.ts';
-
 const scope = globalThis as any;
+const { fill, random, uuid } = scope[Symbol.for('flow.present')];
+const sleeping = scope[Symbol.for('flow.sleeping')];
 const { floor } = Math;
 const { defineProperty } = Object;
 const { apply } = Reflect;
@@ -64,6 +63,29 @@ function withoutDate(message: any): void {
     };
 }
 
+const WRITTEN = ['writeSync', 'writeFileSync', 'appendFileSync', 'write', 'writeFile', 'appendFile'];
+
+/** One of the functions for files: the first three descriptors are the runtime's, and what is written there is logged. */
+function ofFiles(name: string, original: any): unknown {
+    return function (this: unknown, ...values: any[]) {
+        const descriptor = typeof values[0] === 'number' ? values[0] : values[1]?.fd;
+        if (descriptor !== 0 && descriptor !== 1 && descriptor !== 2) {
+            return apply(original, this, values);
+        }
+        if (descriptor === 0 || !WRITTEN.includes(name)) {
+            throw new Error(`fs.${name}: descriptor ${descriptor} is the runtime's`);
+        }
+        const [, data, begin, length] = values;
+        const isPart = typeof data !== 'string' && typeof begin === 'number';
+        const chunk = typeof data === 'string' ? scope.Buffer.from(data) : isPart
+            ? new Uint8Array(data.buffer, data.byteOffset + begin, length ?? data.byteLength - begin)
+            : new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+        scope.process[descriptor === 1 ? 'stdout' : 'stderr'].write(chunk);
+        const done = values[values.length - 1];
+        return typeof done === 'function' ? queueMicrotask(() => done(null, chunk.length, data)) : chunk.length;
+    };
+}
+
 /** One of Node's modules, changed where it is, so that it is the same by whatever way it is reached. */
 export function guard(module: string, original: any, names: string[]): any {
     const values = VALUES[module];
@@ -71,7 +93,15 @@ export function guard(module: string, original: any, names: string[]): any {
         withoutDate(original.OutgoingMessage.prototype);
     }
     for (const name of values === original ? [] : names) {
-        const value = values !== undefined && name in values ? values[name] : refusal(module, name);
+        if (module === 'fs' && original[name] === undefined) {
+            continue;
+        }
+        const isOfFiles = module === 'fs' && !name.startsWith('fstat');
+        const value = isOfFiles
+            ? ofFiles(name, original[name])
+            : values !== undefined && name in values
+            ? values[name]
+            : refusal(module, name);
         defineProperty(original, name, { value, configurable: true, enumerable: true, writable: true });
     }
     return original;

@@ -1,0 +1,100 @@
+"""The wire: frames that Deno writes to a pipe that its module can reach as well.
+
+A frame begins and ends with a token that only this process and the harness know, and has its length in between. So what
+a module writes there is told from frames before any of it is kept, and in the midst of a frame spoils that one.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import select
+import time
+
+_TOKEN_BYTES = 16
+_LENGTH_BYTES = 6
+_HEAD_BYTES = _TOKEN_BYTES + 1 + _LENGTH_BYTES
+_READ_BYTES = 1 << 16
+"""Memory for more is taken from the system for each answer, and given back."""
+
+ANSWER, LOG = b"A", b"L"
+"""Kinds of frames."""
+
+_MOST_BYTES = 3 << 29
+"""The most that a frame may have: the longest text of V8, in UTF-8."""
+
+_SHOWN_BYTES = 100
+
+
+class Late(Exception):
+    """No answer came in time."""
+
+
+class Foreign(Exception):
+    """Something else than a frame came: the module wrote to the output of its process; `args` hold its beginning."""
+
+
+class Wire:
+    """Frames of one process.
+
+    Args:
+        descriptor: the pipe to read from.
+        token: of the process.
+
+    Attributes:
+        token: of the process, which it is sent before all else.
+    """
+
+    def __init__(self, descriptor: int, token: bytes | None = None) -> None:
+        self.token = token or secrets.token_bytes(_TOKEN_BYTES)
+        self._descriptor = descriptor
+        self._poll = select.poll()  # unlike `select`, for descriptors of any number
+        self._poll.register(descriptor, select.POLLIN)
+        self._read = bytearray()
+
+    def framed(self, text: bytes) -> bytes:
+        """A frame to send."""
+        return b"".join((self.token, ANSWER, len(text).to_bytes(_LENGTH_BYTES, "big"), text))
+
+    def receive(self, deadline: float) -> tuple[bytes, bytes]:
+        """The kind and the text of the next frame; both empty if the process is gone.
+
+        Args:
+            deadline: of the monotonic clock.
+
+        Raises:
+            Late: it did not come until then.
+            Foreign: something else than a frame came.
+        """
+        if not self._reads(_HEAD_BYTES, deadline):
+            if not self.token.startswith(self._read[:_TOKEN_BYTES]):
+                raise self._foreign(0)
+            return b"", b""
+        head = bytes(self._read[:_HEAD_BYTES])
+        kind, length = head[_TOKEN_BYTES : _TOKEN_BYTES + 1], int.from_bytes(head[-_LENGTH_BYTES:], "big")
+        if not head.startswith(self.token) or kind not in (ANSWER, LOG) or length > _MOST_BYTES:
+            raise self._foreign(0)
+        end = _HEAD_BYTES + length
+        if not self._reads(end + _TOKEN_BYTES, deadline):
+            return b"", b""
+        if not self._read.startswith(self.token, end):  # something was written while the frame was
+            raise self._foreign(_HEAD_BYTES)
+        with memoryview(self._read) as read:
+            text = bytes(read[_HEAD_BYTES:end])
+        del self._read[: end + _TOKEN_BYTES]
+        return kind, text
+
+    def _reads(self, count: int, deadline: float) -> bool:
+        """Read until so many bytes are there; whether they are, before the end of the process."""
+        while len(self._read) < count:
+            if not self._poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+                raise Late
+            chunk = os.read(self._descriptor, _READ_BYTES)
+            if not chunk:
+                return False
+            self._read += chunk
+        return True
+
+    def _foreign(self, begin: int) -> Foreign:
+        written = bytes(self._read[begin:]).partition(self.token)[0]
+        return Foreign(written[:_SHOWN_BYTES])
