@@ -16,6 +16,7 @@ from derive.adapter.planner.names import RelationKind
 from derive.adapter.preparing import text_column
 from derive.compute.algebra.relation import GlobalId
 from derive.compute.algebra.types import Row
+from derive.document.clock import format_rfc3339
 from derive.errors import SqlError
 
 _KINDS = {
@@ -88,13 +89,14 @@ def _indexes(statement: ShowObjects, objects: Objects) -> tuple[tuple[ResultColu
 def _maintenance(
     objects: Objects, states: Sequence[tuple[GlobalId, int | None, Exception | None]]
 ) -> tuple[tuple[ResultColumn, ...], Sequence[Row]]:
-    """What is kept up to date, or fed, before which time it is known, and what keeps it from going on."""
-    rows: list[Row] = [
-        (named.name, None if upper is None else str(upper), f"{type(failure).__name__}: {failure}" if failure else None)
-        for identifier, upper, failure in states
-        if (named := objects.relation(identifier)) is not None
-    ]
-    return tuple(map(text_column, ("name", "upper", "error"))), rows
+    """A row for each relation that is maintained, or fed: before which time it is known, and why not further."""
+    rows: list[Row] = []
+    for identifier, upper, failure in states:
+        if (named := objects.relation(identifier)) is not None:
+            error = f"{type(failure).__name__}: {failure}" if failure else None
+            known = (None, None) if upper is None else (str(upper), format_rfc3339(upper))
+            rows.append((named.name, known[0], error, known[1]))
+    return tuple(map(text_column, ("name", "upper", "error", "upper_time"))), rows
 
 
 def _hydrations(objects: Objects, maintenance: Maintenance) -> tuple[tuple[ResultColumn, ...], Sequence[Row]]:

@@ -243,7 +243,7 @@ class Sources(RuleBasedStateMachine):
             other = sorted(self.lines[self.sources[name].path])
             self.loop.run_until_complete(until(self.client, name, "55000" if name in followers else other))
         rows = self.loop.run_until_complete(self.client("SHOW MAINTENANCE"))
-        failures = {name for name, _, error in rows if error and error.startswith("SqlError: ")}
+        failures = {name for name, _, error, _ in rows if error and error.startswith("SqlError: ")}
         assert failures == set(followers)
         path.write_bytes(content)
         self.look()
@@ -337,7 +337,7 @@ def test_two_hundred_sources_some_of_which_fail(tmp_path: Path) -> None:
             await until(client, f"s{number}", [1] if number % 2 else "58P01")
         (tmp_path / "0").write_text("1\n")
         await until(client, "s0", [1])
-        errors = [error for _, _, error in await client("SHOW MAINTENANCE")]
+        errors = [error for _, _, error, _ in await client("SHOW MAINTENANCE")]
         assert len(errors) == 200
         assert sum(error is not None and "No such file" in error for error in errors) == 99
 

@@ -14,6 +14,7 @@ from derive.adapter.computing import FOLDER
 from derive.adapter.coordinator import Coordinator
 from derive.adapter.maintenance import Maintenance
 from derive.adapter.news import News
+from derive.document.clock import format_rfc3339
 from derive.storage.store import Store
 from derive.storage.task_log import recent_entries
 
@@ -58,16 +59,17 @@ def test_it_is_said_what_keeps_views_from_being_kept_up_to_date(tmp_path: Path) 
         await client("CREATE TABLE t (a int)")
         await client("CREATE MATERIALIZED VIEW v AS SELECT 10 / a AS q FROM t")
         await until_maintained(coordinator, "v")
-        ((name, upper, error),) = await client("SHOW MAINTENANCE")
+        ((name, upper, error, upper_time),) = await client("SHOW MAINTENANCE")
         assert (name, error) == ("v", None)
         assert int(upper or 0) > 0
+        assert upper_time == format_rfc3339(int(upper or 0))
 
         coordinator.maintenance.__class__ = Broken
         while coordinator.maintenance.failure is None:
             await coordinator.news.next.wait()
         await client("INSERT INTO t VALUES (5)")
         assert await client("SELECT * FROM v") == [("2",)]  # worked out from what is stored
-        ((_, _, error),) = await client("SHOW MAINTENANCE")
+        ((_, _, error, _),) = await client("SHOW MAINTENANCE")
         assert error == "OSError: [Errno 28] No space left on device"
         entry = recent_entries(coordinator.store.root, FOLDER)[-1]
         assert entry["level"] == "error"

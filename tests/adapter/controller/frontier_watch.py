@@ -26,7 +26,7 @@ class FrontierWatch(StandingClient):
         life = self._server.lives
         shown = connection.execute("SHOW MAINTENANCE").fetchall()
         if life == self._server.lives:  # else it may be of either
-            for name, upper, _ in shown:
+            for name, upper, *_ in shown:
                 if upper is not None and not name.startswith("extra_"):  # which is dropped and created anew
                     self._expect_later(self._maintained, (life, name), int(upper))
         with closing(Store(self._data, reading=True)) as store:
