@@ -252,7 +252,8 @@ class Coordinator:
             log.write("error", f"views are not kept up to date, which is tried again: {reason}")
 
     def _instances(self) -> list[Described]:
-        return [described(state, self.objects.items) for state in self.computing.replicas()]
+        unfit = self.maintenance.unfit
+        return [described(state, self.objects.items, unfit) for state in self.computing.replicas()]
 
     def source(self, identifier: GlobalId) -> Source:
         """What Storage has under an identifier.

@@ -214,6 +214,8 @@ class StorageLedger:
 
     def _check_at_work(self, identifier: GlobalId) -> None:
         item = self._objects().items.get(identifier)
+        if item is not None and item.kind is ObjectKind.MATERIALIZED_VIEW:
+            self._objects().meaning(item)  # nobody keeps up to date what does not fit what it reads any more
         if item is not None and item.kind is ObjectKind.MATERIALIZED_VIEW and not self._ownership.is_somebodys():
             raise SqlError(
                 "55000",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 
@@ -18,6 +18,7 @@ from derive.adapter.maintained import Maintained
 from derive.adapter.objects import Objects
 from derive.adapter.parser.definition import ObjectKind
 from derive.adapter.planner.reading import ids_of
+from derive.adapter.recording import LOG
 from derive.adapter.wanted import wanted_of
 from derive.compute.algebra.relation import GlobalId, Relation
 from derive.compute.instance import Progress
@@ -25,6 +26,7 @@ from derive.compute.protocol.messages import Dataflow, Export, Import, Index, Ma
 from derive.compute.relations.columns import Source
 from derive.errors import FencedError, FlowError, FrontierError
 from derive.storage.store import Store
+from derive.storage.task_log import TaskLog
 from derive.time.frontier import BEGINNING, END_OF_TIME
 
 RETENTION = 60_000_000
@@ -82,7 +84,15 @@ class Maintenance:
             known = self._store.collection(table.name) if table is not None else None
             error = error or (known.failure[1] if known is not None and known.failure is not None else None)
             states.append((identifier, upper, error))
+        for identifier, unfit in sorted(wanted.unfit.items()):
+            table = self._store.tables.table(identifier)
+            states.append((identifier, table.upper if table else None, unfit))
         return states
+
+    @property
+    def unfit(self) -> Mapping[GlobalId, FlowError]:
+        """Views, and what has an index, that cannot be maintained, since they do not fit what they read; and why."""
+        return self._maintained.wanted.unfit
 
     def hydrations(self) -> tuple[Progress, ...]:
         """How far views of many rows are that have yet to begin."""
@@ -113,12 +123,23 @@ class Maintenance:
                 self._store.fence.check()
                 objects = self._objects()
                 if objects.version != self._maintained.wanted.version:
-                    self._maintained.wanted = wanted_of(objects)
+                    before, self._maintained.wanted = self.unfit, wanted_of(objects)
+                    self._log_fit(before, objects)
                     self._computing.holds.forget_dropped(objects.items)
                 self._command(controller)
             self._compact(controller)
         self._seal(followed)
         return False
+
+    def _log_fit(self, before: Mapping[GlobalId, FlowError], objects: Objects) -> None:
+        """Log what does not fit any more what it reads, and what does again."""
+        log = TaskLog(self._store.root, LOG)
+        for identifier, error in self.unfit.items():
+            if str(before.get(identifier)) != str(error):
+                log.write("error", f"not kept up to date: {error}", view=objects.name_of(identifier))
+        for identifier in before.keys() - self.unfit.keys():
+            if (name := objects.name_of(identifier)) is not None:
+                log.write("info", f"{name} fits again what it reads, and is kept up to date", view=name)
 
     def _seal(self, followed: frozenset[GlobalId]) -> None:
         """Let time pass for what is written by hand, now and then, so that what follows from it gets on."""

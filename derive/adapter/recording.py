@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import orjson
@@ -76,12 +77,15 @@ def _read(file: Path) -> Described | None:
     return written
 
 
-def described(state: ReplicaState, items: Mapping[GlobalId, Item]) -> Described:
+def described(
+    state: ReplicaState, items: Mapping[GlobalId, Item], unfit: Mapping[GlobalId, FlowError] = MappingProxyType({})
+) -> Described:
     """An instance as JSON.
 
     Args:
         state: of it.
         items: of the catalog, which has the names of its dataflows.
+        unfit: what no instance can maintain, and why.
     """
     welcome, report = state.welcome, state.report
     known = sorted(items.keys() & (state.uppers.keys() | state.failures.keys()))
@@ -102,6 +106,11 @@ def described(state: ReplicaState, items: Mapping[GlobalId, Item]) -> Described:
                 "error": str(state.failures[identifier]) if identifier in state.failures else None,
             }
             for identifier in known
+        ]
+        + [
+            {"name": items[identifier].name, "kind": items[identifier].kind.value, "upper": None, "error": str(error)}
+            for identifier, error in sorted(unfit.items())
+            if identifier in items
         ],
     }
 

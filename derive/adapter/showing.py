@@ -92,7 +92,7 @@ def _maintenance(
     """A row for each relation that is maintained, or fed: before which time it is known, and why not further."""
     rows: list[Row] = []
     for identifier, upper, failure in states:
-        if (named := objects.relation(identifier)) is not None:
+        if (named := objects.described(identifier)) is not None:
             error = f"{type(failure).__name__}: {failure}" if failure else None
             known = (None, None) if upper is None else (str(upper), format_rfc3339(upper))
             rows.append((named.name, known[0], error, known[1]))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 
 from derive.adapter.catalog import Item
@@ -26,11 +25,13 @@ class Wanted:
         dataflows: by identifier, relations over what is stored and over other dataflows, and what becomes of their
             rows; none before those that it is over.
         places: the dataflow that has the rows of a relation.
+        unfit: relations that are to be maintained and cannot be, since they do not fit what they read, and why.
     """
 
     version: int
     dataflows: Mapping[GlobalId, tuple[Relation, Export]]
     places: Mapping[GlobalId, GlobalId]
+    unfit: Mapping[GlobalId, FlowError] = field(default_factory=dict)
 
     def sources(self, identifier: GlobalId) -> frozenset[GlobalId]:
         """What is stored, of what a dataflow is worked out, through others."""
@@ -50,20 +51,39 @@ NOTHING = Wanted(-1, {}, {})
 
 
 def wanted_of(objects: Objects) -> Wanted:
-    """What is to be maintained, without what needs something that is no more."""
+    """Return what is to be maintained, apart from what needs something that is no more."""
     plans = _Plans(objects)
     dataflows: dict[GlobalId, tuple[Relation, Export]] = {}
     places: dict[GlobalId, GlobalId] = {}
+    unfit: dict[GlobalId, FlowError] = {}
     for item in sorted(objects.items.values(), key=lambda item: item.id):
-        with suppress(FlowError):
-            if item.kind is ObjectKind.MATERIALIZED_VIEW:
-                dataflows[item.id] = plans.view(item, item.id), Materialized()
-                places[item.id] = item.id
-            elif item.kind is ObjectKind.INDEX and item.on is not None:
-                dataflows[item.id] = plans.index(item, item.on)
-                places.setdefault(item.on, item.id)
+        is_view = item.kind is ObjectKind.MATERIALIZED_VIEW
+        subject = item.id if is_view else item.on
+        if subject is None or not (is_view or item.kind is ObjectKind.INDEX):
+            continue
+        try:
+            dataflow = (plans.view(item, item.id), Materialized()) if is_view else plans.index(item, subject)
+            _require_fit(objects.items.get(subject, item), dataflow[0], unfit)
+        except FlowError as error:
+            unfit.setdefault(subject, error)
+        else:
+            dataflows[item.id] = dataflow
+            places.setdefault(subject, item.id)
     order = TopologicalSorter({id_: ids_of(relation) & dataflows.keys() for id_, (relation, _) in dataflows.items()})
-    return Wanted(objects.version, {id_: dataflows[id_] for id_ in order.static_order()}, places)
+    return Wanted(objects.version, {id_: dataflows[id_] for id_ in order.static_order()}, places, unfit)
+
+
+def _require_fit(item: Item, relation: Relation, unfit: Mapping[GlobalId, FlowError]) -> None:
+    """Check that what an item reads is maintained.
+
+    Raises:
+        SqlError: something that it reads does not fit what that reads.
+    """
+    for identifier in sorted(ids_of(relation) & unfit.keys()):
+        error = unfit[identifier]
+        sqlstate = error.sqlstate if isinstance(error, SqlError) else "55000"
+        message = f'{item.kind.value} "{item.name}" reads what cannot be maintained: {error.message}'
+        raise SqlError(sqlstate, message, hint=error.hint)
 
 
 class _Plans:

@@ -14,6 +14,7 @@ from derive.catalog import load
 from derive.engine.reset import reset
 from derive.errors import FencedError, FrontierError, SqlError, StorageError
 from derive.storage.ingest import Ingestion
+from derive.storage.task_log import recent_entries
 
 DEFINITIONS = [
     'CREATE VIEW v AS SELECT customer, amount FROM "shop/orders"',
@@ -128,6 +129,58 @@ def test_the_type_of_a_column_changes(world: SqlWorld) -> None:
     assert asked["view"] == f'view "v" does not fit what it reads any more: {reason}'
     assert asked["source"] == f'source "s" does not fit what it reads any more: {reason}'
     assert asked["materialized"].startswith('materialized view "m" does not fit what it reads any more: ')
+
+
+@pytest.mark.parametrize("change", ["{type: [number, string]}", "{type: [number, boolean]}"])
+def test_what_does_not_fit_stays_listed_with_its_error_until_it_fits_again(world: SqlWorld, change: str) -> None:
+    """Listed in SHOW MAINTENANCE, for `flowctl status`, and logged; with what is defined over it, and nothing else."""
+
+    async def define(coordinator: Coordinator) -> None:
+        for definition in ("CREATE MATERIALIZED VIEW mm AS SELECT count(*) AS n FROM m", "CREATE INDEX ON s (amount)"):
+            await Client(coordinator)(definition)
+
+    async def listed(coordinator: Coordinator) -> dict[str | None, str | None]:
+        coordinator.own()
+        client = Client(coordinator, statement_timeout="20s")
+        await client("SELECT n FROM n")
+        errors = {row[0]: row[2] for row in await client("SHOW MAINTENANCE")}
+        told = {row["name"]: row["error"] for one in coordinator._instances() for row in one["dataflows"]}
+        assert {name for name in told if told[name]} == {name for name in errors if errors[name]}
+        for name, error in errors.items():
+            if error:
+                failure = await client.error(f"SELECT * FROM {name}")
+                assert failure.hint is not None
+                assert failure.hint in error
+        return errors
+
+    world.within(define)
+    every = {"m", "mm", "n", "shop/orders", "v", "s"}
+    assert world.within(listed) == dict.fromkeys(every)
+    edited(world, lambda text: text.replace(AMOUNT, f"amount: {change}", 1))
+    errors = world.within(listed)
+    assert errors.keys() == every
+    assert {name for name, error in errors.items() if error} == {"m", "mm", "v", "s"}
+    assert all(error is None or "any more" in error for error in errors.values())
+    entries = [entry for entry in recent_entries(world.data, "sql-views") if entry["level"] == "error"]
+    assert {entry["view"] for entry in entries} == {"public.m", "public.mm", "public.v", "public.s"}
+    edited(world, lambda text: text + "\n")
+    assert world.within(listed) == dict.fromkeys(every)
+
+
+def test_another_process_says_why_a_view_is_known_no_further(world: SqlWorld) -> None:
+    edited(world, lambda text: text.replace(AMOUNT, "amount: {type: [number, string]}", 1))
+
+    async def ask(server: Coordinator) -> None:
+        server.own()
+        other = Coordinator(world.data, world.catalog)
+        try:
+            client = Client(other, statement_timeout="20s", transaction_isolation="strict serializable")
+            assert "does not fit what it reads any more" in (await client.error("SELECT * FROM m")).message
+            assert await client("SELECT * FROM n") == [("2",)]
+        finally:
+            await other.close()
+
+    world.within(ask)
 
 
 def test_a_field_vanishes(world: SqlWorld) -> None:
