@@ -24,7 +24,7 @@ _FOLDER = "compute"
     default="127.0.0.1:6876",
     show_default=True,
     metavar="HOST:PORT",
-    help="Where controllers connect to; port 0 for any that is free.",
+    help="Where controllers of this machine connect to; port 0 for any that is free.",
 )
 @click.option(
     "--data",
@@ -61,6 +61,8 @@ def command(
     end_with_input: bool,
 ) -> None:
     """Be a compute instance, which keeps views up to date and answers queries for `flowctl sql serve --instance`.
+
+    It runs on the machine of that server: a data folder is in use on one machine at a time.
 
     Prints the address on standard output as soon as controllers can connect, and works until it is stopped. What it has
     worked out stays in its folder, so that it goes on where it was. It has no state that cannot be worked out again.

@@ -21,7 +21,7 @@ _COMMANDS = {
     "check": "Find everything that is wrong in a catalog.",
     "collections": "List collections, and read their documents.",
     "compact": "Merge small files of collections into larger ones.",
-    "compute": "Keep views up to date in a process of its own.",
+    "compute": "Keep views up to date in a process of its own, on the server's machine.",
     "connector": "List connectors to materialize with, and serve one.",
     "generate": "Write types and stubs for the code of derivations.",
     "graph": "Draw what flows where in a catalog.",

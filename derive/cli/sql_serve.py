@@ -95,7 +95,7 @@ _MOST_REPLICAS = 16
     "addresses",
     multiple=True,
     metavar="HOST:PORT",
-    help="Use a compute instance that `flowctl compute` serves there; may be repeated.",
+    help="Use a compute instance that `flowctl compute` serves there, on this machine; may be repeated.",
 )
 @click.option(
     "--compute-token-file",
@@ -132,7 +132,7 @@ def command(
       flowctl sql serve
       psql -h 127.0.0.1 -p 6875 -c 'SELECT * FROM "acmeBank/balances"'
       flowctl sql serve --replicas 2
-      flowctl sql serve --instance 10.0.0.7:6876 --compute-token-file secret
+      flowctl sql serve --instance 127.0.0.1:6876 --compute-token-file secret
     """
     host, port = _address(listen)
     passwords, tls = _clients(password_file, tls_certificate, tls_key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -28,6 +29,19 @@ def wait_for_instances(folder: Path, condition: Callable[[list[dict[str, Any]]],
     while not condition(instances := instances_of(folder)):
         assert time.monotonic() < deadline, instances
     return instances
+
+
+def test_instances_are_said_to_be_on_this_machine(tmp_path: Path) -> None:
+    """`host.lock` refuses others, so neither options nor pages offer them."""
+    for command in (("compute",), ("sql", "serve")):
+        status, out, _ = flowctl(tmp_path, *command, "--help")
+        assert status == 0
+        assert "this machine" in " ".join(out.split())
+    pages = Path(__file__).parents[2] / "docs"
+    assert "one machine only" in (pages / "instances.md").read_text()
+    for page in pages.glob("*.md"):
+        addresses = re.findall(r"(?:--instance|ADDRESS '?|--listen) ?(\S+):6876", page.read_text())
+        assert {address.strip("'`") for address in addresses} <= {"127.0.0.1"}, page
 
 
 def test_status_tells_of_instances_by_the_names_of_sql(tmp_path: Path) -> None:
