@@ -181,6 +181,7 @@ class _Driver:
         ingestion = Ingestion(self._time.store, spec, door=Door.TEST)
         ingestion.load(f"documents for {spec.name}", enumerate(documents, start=1))
         if not step.moment:
+            self._time.end_tick(spec.name)
             self._time.settle()
 
     def _await(self, step: VerifyStep) -> None:

@@ -74,6 +74,11 @@ class VirtualTime:
             self._now = min(map(self._end, soon))
         raise TaskError(f"feedback has not come to rest after {self._most_ticks} ticks")
 
+    def end_tick(self, collection: str) -> None:
+        """Let the present tick end of a derived collection, which is not known any further than its derivation is."""
+        if collection in self._ticks:
+            self._now = tick_end(self._now, self._ticks[collection])
+
     def fast_forward(self, collection: str | None = None) -> None:
         """Let time pass until no delayed read can change a collection any more (or any, if none is named)."""
         while True:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import permutations
 from pathlib import Path
 
 from conftest import write_catalog
@@ -172,3 +173,50 @@ def test_a_key_that_is_expected_twice_is_there_once(tmp_path: Path) -> None:
         ("[1]", (Difference("/times", 99, 11),)),
         ("[1]", (Difference("", {"id": 1, "times": 11}, MISSING),)),
     ]
+
+
+DIRECT = """
+collections:
+  t/events: {schema: &s {type: object, required: [id], properties: {id: {type: integer}, n: {type: integer}}}, key: [/id]}
+  t/copies:
+    schema: *s
+    key: [/id]
+    derive: {using: {sqlite: {}}, transforms: [{name: of, source: t/events, shuffle: any, lambda: "SELECT $id, $n"}]}
+  t/late:
+    schema: *s
+    key: [/id]
+    derive:
+      using: {sqlite: {}}
+      shards: {maxTxnDuration: 10s}
+      transforms: [{name: of, source: t/copies, shuffle: any, readDelay: 1h, lambda: "SELECT $id, $n"}]
+  t/own:
+    schema: *s
+    key: [/id]
+    derive: {using: {sqlite: {}}, transforms: [{name: of, source: t/own, shuffle: any, lambda: "SELECT $id, $n + 1 AS n WHERE $n < 3"}]}
+tests:
+"""
+REACHED = {
+    "t/events": ("t/events", "t/copies", "t/late"),
+    "t/copies": ("t/copies", "t/late"),
+    "t/late": ("t/late",),
+    "t/own": ("t/own",),
+}
+"""What is ingested into a collection, derived or not, and where it is found then."""
+
+
+def test_what_is_ingested_into_a_derived_collection_is_found_in_any_order(tmp_path: Path) -> None:
+    """Each order of ingesting into some collections, and verifying each one after each step."""
+    text = DIRECT
+    orders = [order for size in (1, 2, 3) for order in permutations(REACHED, size)]
+    for number, order in enumerate(orders):
+        text += f"  t/test-{number}:\n"
+        held: dict[str, list[str]] = {name: [] for name in REACHED}
+        for document, name in enumerate(order):
+            text += f"    - ingest: {{collection: {name}, documents: [{{id: {document}, n: 3}}]}}\n"
+            for reached in REACHED[name]:
+                held[reached].append(f"{{id: {document}, n: 3}}")
+            for verified, documents in held.items():
+                text += f"    - verify: {{collection: {verified}, documents: [{', '.join(documents)}]}}\n"
+    results = list(run_tests(load(write_catalog(tmp_path, text))))
+    assert len(results) == len(orders)
+    assert [result.failure for result in results if result.failure] == []
