@@ -92,7 +92,11 @@ def validate_response(bindings: Iterable[ValidatedBinding]) -> pb.ValidateRespon
     """The answer to `Validate`."""
     response = pb.ValidateResponse()
     for binding in bindings:
-        message = response.bindings.add(resource_path=binding.resource_path, delta_updates=binding.delta_updates)
+        message = response.bindings.add(
+            resource_path=binding.resource_path,
+            delta_updates=binding.delta_updates,
+            most_fields=binding.most_fields,
+        )
         for field, constraint in binding.constraints.items():
             message.constraints[field].type = int(constraint.type)  # type: ignore[assignment]
             message.constraints[field].reason = constraint.reason

@@ -114,11 +114,13 @@ class ValidatedBinding:
         resource_path: where in the endpoint it goes, such as the name of a table; unique among a materialization's.
         constraints: by field; of every field of the collection.
         delta_updates: whether documents are stored without those of before being loaded.
+        most_fields: how many fields there is room for, key and document included; 0 if there is no bound.
     """
 
     resource_path: tuple[str, ...]
     constraints: Mapping[str, Constraint]
     delta_updates: bool = False
+    most_fields: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ POSTGRES = Dialect(
     bytes_type="bytea",
     mark="$",
     widenings=frozenset({("bigint", "numeric")}),
+    most_columns=1600,
 )
 
 _NUMBERS = frozenset({Kind.BIGINT, Kind.INTEGER, Kind.NUMBER})

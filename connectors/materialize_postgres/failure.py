@@ -19,13 +19,26 @@ _BY_STATE: dict[str, tuple[type[FlowError], str | None]] = {
     "40": (BusyError, "others were at the same rows; it is tried again"),
     "53100": (DiskFullError, "make space on the server's disk"),
     "53": (EndpointGoneError, "the server has no connection or memory to spare"),
-    "54": (EndpointError, "keys of a table may have about 2,700 bytes in PostgreSQL, and values 1 GB"),
+    "54001": (EndpointError, "exclude what is nested so deep"),
+    "54011": (EndpointError, "exclude fields: a table of PostgreSQL has at most 1,600 columns, dropped ones included"),
+    "54": (EndpointError, "see the limits of PostgreSQL, and exclude fields"),
     "55": (BusyError, "something else holds what is needed; it is tried again"),
     "57": (EndpointGoneError, "the server stops, or begins; it is tried again"),
     "58": (EndpointGoneError, "see the server's log"),
     "08": (EndpointGoneError, "see whether the server runs"),
 }
 """By SQLSTATE, or how it begins: what happened, and what to do about it."""
+
+_LIMITS = (
+    (re.compile("index row"), "keys of a table may have about 2,700 bytes in PostgreSQL"),
+    (re.compile("row is too big"), "exclude fields: a row may have 8,160 bytes beside values that are kept elsewhere"),
+    (
+        re.compile("too many columns in an index"),
+        "exclude fields from the key: it has at most 32 columns in PostgreSQL",
+    ),
+    (re.compile("string|field|memory|buffer|value"), "values may have 1 GB in PostgreSQL"),
+)
+"""What PostgreSQL says of limits that share an SQLSTATE, and what to do about each."""
 
 _BY_TEXT = (
     (
@@ -61,6 +74,8 @@ def explain(where: str, exc: psycopg.Error) -> FlowError:
     said = [text for text in (diagnosis.message_primary or lines[0], diagnosis.message_detail, *context) if text]
     state = exc.sqlstate or _guess(exc)
     kind, hint = _BY_STATE.get(state) or _BY_STATE.get(state[:2]) or (EndpointError, None)
+    if state in ("54000", "54011"):
+        hint = next((told for pattern, told in _LIMITS if pattern.search(said[0])), hint)
     return kind(f"PostgreSQL {where}: {'; '.join(said)}", hint=hint)
 
 

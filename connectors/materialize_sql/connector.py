@@ -19,7 +19,7 @@ from connectors.kit.requests import (
 )
 from connectors.materialize_sql.binding import table_of
 from connectors.materialize_sql.column import Column, Table
-from connectors.materialize_sql.constraints import constrain
+from connectors.materialize_sql.constraints import constrain, room_for
 from connectors.materialize_sql.dialect import Dialect
 from connectors.materialize_sql.endpoint import Endpoint
 from connectors.materialize_sql.fence import CHECKPOINTS, Fence, create_checkpoints, has_checkpoint, raise_fence
@@ -88,7 +88,8 @@ class SqlConnector:
                 delta = bool(binding.resource.get("delta_updates"))
                 existing = endpoint.describe(path)
                 constraints = constrain(binding, path, existing, self.dialect, delta_updates=delta)
-                validated.append(ValidatedBinding(path, constraints, delta))
+                room = room_for(binding, existing, self.dialect)
+                validated.append(ValidatedBinding(path, constraints, delta, room))
         return validated
 
     def apply(self, request: Application) -> str:

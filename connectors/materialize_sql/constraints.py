@@ -66,6 +66,14 @@ def constrain(
     return constraints
 
 
+def room_for(binding: ProposedBinding, existing: ExistingTable | None, dialect: Dialect) -> int:
+    """How many fields a table has room for, beside columns that are there and of no field."""
+    fold = dialect.naming.fold
+    names = {fold(dialect.naming.column(name)) for name in binding.collection.fields}
+    others = [name for name in (existing.columns if existing else ()) if fold(name) not in names]
+    return max(1, dialect.most_columns - len(others))
+
+
 def _one_per_location(keys: tuple[Column, ...], binding: ProposedBinding) -> tuple[Column, ...]:
     """Of several fields of one location of the key, the first; columns in the order of the key."""
     fields = binding.collection.fields

@@ -55,6 +55,8 @@ class Dialect:
         widenings: types, and the wider ones that the database can change them to without loss.
         widens_keys: whether that goes for columns of the key.
         has_comments: whether it keeps comments of tables and columns.
+        most_columns: how many a table is given.
+        most_commented: columns of a table that has more than so many are given no comments.
     """
 
     title: str
@@ -66,6 +68,8 @@ class Dialect:
     widenings: frozenset[tuple[str, str]] = field(default_factory=frozenset)
     widens_keys: bool = True
     has_comments: bool = True
+    most_columns: int = 1000
+    most_commented: int = 1_000_000
 
     def type_of(self, kind: Kind, *, is_key: bool) -> str:
         """The type of a column."""
@@ -107,7 +111,13 @@ class Dialect:
         body = ",\n  ".join(columns)
         created = f"CREATE TABLE {self.table(table.path)} (\n  {body}\n){self.options()}"
         described = [self.comment_on_column(table, column) for column in table.columns if column.comment]
+        if not self.comments_on_columns(table):
+            described = []
         return [created, *([self.comment_on_table(table), *described] if self.has_comments else [])]
+
+    def comments_on_columns(self, table: Table) -> bool:
+        """Whether columns of a table are given comments."""
+        return self.has_comments and len(table.columns) <= self.most_commented
 
     def options(self) -> str:
         """What comes after the columns of a table that is created."""
@@ -129,7 +139,7 @@ class Dialect:
         statements = [f"{altered} ADD COLUMN {quote(column.name)} {column.type}" for column in changes.added]
         statements += [f"{altered} ALTER COLUMN {quote(name)} DROP NOT NULL" for name in changes.loosened]
         statements += [f"{altered} ALTER COLUMN {quote(column.name)} TYPE {column.type}" for column in changes.widened]
-        if self.has_comments:
+        if self.comments_on_columns(table):
             statements += [self.comment_on_column(table, column) for column in (*changes.added, *changes.described)]
         return statements
 

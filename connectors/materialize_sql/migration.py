@@ -61,7 +61,7 @@ def migrate(table: Table, existing: ExistingTable | None, dialect: Dialect) -> M
         columns.append(fitted)
         if fitted.type != there.type:
             widened.append(fitted)
-        if dialect.has_comments and column.comment != there.comment:
+        if dialect.comments_on_columns(table) and column.comment != there.comment:
             described.append(fitted)
     loosened = [fitted.name for fitted in columns if fitted not in added and _is_looser(fitted, existing)]
     loosened += [there.name for there in by_name.values() if there.not_null and not there.has_default]

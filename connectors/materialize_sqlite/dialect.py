@@ -86,6 +86,7 @@ SQLITE = SqliteDialect(
     mark="?",
     widenings=frozenset({("INTEGER", "ANY")}),
     has_comments=False,
+    most_columns=2000,
 )
 
 

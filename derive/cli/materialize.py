@@ -36,8 +36,8 @@ def plan_command(names: tuple[str, ...], source: Path, data: Path | None, output
     disabled are planned. Secrets show as ***.
 
     With -o json, each materialization is an object on a line of its own: materialization, version, bindings (binding,
-    collection, resource, key, values, document, deltaUpdates), action (what would be done, or ""), and unaccepted
-    (edits with which the next run waits).
+    collection, resource, key, values, document, deltaUpdates, leftOut), action (what would be done, or ""), and
+    unaccepted (edits with which the next run waits).
 
     \b
     Exit codes: 0 if all of them could run, 1 if one could not, 2 if the command line makes no sense.
@@ -125,6 +125,7 @@ def _row(prepared: PreparedMaterialization, action: str, unaccepted: Sequence[st
             "values": binding.fields.values,
             "document": binding.fields.document,
             "deltaUpdates": binding.delta_updates,
+            "leftOut": binding.fields.left_out,
         }
         for binding in prepared.bindings
     ]
@@ -138,6 +139,8 @@ def _row(prepared: PreparedMaterialization, action: str, unaccepted: Sequence[st
 
 
 def _lines(prepared: PreparedMaterialization, action: str, unaccepted: Sequence[str]) -> Iterator[str]:
+    from derive.materialize.check import show_left_out  # which loads gRPC
+
     yield prepared.spec.name
     for binding in prepared.bindings:
         how = "updates as they come" if binding.delta_updates else "one row per key"
@@ -145,6 +148,8 @@ def _lines(prepared: PreparedMaterialization, action: str, unaccepted: Sequence[
         yield f"    key       {', '.join(binding.fields.keys)}"
         yield f"    values    {', '.join(binding.fields.values) or 'none'}"
         yield f"    document  {binding.fields.document or 'none'}"
+        if binding.fields.left_out:
+            yield f"    {show_left_out(binding.fields)}"
     yield "  to be done:" if action else "  nothing is to be done"
     yield from (f"    {line}" for line in action.splitlines())
     if unaccepted:

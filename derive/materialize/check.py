@@ -11,11 +11,12 @@ from collections.abc import Iterable, Iterator
 from derive.document.pointer import escape
 from derive.errors import CatalogError, EndpointGoneError, FlowError, Issue
 from derive.materialize.connector import Connectors, not_installed
-from derive.materialize.preparation import config_faults, prepare, resource_faults
+from derive.materialize.fields import FieldSelection
+from derive.materialize.preparation import PreparedMaterialization, config_faults, prepare, resource_faults
 from derive.protocol.secrets import references
 from derive.protocol.specs import JSON, MaterializationSpec
 
-_NOT_RUN, _NOT_ASKED, _REFUSED = "N006", "N007", "E711"
+_NOT_RUN, _NOT_ASKED, _CROWDED, _REFUSED = "N006", "N007", "N008", "E711"
 
 
 def check_materializations(specs: Iterable[MaterializationSpec], connectors: Connectors) -> list[Issue]:
@@ -45,13 +46,29 @@ def _check(spec: MaterializationSpec, connectors: Connectors) -> Iterator[Issue]
         yield from resource_faults(spec, schemas)
         return
     try:
-        prepare(spec, connector)
+        yield from _crowded(prepare(spec, connector))
     except CatalogError as error:
         yield from error.issues
     except EndpointGoneError as error:
         yield _note(spec, error)
     except FlowError as error:
         yield Issue(_REFUSED, error.message, error.position or spec.endpoint.position, error.hint)
+
+
+def _crowded(prepared: PreparedMaterialization) -> Iterator[Issue]:
+    """Notes on bindings that have more fields than there is room for."""
+    for binding in prepared.bindings:
+        if binding.fields.left_out:
+            message = f"'{binding.spec.name}' {show_left_out(binding.fields)}"
+            hint = "exclude what is not needed, or require what is; the document has all of them"
+            yield Issue(_CROWDED, message, binding.spec.position, hint)
+
+
+def show_left_out(fields: FieldSelection) -> str:
+    """Which fields have no column, in words."""
+    count, first = len(fields.left_out), fields.left_out[0]
+    more = "1 field" if count == 1 else f"{count:,} fields"
+    return f"leaves out {more}, '{first}' is the first: there is room for {fields.most:,}"
 
 
 def _note(spec: MaterializationSpec, error: FlowError) -> Issue:

@@ -33,12 +33,16 @@ class FieldSelection:
         values: the others, sorted, which is the order of packed values.
         document: that of the whole document; None if it is not materialized.
         config: what the author tells the connector of fields.
+        left_out: those that would be recommended, if there were room for them.
+        most: how many there is room for; 0 if there is no bound.
     """
 
     keys: tuple[str, ...]
     values: tuple[str, ...]
     document: str | None = None
     config: Mapping[str, JSON] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
+    most: int = 0
 
     @property
     def all(self) -> tuple[str, ...]:
@@ -52,6 +56,7 @@ def select_fields(
     constraints: Mapping[str, Constraint],
     wanted: FieldsSpec,
     stored: Sequence[str] = (),
+    most: int = 0,
 ) -> FieldSelection | tuple[Issue, ...]:
     """The fields that a binding materializes, or everything that stands against it.
 
@@ -61,8 +66,9 @@ def select_fields(
         constraints: what the connector asks, by field.
         wanted: what the author of the binding asks.
         stored: fields that were materialized until now, which stay unless the author says otherwise.
+        most: how many there is room for; 0 if there is no bound.
     """
-    selector = _Selector(key, projections, constraints, wanted, stored)
+    selector = _Selector(key, projections, constraints, wanted, stored, most)
     selection = selector.select()
     return tuple(selector.issues) or selection
 
@@ -75,6 +81,7 @@ class _Selector:
         constraints: Mapping[str, Constraint],
         wanted: FieldsSpec,
         stored: Sequence[str],
+        most: int,
     ) -> None:
         self.issues: list[Issue] = []
         self._key = tuple(key)
@@ -82,6 +89,8 @@ class _Selector:
         self._constraints = constraints
         self._wanted = wanted
         self._stored = stored
+        self._most = most
+        self._left_out: list[str] = []
         self._excluded = frozenset(wanted.exclude)
         self._locations: dict[str, list[str]] = {}
         for projection in projections:
@@ -97,12 +106,13 @@ class _Selector:
         if self._wanted.recommended:
             self._keep()
             self._recommend()
+        self._require_room()
         keys = tuple(self._key_field(index, pointer) for index, pointer in enumerate(self._key))
         roots = [name for name in self._locations.get("", ()) if name in self._selected and name not in keys]
         document = min(roots, key=self._rank) if roots else None
         values = sorted(self._selected.difference(keys, [document]))
         config = {name: value for name, value in self._wanted.include.items() if name in self._selected}
-        return FieldSelection(keys, tuple(values), document, config)
+        return FieldSelection(keys, tuple(values), document, config, tuple(self._left_out), self._most)
 
     def _include(self, name: str) -> None:
         if name not in self._fields:
@@ -167,10 +177,23 @@ class _Selector:
         return self._wanted.depth is not None and len(parse_pointer(pointer)) > self._wanted.depth
 
     def _recommend(self) -> None:
-        for pointer, names in self._locations.items():
+        """Take what is recommended, as far as there is room for it: what lies less deep comes first."""
+        for pointer, names in sorted(self._locations.items(), key=lambda item: item[0].count("/")):
             recommended = [name for name in names if self._constraint(name).type is ConstraintType.LOCATION_RECOMMENDED]
-            if recommended and not self._is_deep(pointer) and self._selected.isdisjoint(names):
+            if not recommended or self._is_deep(pointer) or not self._selected.isdisjoint(names):
+                continue
+            if self._most and len(self._selected) >= self._most:
+                self._left_out += [name for name in recommended if self._is_allowed(name)][:1]
+            else:
                 self._take(recommended)
+
+    def _require_room(self) -> None:
+        """Require that there is room for what the author wants and the connector requires."""
+        count = len(self._selected)
+        if self._most and count > self._most:
+            message = f"{count:,} fields are to be materialized, and the endpoint has room for {self._most:,}"
+            hint = "exclude some, or require fewer; the document has them anyway"
+            self.issues.append(Issue(REFUSED, message, self._wanted.position, hint))
 
     def _key_field(self, index: int, pointer: str) -> str:
         if self._wanted.key:

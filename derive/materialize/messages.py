@@ -40,11 +40,13 @@ class ValidatedBinding:
         constraints: what it asks of fields, by name.
         resource_path: where in the endpoint it goes, such as the name of a table.
         delta_updates: whether documents are stored without those of before being loaded.
+        most_fields: how many fields there is room for, key and document included; 0 if there is no bound.
     """
 
     constraints: Mapping[str, Constraint]
     resource_path: tuple[str, ...]
     delta_updates: bool = False
+    most_fields: int = 0
 
 
 def validate_request(spec: MaterializationSpec, config: JSON) -> pb.ValidateRequest:
@@ -76,7 +78,7 @@ def validated_binding(message: pb.ValidateResponse.Binding) -> ValidatedBinding:
         name: Constraint(known.get(constraint.type, ConstraintType.FIELD_FORBIDDEN), constraint.reason)
         for name, constraint in message.constraints.items()
     }
-    return ValidatedBinding(constraints, tuple(message.resource_path), message.delta_updates)
+    return ValidatedBinding(constraints, tuple(message.resource_path), message.delta_updates, message.most_fields)
 
 
 def materialization_message(

@@ -120,6 +120,7 @@ def prepare(
             validated.constraints,
             binding.fields,
             (stored or {}).get(binding.input.state_key, ()),
+            validated.most_fields,
         )
         if isinstance(fields, FieldSelection):
             bindings.append((validated, fields))

@@ -15,7 +15,7 @@ materialize.SpecResponse: endpoint_spec_schema_json=1 string, resource_spec_sche
 materialize.ValidateRequest: materialization=1 string, endpoint_type=2 flow.EndpointType, endpoint_spec_json=3 string, bindings=4 repeated materialize.ValidateRequest.Binding
 materialize.ValidateRequest.Binding: resource_spec_json=1 string, collection=2 flow.CollectionSpec, field_config_json=3 map<string,string>
 materialize.ValidateResponse: bindings=1 repeated materialize.ValidateResponse.Binding
-materialize.ValidateResponse.Binding: constraints=1 map<string,materialize.Constraint>, resource_path=2 repeated string, delta_updates=3 bool
+materialize.ValidateResponse.Binding: constraints=1 map<string,materialize.Constraint>, resource_path=2 repeated string, delta_updates=3 bool, most_fields=100 uint32
 materialize.Constraint: type=2 materialize.Constraint.Type, reason=3 string
 materialize.ApplyRequest: materialization=1 flow.MaterializationSpec, version=2 string, dry_run=3 bool
 materialize.ApplyResponse: action_description=1 string

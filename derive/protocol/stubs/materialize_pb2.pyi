@@ -79,7 +79,7 @@ class Constraint(_message.Message):
 class ValidateResponse(_message.Message):
     __slots__ = ("bindings",)
     class Binding(_message.Message):
-        __slots__ = ("constraints", "resource_path", "delta_updates")
+        __slots__ = ("constraints", "resource_path", "delta_updates", "most_fields")
         class ConstraintsEntry(_message.Message):
             __slots__ = ("key", "value")
             KEY_FIELD_NUMBER: _ClassVar[int]
@@ -90,10 +90,12 @@ class ValidateResponse(_message.Message):
         CONSTRAINTS_FIELD_NUMBER: _ClassVar[int]
         RESOURCE_PATH_FIELD_NUMBER: _ClassVar[int]
         DELTA_UPDATES_FIELD_NUMBER: _ClassVar[int]
+        MOST_FIELDS_FIELD_NUMBER: _ClassVar[int]
         constraints: _containers.MessageMap[str, Constraint]
         resource_path: _containers.RepeatedScalarFieldContainer[str]
         delta_updates: bool
-        def __init__(self, constraints: _Optional[_Mapping[str, Constraint]] = ..., resource_path: _Optional[_Iterable[str]] = ..., delta_updates: _Optional[bool] = ...) -> None: ...
+        most_fields: int
+        def __init__(self, constraints: _Optional[_Mapping[str, Constraint]] = ..., resource_path: _Optional[_Iterable[str]] = ..., delta_updates: _Optional[bool] = ..., most_fields: _Optional[int] = ...) -> None: ...
     BINDINGS_FIELD_NUMBER: _ClassVar[int]
     bindings: _containers.RepeatedCompositeFieldContainer[ValidateResponse.Binding]
     def __init__(self, bindings: _Optional[_Iterable[_Union[ValidateResponse.Binding, _Mapping]]] = ...) -> None: ...
