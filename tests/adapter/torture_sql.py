@@ -1,7 +1,7 @@
 """Torture of SQL: clients of a server that is killed over and over see one history, in which nothing acknowledged is lost.
 
 Clients write, delete and read rows of two tables, lists and a materialized view beside one another, in random
-transactions, and one follows all of it by a subscription, while the server is killed at random moments, or stopped for a
+transactions, one follows all of it by a subscription, and one has tables change places, while the server is killed at random moments, or stopped for a
 while, and started again on the same data folder. What they did and saw is recorded and checked for strict serializability.
 
     PYTHONPATH=. .venv/bin/python tests/adapter/torture_sql.py --rounds 100
@@ -26,6 +26,7 @@ from typing import Any
 
 import psycopg
 from history import Event, Outcome, Read, Write, violations
+from swapping import Swapper
 
 _ROUNDS_OF_A_HISTORY = 5
 """Then it is checked, and another one begins, with tables of its own: reads take everything."""
@@ -375,7 +376,7 @@ class SqlTorture:
         self._histories = 0
         self.kills = 0
         self.outcomes: Counter[Outcome] = Counter()
-        self.reads = self.told = self.deletions = 0
+        self.reads = self.told = self.deletions = self.swaps = 0
 
     def run(self, rounds: int) -> None:
         """Kill the server so many times.
@@ -400,6 +401,8 @@ class SqlTorture:
         stop = threading.Event()
         clients = [self._client(str(number), tables) for number in range(self._clients)]
         threads = [threading.Thread(target=client.run, args=(stop,)) for client in clients]
+        swapper = Swapper(self._server, self._histories, random.Random(self._chance.random()))
+        threads.append(threading.Thread(target=swapper.run, args=(stop,)))
         follower, is_over = Follower(self._server, tables), threading.Event()
         following = threading.Thread(target=follower.run, args=(is_over,), daemon=True)
         following.start()
@@ -413,9 +416,10 @@ class SqlTorture:
             stop.set()
             for thread in threads:
                 thread.join()
-        for client in clients:
-            if client.defect:
-                raise SystemExit(f"{self._told()}: {client.defect!r}") from client.defect
+        for defect in (*(client.defect for client in clients), swapper.defect):
+            if defect:
+                raise SystemExit(f"{self._told()}: {defect!r}") from defect
+        self.swaps += swapper.commits
         last = self._client("last", tables)
         last.read(with_view=True)
         last.close()
@@ -461,7 +465,7 @@ class SqlTorture:
 
     def _told(self) -> str:
         outcomes = ", ".join(f"{self.outcomes[outcome]} {outcome.value}" for outcome in Outcome)
-        return f"{self.kills} {self.rounds_are}, {self.reads} reads, {self.told} told, {self.deletions} deletions, writes: {outcomes}"
+        return f"{self.kills} {self.rounds_are}, {self.reads} reads, {self.told} told, {self.deletions} deletions, {self.swaps} swaps, writes: {outcomes}"
 
 
 def _rows_of(event: Event) -> frozenset[str]:
