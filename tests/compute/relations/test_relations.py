@@ -31,6 +31,7 @@ from derive.compute.scalar.values import datum_of_text
 from derive.errors import FencedError, FrontierError, SqlError
 from derive.protocol.specs import CatalogSpec
 from derive.storage.compaction import compact
+from derive.storage.metadata.owner import Door
 from derive.storage.store import Store
 from derive.storage.table import TableColumn
 
@@ -64,9 +65,9 @@ def world(catalog_of: Callable[..., CatalogSpec], tmp_path: Path) -> World:
     return World(tmp_path / "data", catalog_of(CATALOG), wall=BASE)
 
 
-def ingest(world: World, *documents: dict[str, Any]) -> int:
+def ingest(world: World, *documents: dict[str, Any], door: Door = Door.INGEST) -> int:
     """Ingest documents, and return the time at which all of them are there."""
-    world.ingest(NAME, list(documents), None)
+    world.ingest(NAME, list(documents), None, door)
     world.wall += 1_000
     return world.store.seal_now([NAME]) - 1
 
@@ -172,7 +173,8 @@ def test_an_input_tells_what_comes_once(world: World) -> None:
 
 
 def test_an_input_notices_a_reset(world: World) -> None:
-    as_of = ingest(world, {"b": 1, "a": "x", "n": 1})
+    world.claim(NAME)
+    as_of = ingest(world, {"b": 1, "a": "x", "n": 1}, door=Door.TEST)
     with closing(ReducedInput(world.store, world.catalog.collections[NAME], as_of)) as source:
         world.store.reset([NAME])
         with pytest.raises(FencedError):
