@@ -29,6 +29,7 @@ that is raised is a defect of this project.
     ├── SqlError            a statement of SQL that cannot be carried out; has an SQLSTATE
     │   └── ViewError           a materialized view has an error in the place of rows
     └── TaskError           a task cannot run as configured
+        ├── SourceReplacedError a source is another relation than the one that the task has read
         ├── LostError           workers were lost, and could not be replaced
         │   └── OutdatedError       a newer attempt at the same work has begun
         ├── WorkerError         a worker lacks the data folder, Python, or this package
@@ -265,6 +266,10 @@ class ViewError(SqlError):
 
 class TaskError(FlowError):
     """A task cannot run as it is configured."""
+
+
+class SourceReplacedError(TaskError):
+    """A source of a task is another relation than the one that the task has read: created again, renamed or reset."""
 
 
 class LostError(TaskError):

@@ -86,7 +86,8 @@ class Item:
         read: by such a name, the columns that a collection of `flow.yaml` had when the view was created.
         on: for an index, what it is on.
         indexed: for an index, names of its columns.
-        origin: for a source, where its rows come from.
+        origin: for a source, where its rows come from; for a table, from when on its rows have its columns.
+        alters: for a table that a transaction has given other columns, the table that it is; None before and after.
     """
 
     id: GlobalId
@@ -100,6 +101,7 @@ class Item:
     on: GlobalId | None = None
     indexed: tuple[str, ...] = ()
     origin: Mapping[str, JSON] = field(default_factory=dict)
+    alters: GlobalId | None = None
 
     def rebound(self, ids: Mapping[GlobalId, GlobalId]) -> Item:
         """This item with other identifiers in the place of some."""
@@ -126,6 +128,12 @@ class Item:
         return place if isinstance(place, int) else None
 
     @property
+    def known_from(self) -> int:
+        """About the time from which on the rows of a table have its columns; 0 if they always had."""
+        time = self.origin.get("known from")
+        return time if isinstance(time, int) else 0
+
+    @property
     def is_written(self) -> bool:
         """Whether the adapter writes its rows into a table of Storage, at times of the timeline."""
         return self.kind is ObjectKind.TABLE or (self.kind is ObjectKind.SOURCE and "collection" not in self.origin)
@@ -145,12 +153,19 @@ class Change:
         added: items whose names are free once others are removed and renamed.
         removed: those that are no more.
         renamed: new names.
+        altered: items that have other columns than before.
     """
 
     statement: str
     added: tuple[Item, ...] = ()
     removed: tuple[GlobalId, ...] = ()
     renamed: Mapping[GlobalId, str] = field(default_factory=dict)
+    altered: tuple[Item, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing changes."""
+        return not (self.added or self.removed or self.renamed or self.altered)
 
 
 def is_provisional(identifier: GlobalId) -> bool:
@@ -285,6 +300,8 @@ class Catalog:
             self._db.execute("UPDATE item SET name = char(0) || id WHERE id = ?", (identifier,))  # which names none
         for identifier, name in change.renamed.items():
             self._db.execute("UPDATE item SET name = ? WHERE id = ?", (name, identifier))
+        for item in change.altered:
+            self._db.execute("UPDATE item SET description = ? WHERE id = ?", (_description(item), item.id))
         for item in change.added:
             row = (item.id, item.kind.value, item.schema, item.name, _description(item))
             self._db.execute("INSERT INTO item VALUES (?, ?, ?, ?, ?)", row)
@@ -308,15 +325,24 @@ class Catalog:
 
 
 def _written(change: Change) -> str:
-    added = [[item.id, item.kind.value, item.schema, item.name, _description(item)] for item in change.added]
-    written = {"statement": change.statement, "added": added, "removed": change.removed}
-    return orjson.dumps(written | {"renamed": list(change.renamed.items())}).decode()
+    written = {
+        "statement": change.statement,
+        "added": list(map(_values, change.added)),
+        "removed": change.removed,
+        "renamed": list(change.renamed.items()),
+        "altered": list(map(_values, change.altered)),
+    }
+    return orjson.dumps(written).decode()
+
+
+def _values(item: Item) -> list[Any]:
+    return [item.id, item.kind.value, item.schema, item.name, _description(item)]
 
 
 def _read(written: str) -> Change:
     read = orjson.loads(written)
-    added = tuple(_item(*row) for row in read["added"])
-    return Change(read["statement"], added, tuple(read["removed"]), dict(read["renamed"]))
+    added, altered = (tuple(_item(*row) for row in read.get(name, ())) for name in ("added", "altered"))
+    return Change(read["statement"], added, tuple(read["removed"]), dict(read["renamed"]), altered)
 
 
 def _description(item: Item) -> str:

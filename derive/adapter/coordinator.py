@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from derive.adapter.advisory_locks import AdvisoryLocks
+from derive.adapter.altered_table import stored_column
 from derive.adapter.catalog import Catalog, Change, position_name
 from derive.adapter.catalog_mark import CatalogMark
 from derive.adapter.computing import Computing
 from derive.adapter.feeding import Feeding
 from derive.adapter.file_access import ALL_FILES, FileAccess
-from derive.adapter.group_commit import GroupCommit
+from derive.adapter.group_commit import GroupCommit, Shape, shape_of
 from derive.adapter.holds import StorageHolds
 from derive.adapter.instances import HERE, Instances
 from derive.adapter.ledger import StorageLedger, dropped_name
@@ -25,15 +26,13 @@ from derive.adapter.maintenance import Maintenance
 from derive.adapter.news import News
 from derive.adapter.objects import Objects
 from derive.adapter.ownership import Ownership
+from derive.adapter.parser.definition import ObjectKind
 from derive.adapter.plans import Plans
 from derive.adapter.recording import LOG, Described, Recording, described
 from derive.adapter.timeline import Timeline, Write
 from derive.adapter.upkeep import Upkeep
-from derive.compute.algebra.bounds import Bounds
 from derive.compute.algebra.relation import GlobalId
-from derive.compute.algebra.types import Row
 from derive.compute.relations.columns import Source
-from derive.compute.relations.contents import contents_at
 from derive.errors import FencedError, FlowError, SqlError
 from derive.protocol.specs import CatalogSpec, CollectionSpec
 from derive.protocol.sql_names import MARK, intended_name, is_of_sql
@@ -104,7 +103,7 @@ class Coordinator:
         self.news = News(self.store.changes, self._work, self._report)
         self.ledger = StorageLedger(self.store, catalog, self.news, lambda: self.objects, self.ownership)
         self.timeline = Timeline(self.ledger, self.store.timeline.present() - 1)
-        self.commits = GroupCommit(self.timeline, self._dropped, self.ledger)
+        self.commits = GroupCommit(self.timeline, self._dropped, self.ledger, self._altered)
         self.files = files
         self.feeding = Feeding(self.store, self.commits, files)
         self.upkeep = Upkeep(self.store, self.holds)
@@ -193,6 +192,7 @@ class Coordinator:
         """Change what names stand for; durable when it returns."""
         self.catalog.change(change)
         self.look()
+        self._alter()
 
     def prepare(self, change: Change) -> list[Write]:
         """Have what names stand for change together with what is written to Storage.
@@ -208,6 +208,16 @@ class Coordinator:
         if version is not None:
             self.catalog.settle(version, has_happened=True)
         self.look()
+        self._alter()
+
+    def _alter(self) -> None:
+        """Give tables in Storage the columns that the catalog has of them; before anybody reads them with these."""
+        tables = self.store.tables
+        for item in self.objects.items.values():
+            table = tables.table(item.id) if item.kind is ObjectKind.TABLE else None
+            columns = tuple(map(stored_column, item.columns))
+            if table is not None and table.columns != columns:
+                tables.alter(item.id, columns)
 
     def settle(self) -> bool:
         """Carry out or forget a change that was prepared by somebody who was killed, or has failed.
@@ -234,6 +244,11 @@ class Coordinator:
         if table is None or table.upper >= END_OF_TIME:
             return dropped_name(self.store, identifier)
         return None
+
+    def _altered(self, identifier: GlobalId, shape: Shape) -> str | None:
+        """What a table is called that has other columns than these; None if it has them."""
+        item = self.objects.items.get(identifier)
+        return None if item is None or shape_of(item.columns) == shape else item.name
 
     def _work(self) -> bool:
         return self.maintenance.work()
@@ -267,12 +282,6 @@ class Coordinator:
             raise SqlError("42P01", "what is read was dropped")
         return source
 
-    def contents(
-        self, identifier: GlobalId, time: int, wanted: Collection[int], bounds: Bounds | None = None
-    ) -> Iterator[list[Row]]:
-        """The rows of a collection or table at a time; of which some columns are wanted, and some rows."""
-        return contents_at(self.store, self.source(identifier), time, wanted, bounds)
-
     def look(self) -> None:
         """Look what names stand for."""
         version = self.catalog.version()
@@ -301,6 +310,7 @@ class Coordinator:
         Raises:
             StorageError: the data folder cannot be written now.
         """
+        self._alter()
         items = [item for item in self.objects.items.values() if item.is_stored]
         expected = {item.id: self.objects.stored(item) for item in items}
         expected |= {

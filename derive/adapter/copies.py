@@ -63,7 +63,7 @@ def copy_from(state: State, statement: Copy) -> Result:
         async for piece in pieces:
             rows += complete(reader.feed(piece))
         rows += complete(reader.finish())
-        state.transaction.write([(table.id, row, 1) for row in rows])
+        state.transaction.write([(table.id, row, 1) for row in rows], table)
         return len(rows)
 
     return Result(lambda count: f"COPY {count}", columns, copy_in=take, is_binary=is_binary)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from derive.adapter import sources
-from derive.adapter.catalog import Item
+from derive.adapter.catalog import Item, is_provisional
 from derive.adapter.draft import Draft, provisional_id
 from derive.adapter.file_access import require_right
 from derive.adapter.objects import PUBLIC, Objects, RecordedNames
@@ -137,7 +137,7 @@ class _Definer:
         return Result(lambda _: f"SELECT {len(rows)}")
 
     async def _alter_table(self, statement: AlterTable) -> Result:
-        """Another table of the same name has the rows of this one."""
+        """Until COMMIT another table of the same name has the rows of this one."""
         item = self._item(statement.name, ObjectKind.TABLE, is_missing_welcome=statement.if_exists)
         if item is None:
             return Result(lambda _: "ALTER TABLE", notices=(_missing(ObjectKind.TABLE, statement.name),))
@@ -155,7 +155,7 @@ class _Definer:
                 hint="Drop them first, and create them again behind it; all of that may be one transaction.",
             )
         rows = [row async for batch in await read(self._state, self._state.bound(query)) for row in batch]
-        altered = replace(item, id=provisional_id(), columns=columns)
+        altered = replace(item, id=provisional_id(), columns=columns, alters=_altered_by(item))
         check_rows(NamedRelation(altered.id, item.name, columns, RelationKind.TABLE), rows)
         self._change(altered, removed=(item.id,))
         self._state.transaction.write([(altered.id, row, 1) for row in rows])
@@ -291,6 +291,11 @@ class _Definer:
             hint = f"Use DROP {item.kind.value.upper()} to remove a {item.kind.value}."
             raise SqlError("42809", f'"{name.name}" is not a {kind.value}', offset=name.offset, hint=hint)
         return item
+
+
+def _altered_by(item: Item) -> GlobalId | None:
+    """The table that one is which has other columns than an item; None if that is not committed yet."""
+    return item.alters if is_provisional(item.id) else item.id
 
 
 def _missing(kind: ObjectKind, name: QualifiedName) -> Notice:

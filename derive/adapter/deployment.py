@@ -16,6 +16,7 @@ from collections.abc import Collection, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 
+from derive.adapter.altered_table import altered_table, stored_column
 from derive.adapter.catalog import Change, Item, is_provisional, position_name, stored_name
 from derive.adapter.coordinator import Coordinator
 from derive.adapter.draft import Draft
@@ -54,6 +55,7 @@ class _Deployment:
         self._tables = coordinator.store.tables
         self._ids: dict[GlobalId, GlobalId] = {}  # by provisional one
         self._created: list[GlobalId] = []
+        self._rewritten: list[GlobalId] = []
         self._is_aside = False
 
     async def carry_out(self, writes: Sequence[Write]) -> None:
@@ -64,6 +66,7 @@ class _Deployment:
         change = self._draft.change(coordinator.objects)
         version = coordinator.catalog.version()
         try:
+            change, writes = await asyncio.to_thread(self._alter, change, writes)
             change = await self._create(change)
             await asyncio.to_thread(self._require_names, change)
             kept = [(self._ids.get(id_, id_), row, diff) for id_, row, diff in writes if self._is_there(id_)]
@@ -98,13 +101,16 @@ class _Deployment:
         """Whether the transaction has not dropped a table that it has written."""
         if is_provisional(table):
             return table in self._ids
-        return table not in self._draft.base.items or table in self._draft.objects.items
+        is_altered = table in self._ids.values()
+        return is_altered or table not in self._draft.base.items or table in self._draft.objects.items
 
     async def _happen(self, change: Change, writes: list[Write]) -> None:
         coordinator = self._coordinator
-        is_change = bool(change.added or change.removed or change.renamed)
+        is_change = not change.is_empty
         if not writes:
             if is_change:
+                for table in self._rewritten:
+                    coordinator.ledger.note_altered(table, coordinator.timeline.latest + 1)
                 coordinator.change(change)
         elif not is_change:
             await self._commit(writes)
@@ -112,7 +118,25 @@ class _Deployment:
             await self._commit(writes, then=lambda: coordinator.change(change))
         else:
             marks = await asyncio.to_thread(coordinator.prepare, change)
-            await self._commit([*writes, *marks], then=coordinator.carry_out_prepared)
+            await self._commit([*writes, *marks], then=self._carry_out_prepared)
+
+    def _carry_out_prepared(self) -> None:
+        for table in self._rewritten:
+            self._coordinator.ledger.note_altered(table, self._coordinator.timeline.latest)
+        self._coordinator.carry_out_prepared()
+
+    def _alter(self, change: Change, writes: Sequence[Write]) -> tuple[Change, Sequence[Write]]:
+        """Have tables with other columns be the tables that they were, whose rows are updated."""
+        for item in change.added:
+            altered = altered_table(self._coordinator.store, item, writes)
+            if altered is None:
+                continue
+            self._ids[item.id] = altered.id
+            if altered.is_rewritten:
+                self._rewritten.append(altered.id)
+            change = altered.applied(change, self._draft.base.items[altered.id], self._coordinator.timeline.latest + 1)
+            writes = [write for write in writes if write[0] != item.id] + altered.writes
+        return change, writes
 
     async def _create(self, change: Change) -> Change:
         """The change with what identifies the items that it adds, whose tables are there."""
@@ -131,7 +155,7 @@ class _Deployment:
         return replace(change, added=tuple(added))
 
     async def _create_stored(self, item: Item, before: Sequence[Item]) -> GlobalId:
-        columns = [TableColumn(column.name, column.type.value, column.is_nullable) for column in item.columns]
+        columns = [stored_column(column) for column in item.columns]
         at = view_of = None
         if item.kind is ObjectKind.MATERIALIZED_VIEW:
             items = {known.id: known for known in (*self._coordinator.objects.items.values(), *before, item)}

@@ -33,6 +33,11 @@ class Draft:
     objects: Objects
     statements: tuple[str, ...] = ()
 
+    @property
+    def alters(self) -> bool:
+        """Whether a table has other columns."""
+        return any(item.alters is not None for item in self.objects.items.values())
+
     def changed(
         self,
         statement: str,

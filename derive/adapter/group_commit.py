@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from itertools import starmap
+from typing import Protocol, TypeAlias
 
+from derive.adapter.planner.names import NamedColumn
 from derive.adapter.timeline import Check, Timeline, Write, told
 from derive.compute.algebra.relation import GlobalId
+from derive.compute.algebra.types import Type
 from derive.errors import SqlError
+
+NO_SHAPES: Mapping[GlobalId, tuple[tuple[str, Type], ...]] = {}
 
 _MOST_TRIES = 5
 """So often a time is chosen for a commit that follows from what others write."""
@@ -18,6 +23,10 @@ _MOST_TRIES = 5
 
 def nothing() -> None:
     """What is done behind most commits."""
+
+
+Histories: TypeAlias = Mapping[GlobalId, tuple[int, int]]
+"""Of collections and tables, which relation each is, and the time from which on its rows have its columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +37,33 @@ class Basis:
         ids: what was read.
         time: at which time.
         is_strict: what others than the adapter have written since counts as well.
+        histories: of what was read, as it was then.
     """
 
     ids: frozenset[GlobalId]
     time: int
     is_strict: bool = True
+    histories: Histories = field(default_factory=dict, hash=False)
+
+
+Shape: TypeAlias = tuple[tuple[str, Type], ...]
+"""The names and types of a table's columns, in their order."""
+
+
+def shape_of(columns: Iterable[NamedColumn]) -> Shape:
+    """Return the shape of a table with some columns."""
+    return tuple((column.name, column.type) for column in columns)
 
 
 class Commit(Protocol):
     """Commits writes, and returns their time."""
 
     def __call__(
-        self, writes: Sequence[Write], basis: Basis | None = None, then: Callable[[], None] = nothing
+        self,
+        writes: Sequence[Write],
+        basis: Basis | None = None,
+        then: Callable[[], None] = nothing,
+        shapes: Mapping[GlobalId, Shape] = NO_SHAPES,
     ) -> Awaitable[int]:
         """Commit writes, and do something once they have happened."""
 
@@ -58,6 +82,9 @@ class Others(Protocol):
         False if that cannot be told.
         """
 
+    def histories(self, ids: Collection[GlobalId]) -> Histories:
+        """The histories of collections and tables; those that are no more are left out."""
+
 
 class Nobody:
     """There are no others."""
@@ -72,12 +99,17 @@ class Nobody:
         """It is."""
         return True
 
+    def histories(self, ids: Collection[GlobalId]) -> Histories:
+        """They have none that may change."""
+        return {}
+
 
 @dataclass(slots=True)
 class _Waiting:
     writes: Sequence[Write]
     basis: Basis | None
     then: Callable[[], None]
+    shapes: Mapping[GlobalId, Shape]
     done: asyncio.Future[int]
 
 
@@ -88,6 +120,7 @@ class GroupCommit:
         timeline: gives them their times.
         dropped: what a table was called that was dropped; None if it can be written.
         others: who writes as well.
+        altered: what a table is called that has another shape than this one; None if it has not.
     """
 
     def __init__(
@@ -95,7 +128,9 @@ class GroupCommit:
         timeline: Timeline,
         dropped: Callable[[GlobalId], str | None] = lambda _: None,
         others: Others | None = None,
+        altered: Callable[[GlobalId, Shape], str | None] = lambda *_: None,
     ) -> None:
+        self._altered = altered
         self._timeline, self._dropped, self._others = timeline, dropped, others or Nobody()
         self._writers = asyncio.Lock()  # of whoever writes, from what it has read for that on
         self._waiting: list[_Waiting] = []
@@ -103,7 +138,11 @@ class GroupCommit:
         self._written: dict[GlobalId, int] = {}
 
     async def commit(
-        self, writes: Sequence[Write], basis: Basis | None = None, then: Callable[[], None] = nothing
+        self,
+        writes: Sequence[Write],
+        basis: Basis | None = None,
+        then: Callable[[], None] = nothing,
+        shapes: Mapping[GlobalId, Shape] = NO_SHAPES,
     ) -> int:
         """Commit writes, and return their time. Whoever is cancelled meanwhile has committed, or nothing is written.
 
@@ -111,12 +150,13 @@ class GroupCommit:
             writes: all or none of them happen.
             basis: what they follow from, which must not have been written since; None if they follow from nothing.
             then: what is done once they have happened, before anybody can know of it.
+            shapes: of tables whose rows are written, as these are; a table that was altered since is not written.
 
         Raises:
             SqlError: what they follow from was written.
             StorageError: storage cannot write; nothing was written.
         """
-        waiting = _Waiting(writes, basis, then, asyncio.get_running_loop().create_future())
+        waiting = _Waiting(writes, basis, then, shapes, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._drain())
@@ -143,9 +183,12 @@ class GroupCommit:
         async with self._writers:
 
             async def write(
-                writes: Sequence[Write], basis: Basis | None = None, then: Callable[[], None] = nothing
+                writes: Sequence[Write],
+                basis: Basis | None = None,
+                then: Callable[[], None] = nothing,
+                shapes: Mapping[GlobalId, Shape] = NO_SHAPES,
             ) -> int:
-                waiting = _Waiting(writes, basis, then, asyncio.get_running_loop().create_future())
+                waiting = _Waiting(writes, basis, then, shapes, asyncio.get_running_loop().create_future())
                 writing = asyncio.create_task(self._write(self._accepted([waiting])))
                 writing.add_done_callback(lambda _: _give_up([waiting]))
                 try:
@@ -182,6 +225,9 @@ class GroupCommit:
         known: dict[GlobalId, str | None] = {}
         before: set[GlobalId] = set()
         for waiting in group:
+            if waiting.basis and self._others.histories(waiting.basis.histories) != waiting.basis.histories:
+                waiting.done.set_exception(_replaced())
+                continue
             if waiting.basis and self._is_outdated(waiting.basis, before):
                 waiting.done.set_exception(
                     _outdated("another transaction has written what this one has read", waiting.basis)
@@ -193,9 +239,26 @@ class GroupCommit:
                 message = f"table {', '.join(dropped)} was dropped before this was committed"
                 waiting.done.set_exception(SqlError("42P01", message))
                 continue
+            if altered := sorted(filter(None, starmap(self._altered, waiting.shapes.items()))):
+                message = f"could not serialize access: table {', '.join(altered)} was altered"
+                waiting.done.set_exception(SqlError("40001", message, hint="run the transaction again"))
+                continue
             accepted.append(waiting)
             before.update(tables)
         return accepted
+
+    def histories(self, ids: Collection[GlobalId]) -> Histories:
+        """The histories of collections and tables; those that are no more are left out."""
+        return self._others.histories(ids)
+
+    def check_histories(self, histories: Histories) -> None:
+        """Check that what was read is what it was.
+
+        Raises:
+            SqlError: 40001, a collection was reset since, or a table was dropped or had its rows altered.
+        """
+        if histories and self._others.histories(histories) != histories:
+            raise _replaced()
 
     def _is_outdated(self, basis: Basis, before: Collection[GlobalId]) -> bool:
         return any(id_ in before or self._written.get(id_, 0) > basis.time for id_ in basis.ids)
@@ -208,6 +271,7 @@ class GroupCommit:
             tries += 1
             if tries > _MOST_TRIES or not await self._others.is_unchanged(ids, basis.time, time, writing):
                 raise _outdated("others have written what this transaction has read, or are about to", basis)
+            self.check_histories(basis.histories)
 
         return check
 
@@ -239,6 +303,11 @@ class GroupCommit:
                 waiting.done.set_exception(error)
             else:
                 waiting.done.set_result(time)
+
+
+def _replaced() -> SqlError:
+    message = "could not serialize access: what this transaction has read was reset, dropped or altered since"
+    return SqlError("40001", message, hint="run the transaction again")
 
 
 def _outdated(reason: str, basis: Basis) -> SqlError:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 
-from derive.adapter.group_commit import Basis
+from derive.adapter.group_commit import Basis, Histories
 from derive.adapter.news import News
 from derive.adapter.objects import Objects
 from derive.adapter.ownership import Ownership
@@ -38,6 +38,9 @@ class StorageLedger:
         news: tells of commits.
         objects: what there is now.
         ownership: tells whether views are kept up to date.
+
+    Attributes:
+        known_from: of tables whose rows ALTER TABLE has written anew, the time from which on they have their columns.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class StorageLedger:
         self._derived = dict(catalog.derivations) if catalog else {}
         self._objects, self._ownership = objects, ownership
         self._known: dict[GlobalId, tuple[int, int]] = {}  # of tables, since the last news
+        self.known_from: dict[GlobalId, int] = {}
         self._heard = news.next
 
     async def present(self) -> int:
@@ -84,6 +88,11 @@ class StorageLedger:
         self._store.tables.append(time, changes, idle)
         for identifier in (*idle, *changes):
             self._note(identifier, time + 1)
+
+    def note_altered(self, identifier: GlobalId, time: int) -> None:
+        """Note that a table's rows have its columns from a time on, and had others before."""
+        self.known_from[identifier] = time
+        self._known.pop(identifier, None)
 
     async def seal(self, ids: Collection[GlobalId], time: int) -> None:
         """Move `upper` of what nobody derives or maintains above a time, where it is not yet."""
@@ -129,6 +138,9 @@ class StorageLedger:
         if frontiers is None:
             table = self._store.tables.table(identifier)
             frontiers = (table.since, table.upper) if table else (BEGINNING, BEGINNING)
+            item = objects.items.get(identifier)
+            least = max(self.known_from.get(identifier, BEGINNING), item.known_from if item else BEGINNING)
+            frontiers = max(frontiers[0], least), frontiers[1]
             if table and objects.is_sealed_by_hand(identifier):
                 self._known[identifier] = frontiers
         return frontiers
@@ -182,6 +194,16 @@ class StorageLedger:
             finally:
                 await asyncio.to_thread(self._store.capabilities.drop, *held)
         return not await asyncio.to_thread(self._has_changed, ids, after, before)
+
+    def histories(self, ids: Collection[GlobalId]) -> Histories:
+        """The histories of collections and tables; those that are no more are left out."""
+        objects, histories = self._objects(), {}
+        for identifier in ids:
+            spec = objects.collections.get(identifier)
+            relation = self._store.relation(spec.name) if spec else identifier if identifier in objects.items else None
+            if relation is not None:
+                histories[identifier] = relation, self.known_from.get(identifier, BEGINNING)
+        return histories
 
     def _behind(self, ids: Collection[GlobalId], frontier: int) -> list[GlobalId]:
         return [identifier for identifier in ids if self.frontiers_of(identifier)[1] < frontier]

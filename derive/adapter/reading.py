@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from derive.adapter.asking import ask
@@ -15,7 +15,7 @@ from derive.adapter.parser.remembering import MOST_CHARACTERS
 from derive.adapter.parser.statement import AsOf
 from derive.adapter.planner.plan import plan_value
 from derive.adapter.planner.planned import PlannedQuery, bind_expression
-from derive.adapter.planner.reading import ids_of
+from derive.adapter.planner.reading import ids_of, types_read
 from derive.adapter.preparing import Plan
 from derive.adapter.prompt_lookup import rows_at_once
 from derive.adapter.state import State
@@ -24,6 +24,8 @@ from derive.compute import oneshot
 from derive.compute.algebra.bounds import bounds_of
 from derive.compute.algebra.relation import Finishing, Get, GlobalId, Relation
 from derive.compute.algebra.types import Datum, Row, Type
+from derive.compute.relations.columns import Source, columns_of
+from derive.compute.relations.contents import contents_at
 from derive.compute.scalar.registry import evaluate
 from derive.document.clock import parse_rfc3339
 from derive.errors import FlowError, SqlError
@@ -152,14 +154,29 @@ def rows_at(
     begun = {id_: state.transaction.rows(id_) for id_ in ids_of(query.relation) if is_provisional(id_)}
     relation = coordinator.maintained.expanded(query.relation)
     bounds = bounds_of((relation, query.finishing))
+    sources = _sources(state, {id_: types for id_, types in types_read(relation).items() if id_ not in begun})
 
     def contents(identifier: GlobalId, wanted: Collection[int]) -> Iterator[list[Row]]:
         if identifier in begun:
             return iter((begun[identifier],))
-        return coordinator.contents(identifier, time, wanted, bounds.get(identifier))
+        return contents_at(coordinator.store, sources[identifier], time, wanted, bounds.get(identifier))
 
     is_over = cancelled or (lambda: state.is_stopped)
     return oneshot.evaluate(relation, query.finishing, contents, state.most_bytes, is_over)
+
+
+def _sources(state: State, read: Mapping[GlobalId, tuple[Type, ...]]) -> dict[GlobalId, Source]:
+    """What Storage has of all that is read, as it is now: a table may be altered while it is read.
+
+    Raises:
+        SqlError: 40001, a table has other columns than when the query was planned.
+    """
+    sources = {identifier: state.coordinator.source(identifier) for identifier in read}
+    for identifier, types in read.items():
+        if tuple(column.type for column in columns_of(sources[identifier])) != types:
+            message = "could not serialize access: a table that is read was altered meanwhile"
+            raise SqlError("40001", message, hint="run the statement again")
+    return sources
 
 
 async def time_of(

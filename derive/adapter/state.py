@@ -136,8 +136,14 @@ class State:
             if transaction is not None:
                 await transaction.commit()
             return
+        transaction, commits = self.transaction, self.coordinator.commits
         async with self.coordinator.definitions:
-            await self.deploy(partial(self.coordinator.commits.commit, basis=self.transaction.basis))
+            if not draft.alters:
+                await self.deploy(partial(commits.commit, basis=transaction.basis, shapes=transaction.shapes))
+                return
+            async with commits.exclusive() as commit:  # nobody writes rows without the columns
+                basis, shapes = transaction.basis, transaction.shapes
+                await self.deploy(partial(commit, basis=basis, shapes=shapes), is_alone=True)
 
     async def deploy(self, commit: Commit, *, is_alone: bool = False) -> None:
         """Commit a transaction that has defined something, while nobody else does.

@@ -13,14 +13,15 @@ serializable that is not looked at: these may have read what was known of a coll
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from time import time_ns
 from typing import Protocol
 
 from derive.adapter.catalog import is_provisional
-from derive.adapter.group_commit import Basis, GroupCommit
+from derive.adapter.group_commit import Basis, GroupCommit, Histories, Shape, shape_of
+from derive.adapter.planner.names import NamedRelation
 from derive.adapter.timeline import Timeline, Write
 from derive.compute.algebra.relation import GlobalId
 from derive.compute.algebra.types import Row
@@ -84,6 +85,8 @@ class Transaction:
         self._latest: int | None = None
         self._read: set[GlobalId] = set()
         self._writes: list[Write] = []
+        self._shapes: dict[GlobalId, Shape] = {}
+        self._histories: Histories = {}
 
     @property
     def time(self) -> int | None:
@@ -96,7 +99,7 @@ class Transaction:
 
     def _based(self, ids: Collection[GlobalId], time: int | None) -> Basis | None:
         is_strict = self.modes.isolation is Isolation.STRICT_SERIALIZABLE
-        return None if time is None else Basis(frozenset(ids), time, is_strict=is_strict)
+        return None if time is None else Basis(frozenset(ids), time, is_strict=is_strict, histories=self._histories)
 
     @property
     def writes(self) -> Sequence[Write]:
@@ -133,7 +136,8 @@ class Transaction:
             upper: before it everything is known where this is maintained; None if it is read from where it is stored.
 
         Raises:
-            SqlError: the transaction has written, or what is read is not known at its time.
+            SqlError: the transaction has written, or what is read is not known at its time; or 40001, what it has read
+                before was reset, dropped or altered since.
         """
         if any(not is_provisional(table) for table, _, _ in self._writes):
             raise SqlError(
@@ -146,13 +150,17 @@ class Transaction:
             self._time = min(time, self._time or time)  # what is written follows from the oldest
             self._latest = time
             self._read.update(ids)
+            self._histories = self._commits.histories(ids)
             return time
+        self._commits.check_histories(self._histories)
         if self._latest is None:
             self._time = self._latest = await self._first_time(ids, at_present=at_present, least=least, upper=upper)
         elif not self._read.issuperset(ids):
             await self._timeline.reach(ids, self._latest)
         if self._hold is None:
             self._hold = await self._holds.hold(self._latest)
+        if not self._histories.keys() >= set(ids):
+            self._histories = {**self._commits.histories(ids), **self._histories}
         self._read.update(ids)
         return self._latest
 
@@ -170,14 +178,25 @@ class Transaction:
         if self.modes.is_read_only:
             raise SqlError("25006", "a read-only transaction cannot write")
 
-    def write(self, writes: Sequence[Write]) -> None:
+    def write(self, writes: Sequence[Write], table: NamedRelation | None = None) -> None:
         """Write, once it is committed.
+
+        Args:
+            writes: what is written.
+            table: to which, with the columns of those rows; None if nobody else may alter it.
 
         Raises:
             SqlError: it is read only.
         """
         self.check_writable()
         self._writes += writes
+        if table is not None:
+            self._shapes.setdefault(table.id, shape_of(table.columns))
+
+    @property
+    def shapes(self) -> Mapping[GlobalId, Shape]:
+        """The columns that tables had whose rows are to be written."""
+        return self._shapes
 
     def take_back(self, count: int) -> None:
         """Forget all writes but the first ones."""
@@ -191,8 +210,10 @@ class Transaction:
         """
         try:
             if not self._writes:
+                if self.modes.is_explicit:
+                    self._commits.check_histories(self._histories)
                 return None
-            return await self._commits.commit(self._writes, self.basis)
+            return await self._commits.commit(self._writes, self.basis, shapes=self._shapes)
         finally:
             await self.end()
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import TypeAlias
 
 from derive.adapter import reading
 from derive.adapter.batches import in_thread, of_rows
+from derive.adapter.group_commit import Shape, shape_of
 from derive.adapter.outcome import Result
 from derive.adapter.planner.planned import PlannedQuery
 from derive.adapter.planner.write import PlannedWrite, WriteKind, check_rows
@@ -60,14 +61,19 @@ async def _written(
     if ids and not state.is_explicit and not state.transaction.has_written:
         with state.interruptible():
             await coordinator.feeding.begun(ids)  # before nobody else writes, not even those who feed
-            rows = await _by_itself(state, worked_out, ids)
+            shapes = {table.table.id: shape_of(table.table.columns) for table, _ in planned}
+            rows = await _by_itself(state, worked_out, ids, shapes)
     else:
         rows, writes = await worked_out()
         state.transaction.write(writes)
+        for table, _ in planned:
+            state.transaction.write((), table.table)
     return rows
 
 
-async def _by_itself(state: State, worked_out: WorkedOut, ids: Collection[GlobalId]) -> list[list[Row]]:
+async def _by_itself(
+    state: State, worked_out: WorkedOut, ids: Collection[GlobalId], shapes: Mapping[GlobalId, Shape]
+) -> list[list[Row]]:
     """Read and write as a transaction: no other one writes in between, and if others change what is read, once more."""
     tries = 0
     while True:
@@ -78,7 +84,7 @@ async def _by_itself(state: State, worked_out: WorkedOut, ids: Collection[Global
             async with state.coordinator.commits.exclusive() as commit, alone:
                 rows, writes = await worked_out()
                 if writes:
-                    await commit(writes, state.transaction.latest_basis(ids))
+                    await commit(writes, state.transaction.latest_basis(ids), shapes=shapes)
             return rows
         except SqlError as error:
             if error.sqlstate != "40001" or is_last:

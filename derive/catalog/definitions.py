@@ -34,6 +34,7 @@ class TransformDef:
     read_delay: int
     backfill: int
     formerly: Located | None = None
+    follows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,7 @@ class BindingDef:
     fields: Located | None
     priority: int
     backfill: int
+    follows: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from derive.engine.acceptance import Unaccepted
     from derive.engine.waiting import Waiting
     from derive.errors import FlowError
-    from derive.protocol.specs import DerivationSpec, MaterializationSpec
+    from derive.protocol.specs import DerivationSpec, InputSpec, MaterializationSpec
     from derive.storage.metadata.descriptions import Edit, TaskState
     from derive.storage.roles import Kept, View
+    from derive.time.positions import Place
 
 _COLUMNS = [
     "task",
@@ -106,7 +107,7 @@ def _row(store: Kept, spec: DerivationSpec | MaterializationSpec) -> tuple[dict[
     from derive.document.clock import format_duration, format_rfc3339
     from derive.engine.acceptance import refusal_of, reset_command
     from derive.engine.waiting import find_waiting
-    from derive.errors import FlowError, StorageError
+    from derive.errors import FlowError, SourceReplacedError, StorageError
 
     task, reset = _task(store, spec), reset_command(store, spec.name)
     error = FlowError.from_json(orjson.loads(task.error)) if task and task.error else None
@@ -115,11 +116,11 @@ def _row(store: Kept, spec: DerivationSpec | MaterializationSpec) -> tuple[dict[
     unaccepted: tuple[Unaccepted, ...] = ()
     positions: Mapping[str, int] = {}
     try:
-        positions = _positions(spec, task)
-        waiting = find_waiting(store, spec, positions)
+        positions = _positions(store, spec, task)
+        waiting = find_waiting(store, spec, positions, _places(spec.inputs, positions, task))
         unaccepted = _unaccepted(store, spec, task) if task else ()
         error = refusal_of(spec.name, unaccepted, reset) or error
-    except StorageError as exc:
+    except (StorageError, SourceReplacedError) as exc:
         unreadable = exc
         error = error or exc
     state = _state(store, waiting, has_run=task is not None, failed=error is not None, disabled=spec.disabled)
@@ -141,11 +142,18 @@ def _row(store: Kept, spec: DerivationSpec | MaterializationSpec) -> tuple[dict[
     return row, error
 
 
-def _positions(spec: DerivationSpec | MaterializationSpec, task: TaskState | None) -> Mapping[str, int]:
+def _positions(store: View, spec: DerivationSpec | MaterializationSpec, task: TaskState | None) -> Mapping[str, int]:
     """Where each input of a task goes on."""
     from derive.time.positions import current_positions
 
-    return current_positions(spec.inputs, spec.tick, task.positions, task.places) if task else {}
+    known = {name: collection.relation for name in spec.sources if (collection := store.collection(name))}
+    return current_positions(spec.inputs, spec.tick, task.positions, task.places, known) if task else {}
+
+
+def _places(inputs: Sequence[InputSpec], positions: Mapping[str, int], task: TaskState | None) -> dict[str, Place]:
+    """Return in what a task goes on, for each input that has begun."""
+    begun = [item.state_key for item in inputs if item.state_key in positions]
+    return {key: task.places[key].arrived(positions[key]) for key in begun if key in task.places} if task else {}
 
 
 def _counts(task: TaskState | None) -> dict[str, int | None]:

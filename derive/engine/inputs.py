@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from derive.engine.transactor import TaskSpec
-from derive.errors import ViewError
-from derive.protocol.specs import InputSpec
+from derive.errors import SourceReplacedError, ViewError
+from derive.protocol.specs import DerivationSpec, InputSpec
 from derive.storage.roles import View
 from derive.storage.segments.clocks import count_documents, first_clock
 from derive.time.frontier import BEGINNING, END_OF_TIME
-from derive.time.positions import offset_of
+from derive.time.positions import Place, offset_of
 from derive.time.segment import Segment
 from derive.time.source_read import SourceRead, read_input
 
@@ -28,6 +28,7 @@ class Inputs:
         segments: for each input (by index), those with documents that it has yet to read.
         failures: of materialized views that have an error in the place of rows, by name, the error. To the task they
             are final up to where that has come, as it may be corrected.
+        others: for each input (by index) that has yet to go over to another relation, about how many documents that is.
     """
 
     root: Path
@@ -35,6 +36,7 @@ class Inputs:
     uppers: Mapping[str, int]
     segments: Mapping[int, tuple[Segment, ...]]
     failures: Mapping[str, ViewError] = field(default_factory=dict)
+    others: Mapping[int, int] = field(default_factory=dict)
 
     def read(self, spec: InputSpec, begin: int, end: int) -> SourceRead:
         """What an input reads for adjusted clocks in `[begin, end)`."""
@@ -59,24 +61,64 @@ class Inputs:
         return count_documents(self.root, self.read(spec, begin, END_OF_TIME))
 
 
-def look(store: View, task: TaskSpec, positions: Mapping[str, int]) -> Inputs:
+def look(
+    store: View,
+    task: TaskSpec,
+    positions: Mapping[str, int],
+    places: Mapping[str, Place] | None = None,
+    switched: Mapping[str, Sequence[Segment]] | None = None,
+) -> Inputs:
     """What there is to read now.
 
     Args:
         store: the data folder.
         task: whose inputs.
         positions: by `state_key`, the adjusted clock below which an input has processed everything.
+        places: by `state_key`, what that is a position in; None to read what the names of sources stand for.
+        switched: by `state_key`, what an input reads on its way to another relation, and nothing else.
+
+    Raises:
+        SourceReplacedError: the name of a source stands for another relation than the one that was read so far.
     """
     uppers: dict[str, int] = {}
     failures: dict[str, ViewError] = {}
     segments: dict[int, tuple[Segment, ...]] = {}
+    others: dict[int, int] = {}
     for spec in task.inputs:
         source = task.sources[spec.source]
-        if source.name not in uppers:
-            known = store.collection(source.name)
-            uppers[source.name] = known.sound if known else BEGINNING
+        known = store.collection(source.name)
+        place = (places or {}).get(spec.state_key)
+        upper = known.sound if known else BEGINNING
+        if place is not None and place.switch is not None:
+            upper = place.switch.at + 1
+            segments[spec.index] = tuple((switched or {}).get(spec.state_key, ()))
+            others[spec.index] = max(1, sum(segment.documents for segment in segments[spec.index]))
+        elif place is not None and place.relation and (known is None or known.relation != place.relation):
+            if not spec.follows:
+                raise replaced(store, task, spec, place.relation)
+            segments[spec.index] = ()
+            upper = max(positions.get(spec.state_key, BEGINNING) - offset_of(spec, task.tick), BEGINNING)
+            if known is not None and known.documents:
+                others[spec.index] = known.documents
+        else:
+            begin = positions.get(spec.state_key, BEGINNING) - offset_of(spec, task.tick)
+            read = known.relation if known is not None and known.relation else None
+            segments[spec.index] = tuple(store.segments(source, spec.selector, begin, read))
             if known is not None and known.failure is not None:
                 failures[source.name] = known.failure[1]
-        begin = positions.get(spec.state_key, BEGINNING) - offset_of(spec, task.tick)
-        segments[spec.index] = tuple(store.segments(source, spec.selector, begin))
-    return Inputs(store.root, task.tick, uppers, segments, failures)
+        uppers[source.name] = min(upper, uppers.get(source.name, upper))
+    return Inputs(store.root, task.tick, uppers, segments, failures, others)
+
+
+def replaced(store: View, task: TaskSpec, spec: InputSpec, relation: int) -> SourceReplacedError:
+    """The error of an input whose source is another relation than the one that it has read so far."""
+    way = f"say 'onSourceReset: follow' at '{spec.name}' to have it take back what it has read and go on with the other"
+    over = f"flowctl reset --task {task.name} --cascade"
+    is_stored = not isinstance(task, DerivationSpec)
+    again = f"drop the tables that it fills, and start over: {over}" if is_stored else f"start over: {over}"
+    return SourceReplacedError(
+        f"the source of '{spec.name}' in '{task.name}' is another relation than the one it has read:"
+        f" {store.tell_fate(spec.source, relation)}",
+        position=spec.position,
+        hint=f"{way}; or {again}",
+    )

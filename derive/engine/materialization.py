@@ -76,6 +76,7 @@ class Materialization:
     def open(self, *, if_free: bool = False) -> Opened:
         """Take it over. Its endpoint fences the run before off when the first stream is opened."""
         store, spec = self._store, self.spec
+        self._prepared = None
         capability, state = store.acquire_task(spec.name, self._shards, if_free=if_free)
         with publish_epoch(store.root, spec.name, capability.epoch):
             settle(store.root, spec.name, store.task(spec.name))

@@ -85,6 +85,10 @@ def find_rereadings(store: View, spec: DerivationSpec, state: TaskState) -> tupl
         return ()
     edits: list[Unaccepted] = []
     for transform in spec.transforms:
+        place, known = state.places.get(transform.input.state_key), store.collection(transform.input.source)
+        is_known = place is not None and known is not None and place.relation == known.relation
+        if place is not None and is_known and place.source != transform.input.source:
+            continue  # it reads what it has read, which is only called otherwise now
         span = max(_spans(spec, transform, state), key=lambda span: (span.end, span.former is None), default=None)
         if span is not None:
             edits += _unaccepted(store, spec, transform, span)

@@ -54,16 +54,27 @@ def reset(catalog: CatalogSpec, store: Kept, names: Sequence[str], *, cascade: b
         )
     chosen = [*names, *readers]
     _refuse_others(catalog, store, chosen)
+    start_over(store, chosen, [name for name in chosen if name in catalog.materializations])
+    return chosen
+
+
+def start_over(store: Kept, names: Sequence[str], materialized: Sequence[str]) -> None:
+    """Forget what tasks have derived and how far they were, whoever reads them; runs of them are fenced.
+
+    Args:
+        store: holds what they derived.
+        names: of the tasks.
+        materialized: those that are materializations.
+    """
     # A run that begins meanwhile publishes its epoch, and so writes its first file, when this is over.
     with epochs_lock(store.root):
-        materialized = [name for name in chosen if name in catalog.materializations]
         for name in materialized:
             settle(store.root, name, store.task(name))
             announce(store.root, name, next_restart(store.root, name, store.task(name)))
         reach("reset.committing")
-        store.reset(chosen)
+        store.reset(names)
         reach("reset.committed")
-        for name in chosen:
+        for name in names:
             remove_state(store.root, name, keep=KEPT if name in materialized else ())
             reach("reset.removed")
             if name in materialized:
@@ -72,7 +83,6 @@ def reset(catalog: CatalogSpec, store: Kept, names: Sequence[str], *, cascade: b
                 continue
             store.garbage.collect_uncommitted(name)
             TaskLog(store.root, name).write("info", "it starts over: what it had derived is gone", reset=True)
-    return chosen
 
 
 def _refuse_others(catalog: CatalogSpec, store: Kept, names: Sequence[str]) -> None:

@@ -9,20 +9,32 @@ from derive.protocol.specs import CatalogSpec
 from derive.storage.metadata.capability import TaskCapability
 from derive.storage.roles import Kept, Runnable
 from derive.time.needs import Right, needs
-from derive.time.positions import current_positions
+from derive.time.positions import Place, current_positions
 
 
 def hold(
-    store: Kept | Runnable, task: TaskSpec, positions: Mapping[str, int], capability: TaskCapability | None = None
+    store: Kept | Runnable,
+    task: TaskSpec,
+    positions: Mapping[str, int],
+    capability: TaskCapability | None = None,
+    places: Mapping[str, Place] | None = None,
 ) -> dict[str, Right]:
     """Make a task hold what it needs; returns, for each input (by `state_key`), what it finds.
+
+    Args:
+        store: the data folder.
+        task: which reads.
+        positions: by `state_key`, where its inputs are.
+        capability: the right to run it; None if no run asks.
+        places: by `state_key`, in which relations that is, which are held whatever their names are now.
 
     Raises:
         FencedError: the capability, of the run that asks, is no longer valid.
     """
     wanted = needs(task.inputs, task.tick, positions)
     sources = {spec.state_key: (spec.source, wanted[spec.state_key]) for spec in task.inputs}
-    return store.rights.hold(task.name, sources, capability)
+    relations = {key: read for key, place in (places or {}).items() if (read := place.relations)}
+    return store.rights.hold(task.name, sources, capability, relations)
 
 
 def gone(catalog: CatalogSpec, store: Kept) -> list[str]:
@@ -41,5 +53,6 @@ def settle(catalog: CatalogSpec, store: Kept) -> list[str]:
     for name, task in catalog.tasks.items():
         state = store.task(name)
         if state is not None and name not in holders:  # it has last run before there were rights to read
-            hold(store, task, current_positions(task.inputs, task.tick, state.positions, state.places))
+            positions = current_positions(task.inputs, task.tick, state.positions, state.places)
+            hold(store, task, positions, places=state.places)
     return [name for name in sorted(holders - set(catalog.tasks)) if store.rights.forget(name)]

@@ -15,8 +15,10 @@ from derive.engine.joint import Joint
 from derive.engine.lineup import Lineup
 from derive.engine.news import Cycle, Due, News
 from derive.engine.observer import Observer, Silent
+from derive.engine.reset import start_over
 from derive.engine.retries import Retries
 from derive.engine.task import Task
+from derive.engine.task_opening import reopen_task
 from derive.engine.transaction import Committed
 from derive.engine.waiting import Waiting, find_blamed
 from derive.errors import (
@@ -29,7 +31,7 @@ from derive.errors import (
     SegmentError,
     SegmentMissingError,
 )
-from derive.protocol.specs import CatalogSpec
+from derive.protocol.specs import CatalogSpec, DerivationSpec
 from derive.storage.roles import Operable
 from derive.storage.task_log import internal
 from derive.time.cycle import Step
@@ -169,7 +171,7 @@ class Run:
         """
         tasks = [self.tasks[name] for name in cycle]
         self._news.begin(cycle)
-        if not all(self._may_run(task) for task in tasks):
+        if not all(self._may_run(task) and self._keep_up(task) for task in tasks):
             return False
         # Before looking: what the others publish meanwhile is not below what they had reached.
         absent = [self._store.upper(name) for name in self.lineup.absent[cycle]]
@@ -194,6 +196,16 @@ class Run:
         if not moved:
             self._news.rest(cycle, self._next_due(looks), now)
         return moved
+
+    def _keep_up(self, task: Task) -> bool:
+        """Have a task follow its sources, from its beginning if it must; False if that has failed."""
+        with self._stopping(task):
+            if task.follow():
+                name = task.spec.name
+                start_over(self._store, [name], [] if isinstance(task.spec, DerivationSpec) else [name])
+                reopen_task(self._store, task)
+            return True
+        return False
 
     def _next_steps(
         self, cycle: Cycle, looks: Mapping[str, Inputs], absent: Sequence[int], now: int

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 import orjson
 
 from derive.document.clock import format_rfc3339
 from derive.engine.checkpoint import Checkpoint
+from derive.engine.following import find_switch, remove_switches, way_to, write_switch
 from derive.engine.inputs import Inputs, look
+from derive.engine.rights import hold
 from derive.engine.transaction import Committed, Prepared, Transaction
 from derive.engine.transactor import TaskSpec, Transactor
 from derive.engine.waiting import Waiting, find_waiting
@@ -32,6 +34,8 @@ from derive.time.extent import choose_end, is_one_tick, size_of
 from derive.time.limits import Limits
 from derive.time.needs import needs
 from derive.time.pace import Pace
+from derive.time.positions import Place
+from derive.time.segment import Segment
 from derive.time.source_read import SourceRead
 
 
@@ -89,6 +93,7 @@ class Task:
         self._pace = pace
         self._numbers = itertools.count(1)
         self._log = TaskLog(store.root, transactor.spec.name)
+        self._switched: dict[str, tuple[Segment, ...]] = {}
         self.spec: TaskSpec = transactor.spec
         self.beginning = beginning
         self.error: FlowError | None = None
@@ -96,6 +101,11 @@ class Task:
     def move(self, transactor: Transactor) -> None:
         """Its definition is the same and is written elsewhere, as errors are to say from here on."""
         self._transactor, self.spec = transactor, transactor.spec
+
+    @property
+    def transactor(self) -> Transactor:
+        """What is done with the documents that it reads."""
+        return self._transactor
 
     @property
     def capability(self) -> TaskCapability:
@@ -108,8 +118,69 @@ class Task:
         return self._checkpoint.shards
 
     def look(self) -> Inputs:
-        """What there is to read now."""
-        return look(self._store, self.spec, self._checkpoint.positions)
+        """What there is to read now.
+
+        Raises:
+            SourceReplacedError: a source is another relation than the one that was read so far.
+        """
+        checkpoint = self._checkpoint
+        return look(self._store, self.spec, checkpoint.positions, checkpoint.places, self._switched)
+
+    def follow(self) -> bool:
+        """Go over to relations that have come to have the names of sources, where nothing or the catalog forbids it.
+
+        Returns:
+            Whether the task has to begin again for that, which it cannot do by itself.
+
+        Raises:
+            FlowError: that cannot be noted, or the relations cannot be read.
+        """
+        before = self._checkpoint.places
+        places, is_over = self._followed(before)
+        if is_over:
+            return True
+        if any(places[key].relations != before[key].relations for key in places):
+            positions = self._checkpoint.positions
+            self._checkpoint = replace(self._checkpoint, places=places)
+            hold(self._store, self.spec, positions, self._capability, places)
+            # A switch is the same after a crash, and so is noted before anything of it is read.
+            self._capability = self._store.commit_task(self._capability, self.commit_of(self._checkpoint, Prepared()))
+            self._switched = {}
+            remove_switches(self._store.root, self.spec.name)
+        for spec in self.spec.inputs:
+            key, place = spec.state_key, places[spec.state_key]
+            if place.switch is not None and key not in self._switched:
+                self._switched[key] = write_switch(self._store, self.spec, spec, place)
+        return False
+
+    def _followed(self, before: Mapping[str, Place]) -> tuple[dict[str, Place], bool]:
+        """The places of inputs once each has followed its source, and whether the task has to begin again for that."""
+        places = dict(before)
+        for spec in self.spec.inputs:
+            key, position = spec.state_key, self._checkpoint.position(spec)
+            place = places[key] = before[key].arrived(position)
+            known = self._store.collection(spec.source)
+            if known is None or place.switch is not None or known.relation == place.relation:
+                continue
+            if not place.relation or key not in self._checkpoint.positions:  # nothing was read of any other
+                places[key] = place._replace(relation=known.relation)
+            elif spec.follows or self._store.replaces_nothing(spec.source, place.relation):
+                way = way_to(self._store, self.spec, spec, place)
+                fate = self._store.tell_fate(spec.source, place.relation)
+                if way == "again":
+                    self._log.write("info", f"'{spec.name}' follows its source, and all begins again: {fate}")
+                    return places, True
+                if way == "switch":
+                    switch = find_switch(self._store, self.spec, spec, place, position)
+                    places[key] = place._replace(switch=switch)
+                    if switch is not None:
+                        self._log.write("info", f"'{spec.name}' takes back what it has read, and goes on: {fate}")
+        return places, False
+
+    def begin_again(self, capability: TaskCapability, checkpoint: Checkpoint, beginning: Beginning) -> None:
+        """Go on as a task that has just been opened."""
+        self._switched = {}
+        self._capability, self._checkpoint, self.beginning = capability, checkpoint, beginning
 
     def earliest(self, inputs: Inputs) -> int | None:
         """The least adjusted clock of a stored document that is not processed yet; None if there is none."""
@@ -127,7 +198,8 @@ class Task:
 
     def waiting(self) -> list[Waiting]:
         """What each input still has to process."""
-        return find_waiting(self._store, self.spec, self._checkpoint.positions)
+        checkpoint = self._checkpoint
+        return find_waiting(self._store, self.spec, checkpoint.positions, checkpoint.places, self._switched)
 
     def next_step(self, inputs: Inputs, earliest: int, now: int) -> Step | None:
         """What it does next, as far as frontiers allow; None if nothing can move, not even time.

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from derive.engine.acceptance import refusal_of
 from derive.engine.checkpoint import Checkpoint
 from derive.engine.rights import hold
 from derive.engine.task import Beginning, Task
-from derive.engine.transactor import Transactor
+from derive.engine.transactor import TaskSpec, Transactor
 from derive.errors import FlowError
+from derive.storage.metadata.capability import TaskCapability
 from derive.storage.metadata.descriptions import Edited
 from derive.storage.roles import Runnable
 from derive.time.frontier import BEGINNING
 from derive.time.limits import Limits
 from derive.time.needs import compacted, lost
 from derive.time.pace import Pace
-from derive.time.positions import current_places, current_positions
+from derive.time.positions import Place, current_places, current_positions
 
 
 def open_task(
@@ -39,11 +42,31 @@ def open_task(
     Raises:
         FencedError: yet another run has taken it over meanwhile; or somebody runs it who is not to be superseded.
     """
+    opened = _begin(store, transactor, refused, if_free=if_free, is_accepted=is_accepted)
+    capability, checkpoint, beginning = opened
+    return Task(store, transactor, capability, checkpoint, beginning, Pace(limits))
+
+
+def reopen_task(store: Runnable, task: Task) -> None:
+    """Have a task of this run that was reset begin again.
+
+    Raises:
+        FencedError: another run has taken it over meanwhile.
+    """
+    task.begin_again(*_begin(store, task.transactor, None, if_free=True, is_accepted=False))
+
+
+def _begin(
+    store: Runnable, transactor: Transactor, refused: FlowError | None, *, if_free: bool, is_accepted: bool
+) -> tuple[TaskCapability, Checkpoint, Beginning]:
     task = transactor.spec
     opened = transactor.open(if_free=if_free)
     state = opened.state
-    positions = current_positions(task.inputs, task.tick, state.positions, state.places)
-    rights = hold(store, task, positions, opened.capability)
+    relations = {name: known.relation for name in task.sources if (known := store.collection(name))}
+    positions = current_positions(task.inputs, task.tick, state.positions, state.places, relations)
+    former = current_places(task.inputs, state.places, relations)
+    places = {**former, **_places(task, opened.places, former, positions, relations)}
+    rights = hold(store, task, positions, opened.capability, places)
     upper = opened.capability.frontiers.get(task.name, max(positions.values(), default=BEGINNING))
     edits = (*opened.edits, *(edit.remembered(upper, opened.reset) for edit in opened.unaccepted))
     refused = refused or opened.error
@@ -62,7 +85,23 @@ def open_task(
     is_edited = (opened.fingerprints, edits) != (state.fingerprints, state.edits)
     if is_edited and beginning.error is None:  # else nothing is derived by it, and it may be mended again
         store.note_task(opened.capability, Edited(opened.fingerprints, edits))
-    checkpoint = Checkpoint(
-        positions, {**current_places(task.inputs, state.places), **opened.places}, state.shards, state.tokens
-    )
-    return Task(store, transactor, opened.capability, checkpoint, beginning, Pace(limits))
+    return opened.capability, Checkpoint(positions, places, state.shards, state.tokens), beginning
+
+
+def _places(
+    task: TaskSpec,
+    opened: Mapping[str, Place],
+    former: Mapping[str, Place],
+    positions: Mapping[str, int],
+    relations: Mapping[str, int],
+) -> dict[str, Place]:
+    """Return the place of each input: in the relation that it has read, or in the one that has its source's name."""
+    places = {}
+    for spec in task.inputs:
+        place, before = opened[spec.state_key], former.get(spec.state_key)
+        if spec.state_key in positions and before is not None and before.relation:
+            held = place._replace(relation=before.relation, switch=before.switch)
+            places[spec.state_key] = held.arrived(positions[spec.state_key])
+        else:
+            places[spec.state_key] = place._replace(relation=relations.get(spec.source, 0))
+    return places

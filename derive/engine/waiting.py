@@ -10,6 +10,8 @@ from derive.engine.transactor import TaskSpec
 from derive.errors import SegmentMissingError
 from derive.storage.roles import View
 from derive.time.frontier import BEGINNING
+from derive.time.positions import Place
+from derive.time.segment import Segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,20 +35,22 @@ class Waiting:
     behind: str | None = None
 
 
-def find_waiting(store: View, task: TaskSpec, positions: Mapping[str, int]) -> list[Waiting]:
-    """What each input of a task still has to process.
-
-    Args:
-        store: the data folder.
-        task: whose inputs.
-        positions: by `state_key`, the adjusted clock below which an input has processed everything.
+def find_waiting(
+    store: View,
+    task: TaskSpec,
+    positions: Mapping[str, int],
+    places: Mapping[str, Place] | None = None,
+    switched: Mapping[str, Sequence[Segment]] | None = None,
+) -> list[Waiting]:
+    """What each input of a task still has to process; arguments are as of `look`.
 
     Raises:
         SegmentError: a source's file cannot be read.
+        SourceReplacedError: the name of a source stands for another relation than the one that was read so far.
     """
     while True:
         try:
-            return _waiting_in(look(store, task, positions), task, positions)
+            return _waiting_in(look(store, task, positions, places, switched), task, positions)
         except SegmentMissingError:
             if store.missing(task.sources):
                 raise
@@ -57,6 +61,9 @@ def _waiting_in(inputs: Inputs, task: TaskSpec, positions: Mapping[str, int]) ->
     waiting = []
     for spec in task.inputs:
         position = positions.get(spec.state_key, BEGINNING)
+        if spec.index in inputs.others:
+            waiting.append(Waiting(task.name, spec.name, spec.read_delay, inputs.others[spec.index], position))
+            continue
         due = inputs.earliest(spec, position)
         if due is not None:
             waiting.append(Waiting(task.name, spec.name, spec.read_delay, inputs.pending(spec, position), due))

@@ -98,6 +98,8 @@ class InputSpec:
         read_delay: microseconds added to a document's clock before it may be processed.
         backfill: raised by the author to read the source from its start again.
         feedback: the source lies on a cycle with the task, so it is read one tick later.
+        follows: goes on with the relation that has the source's name, whichever that is; else another one stops the
+            task.
     """
 
     index: int
@@ -111,6 +113,7 @@ class InputSpec:
     read_delay: int = 0
     backfill: int = 0
     feedback: bool = False
+    follows: bool = False
 
     @property
     def state_key(self) -> str:

@@ -31,7 +31,8 @@ from derive.storage.metadata.read_rights import (
     take_holds,
     view_of_holder,
 )
-from derive.storage.metadata.tables import read_table
+from derive.storage.metadata.relations import name_of_relation
+from derive.storage.metadata.tables import forget_unread, read_table
 from derive.time.frontier import BEGINNING, END_OF_TIME
 from derive.time.needs import Right
 
@@ -46,7 +47,11 @@ class Rights:
         self._metadata = metadata
 
     def hold(
-        self, task: str, needs: Mapping[str, tuple[str, int]], capability: TaskCapability | None = None
+        self,
+        task: str,
+        needs: Mapping[str, tuple[str, int]],
+        capability: TaskCapability | None = None,
+        relations: Mapping[str, Sequence[int]] | None = None,
     ) -> dict[str, Right]:
         """Give a task the right to read its sources from where it needs them, and to read nothing else.
 
@@ -54,6 +59,8 @@ class Rights:
             task: its name.
             needs: for each transform (by state key), its source and the least clock of it that it still needs.
             capability: the right to run the task, of the run that asks; None if it is not a run.
+            relations: for each transform that has begun with one, the relation that it reads, and another one that it
+                is on its way to; other transforms read the one for which the source's name stands.
 
         Returns:
             For each transform, what it finds.
@@ -66,12 +73,15 @@ class Rights:
             if capability is not None:
                 require_run(db, capability)
             held = take_holds(db, task)
-            for transform, (name, frontier) in needs.items():
-                frontiers = frontiers_of(db, name)
+            for transform, (source, frontier) in needs.items():
+                read = [name_of_relation(db, relation) for relation in (relations or {}).get(transform, ())]
+                names = [name for name in read if name is not None] or [source]
+                frontiers = frontiers_of(db, names[0])
                 since = frontiers[0] if frontiers else BEGINNING
-                rights[transform] = Right(since, held.get((transform, name), END_OF_TIME) <= frontier)
-                if frontiers:
+                rights[transform] = Right(since, held.get((transform, names[0]), END_OF_TIME) <= frontier)
+                for name in names if frontiers else ():
                     hold(db, task, transform, name, frontier)
+            forget_unread(db)
         return rights
 
     def holders(self) -> set[str]:

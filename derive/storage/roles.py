@@ -55,9 +55,19 @@ class View(Folder, Protocol):
         """The `upper` of a collection."""
 
     def segments(
-        self, spec: CollectionSpec, selector: SelectorSpec | None = None, begin: int = BEGINNING
+        self,
+        spec: CollectionSpec,
+        selector: SelectorSpec | None = None,
+        begin: int = BEGINNING,
+        relation: int | None = None,
     ) -> list[Segment]:
         """Segments of a collection."""
+
+    def replaces_nothing(self, name: str, relation: int) -> bool:
+        """Return whether a table has its name from a relation that nobody had filled."""
+
+    def tell_fate(self, name: str, relation: int) -> str:
+        """Say what became of a relation for which a name stood."""
 
     def missing(self, names: Iterable[str]) -> list[str]:
         """Paths of the segments of collections whose files are not there."""
@@ -120,7 +130,7 @@ class Writable(Folder, Protocol):
         """Files that are part of no collection."""
 
 
-class Runnable(View, Protocol):
+class Runnable(Readable, Protocol):
     """To whoever runs a task."""
 
     def acquire_task(

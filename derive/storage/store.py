@@ -61,6 +61,7 @@ from derive.storage.metadata.moves import insert_update, move_task
 from derive.storage.metadata.opening import open_metadata
 from derive.storage.metadata.owner import Door, Owner, owner_of, require_open
 from derive.storage.metadata.read_rights import rewind_holds
+from derive.storage.metadata.relations import name_of_relation, relation_of, replaces_nothing, tell_fate
 from derive.storage.metadata.renewal import Renewals
 from derive.storage.metadata.segment import begin_writer, read_segments, segment_paths
 from derive.storage.metadata.tables import has_appended
@@ -150,13 +151,32 @@ class Store:
         with self._metadata.snapshot() as db:
             return read_collection(db, name)
 
+    def relation(self, name: str) -> int | None:
+        """Return the relation for which a name stands; None if nothing is stored under it."""
+        with self._metadata.snapshot() as db:
+            return relation_of(db, name)
+
+    def replaces_nothing(self, name: str, relation: int) -> bool:
+        """Return whether a table has its name from a relation that a catalog had named, and that nobody had filled."""
+        with self._metadata.snapshot() as db:
+            return replaces_nothing(db, name, relation)
+
+    def tell_fate(self, name: str, relation: int) -> str:
+        """Say what became of a relation for which a name stood, and what the name stands for now."""
+        with self._metadata.snapshot() as db:
+            return tell_fate(db, name, relation)
+
     def upper(self, name: str) -> int:
         """The `upper` of a collection."""
         with self._metadata.snapshot() as db:
             return upper_of(db, name)
 
     def segments(
-        self, spec: CollectionSpec, selector: SelectorSpec | None = None, begin: int = BEGINNING
+        self,
+        spec: CollectionSpec,
+        selector: SelectorSpec | None = None,
+        begin: int = BEGINNING,
+        relation: int | None = None,
     ) -> list[Segment]:
         """Segments of a collection, without those of logical partitions that are not selected, by clock.
 
@@ -164,19 +184,22 @@ class Store:
             spec: the collection.
             selector: which logical partitions; None for all.
             begin: only those with clocks from here on.
+            relation: those of this relation, whatever its name is now; None for the one that has the spec's name.
 
         Raises:
             StorageError: it was stored with other partition fields.
         """
         partitions = [projection.field for projection in spec.partitions]
         with self._metadata.snapshot() as db:
-            table = has_appended(db, spec.name)
+            name = spec.name if relation is None else name_of_relation(db, relation)
+            table = None if name is None else has_appended(db, name)
         if table is not None:
             self.tables.flush_table(table)
         with self._metadata.snapshot() as db:
-            segments = read_segments(db, spec.name, begin)
-            if segments:
-                check_partitions(db, spec.name, partitions)
+            name = spec.name if relation is None else name_of_relation(db, relation)
+            segments = [] if name is None else read_segments(db, name, begin)
+            if name is not None and segments:
+                check_partitions(db, name, partitions)
         if selector is None:
             return segments
         return [

@@ -18,14 +18,15 @@ from derive.document.clock import format_rfc3339
 from derive.errors import FrontierError, StorageError, UsageError, ViewError
 from derive.protocol.specs import CollectionSpec
 from derive.protocol.sql_names import aside_name, intended_name
-from derive.storage.metadata.binding import new_identifier
 from derive.storage.metadata.capability import drop_ended
 from derive.storage.metadata.collection import advance_since, advance_upper
 from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.failures import first_error, standing_errors, write_errors
 from derive.storage.metadata.owner import Door, Owner, owner_of_documents, require_open
+from derive.storage.metadata.relations import name_of_relation, new_identifier
 from derive.storage.metadata.table_read import TableRead, read_between, read_on
 from derive.storage.metadata.tables import (
+    alter,
     append,
     appended_tables,
     begin_view,
@@ -99,6 +100,12 @@ class Tables:
         """What is known of a table; None if there never was one of this identifier."""
         with self._metadata.snapshot() as db:
             return read_table(db, identifier)
+
+    def of_relation(self, relation: int) -> Table | None:
+        """The table of a relation, also one that was dropped; None if it is none, or nothing of it is left."""
+        with self._metadata.snapshot() as db:
+            name = name_of_relation(db, relation)
+            return None if name is None else find_table(db, name)
 
     def as_stored(self, spec: CollectionSpec) -> CollectionSpec:
         """A collection of a catalog as what is stored under its name, which may be a table."""
@@ -197,6 +204,16 @@ class Tables:
                 else:
                     left.append(identifier)
         return left
+
+    def alter(self, identifier: GlobalId, columns: Sequence[TableColumn]) -> None:
+        """Give a table other columns: a row that lacks one has NULL there, and one that has more is read without it.
+
+        Raises:
+            StorageError: the table was dropped.
+        """
+        with self._metadata.transaction(calls=True) as db:
+            _open(db, identifier)
+            alter(db, identifier, columns)
 
     def is_open(self, name: str) -> bool:
         """Whether a table may be bound to a name, if no other table is bound to it."""

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from derive.adapter.group_commit import Basis, GroupCommit
+from derive.adapter.group_commit import Basis, GroupCommit, Histories
 from derive.adapter.timeline import Timeline, Write
 from derive.adapter.transactions import Isolation, Modes, Transaction
 from derive.compute.algebra.types import Row
@@ -120,6 +120,9 @@ class FakeLedger:
         unchanged = not any(id_ in ids and after < time < before for id_, time, _, _ in self.storage.updates)
         await self._others()
         return unchanged
+
+    def histories(self, ids: Collection[int]) -> Histories:
+        return dict.fromkeys(ids, (0, 0))
 
     async def hold(self, time: int) -> int:
         await self._others()

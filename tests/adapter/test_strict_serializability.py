@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
 from simulation import Machine, simulate
 
-from derive.adapter.group_commit import Basis, Commit, GroupCommit, _Waiting, nothing
+from derive.adapter.group_commit import NO_SHAPES, Basis, Commit, GroupCommit, Shape, _Waiting, nothing
 from derive.adapter.timeline import Check, Timeline, Write
+from derive.compute.algebra.relation import GlobalId
 
 EXAMPLES = int(os.environ.get("FLOW_LAW_EXAMPLES", "60"))
 
@@ -70,8 +71,13 @@ class NobodyIsExcluded(GroupCommit):
 
     @asynccontextmanager
     async def exclusive(self) -> AsyncIterator[Commit]:
-        async def write(writes: Sequence[Write], basis: Basis | None = None, then: Callable[[], None] = nothing) -> int:
-            return await self.commit(writes, None, then)
+        async def write(
+            writes: Sequence[Write],
+            basis: Basis | None = None,
+            then: Callable[[], None] = nothing,
+            shapes: Mapping[GlobalId, Shape] = NO_SHAPES,
+        ) -> int:
+            return await self.commit(writes, None, then, shapes)
 
         yield write
 
@@ -80,9 +86,13 @@ class ChecksNoBasis(GroupCommit):
     """What a transaction has read may have been written meanwhile."""
 
     async def commit(
-        self, writes: Sequence[Write], basis: Basis | None = None, then: Callable[[], None] = nothing
+        self,
+        writes: Sequence[Write],
+        basis: Basis | None = None,
+        then: Callable[[], None] = nothing,
+        shapes: Mapping[GlobalId, Shape] = NO_SHAPES,
     ) -> int:
-        return await super().commit(writes, None, then)
+        return await super().commit(writes, None, then, shapes)
 
 
 class ChecksNoOthers(GroupCommit):

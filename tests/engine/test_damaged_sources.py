@@ -134,10 +134,16 @@ def test_a_source_that_is_reset_before_it_is_counted_is_looked_at_again(tmp_path
         """Says what was there until then."""
 
         @override
-        def segments(self, spec: CollectionSpec, selector: SelectorSpec | None = None, begin: int = 0) -> list[Segment]:
+        def segments(
+            self,
+            spec: CollectionSpec,
+            selector: SelectorSpec | None = None,
+            begin: int = 0,
+            relation: int | None = None,
+        ) -> list[Segment]:
             nonlocal looks
             looks += 1
-            found = super().segments(spec, selector, begin)
+            found = super().segments(spec, selector, begin, relation)
             if found:
                 reset_elsewhere(world)
             return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -113,6 +114,8 @@ NEW_COLUMNS = [
     ("collection", "columns"),
     ("collection", "maintained"),
     ("segment", "checksum"),
+    ("collection", "relation"),
+    ("collection", "named"),
 ]
 """What format 4 had not, by table."""
 
@@ -123,6 +126,7 @@ def to_format_4(world: World, names: list[str]) -> None:
     db = apsw.Connection(str(root / "metadata.db"))
     db.execute("UPDATE format SET version = 4")
     db.execute("DROP INDEX collection_by_id")
+    db.execute("DROP INDEX collection_by_relation")
     for table in ("identifier", "appended", "failure", "folder", "writer", "discarded"):
         db.execute(f"DROP TABLE {table}")
     (root / "commits").unlink()
@@ -132,6 +136,9 @@ def to_format_4(world: World, names: list[str]) -> None:
         db.execute(f"ALTER TABLE {table} ADD COLUMN epoch INTEGER NOT NULL DEFAULT 0")
     db.execute("UPDATE collection SET epoch = coalesce((SELECT epoch FROM task WHERE task.name = collection.name), 0)")
     db.execute("ALTER TABLE task DROP COLUMN epoch")
+    for name, places in db.execute("SELECT name, places FROM task").fetchall():
+        known = {key: place[:3] for key, place in json.loads(str(places)).items()}
+        db.execute("UPDATE task SET places = ? WHERE name = ?", (json.dumps(known), name))
     for name in sorted(names, key=len):
         own, former = collection_folder(name), former_folder(name)
         db.execute("UPDATE segment SET path = replace(path, ?, ?)", (f"{own}/", f"{former}/"))

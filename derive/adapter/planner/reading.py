@@ -10,6 +10,7 @@ from derive.adapter.planner.rewriting import inputs_of, rewritten_relation
 from derive.compute.algebra.expression import Call, Expression, Subquery
 from derive.compute.algebra.recursion import Recursion
 from derive.compute.algebra.relation import Get, GlobalId, Relation
+from derive.compute.algebra.types import Type
 from derive.compute.scalar.library import function_named
 from derive.errors import SqlError
 
@@ -21,15 +22,20 @@ _MOST_PARTS = 3000
 
 def ids_of(relation: Relation) -> frozenset[GlobalId]:
     """What a relation reads, also in subqueries of its expressions."""
-    ids = {part.id for part in _parts(relation) if isinstance(part, Get)}
+    return frozenset(types_read(relation))
+
+
+def types_read(relation: Relation) -> dict[GlobalId, tuple[Type, ...]]:
+    """The types of the columns of all that a relation reads, also in subqueries of its expressions."""
+    types = {part.id: part.types for part in _parts(relation) if isinstance(part, Get)}
 
     def note(part: Expression, _: int) -> Expression | None:
         if isinstance(part, Subquery):
-            ids.update(child.id for child in _parts(part.relation) if isinstance(child, Get))
+            types.update({child.id: child.types for child in _parts(part.relation) if isinstance(child, Get)})
         return None
 
     rewritten_relation(relation, note)
-    return frozenset(ids)
+    return types
 
 
 def _parts(relation: Relation) -> Iterator[Relation]:

@@ -26,6 +26,7 @@ from derive.catalog.language.vocabulary import (
     MOMENT,
     NAME,
     NO_EFFECT,
+    ON_SOURCE_RESET,
     POINTER,
     RESET,
     TICK,
@@ -127,6 +128,7 @@ _TRANSFORM = record(
             " again.",
             pattern=f"^{TOKEN}$",
         ),
+        "onSourceReset": ON_SOURCE_RESET,
     },
     ("name", "source"),
 )

@@ -38,6 +38,12 @@ POINTER: Schema = {
     "errorMessage": "this is no JSON pointer such as '/id'",
     "x-code": "E302",
 }
+ON_SOURCE_RESET: Schema = {
+    "description": "What becomes of the reader when another relation is given the name of its source, or the source is"
+    " reset: `stop`, until somebody has looked at it, or `follow`, with the rows of the former relation taken back.",
+    "enum": ["stop", "follow"],
+    "default": "stop",
+}
 TIME: Schema = {
     "type": "string",
     "format": "date-time",

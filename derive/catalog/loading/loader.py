@@ -237,6 +237,7 @@ class Loader:
             read_delay=delay // 1_000_000 * 1_000_000,
             backfill=int(fields["backfill"].value) if "backfill" in fields else 0,
             formerly=fields.get("formerly"),
+            follows="onSourceReset" in fields and fields["onSourceReset"].value == "follow",
         )
 
     def _source(self, at: Located) -> SourceDef:
@@ -270,6 +271,7 @@ class Loader:
             fields=fields.get("fields"),
             priority=int(fields["priority"].value) if "priority" in fields else 0,
             backfill=int(fields["backfill"].value) if "backfill" in fields else 0,
+            follows="onSourceReset" in fields and fields["onSourceReset"].value == "follow",
         )
 
     # Tests

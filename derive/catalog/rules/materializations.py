@@ -90,7 +90,7 @@ class MaterializationBuilder:
         position = definition.at.position
         read = build_input(definition.source, source, index, name, position, self._report)
         spec = BindingSpec(
-            input=replace(read, priority=definition.priority, backfill=definition.backfill),
+            input=replace(read, priority=definition.priority, backfill=definition.backfill, follows=definition.follows),
             collection=source,
             resource=resource.value,
             fields=build_fields(definition.fields, source, position, self._report),

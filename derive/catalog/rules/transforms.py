@@ -80,6 +80,7 @@ class TransformBuilder:
                 read_delay=definition.read_delay,
                 backfill=definition.backfill,
                 feedback=feedback,
+                follows=definition.follows,
             ),
             shuffle=self._shuffle(definition, source),
             script=definition.script,

@@ -36,6 +36,12 @@ _UNCHANGED: dict[Type, frozenset[type]] = {
 """What values of documents are data as they are, by type of the column."""
 
 
+class StoredRow(tuple[str, bytes]):
+    """A row as it is stored: its text, which may have other columns than its table has now, and its packed key."""
+
+    __slots__ = ()
+
+
 def rows_of(table: Table) -> TableRows:
     """Rows of one table as documents, and back; what is made for that is remembered."""
     return _rows_of(replace(table, name="", since=0, upper=0))
@@ -67,7 +73,11 @@ class TableRows:
 
     def changes(self, rows: Iterable[tuple[Row, int]]) -> list[Change]:
         """Rows, and how often each is added, as `Tables.append` takes them."""
-        listed = list(rows)
+        given = list(rows)
+        listed = [change for change in given if type(change[0]) is not StoredRow]
+        if len(listed) < len(given):
+            stored = [(*row, diff) for row, diff in given if type(row) is StoredRow]
+            return [*stored, *self.changes(listed)]
         keys = [b""] * len(listed)
         for index, convert in self._keys:
             values = [None if row[index] is None else convert(row[index]) for row, _ in listed]

@@ -17,8 +17,10 @@ from derive.position import Position
 from derive.protocol.specs import CollectionSpec
 from derive.protocol.sql_names import is_of_sql
 from derive.storage.metadata.capability import drop_ended, least_write_frontier
+from derive.storage.metadata.relations import new_identifier
 from derive.storage.metadata.segment import segment_paths
 from derive.storage.metadata.tasks import read_task
+from derive.storage.timeline import wall_clock
 from derive.time.frontier import BEGINNING
 
 
@@ -59,15 +61,10 @@ def insert_collection(
     """
     identifier = new_identifier(db)
     db.execute(
-        "INSERT INTO collection (name, key, partitions, since, upper, id, columns) VALUES (?, ?, ?, ?4, ?4, ?, ?)",
-        (name, key, partitions, frontier, identifier, columns),
+        "INSERT INTO collection (name, key, partitions, since, upper, id, columns, relation, named)"
+        " VALUES (?, ?, ?, ?4, ?4, ?5, ?6, ?5, ?)",
+        (name, key, partitions, frontier, identifier, columns, wall_clock()),
     )
-    return identifier
-
-
-def new_identifier(db: apsw.Connection) -> int:
-    """A number that has never identified anything, in a write transaction."""
-    identifier: int = db.execute("UPDATE identifier SET last = last + 1 RETURNING last").get
     return identifier
 
 

@@ -10,18 +10,22 @@ import apsw
 from derive.storage.metadata.capability import least_write_frontier, take_writes
 from derive.storage.metadata.descriptions import Collection
 from derive.storage.metadata.failures import standing_error
+from derive.storage.metadata.relations import new_identifier
 from derive.storage.metadata.segment import discard_segments
+from derive.storage.timeline import wall_clock
 from derive.time.frontier import BEGINNING
 
 
 def read_collection(db: apsw.Connection, name: str) -> Collection | None:
     """What is known of a collection; None if nothing is stored under this name."""
     row: Any = db.execute(
-        "SELECT name, since, upper, coalesce(sum(documents), 0), count(segment.id), coalesce(sum(bytes), 0)"
+        "SELECT relation, name, since, upper, coalesce(sum(documents), 0), count(segment.id), coalesce(sum(bytes), 0)"
         " FROM collection LEFT JOIN segment ON collection = name WHERE name = ? GROUP BY name",
         (name,),
     ).fetchone()
-    return replace(Collection(*row), failure=standing_error(db, name)) if row else None
+    if row is None:
+        return None
+    return replace(Collection(*row[1:]), failure=standing_error(db, name), relation=row[0])
 
 
 def frontiers_of(db: apsw.Connection, name: str) -> tuple[int, int] | None:
@@ -55,8 +59,12 @@ def advance_since(db: apsw.Connection, name: str, since: int) -> None:
 
 
 def empty_collection(db: apsw.Connection, name: str) -> None:
-    """Forget what a collection holds, and take from everyone the right to write it and leases to read it."""
-    db.execute("UPDATE collection SET since = ?, upper = ? WHERE name = ?", (BEGINNING, BEGINNING, name))
+    """Begin another history of a collection, and take from everyone the right to write it and leases to read it."""
+    if frontiers_of(db, name) is not None:
+        db.execute(
+            "UPDATE collection SET since = ?1, upper = ?1, relation = ?2, named = ?3 WHERE name = ?4",
+            (BEGINNING, new_identifier(db), wall_clock(), name),
+        )
     take_writes(db, name)
     db.execute("DELETE FROM capability WHERE collection = ? AND task IS NULL", (name,))
     discard_segments(db, name)

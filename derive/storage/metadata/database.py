@@ -23,7 +23,7 @@ from derive.storage.layout import move_former
 from derive.storage.metadata.bell import Bell
 from derive.storage.metadata.identity import CommitCount, count_commit, require_known, require_new
 
-FORMAT = 10
+FORMAT = 11
 """Version of the tables below, and of the files of segments."""
 
 _TABLES = """
@@ -199,6 +199,13 @@ CREATE TABLE discarded (
 ALTER TABLE segment ADD COLUMN checksum TEXT NOT NULL DEFAULT '';   -- SHA-256 of its file; empty in older ones
 """
 
+_RELATIONS = """
+ALTER TABLE collection ADD COLUMN relation INTEGER NOT NULL DEFAULT 0;  -- its history; a reset begins another
+UPDATE collection SET relation = id;
+ALTER TABLE collection ADD COLUMN named INTEGER NOT NULL DEFAULT 0; -- when it came by name and history; or 0
+CREATE UNIQUE INDEX collection_by_relation ON collection (relation);
+"""
+
 _UPGRADES = {
     1: _GARBAGE,
     2: _READS,
@@ -209,6 +216,7 @@ _UPGRADES = {
     7: _TABLES_OF_SQL,
     8: _FAILURES,
     9: _IDENTITY,
+    10: _RELATIONS,
 }
 """From each older version of the tables, what makes the next one of it."""
 

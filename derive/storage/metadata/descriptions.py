@@ -25,6 +25,7 @@ class Collection:
         bytes: their size.
         failure: of a materialized view that has an error in the place of rows at the last time that is known, from when
             on, and the error.
+        relation: identifies its history, for all time; 0 if that is not known.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Collection:
     segments: int
     bytes: int
     failure: tuple[int, ViewError] | None = None
+    relation: int = 0
 
     @property
     def sound(self) -> int:

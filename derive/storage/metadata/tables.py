@@ -21,6 +21,7 @@ from derive.storage.metadata.owner import Owner, owner_of_documents
 from derive.storage.metadata.read_rights import hold_only, holder_of_view, take_holds
 from derive.storage.metadata.segment import read_segments, replace_segments
 from derive.storage.table import AppendedRow, RowUpdate, Table, TableColumn, in_order
+from derive.storage.timeline import wall_clock
 from derive.time.frontier import BEGINNING, END_OF_TIME
 
 _REFERENCES = ("segment", "replaced", "capability", "abandoned", "writer", "discarded")
@@ -90,7 +91,7 @@ def name_of(db: apsw.Connection, identifier: int) -> str | None:
 def rename(db: apsw.Connection, name: str, new_name: str) -> None:
     """Bind a collection to another name, in a write transaction; its files stay where they are."""
     db.execute("PRAGMA defer_foreign_keys = ON").fetchall()
-    db.execute("UPDATE collection SET name = ? WHERE name = ?", (new_name, name))
+    db.execute("UPDATE collection SET name = ?, named = ? WHERE name = ?", (new_name, wall_clock(), name))
     for table in _REFERENCES:
         db.execute(f"UPDATE {table} SET collection = ? WHERE collection = ?", (new_name, name))
 
@@ -115,6 +116,11 @@ def make_way(db: apsw.Connection, name: str) -> bool:
         db.execute("PRAGMA defer_foreign_keys = ON").fetchall()
         db.execute("DELETE FROM collection WHERE name = ?", (name,))
     return True
+
+
+def alter(db: apsw.Connection, identifier: int, columns: Sequence[TableColumn]) -> None:
+    """Give a table other columns, in a write transaction; what it holds stays as it is."""
+    db.execute("UPDATE collection SET columns = ? WHERE id = ?", (_described(columns), identifier))
 
 
 def begin_view(db: apsw.Connection, identifier: int, names: Collection[str], frontier: int) -> None:

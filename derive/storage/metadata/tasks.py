@@ -47,7 +47,7 @@ def read_task(db: apsw.Connection, name: str) -> TaskState | None:
         documents_in,
         documents_out,
         transactions,
-        places={key: Place(*place) for key, place in orjson.loads(places).items()},
+        places={key: Place.of(place) for key, place in orjson.loads(places).items()},
         fingerprints=orjson.loads(fingerprints),
         edits=tuple(Edit(*edit) for edit in orjson.loads(edits)),
     )
@@ -139,7 +139,7 @@ def advance_task(db: apsw.Connection, name: str, commit: TaskCommit) -> None:
         " documents_out = documents_out + ?, transactions = transactions + ? WHERE name = ?",
         (
             orjson.dumps(dict(commit.positions)).decode(),
-            orjson.dumps({key: list(place) for key, place in commit.places.items()}).decode(),
+            orjson.dumps({key: place.to_json() for key, place in commit.places.items()}).decode(),
             commit.documents_in,
             commit.documents_out,
             int(commit.documents_in > 0),
@@ -160,7 +160,7 @@ def _check_positions(db: apsw.Connection, name: str, commit: TaskCommit) -> None
     """
     row: Any = db.execute("SELECT positions, places FROM task WHERE name = ?", (name,)).fetchone()
     before = orjson.loads(row[0])
-    places = {key: Place(*place) for key, place in orjson.loads(row[1]).items()}
+    places = {key: Place.of(place) for key, place in orjson.loads(row[1]).items()}
     for key, position in commit.positions.items():
         old, new = places.get(key), commit.places.get(key)
         if key not in before or old is None or new is None or old.source != new.source:

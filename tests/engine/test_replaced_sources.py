@@ -1,0 +1,268 @@
+"""Sources that are created again, renamed, altered or reset: a reader equals its own relation, or has stopped and says so.
+
+The model of the state machine knows which relation each name stands for, and which one each reader holds.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from tempfile import mkdtemp
+
+from conftest import World, write_catalog
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from derive.catalog import load
+from derive.compute.relations.table_rows import TableRows
+from derive.engine.run import Run
+from derive.errors import SourceReplacedError
+from derive.storage.contents import ReadOptions
+from derive.storage.reduced_read import read_reduced, reduced_here
+from derive.storage.table import Table, TableColumn
+
+ITEMS, OTHER = "sql/public/items", "sql/public/other"
+COLUMNS = (TableColumn("id", "bigint"), TableColumn("v", "bigint"))
+
+_SUMS = """
+    schema:
+      type: object
+      required: [id]
+      reduce: {strategy: merge}
+      properties:
+        id: {type: integer}
+        n: {type: integer, reduce: {strategy: sum}}
+        v: {type: integer, reduce: {strategy: sum}}
+    key: [/id]
+    derive:
+      using: {sqlite: {}}
+      transforms:
+        - name: read
+          source: sql/public/items
+          shuffle: any
+          lambda: SELECT $id, iif($_meta$op IS 'd', -1, 1) AS n, iif($_meta$op IS 'd', -$v, $v) AS v;
+"""
+_FOLLOW = "          onSourceReset: follow\n"
+_COPY = """
+    schema: {type: object, required: [id], properties: {id: {type: integer}, v: {type: integer}}}
+    key: [/id]
+    derive:
+      using: {sqlite: {}}
+      transforms:
+        - name: read
+          source: t/greatest
+          shuffle: any
+          lambda: SELECT $id, $v;
+"""
+CATALOG = f"""
+collections:
+  sql/public/items:
+    schema:
+      type: object
+      required: [id]
+      properties:
+        id: {{type: integer}}
+        v: {{type: integer}}
+        _meta: {{type: object, properties: {{op: {{type: string}}}}}}
+    key: [/id]
+  t/stops:{_SUMS}
+  t/follows:{_SUMS}{_FOLLOW}
+  t/greatest:
+    schema:
+      type: object
+      required: [id]
+      reduce: {{strategy: merge}}
+      properties: {{id: {{type: integer}}, v: {{type: integer, reduce: {{strategy: maximize}}}}}}
+    key: [/id]
+    derive:
+      using: {{sqlite: {{}}}}
+      transforms:
+        - name: read
+          source: sql/public/items
+          shuffle: any
+          onSourceReset: follow
+          lambda: SELECT $id, $v WHERE $_meta$op IS NOT 'd';
+  t/copies:{_COPY}{_FOLLOW}
+  t/watches:{_COPY}
+"""
+
+Row = tuple[int, int]
+
+
+def sums(rows: Counter[Row]) -> dict[int, tuple[int, int]]:
+    """What derivations of sums come to, without groups of which nothing is left."""
+    groups: dict[int, tuple[int, int]] = {}
+    for (key, value), count in rows.items():
+        number, total = groups.get(key, (0, 0))
+        groups[key] = number + count, total + count * value
+    return {key: group for key, group in groups.items() if group != (0, 0)}
+
+
+class Relation:
+    """A table of the model."""
+
+    def __init__(self) -> None:
+        self.rows: Counter[Row] = Counter()
+        self.greatest: dict[int, int] = {}
+
+    def insert(self, row: Row) -> None:
+        self.rows[row] += 1
+        self.greatest[row[0]] = max(row[1], self.greatest.get(*row))
+
+
+class ReplacedSources(RuleBasedStateMachine):
+    @initialize()
+    def begin(self) -> None:
+        root = Path(mkdtemp())
+        self.world = World(root / "data", load(write_catalog(root, CATALOG)), wall=1_000_000)
+        self.names: dict[str, Relation | None] = {ITEMS: None, OTHER: None}
+        self.tables: dict[str, Table] = {}
+        self.held: Relation | None = None
+        self.placeholders: set[str] = set()
+        self.stopped = False
+        self.stops: dict[int, tuple[int, int]] = {}
+        self.follows: dict[int, tuple[int, int]] = {}
+        self.greatest: dict[int, int] = {}
+        self.open()
+        self.step()
+
+    def teardown(self) -> None:
+        if hasattr(self, "world"):
+            self.run.close()
+            self.world.store.close()
+
+    def open(self) -> None:
+        self.run: Run = self.world.run()
+        if self.names[ITEMS] is None:  # what the catalog names is there, and is empty
+            self.names[ITEMS] = Relation()
+            self.placeholders.add(ITEMS)
+        self.held = self.held or self.names[ITEMS]
+        self.stopped = False
+
+    # What people do with tables
+
+    @rule(name=st.sampled_from([ITEMS, OTHER]))
+    def create(self, name: str) -> None:
+        if name in self.tables:
+            return
+        self.tables[name] = self.world.store.tables.create(name, COLUMNS)
+        if name not in self.placeholders:  # else the catalog has named the table before it was there
+            self.names[name] = Relation()
+        self.placeholders.discard(name)
+
+    @rule(name=st.sampled_from([ITEMS, OTHER]))
+    def drop(self, name: str) -> None:
+        if name in self.tables:
+            self.world.store.tables.drop(self.tables.pop(name).id)
+
+    @rule(name=st.sampled_from([ITEMS, OTHER]), row=st.tuples(st.integers(0, 2), st.integers(0, 3)))
+    def insert(self, name: str, row: Row) -> None:
+        relation = self.names[name]
+        if name in self.tables and relation is not None:
+            relation.insert(row)
+            self._append(name, row, 1)
+
+    @rule(name=st.sampled_from([ITEMS, OTHER]))
+    def delete(self, name: str) -> None:
+        relation = self.names[name]
+        rows = sorted(relation.rows.elements()) if relation is not None and name in self.tables else []
+        if rows and relation is not None:
+            relation.rows[rows[0]] -= 1
+            self._append(name, rows[0], -1)
+
+    def _append(self, name: str, row: Row, diff: int) -> None:
+        self.world.wall += 300_000
+        table = self.tables[name]
+        values = (*row, *[None] * (len(table.columns) - len(row)))
+        self.world.store.tables.append(
+            self.world.store.timeline.assign(1), {table.id: TableRows(table).changes([(values, diff)])}
+        )
+
+    @rule(name=st.sampled_from([ITEMS, OTHER]))
+    def alter(self, name: str) -> None:
+        if name in self.tables:
+            table = self.tables[name]
+            columns = (*table.columns, TableColumn(f"c{len(table.columns)}", "text"))
+            self.world.store.tables.alter(table.id, columns)
+            altered = self.world.store.tables.table(table.id)
+            assert altered is not None
+            self.tables[name] = altered
+
+    @rule(name=st.sampled_from([ITEMS, OTHER]))
+    def rename(self, name: str) -> None:
+        other = OTHER if name == ITEMS else ITEMS
+        if name in self.tables and other not in self.tables:
+            self.world.store.tables.rename(self.tables[name].id, other)
+            self.tables[other] = self.tables.pop(name)
+            if other in self.placeholders and self.held is self.names[other]:  # of which there was nothing to read
+                self.held = self.names[name]
+            self.names[other], self.names[name] = self.names[name], None
+            self.placeholders.discard(other)
+
+    @rule()
+    def swap(self) -> None:
+        if len(self.tables) == 2:
+            tables, (one, two) = self.world.store.tables, (self.tables[ITEMS], self.tables[OTHER])
+            tables.arrange({one.id: OTHER, two.id: ITEMS})
+            self.tables[ITEMS], self.tables[OTHER] = two, one
+            self.names[ITEMS], self.names[OTHER] = self.names[OTHER], self.names[ITEMS]
+
+    # What runs
+
+    @rule(looks=st.booleans())
+    def restart(self, looks: bool) -> None:
+        if looks:
+            self.step()
+        self.run.close()
+        self.open()
+
+    @rule()
+    def step(self) -> None:
+        for _ in range(4):
+            self.world.wall += 2_000_000
+            self.run.step()
+        now = self.names[ITEMS]
+        if now is not self.held:
+            self.stopped = True
+        elif not self.stopped and now is not None:
+            self.stops = sums(now.rows)
+        if now is not None and ITEMS not in self.placeholders:
+            self.follows, self.greatest = sums(now.rows), dict(now.greatest)
+        self.check()
+
+    def check(self) -> None:
+        assert self._sums("t/stops") == self.stops
+        error = self.run.tasks["t/stops"].error
+        assert (error is not None) == self.stopped, (error, self.stopped)
+        assert error is None or isinstance(error, SourceReplacedError)
+        assert self._sums("t/follows") == self.follows
+        greatest = {row["id"]: row["v"] for row in self._reduced("t/greatest")}
+        assert greatest == self.greatest
+        assert {row["id"]: row["v"] for row in self._reduced("t/copies")} == greatest
+        for name in ("t/follows", "t/greatest", "t/copies"):
+            assert self.run.tasks[name].error is None, name
+        watching = self.run.tasks["t/watches"].error
+        assert watching is None or isinstance(watching, SourceReplacedError)
+        if watching is None:
+            assert {row["id"]: row["v"] for row in self._reduced("t/watches")} == greatest
+
+    def _sums(self, name: str) -> dict[int, tuple[int, int]]:
+        groups = {row["id"]: (row.get("n", 0), row.get("v", 0)) for row in self._reduced(name)}
+        return {key: group for key, group in groups.items() if group != (0, 0)}
+
+    def _reduced(self, name: str) -> list[dict[str, int]]:
+        parts = read_reduced(
+            self.world.store,
+            self.world.catalog.collections[name],
+            ReadOptions(),
+            lambda root, spec, read: reduced_here(root, spec, read, self.world.root.parent),
+        )
+        return [document for rows in parts for document in rows.documents()]
+
+
+TestReplacedSources = ReplacedSources.TestCase
+TestReplacedSources.settings = settings(
+    max_examples=int(os.environ.get("FLOW_LAW_EXAMPLES", "12")), stateful_step_count=20, deadline=None
+)
