@@ -124,6 +124,11 @@ class CollectionReader:
         """The time, as a clock, below which everything is final."""
         return self._frontiers()[1]
 
+    @property
+    def relation(self) -> int:
+        """The number of the relation that the name stands for: another one once it was created again, or reset."""
+        return self.store.relation(self.source.name) or 0
+
     def _frontiers(self) -> tuple[int, int]:
         known = self.store.collection(self.source.name)
         if known is None:

@@ -189,24 +189,41 @@ class FlowStreamReader(DataSourceStreamReader):
             self._folder = self._asked.open()
         return self._folder.collection(self._asked.name)
 
+    def _begun(self, offset: Mapping[str, int]) -> CollectionReader:
+        """The collection that was read up to an offset.
+
+        Raises:
+            FencedError: its name stands for another relation by now.
+        """
+        collection = self._collection()
+        read = offset.get("relation", collection.relation)  # streams that began with an older version do not tell
+        if collection.relation != read:
+            raise FencedError(
+                f"the stream has read another relation: {collection.store.tell_fate(collection.source.name, read)}",
+                hint="begin another checkpoint, without the rows that were written from this one",
+            )
+        return collection
+
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
-        """Where it begins, as a clock."""
-        return {"clock": self._collection().since if self._asked.since is None else self._asked.since}
+        """Where it begins: the relation that it reads from there on, and a clock."""
+        collection = self._collection()
+        clock = collection.since if self._asked.since is None else self._asked.since
+        return {"clock": clock, "relation": collection.relation}
 
     def latestOffset(self, start: dict[str, int], limit: object) -> dict[str, int]:  # noqa: N802
         """Up to where all is final; where it is if nothing is new."""
-        collection = self._collection()
+        collection = self._begun(start)
         self._hold(collection, start["clock"])
         known = collection.store.collection(collection.source.name)
         upper = known.sound if known else start["clock"]
         if known is not None and known.failure is not None and upper <= start["clock"]:
             raise known.failure[1]
         is_new = upper > start["clock"] and shares_between(collection.store, collection.source, start["clock"], upper)
-        return {"clock": upper} if is_new else start
+        return {"clock": upper, "relation": collection.relation} if is_new else start
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """A share for each file with anything new."""
-        collection = self._collection()
+        collection = self._begun(start)
         self._hold(collection, start["clock"])
         shares = shares_between(collection.store, collection.source, start["clock"], end["clock"])
         return [FlowPartition(share) for share in shares]

@@ -96,9 +96,20 @@ def _source_read(store: Readable, spec: CollectionSpec, options: ReadOptions) ->
     return read_between(store, spec, options.selector, begin, end)
 
 
-def read_between(store: Readable, spec: CollectionSpec, selector: SelectorSpec, begin: int, end: int) -> SourceRead:
-    """The segments that hold documents with clocks in `[begin, end)`, for whoever has the right to read them."""
-    return SourceRead(0, 0, begin, end, tuple(store.segments(spec, selector, begin))).within(begin, end)
+def read_between(
+    store: Readable, spec: CollectionSpec, selector: SelectorSpec, begin: int, end: int, relation: int | None = None
+) -> SourceRead:
+    """The segments that hold documents with clocks in `[begin, end)`, for whoever has the right to read them.
+
+    Args:
+        store: holds them.
+        spec: the collection.
+        selector: which logical partitions.
+        begin: the first clock.
+        end: the clock behind the last one.
+        relation: those of this one, whatever its name is now; None for the one that has the spec's name.
+    """
+    return SourceRead(0, 0, begin, end, tuple(store.segments(spec, selector, begin, relation))).within(begin, end)
 
 
 def read_rows(store: Readable, spec: CollectionSpec, options: ReadOptions) -> Generator[ReadRows]:

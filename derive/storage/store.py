@@ -156,6 +156,12 @@ class Store:
         with self._metadata.snapshot() as db:
             return relation_of(db, name)
 
+    def collection_of(self, relation: int) -> Collection | None:
+        """Return what is known of the collection of a relation, whatever its name is; None if nothing of it is left."""
+        with self._metadata.snapshot() as db:
+            name = name_of_relation(db, relation)
+            return None if name is None else read_collection(db, name)
+
     def replaces_nothing(self, name: str, relation: int) -> bool:
         """Return whether a table has its name from a relation that a catalog had named, and that nobody had filled."""
         with self._metadata.snapshot() as db:

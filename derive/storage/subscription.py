@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator
+from dataclasses import replace
 
 from derive.errors import FencedError, SegmentMissingError
 from derive.protocol.specs import CollectionSpec
@@ -13,7 +14,7 @@ from derive.storage.metadata.capability import RENEW_SECONDS
 from derive.storage.roles import Readable
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.rows import ReadRows
-from derive.time.frontier import BEGINNING
+from derive.time.frontier import BEGINNING, END_OF_TIME
 
 _IDLE_SECONDS = 0.2
 """How often whoever subscribes is told that there is nothing new."""
@@ -35,43 +36,54 @@ def subscribe_at(
         Rows as `read_rows` does, and now and then a frontier: every update with a clock below it has been handed on. A
         subscription that begins there goes on where this one was.
 
+    A table that is renamed or altered is followed on; one that has its name then is not.
+
     Raises:
         ViewError: it is a materialized view with an error in the place of rows; what was before that is handed on.
         FrontierError: what the collection held at `options.since` was compacted.
-        FencedError: the collection was reset.
+        FencedError: the collection was reset, or it is a table that was dropped; what was before that is handed on.
     """
     while True:
         mark = store.changes.mark()
-        if store.collection(spec.name) is not None:
+        if (begun := store.collection(spec.name)) is not None:
             break
         _wait(store, mark, is_idle)
+    relation = begun.relation
     frontier = max(BEGINNING, options.since or BEGINNING)
     capability = store.leases.lease(spec.name, None if options.since is None else frontier)
     renewed = time.monotonic()
     with store.leases.kept(capability):
         while True:
+            mark = store.changes.mark()
+            known = store.collection_of(relation)
+            if known is None or frontier >= END_OF_TIME:
+                raise FencedError(
+                    f"what was followed has ended: {store.tell_fate(spec.name, relation)}",
+                    hint="run the command again: it begins with what is there then",
+                )
             if frontier > capability.frontier and time.monotonic() - renewed > RENEW_SECONDS:
                 capability = store.leases.downgrade(capability, frontier)
                 renewed = time.monotonic()
-            mark = store.changes.mark()
+            capability = replace(capability, collection=known.name)
             store.leases.upper(capability)
-            known = store.collection(spec.name)
-            upper = known.sound if known else frontier
+            upper = known.sound
             if upper <= frontier:
-                if known is not None and known.failure is not None:
+                if known.failure is not None:
                     raise known.failure[1]
                 _wait(store, mark, is_idle)
                 continue
             store.changes.settle()
-            read = read_between(store, spec, options.selector, frontier, upper)
+            read = read_between(store, spec, options.selector, frontier, upper, relation)
             try:
                 yield from read_sorted(store.root, [read])
             except SegmentMissingError as exc:
-                if store.missing([spec.name]):
+                if store.missing([known.name]):
                     raise
-                raise FencedError(f"'{spec.name}' was reset while it was read", hint="run the command again") from exc
+                fate = store.tell_fate(spec.name, relation)
+                raise FencedError(f"{fate} while it was read", hint="run the command again") from exc
             frontier = upper
-            yield frontier
+            if frontier < END_OF_TIME:
+                yield frontier
 
 
 def _wait(store: Readable, mark: Mark, is_idle: Callable[[], None]) -> None:

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import mkdtemp
 
+import orjson
+import pytest
 from conftest import World, write_catalog
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -17,10 +20,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from derive.catalog import load
 from derive.compute.relations.table_rows import TableRows
+from derive.engine.reset import reset
 from derive.engine.run import Run
-from derive.errors import SourceReplacedError
+from derive.errors import FencedError, SourceReplacedError
 from derive.storage.contents import ReadOptions
 from derive.storage.reduced_read import read_reduced, reduced_here
+from derive.storage.subscription import subscribe_at
 from derive.storage.table import Table, TableColumn
 
 ITEMS, OTHER = "sql/public/items", "sql/public/other"
@@ -266,3 +271,92 @@ TestReplacedSources = ReplacedSources.TestCase
 TestReplacedSources.settings = settings(
     max_examples=int(os.environ.get("FLOW_LAW_EXAMPLES", "12")), stateful_step_count=20, deadline=None
 )
+
+
+# Followers
+
+
+class StopFollowing(Exception):
+    pass
+
+
+class Follower:
+    """Follows a collection of a world, as far as it goes each time."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self._seen: list[str] = []
+        self._steps: list[Callable[[], object]] = []
+        self._updates = subscribe_at(world.store, world.catalog.collections[name], ReadOptions(), self._next)
+
+    def _next(self) -> None:
+        if not self._steps:
+            raise StopFollowing
+        self._steps.pop(0)()
+
+    def play(self, *steps: Callable[[], object]) -> tuple[list[str], str | None]:
+        """What is followed while things happen, one each time that it is idle, and the error by which it ends."""
+        self._steps = list(steps)
+        try:
+            for update in self._updates:
+                if not isinstance(update, int):
+                    self._seen += [text for _, _, _, text in update.tuples()]
+        except StopFollowing:
+            return self._seen, None
+        except FencedError as error:
+            return self._seen, error.message
+        raise AssertionError("it does not end by itself")
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path / "data", load(write_catalog(tmp_path, CATALOG)), wall=1_000_000)
+
+
+def put(world: World, table: Table, key: int) -> None:
+    known = world.store.tables.table(table.id)
+    assert known is not None
+    row = (key, 1, *[None] * (len(known.columns) - 2))
+    world.wall += 1_000_000
+    world.store.tables.append(world.store.timeline.assign(1), {table.id: TableRows(known).changes([(row, 1)])})
+    world.wall += 1_000_000
+
+
+def test_a_follower_goes_on_with_a_table_that_is_altered_or_renamed(world: World) -> None:
+    tables = world.store.tables
+    table = tables.create(ITEMS, COLUMNS)
+    seen, error = Follower(world, ITEMS).play(
+        lambda: put(world, table, 1),
+        lambda: tables.alter(table.id, (*COLUMNS, TableColumn("note", "text"))),
+        lambda: put(world, table, 2),
+        lambda: tables.rename(table.id, OTHER),
+        lambda: put(world, table, 3),
+        lambda: put(world, tables.create(ITEMS, COLUMNS), 4),
+        lambda: put(world, table, 5),
+    )
+    assert ([orjson.loads(text)["id"] for text in seen], error) == ([1, 2, 3, 5], None)
+
+
+def test_a_follower_ends_with_a_table_that_is_created_again(world: World) -> None:
+    tables = world.store.tables
+    table = tables.create(ITEMS, COLUMNS)
+
+    def again() -> None:
+        put(world, table, 2)
+        tables.drop(table.id)
+        put(world, tables.create(ITEMS, COLUMNS), 3)
+
+    seen, error = Follower(world, ITEMS).play(lambda: put(world, table, 1), again)
+    assert [orjson.loads(text)["id"] for text in seen] == [1, 2]
+    assert error is not None
+    assert error.startswith(f"what was followed has ended: '{ITEMS}' was dropped and created again at ")
+
+
+def test_a_follower_ends_with_a_collection_that_is_reset(world: World) -> None:
+    put(world, world.store.tables.create(ITEMS, COLUMNS), 1)
+    world.step()
+    seen, error = Follower(world, "t/greatest").play(
+        lambda: reset(world.catalog, world.store, ["t/greatest"], cascade=True)
+    )
+    assert [orjson.loads(text) for text in seen] == [{"id": 1, "v": 1}]
+    assert error is not None
+    assert error.startswith("what was followed has ended: 't/greatest' was reset at ")
