@@ -11,6 +11,7 @@ from derive.protocol.specs import CollectionSpec
 from derive.storage.changes import Mark
 from derive.storage.contents import ReadOptions, read_between
 from derive.storage.metadata.capability import RENEW_SECONDS
+from derive.storage.metadata.descriptions import Collection
 from derive.storage.roles import Readable
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.rows import ReadRows
@@ -55,12 +56,7 @@ def subscribe_at(
     with store.leases.kept(capability):
         while True:
             mark = store.changes.mark()
-            known = store.collection_of(relation)
-            if known is None or frontier >= END_OF_TIME:
-                raise FencedError(
-                    f"what was followed has ended: {store.tell_fate(spec.name, relation)}",
-                    hint="run the command again: it begins with what is there then",
-                )
+            known = _followed(store, spec, relation, frontier)
             if frontier > capability.frontier and time.monotonic() - renewed > RENEW_SECONDS:
                 capability = store.leases.downgrade(capability, frontier)
                 renewed = time.monotonic()
@@ -84,6 +80,21 @@ def subscribe_at(
             frontier = upper
             if frontier < END_OF_TIME:
                 yield frontier
+
+
+def _followed(store: Readable, spec: CollectionSpec, relation: int, frontier: int) -> Collection:
+    """What is known of the collection that is followed, whatever its name is.
+
+    Raises:
+        FencedError: it was reset; or it was dropped, and all of it is handed on.
+    """
+    known = store.collection_of(relation)
+    if known is None or frontier >= END_OF_TIME:
+        raise FencedError(
+            f"what was followed has ended: {store.tell_fate(spec.name, relation)}",
+            hint="run the command again: it begins with what is there then",
+        )
+    return known
 
 
 def _wait(store: Readable, mark: Mark, is_idle: Callable[[], None]) -> None:
