@@ -10,11 +10,14 @@ from derive.adapter.parser import definition
 from derive.adapter.pg_catalog.objects import CatalogObjects, ObjectColumn, ObjectIndex, ObjectKind, ObjectRelation
 from derive.adapter.planner.names import NamedRelation, RelationKind
 
+_MOST = 16
+"""Catalogs that are known at one moment: the committed one, and those of transactions that define something."""
+
 _KINDS = {RelationKind.VIEW: ObjectKind.VIEW, RelationKind.MATERIALIZED_VIEW: ObjectKind.MATERIALIZED_VIEW}
 _COMMENTS = {RelationKind.SOURCE: "a source", RelationKind.COLLECTION: "a collection of the catalog"}
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=_MOST)
 def described(objects: Objects) -> CatalogObjects:
     """Relations and indexes. Sources and collections are tables to clients, which know nothing of these."""
     indexes: dict[int, list[Item]] = {}

@@ -82,11 +82,18 @@ def _only(*allowed: str) -> Callable[[str, str], str]:
     return check
 
 
+_ENCODINGS = {"utf8": "UTF8", "unicode": "UTF8", "sqlascii": "SQL_ASCII"}
+"""By what drivers write, without case and signs. SQL_ASCII converts nothing, so its bytes are those of UTF8, too."""
+
+
 def _encoding(name: str, value: str) -> str:
-    """Drivers write the one encoding in several ways."""
-    if re.sub(r"[^a-z0-9]", "", value.lower()) not in {"utf8", "unicode"}:
-        raise _invalid(name, value, "Texts are sent and received as UTF8.")
-    return "UTF8"
+    """Drivers write an encoding in several ways."""
+    encoding = _ENCODINGS.get(re.sub(r"[^a-z0-9]", "", value.lower()))
+    if encoding is None:
+        raise _invalid(
+            name, value, "Texts are sent as UTF8: set PGCLIENTENCODING=UTF8, or SQL_ASCII, which converts nothing."
+        )
+    return encoding
 
 
 def _date_style(name: str, value: str) -> str:

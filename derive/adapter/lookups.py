@@ -10,6 +10,7 @@ from derive.adapter.planner.planned import PlannedQuery
 from derive.adapter.planner.reading import ids_of
 from derive.compute.algebra.relation import GlobalId
 from derive.compute.protocol.messages import Query
+from derive.recently_used import RecentlyUsed
 
 _MOST_LOOKUPS = 1000
 
@@ -42,7 +43,7 @@ class Lookups:
 
     def __init__(self, maintained: Maintained) -> None:
         self._maintained = maintained
-        self._lookups: dict[int, Lookup] = {}
+        self._lookups: RecentlyUsed[int, Lookup] = RecentlyUsed(_MOST_LOOKUPS)
 
     def find(self, query: PlannedQuery, objects: Objects) -> Lookup | None:
         """The look-up that a query is; None if it is none.
@@ -61,10 +62,8 @@ class Lookups:
         sources = self._maintained.sources(ids_of(query.relation))
         if not sources:
             return None
-        if len(self._lookups) >= _MOST_LOOKUPS:
-            self._lookups.clear()
-        self._lookups[id(query)] = Lookup(query, objects.version, sources, objects.is_written_by_others(sources), asked)
-        return self._lookups[id(query)]
+        lookup = Lookup(query, objects.version, sources, objects.is_written_by_others(sources), asked)
+        return self._lookups.put(id(query), lookup)
 
     def frontiers(self, lookup: Lookup) -> tuple[int, int] | None:
         """From which time on, and before which, it can be answered; None if it cannot be, or not yet."""

@@ -7,26 +7,23 @@ from collections.abc import Sequence
 from derive.adapter.objects import Objects
 from derive.adapter.parser.remembering import MOST_CHARACTERS
 from derive.adapter.preparing import Plan, plan
+from derive.recently_used import RecentlyUsed
 
 _MOST_PLANS = 1000
 
 
 class Plans:
-    """Plans of short statements, by text and types of parameters, for what names stood for last."""
+    """Plans of short statements, by version of the catalog, text and types of parameters.
+
+    A transaction that has defined something has a version of its own, so its plans are beside those of others.
+    """
 
     def __init__(self) -> None:
-        self._objects: Objects | None = None
-        self._plans: dict[tuple[str, tuple[int, ...]], Plan] = {}
+        self._plans: RecentlyUsed[tuple[int, str, tuple[int, ...]], Plan] = RecentlyUsed(_MOST_PLANS)
 
     def plan(self, text: str, oids: Sequence[int], objects: Objects) -> Plan:
         """The plan of a statement, as of `derive.adapter.preparing.plan`; one that nobody changes."""
         if len(text) > MOST_CHARACTERS:
             return plan(text, oids, objects)
-        if objects is not self._objects or len(self._plans) >= _MOST_PLANS:
-            self._objects = objects
-            self._plans.clear()
-        key = text, tuple(oids)
-        planned = self._plans.get(key)
-        if planned is None:
-            planned = self._plans[key] = plan(text, oids, objects)
-        return planned
+        key = objects.version, text, tuple(oids)
+        return self._plans.get(key) or self._plans.put(key, plan(text, oids, objects))

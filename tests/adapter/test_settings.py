@@ -27,6 +27,8 @@ def test_clients_are_told_of_what_is_set_now() -> None:
     [
         ("client_encoding", "'utf-8'", "UTF8"),  # as asyncpg writes it
         ("client_encoding", "Unicode", "UTF8"),
+        ("client_encoding", "'SQL_ASCII'", "SQL_ASCII"),  # psql's in the locale C
+        ("client_encoding", "sql_ascii", "SQL_ASCII"),
         ("DateStyle", "iso", "ISO, MDY"),
         ("datestyle", "ISO,MDY", "ISO, MDY"),
         ("TIMEZONE", "Etc/UTC", "UTC"),

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
+import pty
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -152,6 +155,39 @@ def test_a_signal_ends_it_and_what_was_written_stays(tmp_path: Path) -> None:
         assert second.stop(signal.SIGKILL) == -signal.SIGKILL
     with serve(tmp_path) as third, psycopg.connect(third.address, autocommit=True) as connection:
         assert connection.execute("SELECT id FROM kept ORDER BY id").fetchall() == [(1,), (2,)]
+
+
+@pytest.mark.skipif(shutil.which("psql") is None, reason="there is no psql")
+@pytest.mark.parametrize("locale", ["C", "POSIX", "C.UTF-8"])
+def test_psql_on_a_terminal(served: Served, locale: str) -> None:
+    """On a terminal psql asks for the encoding of its locale: in the locale C, for SQL_ASCII."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        ["psql", "-X", "-h", served.host, "-p", str(served.port), "-U", "flow", "-At", "-P", "pager=off"],
+        env={"PATH": os.environ["PATH"], "LC_ALL": locale, "TERM": "dumb"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    os.write(ours, "SELECT 'gr' || 'ün', length('ün');\nSHOW client_encoding;\n\\q\n".encode())
+    said = b""
+    with suppress(OSError):  # that is how a terminal ends
+        while more := os.read(ours, 4096):
+            said += more
+    os.close(ours)
+    assert process.wait(30) == 0
+    assert "grün|2" in said.decode()
+    assert ("UTF8" if locale == "C.UTF-8" else "SQL_ASCII") in said.decode()
+
+
+def test_an_encoding_that_is_not_here_ends_a_statement_and_no_connection(served: Served) -> None:
+    with psycopg.connect(served.address, autocommit=True) as connection:
+        with pytest.raises(psycopg.errors.InvalidParameterValue, match="LATIN1"):
+            connection.execute("SET client_encoding = 'LATIN1'")
+        assert connection.execute("SHOW client_encoding").fetchone() == ("UTF8",)
+    with pytest.raises(psycopg.OperationalError, match="PGCLIENTENCODING=UTF8"):
+        psycopg.connect(f"{served.address} client_encoding=LATIN1")
 
 
 def test_passwords(tmp_path: Path) -> None:

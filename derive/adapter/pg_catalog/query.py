@@ -248,7 +248,7 @@ class CatalogDatabase:
             self._settings = settings
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=8)
 def _database(objects: CatalogObjects) -> CatalogDatabase:
     return CatalogDatabase(objects)
 

@@ -16,6 +16,7 @@ from derive.adapter.server.requests import bind_of, execute_of, named_of, parse_
 from derive.adapter.server.wire import Wire
 from derive.adapter.server.work import Work
 from derive.errors import SqlError
+from derive.recently_used import RecentlyUsed
 
 _SHORT = 4096
 """Texts of so many characters are cut into statements without a thread."""
@@ -43,7 +44,7 @@ class Conversation:
         self._told: dict[str, str] = {}
         self._statements: dict[str, PreparedStatement] = {}
         self._exchange = PromptExchange(self._statements, session)
-        self._latest: dict[int, PreparedStatement] = {}  # by plan, whatever their names
+        self._latest: RecentlyUsed[int, PreparedStatement] = RecentlyUsed(_MOST_LATEST)  # by plan, whatever their names
         self._portals: dict[str, Portal] = {}
         self._begin = 0  # where the statement at hand begins in the text that the client has sent
         self._is_implicit = False  # in a transaction that ends at the next Sync
@@ -265,9 +266,7 @@ class Conversation:
         """A statement; the one that was made before, if the session knew it, too."""
         statement = self._latest.get(id(prepared.plan))
         if statement is None or statement.prepared.plan is not prepared.plan or prepared.plan is None:
-            if len(self._latest) >= _MOST_LATEST:
-                self._latest.clear()
-            statement = self._latest[id(prepared.plan)] = PreparedStatement(prepared)
+            statement = self._latest.put(id(prepared.plan), PreparedStatement(prepared))
         return statement
 
     def _statement(self, name: str) -> PreparedStatement:

@@ -10,6 +10,7 @@ from derive.adapter.server import messages
 from derive.adapter.server.requests import formats_for
 from derive.adapter.server.values import Encoder, encoder_of
 from derive.errors import SqlError
+from derive.recently_used import RecentlyUsed
 
 _MOST_SHAPES = 16
 _MOST_COLUMNS = 1664
@@ -56,7 +57,7 @@ class PreparedStatement:
 
     def __init__(self, prepared: Prepared) -> None:
         self.prepared = prepared
-        self._shapes: dict[tuple[int, ...], Shape] = {}
+        self._shapes: RecentlyUsed[tuple[int, ...], Shape] = RecentlyUsed(_MOST_SHAPES)
 
     def shape(self, formats: tuple[int, ...]) -> Shape:
         """Its rows, in formats as `Bind` has them.
@@ -64,9 +65,4 @@ class PreparedStatement:
         Raises:
             SqlError: as of `shape_of`.
         """
-        shape = self._shapes.get(formats)
-        if shape is None:
-            if len(self._shapes) >= _MOST_SHAPES:
-                self._shapes.clear()
-            shape = self._shapes[formats] = shape_of(self.prepared.columns, formats)
-        return shape
+        return self._shapes.get(formats) or self._shapes.put(formats, shape_of(self.prepared.columns, formats))

@@ -19,6 +19,7 @@ from derive.adapter.server.prepared_statement import PreparedStatement
 from derive.adapter.server.requests import bind_of, formats_for
 from derive.adapter.server.values import Encoder, data_rows, decoder_of
 from derive.compute.algebra.types import Datum
+from derive.recently_used import RecentlyUsed
 
 _EXECUTE_AND_SYNC = b"E\0\0\0\x09\0\0\0\0\0S\0\0\0\4"
 """Of the portal without a name, all its rows."""
@@ -64,7 +65,9 @@ class PromptExchange:
 
     def __init__(self, statements: Mapping[str, PreparedStatement], session: Session) -> None:
         self._statements, self._session = statements, session
-        self._forms: dict[bytes, _Form] = {}  # by the statement's name; as it was sent last
+        self._forms: RecentlyUsed[bytes, _Form] = RecentlyUsed(
+            _MOST_FORMS
+        )  # by the statement's name; as it was sent last
 
     def answer(self, data: bytes) -> tuple[PreparedStatement, bytes] | None:
         """The statement that is looked up, and the answer of the server, in no transaction; None if it is no such.
@@ -86,9 +89,7 @@ class PromptExchange:
             form = self._form(data)
             if form is None:
                 return None
-            if len(self._forms) >= _MOST_FORMS:
-                self._forms.clear()
-            self._forms[name] = form
+            self._forms.put(name, form)
             arguments = _arguments(data, form)
         if form is None or arguments is None:
             return None
