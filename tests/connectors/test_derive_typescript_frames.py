@@ -20,6 +20,8 @@ from derive.errors import LambdaError
 from derive.protocol.limits import LambdaLimits
 from derive.protocol.specs import JSON
 
+pytestmark = pytest.mark.deno
+
 TOKEN = bytes(range(16))
 SOCKET = "import net from 'node:net';"
 FILES = "import fs from 'node:fs';"

@@ -19,6 +19,8 @@ from derive.errors import LambdaError
 from derive.protocol.derive import PublishedColumns, ReadBatch
 from derive.protocol.specs import JSON, DerivationSpec
 
+pytestmark = pytest.mark.deno
+
 HALF = "holds half of a character (\\ud83d), which no text in UTF-8 can"
 CANNOT = "which JSON cannot hold"
 

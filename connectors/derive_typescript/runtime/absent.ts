@@ -44,6 +44,7 @@ function refuse(what: string): () => never {
 }
 const exit = Deno.exit.bind(Deno);
 Deno.exit = refuse('Deno.exit');
+Deno.execPath = () => 'deno';
 scope.close = refuse('close');
 
 let builtinsAllowed = false;
@@ -70,6 +71,8 @@ function patch(node: any): any {
         reallyExit: { value: refuse('process.reallyExit') },
         abort: { value: refuse('process.abort') },
         argv: { value: [] },
+        argv0: { value: 'deno' },
+        execPath: { value: 'deno' },
         uptime: { value: () => 0 },
         memoryUsage: { value: Object.assign(() => ({ ...noMemory }), { rss: () => 0 }) },
         availableMemory: { value: () => 0 },

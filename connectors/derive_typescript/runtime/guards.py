@@ -49,8 +49,8 @@ _GUARDED = {
     " fchmodSync fchown fchownSync fdatasync fdatasyncSync fsync fsyncSync ftruncate ftruncateSync futimes futimesSync"
     " read readFile readFileSync readSync readv readvSync write writeFile writeFileSync writeSync writev writevSync",
     "tty": "ReadStream WriteStream",
-    "process": "_debugProcess _getActiveHandles _getActiveRequests _kill abort argv availableMemory binding"
-    " constrainedMemory cpuUsage exit getActiveResourcesInfo getBuiltinModule hrtime kill memoryUsage"
+    "process": "_debugProcess _getActiveHandles _getActiveRequests _kill abort argv argv0 availableMemory binding"
+    " constrainedMemory cpuUsage execPath exit getActiveResourcesInfo getBuiltinModule hrtime kill memoryUsage"
     " reallyExit resourceUsage stderr stdin stdout threadCpuUsage uptime",
 }
 """For each of Node's modules that is guarded, the names that are; what is made of others comes first."""
