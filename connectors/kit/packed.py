@@ -31,6 +31,9 @@ _ELEMENT = (
 
 _element = re.compile(_ELEMENT, re.DOTALL).match
 _first = itemgetter(0)
+_DIGITS, _MOST_DIGITS = re.compile(rb"-?[0-9]+"), 600
+"""An integer of so many digits is one that the encoding has."""
+
 _SIGN = 0x80
 _POSITIVE, _NEGATIVE = b"\0\x80" + bytes(7), b"\0" + b"\xff" * 8
 _large_codes = {0x1D: 0x00, 0x0B: 0xFF}
@@ -202,9 +205,11 @@ def _text(element: bytes) -> str:
 
 
 def _byte_strings(elements: Sequence[bytes]) -> Column:
-    return [
+    texts = [
         element[1:-1].replace(b"\0\xff", b"\0") if b"\0" in element[1:-1] else element[1:-1] for element in elements
     ]
+    # An integer that is too large for the encoding comes as its JSON text.
+    return [int(text) if len(text) > _MOST_DIGITS and _DIGITS.fullmatch(text) else text for text in texts]
 
 
 _DECODERS: tuple[Callable[[Sequence[bytes]], Column], ...] = (

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any, TypeAlias
 
 from connectors.kit.stored import Value
@@ -20,10 +22,15 @@ Encoder: TypeAlias = Callable[[Sequence[Value]], Sequence[Any]]
 
 _NONE = type(None)
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
-_INTEGER = re.compile(r"(-?\d{1,4000})(\.0+)?", re.ASCII)
+_INTEGER = re.compile(r"(-?\d{1,4300})(\.0+)?", re.ASCII)
 _DECIMAL = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d{1,4})?|NaN|-?Infinity", re.ASCII)
 _DATE = re.compile(r"(?!0000)\d{4}-\d\d-\d\d", re.ASCII)
-_TIMESTAMP = re.compile(r"(?!0000)\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:[0-5]\d(\.\d{1,6}0*)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+_TIMESTAMP = re.compile(
+    r"(?!0000)\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:[0-5]\d(\.\d{1,6}0*)?([Zz]|[+-](0\d|1[0-5]):\d\d)", re.ASCII
+)
+_MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d):(\d\d):(\d\d)(\.\d+)?([Zz]|([+-])(\d\d):(\d\d))", re.ASCII)
+_LEAP_SECOND, _LAST_HOUR, _LAST_MINUTE = 60, 23, 59
+_PER_SECOND = 1_000_000
 _SHOWN = 80
 
 
@@ -123,6 +130,40 @@ def _matching(pattern: re.Pattern[str], reason: str) -> Encoder:
     return encode
 
 
+def _timestamps(values: Sequence[Value]) -> Sequence[Any]:
+    """Moments that databases take; those that have more to them than a database reads are in UTC."""
+    texts = _texts(values)
+    if None not in map(_TIMESTAMP.fullmatch, filter(_is_there, texts)):
+        return texts
+    return [
+        text if text is None or _TIMESTAMP.fullmatch(text) else _in_utc(row, text) for row, text in enumerate(texts)
+    ]
+
+
+def _in_utc(row: int, text: Any) -> str:
+    """A moment in UTC, rounded to microseconds as PostgreSQL does; a leap second is the first of the next minute."""
+    written = _MOMENT.fullmatch(text)
+    if written is None:
+        raise Unfit(row, text, "is no moment of RFC 3339")
+    if text.startswith("0000"):
+        raise Unfit(row, text, "is of the year 0000, and the years are 1 to 9999")
+    day, hour, minute, second, fraction, _, sign, *offset = written.groups()
+    try:
+        begin = datetime.fromisoformat(f"{day}T{hour}:{minute}:00")
+        hours, minutes = (int(part or 0) for part in offset)
+        if int(second) > _LEAP_SECOND or hours > _LAST_HOUR or minutes > _LAST_MINUTE:
+            raise ValueError
+    except ValueError:
+        raise Unfit(row, text, "is no moment of RFC 3339") from None
+    micros = int((Decimal(f"0{fraction or '.0'}") * _PER_SECOND).to_integral_value(ROUND_HALF_EVEN))
+    ahead = timedelta(hours=hours, minutes=minutes) * (-1 if sign == "-" else 1)
+    try:
+        moment = begin + (timedelta(seconds=int(second), microseconds=micros) - ahead)
+    except OverflowError:
+        raise Unfit(row, text, "is beyond the years 1 to 9999 in UTC") from None
+    return f"{moment.isoformat(timespec='microseconds')}Z"
+
+
 def _is_there(value: Any) -> bool:
     return value is not None
 
@@ -151,6 +192,6 @@ _ENCODERS: dict[Kind, Encoder] = {
     Kind.DECIMAL: _decimals,
     Kind.TEXT: _texts,
     Kind.DATE: _matching(_DATE, "is no date of the years 1 to 9999"),
-    Kind.TIMESTAMP: _matching(_TIMESTAMP, "is no moment that has microseconds at most"),
+    Kind.TIMESTAMP: _timestamps,
     Kind.JSON: _jsons,
 }

@@ -34,6 +34,13 @@ def pack(values: Sequence[JSON]) -> bytes:
     return b"".join(map(_pack, values))
 
 
+def pack_value(value: JSON) -> bytes:
+    """Pack a value that is no key, in which an integer of any size goes: one that is too large as its JSON text."""
+    if type(value) is int and value.bit_length() > 8 * _MOST_BYTES:
+        return b"\x01" + dump_exact(value) + b"\0"
+    return _pack(value)
+
+
 def _pack(value: JSON) -> bytes:
     kind = type(value)
     if kind is str:

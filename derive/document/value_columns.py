@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from derive.document.key import pack
+from derive.document.key import pack_value
 from derive.document.key_columns import pack_integers
 from derive.document.pointer import JSON
 
@@ -29,12 +29,8 @@ def pack_array(values: pa.Array) -> pa.BinaryArray:
 
 
 def pack_values(values: Sequence[JSON]) -> pa.BinaryArray:
-    """Each of some JSON values, packed.
-
-    Raises:
-        DocumentError: an integer is too large for the encoding.
-    """
-    return pa.array([pack((value,)) for value in values], pa.binary())
+    """Each of some JSON values, packed; an integer that is too large for the encoding goes as its JSON text."""
+    return pa.array([pack_value(value) for value in values], pa.binary())
 
 
 def join_columns(columns: Sequence[pa.BinaryArray], count: int) -> pa.BinaryArray:

@@ -10,6 +10,7 @@ import base64
 import binascii
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, TypeAlias
@@ -60,21 +61,25 @@ def compile_binding(projections: Sequence[ProjectionSpec]) -> Binding:
     The function is put together as source text, one expression a parameter, as the standard library does for named
     tuples: a call per parameter and document would cost more than SQLite's own work.
     """
-    names: dict[str, Any] = {}
+    names: dict[str, Any] = {"wide": _wide}
     terms = []
     for index, projection in enumerate(projections):
         name = _plain_property(projection)
         if name is None:
             names[f"get{index}"] = compile_getter(projection)
             terms.append(f"get{index}(document, published)")
-        elif projection.exists == "must":
-            terms.append(f"document[{name!r}]")
-        else:
-            names[f"default{index}"] = projection.default[0] if projection.default else None
-            terms.append(f"document.get({name!r}, default{index})")
-    body = "".join(f"{term}, " for term in terms)
+            continue
+        names[f"default{index}"] = projection.default[0] if projection.default else None
+        fetched = f"document[{name!r}]" if projection.exists == "must" else f"document.get({name!r}, default{index})"
+        is_number = "fractional" in projection.types
+        terms.append(f"value if type(value := {fetched}) is float else wide(value)" if is_number else fetched)
+    body = "".join(f"({term}), " for term in terms)
     values: Callable[[Document, int], tuple[Value, ...]] = eval(f"lambda document, published: ({body})", names)
-    properties = [_plain_property(projection) for projection in projections if projection.exists == "must"]
+    properties = [
+        _plain_property(projection)
+        for projection in projections
+        if projection.exists == "must" and "fractional" not in projection.types
+    ]
     if len(properties) < len(projections) or None in properties:
         return Binding(values)
     return Binding(values, tuple(str(name) for name in properties))
@@ -117,6 +122,8 @@ class ColumnBinding:
             return list(map(format_rfc3339, published))
         if convert is None:
             return fields[number]
+        if convert is _wide:
+            return _numbers(fields[number])
         return [item if item is None else convert(item) for item in fields[number]]
 
 
@@ -133,7 +140,7 @@ def compile_columns(projections: Sequence[ProjectionSpec], fields: Sequence[str]
 
 def _column_conversion(projection: ProjectionSpec) -> Callable[[JSON], Value] | None:
     """What makes SQLite's value of one of a scalar field; None if it is the same."""
-    convert = _conversion(projection) if "string" in projection.types else _plain
+    convert = _conversion(projection) if projection.types & {"string", "fractional"} else _plain
     is_structured = bool(projection.default) and isinstance(projection.default[0], dict | list)
     return None if convert is _plain and not is_structured else convert
 
@@ -170,11 +177,30 @@ def _plain_property(projection: ProjectionSpec) -> str | None:
 def _conversion(projection: ProjectionSpec) -> Callable[[JSON], Value]:
     if projection.content_encoding == "base64":
         return _blob
-    return {"integer": _integer, "number": _number}.get(projection.format or "", _plain)
+    other = _wide if "fractional" in projection.types else _plain
+    return {"integer": _integer, "number": _number}.get(projection.format or "", other)
 
 
 def _plain(value: JSON) -> Value:
     return dump_exact(value).decode() if type(value) is dict or type(value) is list else value
+
+
+def _wide(value: JSON) -> Value:
+    """A number that may have a fraction: an integer beyond SQLite's is a REAL, as it is where written 1e19."""
+    if type(value) is int and not -_I64 <= value < _I64:
+        with suppress(OverflowError):
+            return float(value) if float(value) == value else value
+    return _plain(value)
+
+
+def _numbers(values: Sequence[JSON]) -> Sequence[Value]:
+    """The same for a column, in which such integers are rare."""
+    kinds = set(map(type, values))
+    if kinds.isdisjoint({dict, list}) and (
+        int not in kinds or all(-_I64 <= value < _I64 for value in values if type(value) is int)
+    ):
+        return values
+    return list(map(_wide, values))
 
 
 def _integer(value: JSON) -> Value:
@@ -187,7 +213,7 @@ def _integer(value: JSON) -> Value:
 
 def _number(value: JSON) -> Value:
     # NaN stays text: SQLite would make a NULL of it.
-    return float(value) if type(value) is str and _NUMBER.fullmatch(value) else _plain(value)
+    return float(value) if type(value) is str and _NUMBER.fullmatch(value) else _wide(value)
 
 
 def _blob(value: JSON) -> Value:

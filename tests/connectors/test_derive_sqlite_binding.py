@@ -26,6 +26,15 @@ S = "string"
         (field("x", "boolean"), {"x": True}, 1),
         (field("x", "integer"), {"x": 7}, 7),
         (field("x", "fractional"), {"x": 0.5}, 0.5),
+        # An integer beyond 64 bits is the double that it is equal to, where numbers may have fractions
+        (field("x", "fractional", "integer"), {"x": 10**19}, 1e19),
+        (field("x", "fractional", "integer", must=True), {"x": -(10**19)}, -1e19),
+        (field("x", "fractional", "integer"), {"x": 10**19 + 1}, 10**19 + 1),
+        (field("x", "fractional", "integer"), {"x": 10**400}, 10**400),
+        (field("x", "fractional", "integer", S, format="number"), {"x": 10**19}, 1e19),
+        (field("x", "fractional", "integer"), {"x": 7}, 7),
+        (field("x", "fractional", "null"), {"x": None}, None),
+        (field("x", "integer"), {"x": 10**19}, 10**19),
         (field("x", "array"), {"x": [1, {"a": "ä"}]}, '[1,{"a":"ä"}]'),  # JSON text
         (field("x", "object"), {"x": {}}, "{}"),
         (field("x", S), {}, None),  # missing
@@ -35,6 +44,8 @@ S = "string"
         (field("x", S, default=([1],)), {}, "[1]"),  # a default of another type than the schema's
         (field("x", S, format="integer"), {"x": "-12"}, -12),
         (field("x", S, format="integer"), {"x": "9223372036854775808"}, "9223372036854775808"),  # beyond 64 bits
+        (field("x", S, format="integer"), {"x": "-12.00"}, -12),
+        (field("x", S, format="integer"), {"x": "12."}, "12."),
         (field("x", S, format="integer"), {"x": "1_0"}, "1_0"),  # not a number outside Python
         (field("x", S, format="integer"), {"x": "9" * 5000}, "9" * 5000),
         (field("x", S, "integer", format="integer"), {"x": 12}, 12),
@@ -71,11 +82,15 @@ FIELDS = [
     field("e", "array", "object"),
     field("f", S, format="integer"),
     field("g/h", "integer"),
+    field("n", "integer", "fractional"),
+    field("m", "integer", "fractional", must=True),
 ]
+NUMBERS = st.integers() | st.floats(allow_nan=False) | st.integers(63, 80).map(lambda bits: 2**bits)
 DOCUMENTS = st.fixed_dictionaries(
-    {"a": st.integers(), "b": st.text()},
+    {"a": st.integers(), "b": st.text(), "m": NUMBERS},
     optional={
         "c": st.none() | st.text(),
+        "n": NUMBERS,
         "d": st.integers(),
         "e": st.lists(st.integers(-(2**63), 2**64 - 1)) | st.dictionaries(st.text(), st.booleans()),
         "f": st.integers().map(str) | st.text(),

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from connectors.kit.packed import unpack_columns
 from connectors.kit.stored import Value
 from derive.document.key import pack
+from derive.document.value_columns import pack_values
 from derive.errors import ProtocolError
 
 SCALARS = st.one_of(
@@ -102,3 +103,11 @@ def test_garbage_is_an_error_or_values(packed: list[bytes], width: int) -> None:
     except ProtocolError:
         return
     assert [len(column) for column in columns] == [len(packed)] * width
+
+
+@given(st.lists(st.integers(-(10**4299), 10**4299) | st.integers(-(2**2060), 2**2060) | st.text(), min_size=1))
+def test_values_that_are_no_keys_have_integers_of_any_size(values: list[Value]) -> None:
+    """What `pack_values` packs comes out, also where the encoding has no integer of the size."""
+    packed = pack_values(values).to_pylist()
+
+    assert identical(unpack_columns(packed, 1)) == identical([values])

@@ -65,6 +65,12 @@ def test_kinds_of_keys_keep_keys_apart() -> None:
         (Kind.TEXT, ["a\0b", None, ""], ["a\0b", None, ""]),
         (Kind.DATE, ["2026-02-28"], ["2026-02-28"]),
         (Kind.TIMESTAMP, ["2026-02-28T00:00:00.123456000+01:00"], ["2026-02-28T00:00:00.123456000+01:00"]),
+        (Kind.INTEGER, ["1.0", "-12.000", "9" * 4300], [1, -12, int("9" * 4300)]),
+        (
+            Kind.TIMESTAMP,
+            ["2024-01-01T00:00:00.123456789Z", None, "2016-12-31T23:59:60.5Z", "2026-02-28t00:00:00-23:59"],
+            ["2024-01-01T00:00:00.123457Z", None, "2017-01-01T00:00:00.500000Z", "2026-02-28T23:59:00.000000Z"],
+        ),
         (Kind.JSON, [True, None, "a", 2**70, b'{"a":1}'], ["true", None, '"a"', str(2**70), '{"a":1}']),
     ],
 )
@@ -79,7 +85,8 @@ def test_what_fits(kind: Kind, values: list[Any], encoded: list[Any]) -> None:
         (Kind.BIGINT, 2**63),
         (Kind.BIGINT, -(2**63) - 1),
         (Kind.BIGINT, True),
-        (Kind.INTEGER, "1.0"),
+        (Kind.INTEGER, "1.5"),
+        (Kind.INTEGER, "1."),
         (Kind.INTEGER, "१"),
         (Kind.INTEGER, 1.5),
         (Kind.INTEGER, b"{}"),
@@ -92,8 +99,12 @@ def test_what_fits(kind: Kind, values: list[Any], encoded: list[Any]) -> None:
         (Kind.TEXT, b"[]"),
         (Kind.DATE, "2026-2-28"),
         (Kind.DATE, "0000-01-01"),
-        (Kind.TIMESTAMP, "2026-02-28T00:00:00.1234567Z"),  # a tenth of a microsecond
-        (Kind.TIMESTAMP, "2016-12-31T23:59:60Z"),  # a leap second would become the next day's first
+        (Kind.TIMESTAMP, "0000-01-01T00:00:00Z"),
+        (Kind.TIMESTAMP, "0001-01-01T00:00:00+23:59"),
+        (Kind.TIMESTAMP, "9999-12-31T23:59:59.9999999Z"),
+        (Kind.TIMESTAMP, "2026-02-28T00:00:61Z"),
+        (Kind.TIMESTAMP, "2026-02-28T00:00:00+24:00"),
+        (Kind.TIMESTAMP, "2026-02-30T00:00:00.1234567Z"),
         (Kind.TIMESTAMP, "2026-02-28T00:00:00"),
         (Kind.TIMESTAMP, "2026-02-28"),
     ],

@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 from derive.compute.algebra.types import Datum, Row, Type
 from derive.compute.relations.columns import RelationColumn
 from derive.compute.relations.jsonb_text import jsonb_text
-from derive.document.pointer import JSON, MISSING
+from derive.document.exact import dump_exact
+from derive.document.pointer import JSON, MISSING, parse_pointer
 from derive.errors import SqlError
 from derive.protocol.specs import Document
 from derive.schema.projection import UUID_POINTER
@@ -24,6 +25,7 @@ _Data: TypeAlias = Callable[[Sequence[Document], Sequence[int]], Sequence[Datum]
 
 _NONE, _MISSING = type(None), type(MISSING)
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+_SHOWN = 200
 
 
 def compile_rows(columns: Sequence[RelationColumn], wanted: Collection[int] | None = None) -> MakeRows:
@@ -69,7 +71,7 @@ def _compile(column: RelationColumn) -> _Data:
         try:
             return [None if value is None else convert(value) for value in present]
         except (OverflowError, TypeError, ValueError) as exc:
-            raise _unfit(column) from exc
+            raise _unfit(column, convert, present, documents) from exc
 
     return data
 
@@ -111,9 +113,31 @@ _CONVERSIONS: dict[Type, tuple[Callable[[JSON], Datum], frozenset[type]]] = {
 """By type, what makes a datum of a JSON value other than null, and the Python types that are data as they are."""
 
 
-def _unfit(column: RelationColumn) -> SqlError:
-    return SqlError(
-        "22003",
-        f"a document has a value in '{column.name}' that is no {column.type.value}, or out of range for it",
-        hint="if the catalog was edited, start again what knows it as it was before",
-    )
+def _unfit(
+    column: RelationColumn, convert: Callable[[JSON], Datum], values: Sequence[JSON], documents: Sequence[Document]
+) -> SqlError:
+    """The error of the first value that is no datum of its column's type, which names its document."""
+    for value, document in zip(values, documents, strict=True):
+        try:
+            convert(value) if value is not None else None
+        except (OverflowError, TypeError, ValueError) as exc:
+            shown = _shown(document)
+            if type(value) is int and isinstance(exc, OverflowError):
+                what = f"'{column.name}' is {_shown(value)}, which is out of range for {column.type.value}, in {shown}"
+                hint = f"query the document: (flow_document #>> '{_path(column)}')::numeric has integers of any size"
+                return SqlError("22003", what, hint=hint)
+            return SqlError(
+                "22003",
+                f"'{column.name}' is {_shown(value)}, which is no {column.type.value}, in {shown}",
+                hint="if the catalog was edited, start again what knows it as it was before",
+            )
+    raise AssertionError("all values are data of their column's type")
+
+
+def _shown(value: JSON) -> str:
+    text = dump_exact(value).decode()
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def _path(column: RelationColumn) -> str:
+    return "{" + ",".join(parse_pointer(column.pointer)) + "}"

@@ -151,12 +151,32 @@ def test_times_that_are_not_known_are_refused(world: World) -> None:
         list(contents_at(world.store, world.catalog.collections[NAME], as_of + 1))
 
 
-@pytest.mark.parametrize("value", [1 << 63, 1.5, "x"])
-def test_a_value_that_its_column_cannot_hold_is_an_error(world: World, value: Any) -> None:
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (1 << 63, "9223372036854775808, which is out of range for bigint"),
+        (10**300, f"1{'0' * 199}…, which is out of range for bigint"),
+        (1.5, "1.5, which is no bigint"),
+        ("x", '"x", which is no bigint'),
+    ],
+)
+def test_a_value_that_its_column_cannot_hold_is_an_error_that_names_the_document(
+    world: World, value: Any, reason: str
+) -> None:
     rows = compile_rows(columns_of(world.catalog.collections[NAME]))
 
-    with pytest.raises(SqlError, match="no bigint, or out of range"):
-        rows([{"b": value, "a": "x"}], [1])
+    with pytest.raises(SqlError) as caught:
+        rows([{"b": 1, "a": "y"}, {"a": "x", "b": value}], [1, 2])
+
+    assert caught.value.sqlstate == "22003"
+    assert caught.value.message.startswith(f'\'b\' is {reason}, in {{"a":"x","b":')
+
+
+def test_other_columns_of_a_document_with_such_a_value_can_be_read(world: World) -> None:
+    columns = columns_of(world.catalog.collections[NAME])
+    index = next(index for index, column in enumerate(columns) if column.name == "a")
+
+    assert compile_rows(columns, {index})([{"b": 1 << 63, "a": "x"}], [1])[0][index] == "x"
 
 
 def test_an_input_tells_what_comes_once(world: World) -> None:
