@@ -91,9 +91,9 @@ ROWS: dict[str, tuple[str, str, str] | None] = {
         "undefined,0,0,0,undefined",
     ),
     "`process.argv`": (
-        "[process.argv.length, process.execPath, process.argv0, Deno.execPath()].join()",
+        "[process.argv.length, process.execPath, Deno.execPath()].join()",
         "",
-        "0,deno,deno,deno",
+        "0,deno,deno",
     ),
     "`Deno.env`": ("Deno.hostname()", "", "NotCapable: Requires sys access"),
     "files, the network": ("Deno.readTextFileSync('/etc/hosts')", "", "NotCapable: Requires read access"),

@@ -71,7 +71,6 @@ function patch(node: any): any {
         reallyExit: { value: refuse('process.reallyExit') },
         abort: { value: refuse('process.abort') },
         argv: { value: [] },
-        argv0: { value: 'deno' },
         execPath: { value: 'deno' },
         uptime: { value: () => 0 },
         memoryUsage: { value: Object.assign(() => ({ ...noMemory }), { rss: () => 0 }) },

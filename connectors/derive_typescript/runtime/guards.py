@@ -49,7 +49,7 @@ _GUARDED = {
     " fchmodSync fchown fchownSync fdatasync fdatasyncSync fsync fsyncSync ftruncate ftruncateSync futimes futimesSync"
     " read readFile readFileSync readSync readv readvSync write writeFile writeFileSync writeSync writev writevSync",
     "tty": "ReadStream WriteStream",
-    "process": "_debugProcess _getActiveHandles _getActiveRequests _kill abort argv argv0 availableMemory binding"
+    "process": "_debugProcess _getActiveHandles _getActiveRequests _kill abort argv availableMemory binding"
     " constrainedMemory cpuUsage execPath exit getActiveResourcesInfo getBuiltinModule hrtime kill memoryUsage"
     " reallyExit resourceUsage stderr stdin stdout threadCpuUsage uptime",
 }
