@@ -24,6 +24,7 @@ from derive.engine.stored_bindings import (
 )
 from derive.engine.transaction import Prepared, Transaction
 from derive.engine.transactor import Opened
+from derive.engine.unique_keys import UniqueKeys
 from derive.errors import CatalogError, EndpointError, FlowError, TaskError
 from derive.materialize.binding import StoredBinding
 from derive.materialize.fields import REFUSED
@@ -65,6 +66,7 @@ class Materialization:
         self._executor = executor
         self._shards = shards
         self._prepared: PreparedMaterialization | None = None
+        self._keys: dict[str, UniqueKeys] = {}
         self._log = TaskLog(store.root, spec.name)
         self.spec = spec
 
@@ -77,6 +79,7 @@ class Materialization:
         """Take it over. Its endpoint fences the run before off when the first stream is opened."""
         store, spec = self._store, self.spec
         self._prepared = None
+        self._keys = {}
         capability, state = store.acquire_task(spec.name, self._shards, if_free=if_free)
         with publish_epoch(store.root, spec.name, capability.epoch):
             settle(store.root, spec.name, store.task(spec.name))
@@ -107,6 +110,7 @@ class Materialization:
         """
         try:
             prepared = self._prepared or self._make_ready(transaction)
+            self._require_unique(transaction, prepared)
             messages = self._executor.execute(self._plan(transaction, prepared), progress)
             _raise_first(messages)
         except FlowError:
@@ -125,6 +129,26 @@ class Materialization:
             tokens=tokens,
             stored=sum(message.documents_out for message in messages),
         )
+
+    def _require_unique(self, transaction: Transaction, prepared: PreparedMaterialization) -> None:
+        """Require that tables have one row a key where the endpoint has.
+
+        Raises:
+            TaskError: one has two of a key.
+        """
+        for read in transaction.reads:
+            item, binding = self.spec.inputs[read.index], prepared.bindings[read.index]
+            place = transaction.checkpoint.places.get(item.state_key)
+            if binding.delta_updates or place is None:
+                continue
+            keys = self._keys.get(item.state_key)
+            if keys is None:
+                tables = [self._store.tables.of_relation(relation) for relation in place.relations]
+                table = next(filter(None, tables), None)
+                if table is None:
+                    continue
+                keys = self._keys[item.state_key] = UniqueKeys(self._store, self.spec.name, item, table, place.relation)
+            keys.require(read)
 
     def _make_ready(self, transaction: Transaction) -> PreparedMaterialization:
         """Validate bindings and apply them; done once a run, and again after an error."""

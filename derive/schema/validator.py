@@ -25,6 +25,15 @@ _Type = jsonschema_rs.ValidationErrorKind.Type
 _QUOTE_NULL = 'in YAML, the name of the type must be quoted: "null"'
 
 
+NOT_FINITE = ("NaN", "Infinity", "-Infinity")
+"""Texts of numbers that JSON has not."""
+
+_NOT_FINITE = (
+    "JSON has no number for this one, which SQL and lambdas write as a text; where it may be, say"
+    " 'type: [number, string]' and 'format: number'"
+)
+
+
 class Validator:
     """A compiled JSON Schema of draft 2020-12 and `derive.schema.formats`.
 
@@ -64,6 +73,7 @@ class Validator:
             f"document{named} of '{self._name}' fails its schema at '{_pointer(error.instance_path)}': {shown} (keyword"
             f" {keyword})",
             position=_nearest(keyword, positions or {}),
+            hint=_NOT_FINITE if keyword.endswith("/type") and error.instance in NOT_FINITE else None,
         )
 
 

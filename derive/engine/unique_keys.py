@@ -1,0 +1,101 @@
+"""Unique keys: a table of which each key is one row of an endpoint has at most one row of each key.
+
+Rows of a table are a multiset. An endpoint has one row a key: of two rows of one key it would show the last, and none
+once one of the two is deleted. So a materialization stops before it stores two rows of a key. What a table holds is
+counted by key, from its beginning once a run, and then as it changes; the counts are in a temporary database.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import apsw
+
+from derive.document.clock import format_rfc3339
+from derive.document.key import show_key
+from derive.errors import TaskError
+from derive.protocol.specs import InputSpec
+from derive.storage.roles import Readable
+from derive.storage.segments.reader import read_sorted
+from derive.storage.segments.selection import Selection
+from derive.storage.table import Table
+from derive.storage.table_subscription import read_updates
+from derive.time.frontier import BEGINNING
+from derive.time.source_read import SourceRead
+
+_KEYS_ONLY = Selection(columns={0: ()}, has_documents=False)
+
+
+class UniqueKeys:
+    """The keys of the rows that one input has been told of.
+
+    Args:
+        store: the data folder.
+        task: name of the task.
+        spec: the input.
+        table: that it reads.
+        relation: of the table, whatever its name is.
+    """
+
+    def __init__(self, store: Readable, task: str, spec: InputSpec, table: Table, relation: int) -> None:
+        self._store, self._task, self._spec = store, task, spec
+        self._table, self._relation = table, relation
+        self._begin = spec.not_before or BEGINNING
+        self._counted = self._begin  # everything below this clock is
+        self._db = apsw.Connection("")
+        self._db.execute("PRAGMA synchronous=OFF").fetchall()
+        self._db.execute("CREATE TABLE held (key BLOB PRIMARY KEY, n INTEGER NOT NULL CHECK (n <= 1)) WITHOUT ROWID")
+
+    def require(self, read: SourceRead) -> None:
+        """Require that no key has two rows at any time that is read, and remember what each has then.
+
+        Args:
+            read: what the input reads next, or has read by an attempt that failed.
+
+        Raises:
+            TaskError: a key has two.
+        """
+        if self._counted < read.clock_begin:
+            segments = self._store.segments(self._table.spec, None, self._begin, self._relation)
+            self._count(SourceRead(0, 0, self._counted, read.clock_begin, tuple(segments)))
+        begin = max(self._counted, read.clock_begin)
+        if begin < read.clock_end:
+            self._count(SourceRead(0, 0, begin, read.clock_end, read.segments))
+
+    def _count(self, read: SourceRead) -> None:
+        last = b"", BEGINNING
+
+        def rows() -> Iterator[tuple[bytes, int]]:
+            nonlocal last
+            for part in read_sorted(self._store.root, [read], selection=_KEYS_ONLY):
+                for key, diff, clock in zip(
+                    part.keys.to_pylist(), part.diffs.tolist(), part.adjusted.tolist(), strict=True
+                ):
+                    last = key, clock
+                    yield key, diff
+
+        try:
+            with self._db:
+                self._db.executemany(
+                    "INSERT INTO held VALUES (?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n", rows()
+                )
+        except apsw.ConstraintError:
+            raise self._violated(*last) from None
+        self._counted = read.clock_end
+
+    def _violated(self, key: bytes, clock: int) -> TaskError:
+        """The error of a key that has two rows from a time on."""
+        counts: Counter[str] = Counter()
+        for update in read_updates(self._store, self._table.id, self._begin, clock + 1):
+            if update.key == key:
+                counts[update.text] += update.diff
+        rows = " and ".join(sorted((+counts).elements())[:2])
+        source, columns = self._spec.source, ", ".join(pointer[1:] for pointer in self._table.key)
+        return TaskError(
+            f"'{self._spec.name}' of '{self._task}' stores one row for each key of '{source}', of which {show_key(key)}"
+            f" has two from {format_rfc3339(clock)} on: {rows}",
+            position=self._spec.position,
+            hint=f"read a materialized view with one row a key, such as SELECT DISTINCT ON ({columns}) … of the table;"
+            " or give its name to another table, which never had two, and say 'onSourceReset: follow'",
+        )

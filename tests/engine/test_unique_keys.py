@@ -1,0 +1,154 @@
+"""Tables of which each key is one row of an endpoint: a key with two rows is told, with both, before any is stored."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import World, write_catalog
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from derive.catalog import load
+from derive.compute.relations.table_rows import TableRows
+from derive.engine.unique_keys import UniqueKeys
+from derive.errors import SchemaViolation, TaskError
+from derive.protocol.specs import CatalogSpec
+from derive.storage.table import Table, TableColumn
+from derive.time.frontier import BEGINNING
+from derive.time.source_read import SourceRead
+
+ITEMS = "sql/public/items"
+CATALOG = """
+collections:
+  sql/public/items:
+    schema: {type: object, required: [id], properties: {id: {type: integer}, v: {type: number}}}
+    key: [/id]
+  t/copies:
+    schema: {type: object, required: [id], properties: {id: {type: integer}, v: true}}
+    key: [/id]
+    derive:
+      using: {sqlite: {}}
+      transforms: [{name: fromItems, source: sql/public/items, shuffle: any, lambda: "SELECT $id, $v"}]
+"""
+COLUMNS = (TableColumn("id", "bigint"), TableColumn("v", "double precision"))
+Row = tuple[int, float | str]
+
+
+@pytest.fixture
+def world(catalog_of: Callable[..., CatalogSpec], tmp_path: Path) -> World:
+    return World(tmp_path / "data", catalog_of(CATALOG), wall=1_000_000)
+
+
+def append(world: World, table: Table, *changes: tuple[Row, int]) -> int:
+    """Change a table in one commit; returns the clock behind it."""
+    world.wall += 1_000_000
+    clock = world.store.timeline.assign(1)
+    world.store.tables.append(clock, {table.id: TableRows(table).changes(changes)})
+    return clock + 1
+
+
+def keys_of(world: World, table: Table) -> UniqueKeys:
+    spec = world.catalog.derivations["t/copies"]
+    return UniqueKeys(world.store, spec.name, spec.inputs[0], table, table.id)
+
+
+def read(world: World, begin: int, end: int) -> SourceRead:
+    segments = tuple(world.store.segments(world.catalog.collections[ITEMS], None, begin))
+    return SourceRead(0, 0, begin, end, segments).within(begin, end)
+
+
+def test_a_second_row_of_a_key_is_told_with_both_rows_and_the_time(world: World) -> None:
+    table = world.store.tables.create(ITEMS, COLUMNS)
+    first = append(world, table, ((1, 2.5), 1), ((2, 2.5), 1))
+    second = append(world, table, ((1, 3.5), 1))
+    third = append(world, table, ((1, 2.5), -1))
+    keys = keys_of(world, table)
+
+    keys.require(read(world, BEGINNING, first))
+    for _ in range(2):  # nothing is stored, so it is tried again
+        with pytest.raises(TaskError) as told:
+            keys.require(read(world, first, third))
+    assert told.value.message == (
+        "'fromItems' of 't/copies' stores one row for each key of 'sql/public/items', of which [1] has two from"
+        ' 1970-01-01T00:00:03.000000Z on: {"id":1,"v":2.5} and {"id":1,"v":3.5}'
+    )
+    assert second == 3_000_001
+
+
+def test_a_row_that_takes_the_place_of_another_one_is_the_only_one_of_its_key(world: World) -> None:
+    table = world.store.tables.create(ITEMS, COLUMNS)
+    append(world, table, ((1, 2.5), 1))
+    begin = append(world, table, ((1, 3.5), 1), ((1, 2.5), -1))
+    end = append(world, table, ((1, 3.5), -1))
+    keys = keys_of(world, table)
+
+    keys.require(read(world, begin, end))  # what was before is counted first
+    keys.require(read(world, end, append(world, table, ((1, 4.5), 1))))
+
+
+@settings(max_examples=int(os.environ.get("FLOW_LAW_EXAMPLES", "15")), deadline=None)
+@given(
+    commits=st.lists(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.booleans()), max_size=4), max_size=8),
+    cuts=st.sets(st.integers(0, 8)),
+    skipped=st.integers(0, 3),
+)
+def test_a_key_with_two_rows_is_told_whenever_it_has_them(
+    commits: list[list[tuple[int, int, bool]]],
+    cuts: set[int],
+    skipped: int,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """A table passes if and only if no commit leaves two rows of a key, in any batching and from any beginning."""
+    folder = tmp_path_factory.mktemp("worlds")
+    world = World(folder / "data", load(write_catalog(folder, CATALOG)), wall=1_000_000)
+    table = world.store.tables.create(ITEMS, COLUMNS)
+    held: Counter[Row] = Counter()
+    ends, is_unique = [world.store.upper(ITEMS)], True
+    for commit in commits:
+        changes: Counter[Row] = Counter()
+        for key, value, is_added in commit:
+            row = (key, float(value))
+            if is_added or held[row] + changes[row] > 0:
+                changes[row] += 1 if is_added else -1
+        held.update(changes)
+        ends.append(append(world, table, *((row, diff) for row, diff in changes.items() if diff)))
+        is_unique &= all(sum(n for row, n in held.items() if row[0] == key) <= 1 for key in range(3))
+    borders = [ends[min(skipped, len(ends) - 1)], *(ends[cut] for cut in sorted(cuts) if cut < len(ends)), ends[-1]]
+    keys, told = keys_of(world, table), False
+    try:
+        for begin, end in itertools.pairwise(borders):
+            if begin < end:
+                keys.require(read(world, begin, end))
+        keys.require(read(world, ends[-1], ends[-1] + 1))
+    except TaskError:
+        told = True
+    world.store.close()
+    assert told is not is_unique
+
+
+NUMBERS: tuple[float | str, ...] = (1.5, "NaN", float("inf"), float("-inf"))
+
+
+def test_numbers_that_json_has_not_are_told_with_the_way_out_and_lose_nothing(world: World, tmp_path: Path) -> None:
+    table = world.store.tables.create(ITEMS, COLUMNS)
+    append(world, table, *(((key, value), 1) for key, value in enumerate(NUMBERS)))
+    world.wall += 2_000_000
+    with pytest.raises(SchemaViolation) as told:
+        world.step()
+    assert told.value.hint is not None
+    assert "'type: [number, string]' and 'format: number'" in told.value.hint
+
+    wide = CATALOG.replace("v: {type: number}", "v: {type: [number, string], format: number}")
+    mended = World(world.root, load(write_catalog(tmp_path, wide)), wall=world.wall + 2_000_000)
+    mended.step()
+    assert [text for _, _, _, text in mended.rows("t/copies")] == [
+        '{"id":0,"v":1.5}',
+        '{"id":1,"v":"NaN"}',
+        '{"id":2,"v":"Infinity"}',
+        '{"id":3,"v":"-Infinity"}',
+    ]
