@@ -165,8 +165,11 @@ def _instructions(guard: Guard, sql: str, statement: Statement) -> list[tuple[An
 def _repeated(script: Script, statement: Statement, fields: Mapping[str, ProjectionSpec], what: str) -> Iterator[Issue]:
     """An issue for each property that two columns of a statement become, as those of `a.*, b.*` may."""
     names = property_names(statement.columns, _selected(fields))
+    seen: set[str] = set()
     for index, (column, name) in enumerate(zip(statement.columns, names, strict=True)):
-        if name in names[:index]:
+        is_first = name not in seen
+        seen.add(name)
+        if not is_first:
             number = statement.columns[:index].count(column)
             hint = "name each column for a property of its own: SELECT a.x, b.x AS y"
             yield Issue("E530", f"{what} publishes '{name}' twice", place_of(script, statement, column, number), hint)

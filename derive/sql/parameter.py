@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from derive.protocol.specs import ProjectionSpec
 
@@ -28,14 +29,45 @@ def find_projection(name: str, projections: Sequence[ProjectionSpec]) -> Project
     """
     explicit = _EXPLICIT.fullmatch(name)
     field = explicit[1] if explicit else name.replace("$", "/")
-    for projection in projections:
-        if projection.field == field:
-            return projection
-    loose = r"\s" if explicit else r"[\s\-]"
-    for projection in projections:
-        if re.sub(loose, "_", projection.field) == field:
-            return projection
-    return None
+    names = _names_of(projections)
+    return names.exact.get(field) or (names.explicit if explicit else names.loose).get(field)
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """Projections by what names them.
+
+    Attributes:
+        of: the projections.
+        exact: by their fields.
+        loose: by their fields with `_` for white space and hyphens; the first of several.
+        explicit: the same, for white space alone.
+    """
+
+    of: Sequence[ProjectionSpec]
+    exact: Mapping[str, ProjectionSpec]
+    loose: Mapping[str, ProjectionSpec]
+    explicit: Mapping[str, ProjectionSpec]
+
+
+_last: list[_Names] = []
+"""The names that were asked for last: a lambda has many parameters, and its source many projections."""
+
+
+def _names_of(projections: Sequence[ProjectionSpec]) -> _Names:
+    for names in _last:
+        if names.of is projections:
+            return names
+    backwards = projections[::-1]
+    names = _Names(
+        projections,
+        {projection.field: projection for projection in backwards},
+        {re.sub(r"[\s\-]", "_", projection.field): projection for projection in backwards},
+        {re.sub(r"\s", "_", projection.field): projection for projection in backwards},
+    )
+    if isinstance(projections, tuple):  # which stays as it is
+        _last[:] = [names]
+    return names
 
 
 def mentioned_projections(sql: str, projections: Sequence[ProjectionSpec]) -> list[ProjectionSpec]:

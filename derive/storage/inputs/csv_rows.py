@@ -90,9 +90,11 @@ class _Texts:
 def _check_header(header: Sequence[str], spec: CollectionSpec, name: str) -> None:
     if not header:
         raise DocumentError(f"{name} has no header line", hint="its first line is to name the columns")
-    for index, column in enumerate(header):
-        if column in header[:index]:
+    seen: set[str] = set()
+    for column in header:
+        if column in seen:
             raise DocumentError(f"{name}:1: the header names '{column}' twice", hint=NOTHING_INGESTED)
+        seen.add(column)
     missing = sorted(infer(spec.write_schema).required - set(header))
     if missing:
         listed = ", ".join(f"'{name}'" for name in missing)
