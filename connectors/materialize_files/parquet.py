@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from connectors.kit import Binding, StoredRows, Value
 from connectors.materialize_files.column import DELETED, kind_of
+from derive.document.exact import dump_exact
 from derive.errors import EndpointError
 
 _TYPES = {
@@ -22,6 +22,7 @@ _TYPES = {
     "json": pa.string(),
 }
 _GROUP_ROWS = 50_000
+_I64, _SHOWN = 1 << 63, 80
 
 
 class ParquetSink:
@@ -43,10 +44,10 @@ class ParquetSink:
         """Add rows.
 
         Raises:
-            EndpointError: an integer has more than 64 bits.
+            EndpointError: an integer has more than 64 bits, or is no double in a column of such.
         """
         columns = [*rows.key_columns, *rows.value_columns]
-        arrays = [self._array(index, column) for index, column in enumerate(columns)]
+        arrays = [self._array(index, column, rows) for index, column in enumerate(columns)]
         if self._has_document:
             arrays.append(pa.array([document.decode() for document in rows.documents], pa.string()))
         arrays.append(pa.array(rows.deleted, pa.bool_()))
@@ -65,23 +66,42 @@ class ParquetSink:
             self._writer.write_table(pa.concat_tables(self._waiting).combine_chunks())
             self._waiting, self._rows = [], 0
 
-    def _array(self, index: int, column: Sequence[Value]) -> Any:
+    def _array(self, index: int, column: Sequence[Value], rows: StoredRows) -> Any:
         kind = self._kinds[index]
         if kind == "json":
             return pa.array([_json(value) for value in column], pa.string())
+        for row, value in enumerate(column) if kind in _FITS and int in set(map(type, column)) else ():
+            if type(value) is int and not _FITS[kind](value):
+                raise self._unfit(index, row, value, rows)
         if kind == "number":
             return pa.array([None if value is None else float(value) for value in column], pa.float64())
-        try:
-            return pa.array(column, _TYPES[kind])
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as exc:
-            name = self._fields[index].name
-            hint = "integers beyond 64 bits are taken by the formats jsonl and csv, or leave the field out"
-            raise EndpointError(
-                f"a value of '{name}' does not fit into its column of Parquet: {exc}", hint=hint
-            ) from exc
+        return pa.array(column, _TYPES[kind])
+
+    def _unfit(self, index: int, row: int, value: int, rows: StoredRows) -> EndpointError:
+        text = dump_exact(value).decode()
+        shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+        key = ",".join(_json(part) or "null" for part in rows.keys[row])
+        reason = (
+            "has more than 64 bits" if self._kinds[index] == "integer" else "is an integer that no double is equal to"
+        )
+        return EndpointError(
+            f"column '{self._fields[index].name}' of Parquet, key [{key}]: {shown} {reason}",
+            hint="the formats jsonl and csv take integers of any size; or leave the field out",
+        )
+
+
+def _is_double(value: int) -> bool:
+    try:
+        return float(value) == value
+    except OverflowError:
+        return False
+
+
+_FITS: dict[str, Callable[[int], bool]] = {"integer": lambda value: -_I64 <= value < _I64, "number": _is_double}
+"""By kind, whether an integer is in its column what it is."""
 
 
 def _json(value: Value) -> str | None:
     if value is None:
         return None
-    return value.decode() if isinstance(value, bytes) else orjson.dumps(value).decode()
+    return value.decode() if isinstance(value, bytes) else dump_exact(value).decode()

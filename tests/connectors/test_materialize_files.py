@@ -25,6 +25,7 @@ from connectors.kit import (
 )
 from connectors.materialize_files import FilesConnector
 from connectors.materialize_files.manifest import Shard
+from connectors.materialize_files.parquet import ParquetSink
 from connectors.materialize_files.session import FilesSession
 from derive.errors import DeniedError, EndpointError, FencedError
 
@@ -159,10 +160,33 @@ def test_an_integer_beyond_64_bits_is_told(tmp_path: Path) -> None:
     session = opened(tmp_path)
     session.prepare(b"1")
 
-    with pytest.raises(EndpointError, match="a value of 'id' does not fit into its column of Parquet") as caught:
+    with pytest.raises(EndpointError) as caught:
         session.store(0, one(2**64))
 
-    assert caught.value.hint == "integers beyond 64 bits are taken by the formats jsonl and csv, or leave the field out"
+    assert caught.value.message == f"column 'id' of Parquet, key [{2**64}]: {2**64} has more than 64 bits"
+    assert caught.value.hint == "the formats jsonl and csv take integers of any size; or leave the field out"
+
+
+@pytest.mark.parametrize(("value", "is_stored"), [(10**19, True), (2**53 + 1, False), (10**400, False), (-7, True)])
+def test_an_integer_in_a_column_of_doubles_is_what_it_is_or_refused(
+    value: int, is_stored: bool, tmp_path: Path
+) -> None:
+    fields = {"id": Field("id", "/id", ("integer",), True, is_key=True), "x": Field("x", "/x", ("number",))}
+    collection = SourceCollection("a/b", ("/id",), fields, "{}")
+    resource = {"path": "p", "format": "parquet"}
+    binding = Binding(resource, ("p",), collection, (fields["id"],), (fields["x"],), None)
+    path = tmp_path / "x.parquet"
+    sink = ParquetSink(path, binding)
+    rows = StoredRows([[7]], [[value]], [b"{}"], [False], [False])
+
+    if not is_stored:
+        with pytest.raises(EndpointError, match=r"column 'x' of Parquet, key \[7\]: .* no double is equal to"):
+            sink.add(rows)
+        sink.close()
+        return
+    sink.add(rows)
+    sink.close()
+    assert query(f"SELECT x FROM '{path}'") == [(float(value),)]
 
 
 class CrashError(Exception):
