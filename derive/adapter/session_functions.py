@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 
 from derive.adapter.backends import Backends
 from derive.adapter.known_settings import boolean_of, unknown
@@ -30,6 +31,21 @@ class SessionFunctions:
     def begin(self) -> None:
         """A statement begins: what is cancelled from now on is this one."""
         self._state.go_on()
+
+    @contextmanager
+    def ending(self, stop: Callable[[], None]) -> Iterator[None]:
+        """Have the statement that is at work in the block end by a call, where it is cancelled or takes too long."""
+        done = self._state.limit()
+        self._state.on_stop = stop
+        try:
+            yield
+        except SqlError as error:
+            if error.sqlstate == "57014":
+                self._state.check_stopped()  # it knows why
+            raise
+        finally:
+            self._state.on_stop = None
+            done()
 
     async def call(self, effect: Effect) -> Datum:
         """Do something, and give the function's value.

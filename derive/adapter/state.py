@@ -45,6 +45,7 @@ class State:
         is_explicit: whether BEGIN was said.
         is_failed: whether the transaction has failed.
         waiting: the task that waits for something; None if none does, or it is not to be interrupted.
+        on_stop: ends what another database works on for the statement at hand; None if none does.
         draft: what the transaction has defined; None if nothing.
     """
 
@@ -61,6 +62,7 @@ class State:
         self._stopped = threading.Event()
         self._reason: SqlError | None = None
         self.waiting: asyncio.Task[object] | None = None
+        self.on_stop: Callable[[], None] | None = None
 
     @property
     def objects(self) -> Objects:
@@ -244,6 +246,8 @@ class State:
             return
         self._reason = reason
         self._stopped.set()
+        if (on_stop := self.on_stop) is not None:
+            on_stop()
         self._loop.call_soon_threadsafe(self._wake)
 
     def go_on(self) -> None:

@@ -8,6 +8,8 @@ of it in place of the mark.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -53,6 +55,13 @@ class Effects(Protocol):
 
     def begin(self) -> None:
         """A statement begins: what is cancelled from now on is this one."""
+
+    def ending(self, stop: Callable[[], None]) -> AbstractContextManager[None]:
+        """Have the statement that is at work in the block end by a call, where it is cancelled or takes too long.
+
+        Raises:
+            SqlError: it was.
+        """
 
     async def call(self, effect: Effect) -> Datum:
         """Do something, and give the function's value.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from derive.adapter.arrays import elements_of
 from derive.adapter.oids import OID_OF, PG_TYPES, PgType
 from derive.adapter.outcome import ResultColumn
+from derive.adapter.pg_catalog.asking import Asking
 from derive.adapter.pg_catalog.contents import CatalogRow, CatalogValue, activity_of, roles_of, rows_of
 from derive.adapter.pg_catalog.effects import Effect
 from derive.adapter.pg_catalog.functions import TABLE_MACROS, macros
@@ -95,13 +96,14 @@ def _is_call(words: Sequence[str], functions: frozenset[str]) -> bool:
     return words[1:] == ["("] and (words[0] in functions or words[0] == "unnest")
 
 
-def prepare(text: str, objects: CatalogObjects, oids: Sequence[int] = ()) -> CatalogQuery:
+def prepare(text: str, objects: CatalogObjects, oids: Sequence[int] = (), asking: Asking | None = None) -> CatalogQuery:
     """Understand a question.
 
     Args:
         text: the query, for which `is_catalog_query` holds.
         objects: what there is.
         oids: types of its parameters that the client has named, 0 for one that it leaves open.
+        asking: ends it; None if nobody does.
 
     Raises:
         SqlError: it is asked for what is not here, or in words that are not understood.
@@ -109,7 +111,7 @@ def prepare(text: str, objects: CatalogObjects, oids: Sequence[int] = ()) -> Cat
     parameters = _parameters(text, oids)
     # Not NULL, which is not a text or number of the type that it stands for everywhere.
     examples = ["[]" if _type_of(oid).element else "'0'" for oid in parameters]
-    described, rows = _database(objects).ask(text, examples, SessionFacts())
+    described, rows = _database(objects).ask(text, examples, SessionFacts(), asking or Asking())
     first = rows[0] if rows else [None] * len(described)
     columns = (column_of(text, *named, example) for named, example in zip(described, first, strict=True))
     return CatalogQuery(text, parameters, tuple(columns))
@@ -120,6 +122,7 @@ def answer(
     objects: CatalogObjects,
     arguments: Sequence[Datum] = (),
     facts: SessionFacts | None = None,
+    asking: Asking | None = None,
 ) -> list[tuple[Datum | Effect, ...]]:
     """Answer a question. Where a function does something, there is what it does in place of its value.
 
@@ -128,12 +131,13 @@ def answer(
         objects: what there is.
         arguments: a datum for each of its parameters.
         facts: of the session.
+        asking: ends it; None if nobody does.
 
     Raises:
         SqlError: it fails.
     """
     literals = [_literal(oid, datum) for oid, datum in zip(query.parameters, arguments, strict=True)]
-    _, rows = _database(objects).ask(query.text, literals, facts or SessionFacts())
+    _, rows = _database(objects).ask(query.text, literals, facts or SessionFacts(), asking or Asking())
     return [data_of(row, query.columns) for row in rows]
 
 
@@ -177,7 +181,7 @@ class CatalogDatabase:
         run("SET lock_configuration = true")
 
     def ask(
-        self, text: str, arguments: Sequence[str], facts: SessionFacts
+        self, text: str, arguments: Sequence[str], facts: SessionFacts, asking: Asking
     ) -> tuple[list[tuple[str, str]], list[tuple[object, ...]]]:
         """Names and types of the columns of a query, and its rows."""
         import duckdb
@@ -200,11 +204,15 @@ class CatalogDatabase:
                 statements = self._connection.extract_statements(query)
                 if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
                     raise SqlError("0A000", "of PostgreSQL's catalogs only one SELECT is answered at a time")
-                with self._only_reading():  # WITH may hold what writes
+                with self._only_reading(), asking.at_work(self._connection):  # WITH may hold what writes
                     cursor = self._connection.execute(statements[0])
                     described = [(str(column[0]), str(column[1])) for column in cursor.description or ()]
                     return described, cursor.fetchall()
-            except duckdb.Error as exc:
+            except (duckdb.Error, RuntimeError) as exc:  # an interrupt is a RuntimeError where rows are fetched
+                if asking.reason is not None:
+                    raise asking.reason from exc
+                if not isinstance(exc, duckdb.Error):
+                    raise
                 raise _refusal(exc) from exc
 
     @contextmanager

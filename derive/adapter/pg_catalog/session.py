@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from derive.adapter.outcome import Prepared, Result, Session, TransactionStatus
 from derive.adapter.parser.remembering import MOST_CHARACTERS, remembering
+from derive.adapter.pg_catalog.asking import Asking
 from derive.adapter.pg_catalog.effects import Effect, Effects
 from derive.adapter.pg_catalog.objects import CatalogObjects, SessionFacts
 from derive.adapter.pg_catalog.query import CatalogQuery, answer, is_catalog_query, prepare
 from derive.compute.algebra.types import Datum, Row
 from derive.errors import SqlError
+
+T = TypeVar("T")
+
+_LOOK_SECONDS, _MOST_SECONDS = 0.25, 60.0
+"""How often it is looked whether a question is to end, and how long one may take, while those of others wait for it."""
 
 _is_catalog_query = remembering(is_catalog_query)
 
@@ -65,7 +72,9 @@ class DescribingSession:
         if not (_is_catalog_query(text) if is_short else await asyncio.to_thread(_is_catalog_query, text)):
             return await self._session.prepare(text, oids)
         self._require_sound()
-        query = await asyncio.to_thread(prepare, text, self._objects(), oids)
+        self._effects.begin()
+        asking = Asking()
+        query = await self._asked(asking, asyncio.to_thread(prepare, text, self._objects(), oids, asking))
         return Prepared(text, query.parameters, query.columns, query)
 
     def execute(self, prepared: Prepared, arguments: Sequence[Datum]) -> Coroutine[Any, Any, Result]:
@@ -77,8 +86,26 @@ class DescribingSession:
     async def _answer(self, prepared: Prepared, query: CatalogQuery, arguments: Sequence[Datum]) -> Result:
         self._require_sound()
         self._effects.begin()
-        rows = await asyncio.to_thread(answer, query, self._objects(), arguments, self._facts())
+        asking = Asking()
+        answering = asyncio.to_thread(answer, query, self._objects(), arguments, self._facts(), asking)
+        rows = await self._asked(asking, answering)
         return Result(lambda count: f"SELECT {count}", prepared.columns, self._completed(rows))
+
+    async def _asked(self, asking: Asking, work: Coroutine[Any, Any, T]) -> T:
+        """Wait for an answer, as long as the statement may take, and no longer than others can wait for their turn."""
+        begun = time.monotonic()
+        task = asyncio.ensure_future(work)
+        try:
+            with self._effects.ending(asking.stop):
+                while not (await asyncio.wait({task}, timeout=_LOOK_SECONDS))[0]:
+                    if time.monotonic() - begun > _MOST_SECONDS:
+                        asking.stop(SqlError("54000", f"a query about catalogs takes more than {_MOST_SECONDS:.0f} s"))
+                    elif asking.reason is not None:
+                        asking.stop()
+                return task.result()
+        finally:
+            if not task.done():
+                asking.stop()
 
     def begin_implicit(self) -> Coroutine[Any, Any, None]:
         """What follows is one transaction unless one is open."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 
 import apsw
 from toy_session import ToySession
@@ -62,6 +63,9 @@ class Deaf:
     """Functions that do nothing."""
 
     def begin(self) -> None: ...
+
+    def ending(self, stop: Callable[[], None]) -> AbstractContextManager[None]:
+        return nullcontext()
 
     async def call(self, effect: Effect) -> Datum:
         return effect.function
