@@ -79,7 +79,9 @@ def header_of(path: Path, files: FileAccess = ALL_FILES) -> tuple[tuple[str, Typ
             occurs twice.
     """
     with files.open(path) as file:
-        line = file.readline()
+        line = file.readline(_MOST_LINE_BYTES + 1)
+    if len(line) > _MOST_LINE_BYTES:
+        raise SqlError("54000", f"the first line of '{path}' has more than {_MOST_LINE_BYTES} bytes")
     if not line.endswith(b"\n"):
         raise SqlError(
             "42P16", f"'{path}' has no first line yet", hint="Name the columns: CREATE SOURCE name (…) FROM …"

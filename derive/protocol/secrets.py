@@ -15,7 +15,7 @@ from derive.document.pointer import escape
 from derive.errors import TaskError
 from derive.position import Position
 from derive.protocol.collection import JSON
-from derive.protocol.resource import is_remote, reason_of, resolve, show
+from derive.protocol.resource import is_remote, reason_of, resolve, show, too_large
 
 HIDDEN = "***"
 """What a secret shows as."""
@@ -31,6 +31,9 @@ _SECRET_IN_LINE = re.compile(
     (?! ["']? \$\{ (?:env|file): | (?:string|integer|number|boolean|object|array|null|any|unknown|true|false) \b )
     ( "(?:[^"\\]|\\.)*" | '(?:[^']|'')*' | [^\s\[{,}'"&*|>!\#][^,}]* )"""
 )
+_MOST_BYTES = 1 << 20
+"""So large may a file with a secret be."""
+
 _SHORTEST = 3
 """A text of fewer characters keeps no secret, and hiding it would spoil every message."""
 
@@ -157,7 +160,11 @@ def _read(match: re.Match[str], url: str, position: Position) -> str:
     try:
         if is_remote(path):
             raise OSError("a secret is not fetched from an address")
-        return Path(path).read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r")
+        with Path(path).open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
+            raise too_large(_MOST_BYTES)
+        return content.decode().removesuffix("\n").removesuffix("\r")
     except (OSError, ValueError) as exc:
         reason = reason_of(exc) if isinstance(exc, OSError) else "it is no UTF-8 text"
         raise TaskError(f"cannot read the secret in {show(path)}: {reason}", position=position) from exc

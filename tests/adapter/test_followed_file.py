@@ -149,3 +149,12 @@ def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
         with pytest.raises(SqlError, match=reason) as caught:
             poll_all(FileForm(tmp_path / name, False, False, WHOLE), FilePosition())
         assert caught.value.sqlstate == "58P01"
+
+
+def test_a_first_line_that_does_not_end_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    with path.open("wb") as file:
+        file.truncate(300 << 20)  # which takes no space
+
+    with pytest.raises(SqlError, match="the first line of .* has more than 134217728 bytes"):
+        header_of(path)

@@ -83,6 +83,14 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         revealed("${file:password}", "https://somewhere.example/flow.yaml")
 
 
+@pytest.mark.parametrize("name", ["/dev/zero", "large"])
+def test_a_file_that_is_too_large_holds_no_secret(name: str, tmp_path: Path) -> None:
+    (tmp_path / "large").write_bytes(bytes((1 << 20) + 1))
+
+    with pytest.raises(TaskError, match="it has more than 1 MiB, the limit of a file that a catalog names"):
+        revealed(f"${{file:{name}}}", f"{tmp_path}/flow.yaml")
+
+
 def test_the_references_of_a_text() -> None:
     assert references("$${env:A} ${env:B}:${file:c/d.txt} ${E}") == ["${env:B}", "${file:c/d.txt}"]
 
