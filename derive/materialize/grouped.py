@@ -21,6 +21,7 @@ from derive.errors import ProtocolError, ReductionError
 from derive.materialize.binding import CompiledBinding
 from derive.materialize.known import Known, LastStored
 from derive.protocol.collection import Document
+from derive.reduce.combiner import key_failure
 from derive.storage.segments.rows import ReadRows
 from derive.storage.segments.texts import write_texts
 
@@ -209,8 +210,7 @@ class Grouped:
         return MISSING if last.is_deleted[before] else parse_exact(last.texts[int(before)].as_py().encode())
 
     def _failure(self, number: int, error: ReductionError) -> ReductionError:
-        key, spec = show_key(self._keys[number].as_py()), self._binding.spec
-        return ReductionError(f"documents of {key} in '{spec.collection.name}' cannot be reduced: {error.message}")
+        return key_failure(self._binding.spec.collection.name, self._keys[number].as_py(), error)
 
     def _as_read(self, numbers: np.ndarray, exists: np.ndarray, is_deleted: np.ndarray) -> Stored:
         """The last documents of some keys, as they were read."""

@@ -9,11 +9,18 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from derive.document.exact import dump_exact, parse_exact
+from derive.document.key import show_key
 from derive.document.pointer import JSON, MISSING
+from derive.errors import ReductionError
 from derive.reduce.reducer import NotAssociative
 from derive.reduce.strategies import DocumentReducer, compile_schema
 
-__all__ = ["Combiner", "NotAssociative"]
+__all__ = ["Combiner", "NotAssociative", "key_failure"]
+
+
+def key_failure(name: str, key: bytes, error: ReductionError) -> ReductionError:
+    """Return an error that names the collection and the packed key whose documents cannot be reduced."""
+    return ReductionError(f"documents of {show_key(key)} in '{name}' cannot be reduced: {error.message}")
 
 
 @lru_cache(maxsize=256)

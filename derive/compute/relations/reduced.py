@@ -25,9 +25,9 @@ from derive.compute.relations.hold import Hold
 from derive.compute.relations.rows import compile_rows
 from derive.document.exact import dump_exact, parse_exact
 from derive.document.pointer import MISSING
-from derive.errors import FencedError, FrontierError, SegmentMissingError
+from derive.errors import FencedError, FrontierError, ReductionError, SegmentMissingError
 from derive.protocol.specs import CollectionSpec, Document, SelectorSpec
-from derive.reduce.combiner import Combiner
+from derive.reduce.combiner import Combiner, key_failure
 from derive.storage.contents import read_between
 from derive.storage.roles import Readable
 from derive.storage.segments.reader import read_sorted
@@ -189,7 +189,7 @@ class ReducedInput:
 
     def _changes(self, held: apsw.Connection, published: list[_Published]) -> list[tuple[int, Row, int]]:
         """What documents change, which are all of their times."""
-        versions = _Versions(held, self._combiner)
+        versions = _Versions(held, self._combiner, self._spec.name)
         documents = parse_texts(pa.array([text for _, _, text in published], pa.string()))
         moves: list[tuple[int, int | None, int]] = []
         for clock, group in groupby(zip(published, documents, strict=True), key=lambda item: item[0][0]):
@@ -228,8 +228,9 @@ class _Versions:
         clocks: of the last update in each.
     """
 
-    def __init__(self, held: apsw.Connection, combiner: Combiner) -> None:
+    def __init__(self, held: apsw.Connection, combiner: Combiner, name: str) -> None:
         self._held = held
+        self._name = name
         self._step = combiner.full_step
         self._versions: dict[bytes, int | None] = {}
         self.documents: list[Document] = []
@@ -243,9 +244,16 @@ class _Versions:
         return self._versions[key]
 
     def reduce(self, key: bytes, clock: int, document: Document) -> None:
-        """Reduce one more document onto a key's current version."""
+        """Reduce one more document onto a key's current version.
+
+        Raises:
+            ReductionError: a strategy does not fit the two.
+        """
         version = self.current(key)
-        value = self._step(MISSING if version is None else self.documents[version], document)
+        try:
+            value = self._step(MISSING if version is None else self.documents[version], document)
+        except ReductionError as exc:
+            raise key_failure(self._name, key, exc) from exc
         self._versions[key] = None if value is MISSING else self._add(clock, value)
 
     def _add(self, clock: int, document: Document) -> int:

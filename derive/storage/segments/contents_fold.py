@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from derive.document.pointer import JSON, MISSING
+from derive.errors import ReductionError
 from derive.protocol.specs import CollectionSpec
-from derive.reduce.combiner import Combiner
+from derive.reduce.combiner import Combiner, key_failure
 from derive.storage.segments.consolidation import times_present
 from derive.storage.segments.rows import CLOCK, DOC, KEY, SEQ, ContentRows, StoredRows, concat
 from derive.storage.segments.texts import write_texts
@@ -51,6 +52,7 @@ class _Reducing:
     """
 
     def __init__(self, spec: CollectionSpec) -> None:
+        self._name = spec.name
         self._combiner = Combiner(spec.read_schema, name=spec.name)
         self._last: tuple[int, int, bytes] | None = None  # clock, seq and key of the last row of the key that may go on
         self._value: JSON = MISSING  # to which its documents reduce so far
@@ -88,13 +90,16 @@ class _Reducing:
         """To what the rows of some keys reduce, of which each has so many; those of the first may have begun before."""
         step = self._combiner.full_step
         documents = iter(rows.documents())
-        values = []
+        values: list[JSON] = []
         value = self._value
-        for count in counts:
-            for _ in range(count):
-                value = step(value, next(documents))
-            values.append(value)
-            value = MISSING
+        try:
+            for count in counts:
+                for _ in range(count):
+                    value = step(value, next(documents))
+                values.append(value)
+                value = MISSING
+        except ReductionError as exc:
+            raise key_failure(self._name, rows.sort_key(sum(counts[: len(values)]))[2], exc) from exc
         return values
 
     def _finish(self) -> Iterator[ContentRows]:
