@@ -12,6 +12,7 @@ from derive.adapter.planner.extent import start_of
 from derive.adapter.planner.frame import AGGREGATES, GROUPINGS, WINDOWS, Clause, Frame
 from derive.adapter.planner.ordered_set import ordered_set
 from derive.adapter.planner.rewriting import Replacement, rewritten_aggregate
+from derive.adapter.planner.row_targets import check_no_rows, is_row_function, row_target
 from derive.adapter.planner.window import WindowPlanner
 from derive.compute.algebra.expression import Call, Case, Column, Expression, Literal, OuterColumn
 from derive.compute.algebra.relation import Aggregate, Order, WindowFunction
@@ -78,9 +79,13 @@ class CallPlanner:
         if node.is_star:
             hint = "Did you mean count?" if suggest(name, ("count",)) else None
             raise SqlError("42883", f"function {name}() does not exist", offset=node.offset, hint=hint)
+        if is_row_function(name) and not node.is_special:
+            return row_target(self._expressions, node)
+        rows = len(self._expressions.frame.rows)
         values = [self._expressions.plan(argument) for argument in node.arguments]
         offsets = [start_of(argument) for argument in node.arguments]
         if name in _ALIKE:
+            check_no_rows(self._expressions.frame, rows, name.upper())
             alike = self._coercion.alike(values, offsets, name.upper())
             return Call(name, alike, alike[0].type)
         if name in _KEYWORDS:
@@ -171,7 +176,8 @@ class CallPlanner:
         values = [self._expressions.plan(argument) for argument in node.arguments]
         types = [value.type for value in values]
         if node.over is not None and not (is_aggregate(name) or is_window_function(name) or name in _OF_OTHER_ROWS):
-            resolve_function(name, types, node.offset)
+            if not is_row_function(name):
+                resolve_function(name, types, node.offset)
             message = f"OVER specified, but {name} is not a window function nor an aggregate function"
             raise SqlError("42809", message, offset=node.offset)
         resolve = resolve_window if node.over is not None else resolve_aggregate
@@ -201,7 +207,7 @@ class CallPlanner:
             message = "aggregate ORDER BY is not implemented for window functions"
             raise SqlError("0A000", message, offset=node.offset)
         outside = frame.clause
-        frame.clause = replace(outside, name="window definitions", has_windows=False)
+        frame.clause = replace(outside, name="window definitions", has_windows=False, has_rows=False)
         try:
             arguments, name, kind = self._arguments(node)
             if node.condition is not None:

@@ -40,6 +40,7 @@ from derive.adapter.planner.coercion import folded, located
 from derive.adapter.planner.extent import start_of
 from derive.adapter.planner.frame import Frame
 from derive.adapter.planner.predicate import PredicatePlanner
+from derive.adapter.planner.row_targets import check_no_rows
 from derive.adapter.planner.type_name import form_of_type, type_of
 from derive.compute.algebra.expression import Call, Case, Expression, Literal, Subquery, SubqueryKind
 from derive.compute.algebra.forms import form_of, forms_of
@@ -135,7 +136,7 @@ class ExpressionPlanner:
         return self.operation(node.symbol, values, [start_of(operand) for operand in node.operands], node.offset)
 
     def _case(self, node: CaseExpression) -> Expression:
-        conditions = []
+        conditions, rows = [], len(self.frame.rows)
         for condition, _ in node.branches:
             if node.operand is None:
                 conditions.append(self.boolean(condition, "CASE/WHEN"))
@@ -146,6 +147,7 @@ class ExpressionPlanner:
         # PostgreSQL lets ELSE decide first.
         order = [len(nodes) - 1, *range(len(nodes) - 1)]
         planned = [self.plan(nodes[index]) for index in order]
+        check_no_rows(self.frame, rows, "CASE")
         alike = self.coercion.alike(planned, [start_of(nodes[index]) for index in order], "CASE")
         results = (*alike[1:], alike[0])
         branches = tuple(zip(conditions, results[:-1], strict=True))

@@ -9,6 +9,7 @@ from derive.adapter.parser.syntax import ColumnReference, WindowDefinition
 from derive.adapter.planner.rewriting import deepened, shifted
 from derive.compute.algebra.expression import Expression
 from derive.compute.algebra.relation import Aggregate, Constant, Relation, WindowFunction
+from derive.compute.algebra.types import Type
 from derive.errors import SqlError
 from derive.suggest import suggest
 
@@ -18,6 +19,8 @@ WINDOWS = 1 << 21
 """Columns from here on are its window functions."""
 GROUPINGS = 1 << 22
 """Columns from here on are calls of GROUPING."""
+ROWS = 1 << 23
+"""Columns from here on are its set-returning functions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +85,34 @@ class Clause:
         has_aggregates: whether there may be aggregates in it.
         has_windows: whether there may be window functions in it.
         is_aggregate: whether it is inside of an aggregate.
+        has_rows: whether there may be set-returning functions in it.
     """
 
     name: str
     has_aggregates: bool = False
     has_windows: bool = False
     is_aggregate: bool = False
+    has_rows: bool = False
 
 
 WHERE = Clause("WHERE")
 VALUES = Clause("VALUES")
-SELECT = Clause("SELECT", has_aggregates=True, has_windows=True)
+SELECT = Clause("SELECT", has_aggregates=True, has_windows=True, has_rows=True)
+
+
+@dataclass(frozen=True, slots=True)
+class RowTarget:
+    """A set-returning function outside of FROM.
+
+    Attributes:
+        array: whose elements its rows are.
+        type: of its rows, where elements are texts of such values.
+        offset: where it stands.
+    """
+
+    array: Expression
+    type: Type
+    offset: int
 
 
 @dataclass
@@ -106,6 +126,7 @@ class Frame:
         aggregates: that its expressions have asked for so far.
         windows: window functions, likewise.
         groupings: arguments of calls of GROUPING, with their offsets.
+        rows: set-returning functions, each as often as it was asked for.
         references: columns that were referred to outside of aggregates: what they are, offset and text.
         named_windows: definitions behind WINDOW.
         refusal: why nothing may refer to its columns; None if it may.
@@ -117,6 +138,7 @@ class Frame:
     aggregates: list[Aggregate] = field(default_factory=list)
     windows: list[WindowFunction] = field(default_factory=list)
     groupings: list[tuple[tuple[Expression, int], ...]] = field(default_factory=list)
+    rows: list[RowTarget] = field(default_factory=list)
     references: list[tuple[Expression, int, str]] = field(default_factory=list)
     named_windows: dict[str, WindowDefinition] = field(default_factory=dict)
     refusal: str | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from derive.adapter.planner.frame import AGGREGATES, GROUPINGS, WINDOWS, Frame
+from derive.adapter.planner.frame import AGGREGATES, GROUPINGS, ROWS, WINDOWS, Frame
 from derive.adapter.planner.rewriting import deepened, rewritten
 from derive.compute.algebra.expression import Call, Column, Expression, Literal, OuterColumn
 from derive.compute.algebra.relation import Project, Reduce, Relation, UnionAll
@@ -47,6 +47,8 @@ class Grouping:
         return rewritten(expression, replacement)
 
     def _column(self, column: Column, references: Sequence[tuple[Expression, int, str]]) -> Expression:
+        if column.index >= ROWS:
+            return column
         if column.index >= GROUPINGS:
             return self._grouping(column)
         if column.index >= WINDOWS:

@@ -38,6 +38,10 @@ class QueryPlanner:
         self.common: Mapping[str, CommonRelation] = {}
         self.recursions = count()
 
+    def expressions(self, frame: Frame) -> ExpressionPlanner:
+        """Return what plans the expressions of a query."""
+        return ExpressionPlanner(self, frame)
+
     def subquery(self, query: Query, frame: Frame) -> Relation:
         """A query inside of an expression of another one."""
         return self.plan(query, frame).settled()

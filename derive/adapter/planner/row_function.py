@@ -7,9 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from derive.adapter.parser.query_syntax import FunctionTable
-from derive.adapter.parser.syntax import SyntaxNode
+from derive.adapter.parser.syntax import FunctionCall, SyntaxNode
 from derive.adapter.planner.building import columns_of, projected
-from derive.adapter.planner.expression import ExpressionPlanner
 from derive.adapter.planner.extent import start_of
 from derive.adapter.planner.frame import NO_SOURCE, Clause, Frame
 from derive.compute.algebra.expression import Call, Expression, Literal
@@ -21,6 +20,7 @@ from derive.compute.scalar.row_functions import ROW_FUNCTIONS
 from derive.errors import SqlError
 
 if TYPE_CHECKING:
+    from derive.adapter.planner.expression import ExpressionPlanner
     from derive.adapter.planner.query import QueryPlanner
 
 _FROM = Clause("functions in FROM")
@@ -41,14 +41,14 @@ def rows_of_function(
         SqlError: 42883, there is no such function for these arguments.
     """
     call = item.call
-    expressions = ExpressionPlanner(queries, Frame(NO_SOURCE, parent, _FROM))
+    expressions = queries.expressions(Frame(NO_SOURCE, parent, _FROM))
     name = call.name.name
     names: tuple[str, ...] = (name,)
     if name == "unnest" and call.arguments:
-        relation = _side_by_side([_array(expressions, node, call.offset) for node in call.arguments])
+        relation = _side_by_side([array_of_unnest(expressions, node, call.offset) for node in call.arguments])
         names = ("unnest",) * len(call.arguments)
     elif name in ROW_FUNCTIONS:
-        relation = _elements(_called(expressions, item))
+        relation = _elements(array_of_call(expressions, call))
         if (kind := ROW_FUNCTIONS[name].type) is not None:
             element, place = columns_of(relation)
             offset = call.offset
@@ -63,7 +63,12 @@ def rows_of_function(
     return projected(relation, columns_of(relation)[:-1]), names
 
 
-def _array(expressions: ExpressionPlanner, node: SyntaxNode, offset: int) -> Expression:
+def array_of_unnest(expressions: ExpressionPlanner, node: SyntaxNode, offset: int) -> Expression:
+    """Return the array that `unnest` takes.
+
+    Raises:
+        SqlError: 42883 or 42725, it is none.
+    """
     value = expressions.plan(node)
     hint = "Cast it to the type of an array, such as text[]."
     if value.type is Type.UNKNOWN:
@@ -73,9 +78,12 @@ def _array(expressions: ExpressionPlanner, node: SyntaxNode, offset: int) -> Exp
     return value
 
 
-def _called(expressions: ExpressionPlanner, item: FunctionTable) -> Expression:
-    """The array of the rows of another function."""
-    call = item.call
+def array_of_call(expressions: ExpressionPlanner, call: FunctionCall) -> Expression:
+    """Return the array whose elements are the rows of another function.
+
+    Raises:
+        SqlError: 42883, there is no such function for these arguments.
+    """
     function = ROW_FUNCTIONS[call.name.name]
     values = [expressions.plan(argument) for argument in call.arguments]
     try:

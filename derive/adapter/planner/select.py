@@ -12,10 +12,11 @@ from derive.adapter.planner.body import Body
 from derive.adapter.planner.building import filtered, projected
 from derive.adapter.planner.expression import ExpressionPlanner
 from derive.adapter.planner.extent import name_of, start_of
-from derive.adapter.planner.frame import AGGREGATES, GROUPINGS, SELECT, WHERE, WINDOWS, Clause, Frame
+from derive.adapter.planner.frame import AGGREGATES, GROUPINGS, ROWS, SELECT, WHERE, WINDOWS, Clause, Frame
 from derive.adapter.planner.grouping import Grouping, grouped_by_sets
 from derive.adapter.planner.output import ordinal_of, output_named
 from derive.adapter.planner.rewriting import rewritten, rewritten_window, with_columns
+from derive.adapter.planner.row_targets import replaced_rows, rows_within, with_rows
 from derive.compute.algebra.expression import Column, Expression
 from derive.compute.algebra.relation import Distinct, Filter, Order, Reduce, Relation, TopK, Window
 from derive.errors import SqlError
@@ -23,10 +24,10 @@ from derive.errors import SqlError
 if TYPE_CHECKING:
     from derive.adapter.planner.query import QueryPlanner
 
-GROUP_BY = Clause("GROUP BY")
+GROUP_BY = Clause("GROUP BY", has_rows=True)
 HAVING = Clause("HAVING", has_aggregates=True)
-ORDER_BY = Clause("ORDER BY", has_aggregates=True, has_windows=True)
-DISTINCT_ON = Clause("DISTINCT ON", has_aggregates=True, has_windows=True)
+ORDER_BY = Clause("ORDER BY", has_aggregates=True, has_windows=True, has_rows=True)
+DISTINCT_ON = Clause("DISTINCT ON", has_aggregates=True, has_windows=True, has_rows=True)
 
 
 @dataclass(slots=True)
@@ -74,8 +75,10 @@ class SelectPlanner:
         keys, sets = self._keys()
         having = self._having()
         distinct = self._distinct_on(sorts)
+        relation = self._with_rows(relation, keys)
         relation = self._grouped(relation, keys, sets, having)
         relation = self._windowed(relation)
+        relation = self._with_rows(relation, [target.expression for target in self._targets])
         relation = projected(relation, [target.expression for target in self._targets])
         order_of_rows = tuple(
             Order(Column(index, self._targets[index].expression.type), item.is_descending, _nulls_first(item))
@@ -154,9 +157,10 @@ class SelectPlanner:
             sets = [*{frozenset(chosen): chosen for chosen in reversed(sets)}.values()]
         return keys, sets
 
-    @staticmethod
-    def _check_key(target: Target, node: SyntaxNode) -> None:
+    def _check_key(self, target: Target, node: SyntaxNode) -> None:
         def check(part: Expression, _: int) -> Expression | None:
+            if isinstance(part, Column) and part.index >= ROWS:
+                return None
             if isinstance(part, Column) and part.index >= GROUPINGS:
                 raise SqlError("42803", "grouping operations are not allowed in GROUP BY", offset=start_of(node))
             if isinstance(part, Column) and part.index >= WINDOWS:
@@ -166,6 +170,8 @@ class SelectPlanner:
             return None
 
         rewritten(target.expression, check)
+        for index in rows_within([target.expression]):
+            rewritten(self._frame.rows[index].array, check)
 
     def _having(self) -> Target | None:
         if self._select.having is None:
@@ -211,9 +217,25 @@ class SelectPlanner:
             return grouping.over_groups(part, references) if depth == 0 else None
 
         frame.windows[:] = [rewritten_window(function, over_groups) for function in frame.windows]
+        left = set(rows_within([target.expression for target in self._targets]))
+        frame.rows[:] = [
+            replace(one, array=grouping.over_groups(one.array, references)) if index in left else one
+            for index, one in enumerate(frame.rows)
+        ]
         if having is None:
             return relation
         return Filter(relation, grouping.over_groups(having.expression, having.references))
+
+    def _with_rows(self, relation: Relation, expressions: list[Expression]) -> Relation:
+        """Rows once for each row of the set-returning functions of expressions, which become columns in all targets."""
+        indexes = rows_within(expressions)
+        if not indexes:
+            return relation
+        relation, values = with_rows(relation, self._frame, indexes)
+        expressions[:] = [replaced_rows(expression, values) for expression in expressions]
+        for target in self._targets:
+            target.expression = replaced_rows(target.expression, values)
+        return relation
 
     def _windowed(self, relation: Relation) -> Relation:
         if not self._frame.windows:
@@ -221,10 +243,12 @@ class SelectPlanner:
         width = len(relation.types)
 
         def column(part: Column) -> Expression:
-            return replace(part, index=width + part.index - WINDOWS) if part.index >= WINDOWS else part
+            return replace(part, index=width + part.index - WINDOWS) if WINDOWS <= part.index < ROWS else part
 
         for target in self._targets:
             target.expression = with_columns(target.expression, column)
+        rows = self._frame.rows
+        rows[:] = [replace(one, array=with_columns(one.array, column)) for one in rows]
         return Window(relation, tuple(self._frame.windows))
 
     def _distinct(self, relation: Relation, names: tuple[str, ...], order: tuple[Order, ...], keys: list[int]) -> Body:

@@ -173,10 +173,23 @@ def common_type(types: Sequence[Type], construct: str = "CASE") -> Type:
     return chosen
 
 
+_INSTEAD = {
+    "mz_now": "now() is the time at which a transaction began, and AS OF reads at another one; what a view holds "
+    "cannot depend on the time that passes.",
+    **dict.fromkeys(
+        ("jsonb_each", "jsonb_each_text", "json_each", "json_each_text"),
+        "jsonb_object_keys gives the keys, and j -> key the value of each.",
+    ),
+}
+"""What to do in place of calling functions that are not here."""
+
+
 def unknown_function(name: str, types: Sequence[Type], known: Mapping[str, object], offset: int | None) -> SqlError:
     """The error for a function that is not there, or not for such arguments."""
     hint = "No function matches the given name and argument types. You might need to add explicit type casts."
-    if name not in known and (nearest := suggest(name, {word.removesuffix("[]") for word in known})):
+    if name in _INSTEAD:
+        hint = _INSTEAD[name]
+    elif name not in known and (nearest := suggest(name, {word.removesuffix("[]") for word in known})):
         hint = f"Did you mean {nearest}? {hint}"
     listed = ", ".join(kind.value for kind in types)
     return SqlError("42883", f"function {name}({listed}) does not exist", hint=hint, offset=offset)

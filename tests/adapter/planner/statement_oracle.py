@@ -38,7 +38,7 @@ _TABLES = {
         ("s", Type.SMALLINT),
         ("A", Type.INTEGER),
     ),
-    "x": (
+    "ty": (
         ("id", Type.UUID),
         ("at", Type.TIME),
         ("ip", Type.INET),
@@ -66,7 +66,7 @@ _ROWS: dict[str, list[tuple[str | None, ...]]] = {
         ("2020-01-31", "2020-01-31 10:11:12.5", "2020-02-03 10:00:00+00", "1 day 02:03:00", "\\x01ff", "7", "1"),
         (None, None, None, None, None, None, "2"),
     ],
-    "x": [
+    "ty": [
         (
             *("a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", "12:30:05.5", "10.0.0.1/8", "10.0.0.0/8", "08:00:2b:01:02:03"),
             "{a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11,NULL}",
