@@ -66,7 +66,7 @@ class Written:
         self.store = Store(folder / "data", durable=False)
         columns = [TableColumn("n", "bigint"), TableColumn("most", "bigint")]
         self.first = self.random.randrange(1, self.time + 1)
-        self.id = self.store.tables.create("v", columns, at=self.first).id
+        self.id = self.store.tables.create("v", columns, at=self.first, view_of=()).id
         self.replicas = [self._replica(number) for number in range(2)]
 
     def close(self) -> None:
