@@ -282,7 +282,9 @@ class Formalism(RuleBasedStateMachine):
         self, written: list[int], rows: list[tuple[int, int]], late: int
     ) -> tuple[dict[int, list[tuple[int, int]]], int]:
         uppers = [model.upper for model in self.models.values() if model.upper < END_OF_TIME]
-        clock = max(uppers, default=1_000) + late
+        # Where somebody holds `upper` back, there are later updates already: what goes before them goes only once.
+        latest = [update[0] for table in written for update in self.models[table].updates]
+        clock = max([max(uppers, default=1_000) + late, *latest])
         return {table: changes(self.models[table].at(clock), rows) for table in written}, clock
 
     @staticmethod
