@@ -82,7 +82,7 @@ class Written:
 
     def _replica(self, number: int) -> Replica:
         """One that knows the view from some time on; mostly from one at which it is not yet, or was just, written."""
-        latest = max(self.table.since, self.table.upper - 1)
+        latest = min(max(self.table.since, self.table.upper - 1), self.time)  # no input is known beyond that
         as_of = self.random.randrange(1, latest + 1)
         if self.random.random() < 0.1:
             as_of, self._is_late = self.random.randrange(1, self.time + 1), True
