@@ -23,7 +23,7 @@ class Served(Protocol):
 
 
 class Swapper:
-    """Swaps tables as dbt does, rotates three of them, and drops and creates one under its name.
+    """Swaps tables as dbt does, rotates three of them, alters one, and drops and creates one under its name.
 
     Attributes:
         commits: how many transactions were acknowledged.
@@ -45,7 +45,7 @@ class Swapper:
         """Act until told to stop."""
         try:
             while not stop.is_set():
-                self._change(self._chance.choice([self._swap, self._rotate, self._recreate]))
+                self._change(self._chance.choice([self._swap, self._rotate, self._recreate, self._alter]))
                 time.sleep(self._chance.random() * 0.05)
         except BaseException as error:
             self.defect = error
@@ -111,6 +111,11 @@ class Swapper:
         texts.append(self._renamed("tmp", names[-1]))
         moved = dict(zip(names, [*names[1:], names[0]], strict=True))
         return texts, {**self._values, **{name: self._values[other] for name, other in moved.items()}}
+
+    def _alter(self) -> tuple[list[str], Values]:
+        name = self._name(self._chance.choice(["x", "y", "z", "live"]))
+        added = f"ALTER TABLE {name} ADD COLUMN IF NOT EXISTS extra int DEFAULT {self._last}"
+        return [self._chance.choice([added, f"ALTER TABLE {name} DROP COLUMN IF EXISTS extra"])], self._values
 
     def _recreate(self) -> tuple[list[str], Values]:
         self._last += 1
