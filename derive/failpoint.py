@@ -12,6 +12,12 @@ import signal
 
 FAILPOINTS = frozenset(
     {
+        "backup.begun",
+        "backup.completed",
+        "backup.completing",
+        "backup.metadata",
+        "backup.segment",
+        "backup.state",
         "compaction.advanced",
         "compaction.folded",
         "compaction.replaced",
@@ -35,6 +41,10 @@ FAILPOINTS = frozenset(
         "reset.committed",
         "reset.committing",
         "reset.removed",
+        "restore.begun",
+        "restore.completed",
+        "restore.completing",
+        "restore.file",
         "segment.closed",
         "segment.closing",
         "segment.synced",

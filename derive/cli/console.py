@@ -186,9 +186,13 @@ class Progress:
     """Shows on standard error how far long work is: live lines on a terminal, now and then a plain line elsewhere.
 
     Threads may show different work at the same time.
+
+    Args:
+        unit: what is counted.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, unit: str = "documents") -> None:
+        self._unit = unit
         self._is_live = _is_terminal() and not _form.is_json
         self._live: Live | None = None
         self._turn = threading.Lock()
@@ -247,7 +251,8 @@ class Progress:
         self._live.update(Text(visible("\n".join(map(self._line, self._begun)))), refresh=True)
 
     def _tell(self, work: str) -> None:
-        note(self._line(work), what=work, documents=self._counts[work], seconds=round(self._elapsed(work), 3))
+        counted: dict[str, Any] = {self._unit: self._counts[work]}
+        note(self._line(work), what=work, **counted, seconds=round(self._elapsed(work), 3))
 
     def _elapsed(self, work: str) -> float:
         return time.monotonic() - self._begun.get(work, time.monotonic())
@@ -257,4 +262,4 @@ class Progress:
         count = self._counts[work]
         rate = f"{count / elapsed:,.0f}/s" if elapsed > 0.05 else ""
         minutes, seconds = divmod(elapsed, 60)
-        return f"{work:<34} {count:>12,} documents  {rate:>12}  {int(minutes):02d}:{seconds:04.1f}"
+        return f"{work:<34} {count:>12,} {self._unit}  {rate:>12}  {int(minutes):02d}:{seconds:04.1f}"

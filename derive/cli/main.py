@@ -18,6 +18,7 @@ from derive.errors import FlowError, UsageError
 from derive.suggest import suggest
 
 _COMMANDS = {
+    "backup": "Copy a data folder, as it is at one moment, while all runs.",
     "check": "Find everything that is wrong in a catalog.",
     "collections": "List collections, and read their documents.",
     "compact": "Merge small files of collections into larger ones.",
@@ -32,11 +33,13 @@ _COMMANDS = {
     "prepare": "Make Spark start in about half the time.",
     "reset": "Start a derivation over.",
     "logs": "Show what tasks did, and what their lambdas said.",
+    "restore": "Make a data folder of a backup.",
     "run": "Run derivations.",
     "split": "Double the shards of a derivation.",
     "sql": "Ask collections in SQL, and serve PostgreSQL's clients.",
     "status": "Show how far each task is, and why it stopped.",
     "test": "Run the catalog's tests.",
+    "verify": "Find files that are missing, damaged or unknown.",
 }
 
 _WORTH_COLLECTING = 500_000

@@ -15,10 +15,12 @@ from typing import Any
 
 import orjson
 
+from derive.document.clock import format_rfc3339
 from derive.document.pointer import JSON
-from derive.errors import ProtocolError
+from derive.errors import ProtocolError, TaskError
 from derive.materialize.binding import StoredBinding
 from derive.materialize.restart import Restart
+from derive.storage.folder_id import FolderIdentity
 from derive.time.frontier import BEGINNING
 
 FROM_NOTHING = bytes.fromhex("f8ffffff0f01")
@@ -38,6 +40,7 @@ class ShardCheckpoint:
         clearing: for each binding (by state key) that starts over, the clock before which the documents were stored
             that have to go first; its position says how far that is.
         restart: names the last reset that the shard has seen.
+        folder: identifies the data folder from which it was stored; empty where that was not recorded yet.
     """
 
     token: str
@@ -45,6 +48,7 @@ class ShardCheckpoint:
     largest: Mapping[str, bytes] = field(default_factory=dict)
     clearing: Mapping[str, int] = field(default_factory=dict)
     restart: str = ""
+    folder: str = ""
 
     def to_bytes(self) -> bytes:
         """As the endpoint keeps it."""
@@ -56,6 +60,7 @@ class ShardCheckpoint:
                 "largest": {key: packed.hex() for key, packed in self.largest.items()},
                 "clearing": dict(self.clearing),
                 "restart": self.restart,
+                "folder": self.folder,
             }
         )
 
@@ -72,7 +77,8 @@ class ShardCheckpoint:
             positions = {key: (str(source), int(clock)) for key, (source, clock) in value["positions"].items()}
             largest = {key: bytes.fromhex(packed) for key, packed in value["largest"].items()}
             clearing = {key: int(clock) for key, clock in value["clearing"].items()}
-            return ShardCheckpoint(str(value["token"]), positions, largest, clearing, str(value["restart"]))
+            restart, folder = str(value["restart"]), str(value.get("folder", ""))
+            return ShardCheckpoint(str(value["token"]), positions, largest, clearing, restart, folder)
         except (ValueError, KeyError, TypeError, AttributeError, AssertionError):
             raise ProtocolError(
                 f"the endpoint has a checkpoint that is not ours: {text[:200]!r}",
@@ -126,6 +132,7 @@ def resume(
     positions: Mapping[str, int],
     token: str | None,
     restart: Restart | None = None,
+    folder: FolderIdentity | None = None,
 ) -> Resumed:
     """Where a shard goes on whose stream was opened.
 
@@ -137,9 +144,11 @@ def resume(
         token: name of the attempt that the data folder knows to have committed last; None if none ever has, and empty
             if what the endpoint had is lost, which has been read again since.
         restart: the last reset; None if there was none.
+        folder: which data folder this is; None if that does not matter.
 
     Raises:
         ProtocolError: the endpoint's checkpoint is not ours.
+        TaskError: the endpoint has what another data folder has stored, of which this one does not know.
     """
     restart = restart or Restart()
     known = opened or kept.flow
@@ -157,6 +166,8 @@ def resume(
     is_reset = bool(restart.name) and checkpoint.restart != restart.name
     ends = restart.ends if is_reset else {}
     is_same = checkpoint.token == token and not is_reset
+    if opened and not is_reset:
+        _require_known(checkpoint, bindings, positions, folder or FolderIdentity(), is_same=is_same)
     reached: dict[str, int] = {}
     clearing: dict[str, int] = {}
     empty: set[str] = set()
@@ -177,6 +188,44 @@ def resume(
     is_kept = bool(opened)
     absent = _absent(checkpoint, bindings, ends, is_reset=is_reset)
     return Resumed(checkpoint.token, reached, is_kept, frozenset(empty), largest, clearing, is_reset, absent)
+
+
+def _require_known(
+    checkpoint: ShardCheckpoint,
+    bindings: Sequence[StoredBinding],
+    positions: Mapping[str, int],
+    folder: FolderIdentity,
+    *,
+    is_same: bool,
+) -> None:
+    """Require that this data folder knows all that the endpoint has.
+
+    A data folder that was restored has the history of the one that was backed up, and not what came later.
+
+    Raises:
+        TaskError: it does not.
+    """
+    stored = checkpoint.folder
+    if not stored or not folder.id or stored == folder.id:
+        return
+    if stored not in folder.former:
+        raise TaskError(
+            f"the endpoint has what was materialized by the same name from another data folder, whose identifier is"
+            f" {stored}; this one is {folder.id}, and nothing was stored",
+            hint="rename this materialization, or its resources; or, if the other data folder is gone, remove what the"
+            " endpoint has and start over: flowctl reset --task NAME",
+        )
+    ahead = [binding for binding in bindings if _position(binding, checkpoint) > positions[binding.state_key]]
+    if ahead and not is_same:
+        known = positions[ahead[0].state_key] - ahead[0].offset
+        at = max(_position(ahead[0], checkpoint) - ahead[0].offset, BEGINNING)
+        raise TaskError(
+            f"this data folder was restored from a backup, and the endpoint is ahead of it: of '{ahead[0].name}' it has"
+            f" what came before {format_rfc3339(at)}, and the backup what came before"
+            f" {format_rfc3339(max(known, BEGINNING))}; nothing was stored",
+            hint="put the endpoint back as it was at the backup; or remove what it has, and start over: flowctl reset"
+            " --task NAME",
+        )
 
 
 def _ends(bindings: Sequence[StoredBinding], restart: Restart) -> dict[str, int]:

@@ -21,6 +21,7 @@ from derive.materialize.grouped import Grouped
 from derive.materialize.known import Known
 from derive.materialize.restart import Restart
 from derive.protocol.stubs import materialize_pb2 as pb
+from derive.storage.folder_id import FolderIdentity
 from derive.storage.segments.rows import ReadRows
 from derive.time.frontier import BEGINNING
 
@@ -77,13 +78,14 @@ class ShardStream:
         kept: Kept,
         resumed: Resumed,
         restart: str,
+        folder: str = "",
     ) -> None:
         self._wire = wire
         self._bindings = bindings
         self._keeper = keeper
         self._kept = kept
         self._resumed = resumed
-        self._restart = restart
+        self._restart, self._folder = restart, folder
         self._known = [
             Known(resumed.largest.get(key, None), is_empty=key in resumed.empty)
             for key in (binding.spec.state_key for binding in bindings)
@@ -217,7 +219,7 @@ class ShardStream:
                 largest[spec.state_key] = greatest
         offsets = {binding.spec.state_key: binding.spec.offset for binding in self._bindings}
         clearing = {**absent.clearing, **{key: limit - offsets[key] for key, limit in self.clearing.items()}}
-        return ShardCheckpoint(token, positions, largest, clearing, self._restart).to_bytes()
+        return ShardCheckpoint(token, positions, largest, clearing, self._restart, self._folder).to_bytes()
 
     def _kept_after(self, prepared: pb.TransactionResponse.Prepared, checkpoint: bytes) -> Kept:
         """What is to be kept once the transaction is committed for which the connector is prepared."""
@@ -236,6 +238,7 @@ def open_stream(
     positions: Mapping[str, int],
     token: str | None,
     restart: Restart | None = None,
+    folder: FolderIdentity | None = None,
 ) -> ShardStream:
     """Open a stream, which fences off whoever had one of any of its keys.
 
@@ -247,6 +250,7 @@ def open_stream(
         positions: for each binding (by state key), how far the data folder knows it to be.
         token: name of the attempt that the data folder knows to have committed last; None if none ever has.
         restart: the last reset; None if there was none.
+        folder: which data folder this is; None if that does not matter.
 
     Raises:
         FlowError: it cannot be opened.
@@ -257,8 +261,8 @@ def open_stream(
     wire.send(pb.TransactionRequest(open=opening).SerializeToString())
     opened = _expect(wire.receive(), "opened").opened
     specs = [binding.spec for binding in bindings]
-    resumed = resume(opened.flow_checkpoint, kept, specs, positions, token, restart)
-    return ShardStream(wire, bindings, keeper, kept, resumed, restart.name)
+    resumed = resume(opened.flow_checkpoint, kept, specs, positions, token, restart, folder)
+    return ShardStream(wire, bindings, keeper, kept, resumed, restart.name, folder.id if folder else "")
 
 
 def _expect(response: pb.TransactionResponse, kind: str) -> pb.TransactionResponse:

@@ -26,6 +26,7 @@ from derive.protocol.stubs import flow_pb2 as flow
 from derive.protocol.stubs import materialize_pb2 as pb
 from derive.shard.state import current_epoch, owned, shard_folder, task_folder
 from derive.storage.disk_errors import translated
+from derive.storage.folder_id import identity_of
 from derive.storage.task_log import TaskLog
 
 _Key: TypeAlias = tuple[Path, str, int, int]
@@ -136,7 +137,8 @@ def _open(key: _Key, plan: StorePlan, number: int, attempt: int) -> _Warm:
         wire = _opening[key] = GrpcWire(connectors().connect(plan.spec.endpoint), plan.secrets, tell)
         try:
             token = plan.tokens.get(number)
-            stream = open_stream(wire, opening, bindings, keeper, plan.positions, token, plan.restart)
+            folder_identity = identity_of(plan.root)
+            stream = open_stream(wire, opening, bindings, keeper, plan.positions, token, plan.restart, folder_identity)
         except BaseException:
             wire.close()
             raise

@@ -18,6 +18,35 @@ _EVICTION_SECONDS = 5.0
 _POLL_SECONDS = 0.02
 
 
+KEPT = "backup.lock"
+"""Beside a lock, the lock of a backup that holds both: it is at work, and is not ended."""
+
+
+@contextmanager
+def kept(file: Path) -> Iterator[None]:
+    """Hold a lock for as long as the block takes, as a backup does: nobody ends this process for it.
+
+    Raises:
+        HeldError: another process has held it for a minute.
+    """
+    mark = file.with_name(KEPT)
+    with locked(file):
+        descriptor = os.open(mark, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            mark.unlink(missing_ok=True)
+            os.close(descriptor)
+
+
+def _is_backup(file: Path, holder: int) -> bool:
+    try:
+        return lock_holder(os.stat(file.with_name(KEPT)), "FLOCK") == holder
+    except FileNotFoundError:
+        return False
+
+
 @contextmanager
 def locked(file: Path, may_evict: Callable[[int], bool] = lambda _: False) -> Iterator[int]:
     """Hold a lock for as long as the block takes; it is given to whoever holds it as an open file.
@@ -47,7 +76,7 @@ def _acquire(file: Path, descriptor: int, may_evict: Callable[[int], bool]) -> N
         except BlockingIOError:
             waited = time.monotonic() - begun
         holder = lock_holder(os.fstat(descriptor), "FLOCK") if waited > _EVICTION_SECONDS else None
-        if holder not in (None, os.getpid()) and may_evict(descriptor):
+        if holder not in (None, os.getpid()) and not _is_backup(file, holder) and may_evict(descriptor):
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(holder, signal.SIGKILL)
         if waited > _PATIENCE_SECONDS:

@@ -17,18 +17,18 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import apsw
 import orjson
 
-from derive.durable import make_folders, sync
+from derive.durable import clone, make_folders, sync
 from derive.errors import FencedError, OutdatedError, StorageError
 from derive.failpoint import reach
 from derive.shard.attempt import Attempt
-from derive.shard.lock import locked
+from derive.shard.lock import kept, locked
 from derive.storage.disk_errors import translated
 from derive.storage.layout import own_path
 
@@ -210,6 +210,88 @@ def copy_state(database: Path, folder: Path, *, attempt: Attempt) -> None:
         shutil.copyfile(database, copy)
         for path in (copy, folder, folder.parent):
             sync(path)
+
+
+def still(folder: Path) -> AbstractContextManager[None]:
+    """Hold a shard's folder as it is: nobody opens the shard, while the attempt that is at work goes on.
+
+    Raises:
+        HeldError: another process holds it.
+    """
+    return kept(folder / _LOCK)
+
+
+def keeps_state(folder: Path) -> bool:
+    """Whether a shard's folder has a state database, be it one that is prepared."""
+    return (folder / _DATABASE).exists() or any(folder.glob(f"*/{_DATABASE}"))
+
+
+def copy_prepared(folder: Path, copy: Path, committed: str) -> bool:
+    """Copy a shard's database with the log of the committed attempt, of a folder that is `still`.
+
+    Args:
+        folder: the shard's.
+        copy: the folder that is given both, for `settle_copy`.
+        committed: name of the attempt that was committed last.
+
+    Returns:
+        False if the shard keeps no state.
+    """
+    prepared = folder / committed / _DATABASE
+    database = prepared if prepared.exists() else folder / _DATABASE
+    if not database.exists():
+        return False
+    with translated(copy):
+        for suffix in ("", "-wal"):
+            if Path(f"{database}{suffix}").exists():
+                clone(Path(f"{database}{suffix}"), copy / f"{_DATABASE}{suffix}")
+    return True
+
+
+def settle_copy(copy: Path, committed: str) -> Path:
+    """Fold the log of a copied database into it, durably; returns the path of the database, with no log beside it.
+
+    Raises:
+        StorageError: the database is not where that attempt left it.
+    """
+    path = copy / _DATABASE
+    with translated(copy):
+        _fold_log(path)
+        _require_token(path, committed)
+        sync(path)
+        sync(copy)
+    return path
+
+
+def damage(folder: Path, committed: Callable[[], str | None]) -> str | None:
+    """What is wrong with the database of a shard, and None if nothing is.
+
+    Args:
+        folder: the shard's.
+        committed: tells the name of the attempt that was committed last, as of now.
+    """
+    if not folder.exists():
+        return None
+    with translated(folder), still(folder):
+        token = committed()
+        if token is None:
+            return None
+        prepared = folder / token / _DATABASE
+        path = prepared if prepared.exists() else folder / _DATABASE
+        if not path.exists():
+            return None
+        try:
+            db = _open(path)
+            try:
+                told = [str(row[0]) for row in db.execute("PRAGMA integrity_check(3)")]
+                at = _token(db)
+            finally:
+                db.close(True)
+        except apsw.Error as exc:
+            return str(exc)
+    if told != ["ok"]:
+        return "; ".join(told)
+    return None if at == token else f"it is at the transaction {at}, and {token} was committed"
 
 
 @contextmanager

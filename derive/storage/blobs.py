@@ -97,7 +97,8 @@ class LocalBlobs:
 
     def list(self, folder: str, pattern: str) -> list[str]:
         """Files below a folder that match a pattern."""
-        return [str(file.relative_to(self.root)) for file in (self.root / folder).glob(pattern)]
+        files = (self.root / folder).glob(pattern)
+        return [str(file.relative_to(self.root)) for file in files if file.suffix == ".parquet" or file.is_file()]
 
     def delete(self, paths: Iterable[str]) -> int:
         """Unlink files."""

@@ -4,12 +4,40 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
+
+import orjson
 
 from derive.durable import sync
 
 FILE = "folder-id"
+
+RESTORED = "restored.json"
+"""File of a data folder that was restored: of which folders it has the history, and since when it goes its own way."""
+
+
+@dataclass(frozen=True, slots=True)
+class FolderIdentity:
+    """Which data folder this is.
+
+    Attributes:
+        id: its identifier; empty if it has none.
+        former: identifiers of the folders whose history it has up to where they were backed up.
+    """
+
+    id: str = ""
+    former: frozenset[str] = frozenset()
+
+
+def identity_of(root: Path) -> FolderIdentity:
+    """Return which data folder this is."""
+    try:
+        former = orjson.loads((root / RESTORED).read_bytes())["folders"]
+    except (FileNotFoundError, NotADirectoryError):
+        former = []
+    return FolderIdentity(known_folder_id(root), frozenset(former))
 
 
 def known_folder_id(root: Path) -> str:

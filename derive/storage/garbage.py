@@ -9,7 +9,7 @@ files stay: they may be newer than the metadata, and `flowctl verify` tells of t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 from uuid import UUID
 
@@ -19,6 +19,8 @@ from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.read_rights import reading_since
 from derive.storage.metadata.segment import (
     abandoned_by,
+    all_paths,
+    all_writers,
     discarded_of,
     forget_abandoned,
     forget_discarded,
@@ -137,8 +139,21 @@ class Garbage:
                 forget_writer(db, identifier)
         return removed
 
+    def unknown(self) -> list[str]:
+        """Paths of the files below `collections` that are part of nothing, and that nobody who is known has written."""
+        paths = self._blobs.list(FOLDER, "**/*")
+        with self._metadata.snapshot() as db:
+            known, begun = all_paths(db), all_writers(db)
+        return sorted(path for path in paths if path not in known and not _begun_by(Path(path).name, begun))
+
     def _paths(self, name: str, pattern: str) -> list[str]:
         own, former = collection_folder(name), former_folder(name)
         # A folder with '=' in its name is a logical partition: names hold none, so it is no other collection's.
         folders = [(own, "**/"), (former, ""), (former, "*=*/**/")]
         return [path for folder, below in folders for path in self._blobs.list(folder, f"{below}{pattern}.parquet")]
+
+
+def _begun_by(name: str, begun: Set[str]) -> bool:
+    """Whether the name of a file begins with the identifier of somebody who writes, after what he is."""
+    starts = (name[: len(what) + _IDENTIFIER] for what in ("", INGESTED, COMPACTED) if name.startswith(what))
+    return any(start in begun for start in starts)

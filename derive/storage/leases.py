@@ -6,8 +6,9 @@ They are durable once any later commit is, which is soon enough: a loss of power
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from typing import Any
 
 from derive.document.clock import format_rfc3339
 from derive.errors import FencedError, FrontierError, UsageError
@@ -16,6 +17,7 @@ from derive.storage.metadata.collection import frontiers_of
 from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.read_rights import downgrade_read, lease_read
 from derive.storage.metadata.renewal import Renewals
+from derive.time.frontier import END_OF_TIME
 
 
 class Leases:
@@ -97,6 +99,23 @@ class Leases:
                 yield
         finally:
             self.drop(capability)
+
+    @contextmanager
+    def all_kept(self) -> Iterator[None]:
+        """Keep all files that are part of collections as the block begins, for as long as it takes."""
+        with self._metadata.transaction(synced=False) as db:
+            query = "SELECT name, since FROM collection WHERE since < ?"
+            rows: list[Any] = db.execute(query, (END_OF_TIME,)).fetchall()
+            leased = [lease_read(db, name, since) for name, since in rows]
+        try:
+            with ExitStack() as renewing:
+                for capability in leased:
+                    renewing.enter_context(self._renewals.renewed(capability.id))
+                yield
+        finally:
+            with self._metadata.transaction(synced=False) as db:
+                for capability in leased:
+                    drop(db, capability.id)
 
 
 def _ended(capability: ReadCapability) -> FencedError:

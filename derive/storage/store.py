@@ -57,6 +57,7 @@ from derive.storage.metadata.descriptions import (
     TaskState,
 )
 from derive.storage.metadata.host import Host, this_host
+from derive.storage.metadata.identity import disown_files, read_commits
 from derive.storage.metadata.moves import insert_update, move_task
 from derive.storage.metadata.opening import open_metadata
 from derive.storage.metadata.owner import Door, Owner, owner_of, require_open
@@ -133,6 +134,15 @@ class Store:
         self._metadata.close()
         if self._lock:
             self._lock.release()
+
+    def accept_metadata(self) -> None:
+        """Go on with a metadata database that is older than the folder; none of what lies there is garbage then.
+
+        The store was opened with `accept_older`.
+        """
+        counted = read_commits(self.root)
+        with self._metadata.transaction() as db:
+            disown_files(db, counted)
 
     # Collections
 

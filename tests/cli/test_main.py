@@ -24,6 +24,7 @@ tests:
 """
 
 COMMANDS = [
+    "backup",
     "check",
     "collections",
     "compact",
@@ -38,11 +39,13 @@ COMMANDS = [
     "materialize",
     "prepare",
     "reset",
+    "restore",
     "run",
     "split",
     "sql",
     "status",
     "test",
+    "verify",
 ]
 
 

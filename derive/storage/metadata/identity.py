@@ -26,6 +26,9 @@ from derive.storage.folder_id import known_folder_id
 COMMITS = "commits"
 """Name of the file that counts commits."""
 
+RESTORING = "restoring"
+"""Name of the file that is there until a restore has come to its end."""
+
 _TRACES = ("collections", "state", FOLDER_ID, COMMITS, "sql.db")
 _DIGITS = 20
 _WAYS_OUT = (
@@ -66,6 +69,22 @@ def require_new(path: Path, is_there: str | None = None) -> None:
             " garbage, so nothing was done",
             hint=f"{_WAYS_OUT}; to start over with nothing, remove the folder {path.parent}",
         )
+
+
+def require_restored(root: Path) -> None:
+    """Require that no restore into a data folder is unfinished.
+
+    Raises:
+        StorageError: one is.
+    """
+    with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+        backup = (root / RESTORING).read_text()
+        raise StorageError(
+            f"a restore into {root} has not come to its end",
+            hint=f"wait for it, or restore again: flowctl restore {backup} --data {root}",
+        )
+    if (root / "backup.json").exists():
+        raise StorageError(f"{root} is a backup", hint=f"restore it: flowctl restore {root} --data FOLDER")
 
 
 def require_known(path: Path) -> None:

@@ -11,11 +11,13 @@ from derive.storage.folder_id import known_folder_id, write_folder_id
 from derive.storage.metadata.database import Metadata
 from derive.storage.metadata.host import Host, HostLock, check_host
 from derive.storage.metadata.identity import (
+    RESTORING,
     disown_files,
     identity_of,
     read_commits,
     require_known,
     require_own,
+    require_restored,
     take_identity,
     traces,
 )
@@ -28,7 +30,7 @@ PRIVATE = 0o700
 
 def is_data_folder(folder: Path) -> bool:
     """Whether something was ever stored in a folder, be it one whose metadata database is lost."""
-    return os.path.exists(folder / _DATABASE) or bool(traces(folder))
+    return os.path.exists(folder / _DATABASE) or bool(traces(folder)) or os.path.exists(folder / RESTORING)
 
 
 def open_metadata(
@@ -49,6 +51,7 @@ def open_metadata(
             or is another one's, or is not the latest.
     """
     path = root / _DATABASE
+    require_restored(root)
     counted = read_commits(root)
     if reading and not is_data_folder(root):
         return Metadata(path, access="none"), None

@@ -8,6 +8,7 @@ from typing import Any
 import apsw
 import orjson
 
+from derive.storage.segments.partition import INGESTED
 from derive.storage.timeline import wall_clock
 from derive.time.segment import Segment
 
@@ -171,3 +172,34 @@ def discarded_of(db: apsw.Connection, name: str) -> list[str]:
 def forget_discarded(db: apsw.Connection, paths: Sequence[str]) -> None:
     """Forget discarded segments, whose files are gone."""
     db.executemany("DELETE FROM discarded WHERE path = ?", [(path,) for path in paths])
+
+
+def all_paths(db: apsw.Connection) -> set[str]:
+    """Paths of all files that are, or were, part of collections."""
+    rows: list[Any] = db.execute(
+        "SELECT path FROM segment UNION SELECT path FROM replaced UNION SELECT path FROM discarded"
+    ).fetchall()
+    return {row[0] for row in rows}
+
+
+def all_writers(db: apsw.Connection) -> set[str]:
+    """What the names begin with of all files that somebody may be writing, or may have left."""
+    rows: list[Any] = db.execute(
+        f"SELECT id FROM writer UNION SELECT '{INGESTED}' || id FROM capability WHERE kind = 'write'"
+        f" UNION SELECT '{INGESTED}' || id FROM abandoned"
+    ).fetchall()
+    return {row[0] for row in rows}
+
+
+def every_segment(db: apsw.Connection) -> list[Segment]:
+    """Segments of all collections, by path."""
+    rows: list[Any] = db.execute(
+        "SELECT collection, path, partition, clock_min, clock_max, documents, bytes, checksum FROM segment"
+        " ORDER BY path"
+    ).fetchall()
+    return [Segment(row[0], row[1], tuple(orjson.loads(row[2])), *row[3:]) for row in rows]
+
+
+def is_segment(db: apsw.Connection, path: str) -> bool:
+    """Whether a file is part of a collection."""
+    return db.execute("SELECT 1 FROM segment WHERE path = ?", (path,)).get is not None

@@ -1,0 +1,190 @@
+"""Taking a backup: a folder that is laid out as a data folder, of one moment, beside whatever is at work meanwhile.
+
+Metadata and states are copied at one moment. Segments are files that never change: they are entered in the backup once
+more (hard links) where it lies on the same file system, and copied where it does not. Leases keep them from being
+removed meanwhile. Where a reset has removed some all the same, metadata and states are copied once more.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from derive.backup.manifest import MANIFEST, Manifest, StoredFile, file_checksum, present, write_manifest
+from derive.backup.standstill import METADATA, copy_moment
+from derive.durable import clone, make_folders, sync
+from derive.errors import BusyError, StorageError, UsageError
+from derive.failpoint import reach
+from derive.storage.disk_errors import translated
+from derive.storage.folder_id import identity_of
+from derive.storage.metadata.opening import PRIVATE
+from derive.storage.store import Store
+
+_TIMES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a backup is taken.
+
+    Attributes:
+        base: an earlier backup, whose files are linked where they are the same; None for none.
+        copies: copy segments that could be linked to those of the data folder.
+        progress: is told how many segments are in the backup.
+    """
+
+    base: Path | None = None
+    copies: bool = False
+    progress: Callable[[int], None] = lambda _: None
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """What was backed up.
+
+    Attributes:
+        segments: how many files of collections.
+        linked: how many of them were linked.
+        bytes: of all files.
+        at: when, RFC 3339.
+    """
+
+    segments: int
+    linked: int
+    bytes: int
+    at: str
+
+
+class _Gone(Exception):
+    """A segment is not there any more."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+
+def require_empty(folder: Path) -> None:
+    """Require that a folder is missing or empty.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is no folder")
+    if folder.is_dir() and any(folder.iterdir()):
+        what = f"holds a backup, which has {MANIFEST}" if (folder / MANIFEST).exists() else "is not empty"
+        raise UsageError(f"{folder} {what}", hint="name a folder that is not there yet")
+
+
+def back_up(store: Store, folder: Path, options: Options | None = None) -> Backup:
+    """Back a data folder up into an empty folder; others may do with the data folder what they like meanwhile.
+
+    Args:
+        store: the data folder.
+        folder: is created if it is missing.
+        options: how it is done.
+
+    Raises:
+        UsageError: the folder is not empty, or lies in the data folder, or the base is no backup.
+        StorageError: a file is missing or damaged, or cannot be copied.
+    """
+    options = options or Options()
+    require_empty(folder)
+    if folder.absolute().is_relative_to(store.root.absolute()):
+        raise UsageError(f"{folder} lies in the data folder {store.root}", hint="name a folder elsewhere")
+    if options.base is not None and not (options.base / MANIFEST).exists():
+        raise UsageError(f"{options.base} is no backup: it has no {MANIFEST}")
+    taking = _Taking(store.root, folder, options)
+    with translated(folder), store.leases.all_kept():
+        make_folders(folder.absolute(), PRIVATE)
+        reach("backup.begun")
+        return taking.take()
+
+
+class _Taking:
+    """A backup that is being taken."""
+
+    def __init__(self, root: Path, folder: Path, options: Options) -> None:
+        self._root, self._folder, self._options = root, folder, options
+        self._segments: dict[str, StoredFile] = {}
+        self._linked: set[str] = set()
+
+    def take(self) -> Backup:
+        missing: set[str] = set()
+        for _ in range(_TIMES):
+            at = present()
+            copy_moment(self._root, self._folder)
+            try:
+                wanted = self._copy_segments()
+            except _Gone as gone:
+                if gone.path in missing:
+                    raise StorageError(
+                        f"a segment is missing: {gone.path}", hint="see what is lost: flowctl verify"
+                    ) from None
+                missing.add(gone.path)
+            else:
+                return self._complete(wanted, at)
+        raise BusyError(f"collections of {self._root} were reset all the time", hint="take the backup again")
+
+    def _copy_segments(self) -> set[str]:
+        """Have all segments that the copied metadata names; returns their paths."""
+        with closing(apsw.Connection(str(self._folder / METADATA), apsw.SQLITE_OPEN_READONLY)) as db:
+            rows: list[Any] = db.execute("SELECT path, bytes, checksum FROM segment ORDER BY path").fetchall()
+        for path, size, checksum in rows:
+            if path not in self._segments:
+                self._segments[path] = self._copy(path, size, checksum)
+                reach("backup.segment")
+                self._options.progress(len(self._segments))
+        for folder in {(self._folder / path).parent for path in self._segments}:
+            sync(folder)
+        return {row[0] for row in rows}
+
+    def _copy(self, path: str, size: int, checksum: str) -> StoredFile:
+        source, target = self._root / path, self._folder / path
+        make_folders(target.parent)
+        if not self._link(path, target):
+            try:
+                clone(source, target)
+            except FileNotFoundError:
+                raise _Gone(path) from None
+        is_known = path in self._linked and checksum and target.stat().st_size == size
+        file = StoredFile(size, checksum) if is_known else file_checksum(target)
+        if file.bytes != size or (checksum and file.checksum != checksum):
+            raise StorageError(
+                f"a segment is damaged: {path} is not what was written to it", hint="see what is lost: flowctl verify"
+            )
+        return file
+
+    def _link(self, path: str, target: Path) -> bool:
+        """Link a segment of the earlier backup or, unless it is to be copied, of the data folder."""
+        sources = [self._options.base / path] if self._options.base else []
+        if not self._options.copies:
+            sources.append(self._root / path)
+        for source in sources:
+            with suppress(OSError):
+                os.link(source, target)
+                self._linked.add(path)
+                return True
+        return False
+
+    def _complete(self, wanted: set[str], at: str) -> Backup:
+        for path in self._segments.keys() - wanted:
+            (self._folder / path).unlink()
+        files = {path: self._segments[path] for path in wanted}
+        for entry in sorted(self._folder.rglob("*")):
+            path = str(entry.relative_to(self._folder))
+            if entry.is_file() and path not in files:
+                files[path] = file_checksum(entry)
+            elif entry.is_dir():
+                sync(entry)
+        identity = identity_of(self._root)
+        reach("backup.completing")
+        write_manifest(self._folder, Manifest(identity.id, tuple(sorted(identity.former)), at, files))
+        reach("backup.completed")
+        total = sum(file.bytes for file in files.values())
+        return Backup(len(wanted), len(self._linked & wanted), total, at)

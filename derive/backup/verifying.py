@@ -1,0 +1,169 @@
+"""Verifying a data folder, or a backup: each file is compared with its checksum, each database looks through itself.
+
+It may be done while others are at work: what is found is looked up once more before it is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import apsw
+
+from derive.backup.manifest import file_checksum, read_manifest
+from derive.backup.standstill import METADATA, NAMES
+from derive.errors import FlowError
+from derive.shard.state import damage, shard_folder
+from derive.storage.layout import own_path
+from derive.storage.metadata.identity import identity_of, read_commits
+from derive.storage.metadata.segment import every_segment, is_segment
+from derive.storage.metadata.tasks import read_task, read_tasks
+from derive.storage.segments.segment_file import check_segments
+from derive.time.segment import Segment
+
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is wrong.
+
+    Attributes:
+        kind: `missing`, `truncated`, `changed`, `damaged`, `unknown` or `older`.
+        path: of the file, relative to the folder.
+        what: says more, for people.
+        collection: whose file it is; None if it is no collection's.
+        task: whose state it is; None if it is no state.
+    """
+
+    kind: str
+    path: str
+    what: str
+    collection: str | None = None
+    task: str | None = None
+
+
+def verify_backup(folder: Path, progress: Progress = lambda _: None) -> Iterator[Finding]:
+    """Compare all files of a backup with its manifest.
+
+    Raises:
+        UsageError: the folder is no backup.
+    """
+    manifest = read_manifest(folder)
+    for count, (path, stored) in enumerate(sorted(manifest.files.items()), start=1):
+        finding = _compare(folder, path, stored.bytes, stored.checksum)
+        if finding is not None:
+            yield finding
+        progress(count)
+    for entry in sorted(folder.rglob("*")):
+        path = str(entry.relative_to(folder))
+        if entry.is_file() and path not in manifest.files and path != "backup.json":
+            yield Finding("unknown", path, "the backup does not name this file")
+
+
+class Verification:
+    """The verification of a data folder.
+
+    Args:
+        root: the data folder, whose metadata database is there.
+        unknown: tells the paths of files of which the metadata does not know who has written them.
+    """
+
+    def __init__(self, root: Path, unknown: Callable[[], list[str]]) -> None:
+        self._root, self._unknown = root, unknown
+
+    def run(self, progress: Progress = lambda _: None) -> Iterator[Finding]:
+        """Tell what is wrong, one thing after the other.
+
+        Args:
+            progress: is told how many files were looked at.
+        """
+        counted = read_commits(self._root)
+        with closing(self._connect(METADATA)) as db:
+            yield from self._databases(db, counted)
+            count = 0
+            for count, segment in enumerate(every_segment(db), start=1):
+                finding = self._segment(segment)
+                if finding is not None and is_segment(db, segment.path):
+                    yield finding
+                progress(count)
+            yield from (
+                Finding("unknown", path, "the metadata has never named this file, which is left alone")
+                for path in self._unknown()
+            )
+            yield from self._states(db, count, progress)
+
+    def _connect(self, name: str) -> apsw.Connection:
+        db = apsw.Connection(str(self._root / name), apsw.SQLITE_OPEN_READONLY)
+        db.set_busy_timeout(60_000)
+        return db
+
+    def _databases(self, db: apsw.Connection, counted: int | None) -> Iterator[Finding]:
+        told = _integrity(db)
+        if told:
+            yield Finding("damaged", METADATA, told)
+        _, commits = identity_of(db)
+        if counted is not None and counted > commits:
+            what = f"it knows {commits:,} commits, and the folder has seen {counted:,}"
+            yield Finding("older", METADATA, what)
+        if (self._root / NAMES).exists():
+            with closing(self._connect(NAMES)) as names:
+                told = _integrity(names)
+            if told:
+                yield Finding("damaged", NAMES, told)
+
+    def _segment(self, segment: Segment) -> Finding | None:
+        finding = _compare(self._root, segment.path, segment.bytes, segment.checksum, segment.collection)
+        if finding is None and not segment.checksum:  # of a version that had none: pages have checksums of their own
+            try:
+                check_segments(self._root, [segment])
+            except FlowError as error:
+                return Finding("damaged", segment.path, error.message, segment.collection)
+        return finding
+
+    def _states(self, db: apsw.Connection, count: int, progress: Progress) -> Iterator[Finding]:
+        tasks = read_tasks(db)
+        for task in tasks:
+            for number in task.tokens:
+                folder = shard_folder(self._root, task.name, number, task.shards)
+                told = damage(folder, lambda name=task.name, number=number: _token(db, name, number))  # type: ignore[misc]
+                if told:
+                    path = str((folder / "state.db").relative_to(self._root))
+                    yield Finding("damaged", path, told, task=task.name)
+                count += 1
+                progress(count)
+        known = {own_path("state", str(name)) for (name,) in db.execute("SELECT name FROM task").fetchall()}
+        for entry in sorted((self._root / "state").rglob("*@")):
+            path = str(entry.relative_to(self._root))
+            if path not in known:
+                yield Finding("unknown", path, "the metadata has no task of this name")
+
+
+def _token(db: apsw.Connection, name: str, number: int) -> str | None:
+    task = read_task(db, name)
+    return task.tokens.get(number) if task else None
+
+
+def _integrity(db: apsw.Connection) -> str | None:
+    try:
+        told = [str(row[0]) for row in db.execute("PRAGMA integrity_check(3)")]
+    except apsw.Error as exc:
+        return str(exc)
+    return None if told == ["ok"] else "; ".join(told)
+
+
+def _compare(root: Path, path: str, size: int, checksum: str, collection: str | None = None) -> Finding | None:
+    try:
+        size_now = (root / path).stat().st_size
+        if size_now != size:
+            kind = "truncated" if size_now < size else "changed"
+            return Finding(kind, path, f"it has {size_now:,} bytes, and {size:,} were written", collection)
+        if checksum and file_checksum(root / path).checksum != checksum:
+            return Finding("changed", path, "it is not what was written", collection)
+    except FileNotFoundError:
+        return Finding("missing", path, "it is not there", collection)
+    except OSError as exc:
+        return Finding("damaged", path, f"it cannot be read: {exc.strerror or exc}", collection)
+    return None

@@ -1,0 +1,53 @@
+"""`flowctl backup`."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import click
+
+from derive.cli.options import catalog_options, open_store, stored_folder
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@catalog_options
+@click.option(
+    "--base",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="An earlier backup: what has not changed since is linked, and takes no space.",
+)
+@click.option("--copy", "copies", is_flag=True, help="Copy files of collections, also on the same file system.")
+def command(folder: Path, source: Path, data: Path | None, base: Path | None, *, copies: bool) -> None:
+    """Back a data folder up into FOLDER, which is new or empty, while everything runs.
+
+    The backup is of one moment: collections, tables and names of SQL, states of tasks, and how far these are. On the
+    same file system files of collections are linked, and else copied. Tasks wait while their state is copied.
+
+    \b
+    Examples:
+      flowctl backup /backups/monday
+      flowctl backup /backups/tuesday --base /backups/monday
+      flowctl restore /backups/tuesday --data restored
+    """
+    from derive.backup.taking import Options, back_up, require_empty
+    from derive.cli.console import Progress, note
+    from derive.errors import UsageError
+    from derive.storage.metadata.opening import is_data_folder
+
+    root = stored_folder(source, data)
+    if not is_data_folder(root):
+        raise UsageError(f"nothing is stored in {root} yet")
+    require_empty(folder)
+    with Progress("files") as progress, closing(open_store(root)) as store:
+        done = back_up(store, folder, Options(base, copies, lambda count: progress.show("backup", count)))
+        progress.stop("backup")
+    note(
+        f"backed up to {folder}, as of {done.at}: {done.segments:,} files of collections, {done.linked:,} linked",
+        folder=str(folder),
+        at=done.at,
+        segments=done.segments,
+        linked=done.linked,
+        bytes=done.bytes,
+    )

@@ -1,0 +1,141 @@
+"""A restored data folder stores nothing in an endpoint that knows more than the folder does, and says what to do."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from backed_up import BASE, SECOND, take
+from conftest import World, write_catalog
+
+from derive.backup.restoring import restore
+from derive.catalog import load
+from derive.engine.reset import reset
+from derive.errors import TaskError
+from derive.materialize.streams import close_all
+
+CATALOG = """
+collections:
+  m/sums:
+    schema:
+      type: object
+      required: [k]
+      reduce: {strategy: merge}
+      properties: {k: {type: integer}, n: {type: integer, reduce: {strategy: sum}}, at: {type: string}}
+    key: [/k]
+materializations:
+  m/out:
+    endpoint: {connector: {image: materialize-sqlite, config: {path: out.db}}}
+    bindings: [{resource: {table: sums}, source: m/sums}]
+"""
+
+
+def world_of(folder: Path, name: str = "data", batches: int = 0) -> World:
+    path = folder / "flow.yaml"
+    catalog = load(path if path.exists() else write_catalog(folder, CATALOG))
+    return World(folder / name, catalog, wall=BASE + batches * 60 * SECOND)
+
+
+def go_on(world: World, batches: range) -> None:
+    for batch in batches:
+        world.wall = BASE + (batch + 1) * 60 * SECOND
+        world.ingest(
+            "m/sums", [{"k": number % 2, "n": 1, "at": f"2023-11-14T22:{13 + batch}:2{number}Z"} for number in range(4)]
+        )
+        try:
+            for _ in range(2):  # what starts over first removes what is there
+                world.step()
+        finally:
+            close_all()
+
+
+def table(folder: Path) -> list[tuple[int, int]]:
+    with closing(sqlite3.connect(folder / "out.db")) as db:
+        return db.execute("SELECT k, n FROM sums ORDER BY k").fetchall()
+
+
+def backed_up(folder: Path, more: int) -> World:
+    """A data folder that is backed up after two batches, and then goes on."""
+    world = world_of(folder)
+    go_on(world, range(2))
+    take(world, folder / "backup")
+    shutil.copyfile(folder / "out.db", folder / "out.backup")
+    go_on(world, range(2, 2 + more))
+    restore(folder / "backup", folder / "restored")
+    return world
+
+
+def test_an_endpoint_that_is_where_the_backup_was_goes_on_and_is_the_restored_folders_then(tmp_path: Path) -> None:
+    original = backed_up(tmp_path, 0)
+    restored = world_of(tmp_path, "restored", 3)
+    go_on(restored, range(2, 4))
+    assert table(tmp_path) == [(0, 8), (1, 8)]
+
+    with pytest.raises(TaskError, match="from another data folder"):
+        go_on(original, range(2, 3))
+
+    assert table(tmp_path) == [(0, 8), (1, 8)]
+    go_on(restored, range(4, 5))
+    assert table(tmp_path) == [(0, 10), (1, 10)]
+
+
+def test_an_endpoint_that_is_ahead_is_refused_until_it_is_put_back(tmp_path: Path) -> None:
+    original = backed_up(tmp_path, 2)
+    original.store.close()
+    restored = world_of(tmp_path, "restored", 3)
+
+    with pytest.raises(TaskError, match="the endpoint is ahead of it") as caught:
+        go_on(restored, range(2, 3))
+    assert "flowctl reset" in str(caught.value)
+    assert table(tmp_path) == [(0, 8), (1, 8)]
+
+    shutil.copyfile(tmp_path / "out.backup", tmp_path / "out.db")
+    for suffix in ("-wal", "-shm"):
+        (tmp_path / f"out.db{suffix}").unlink(missing_ok=True)
+    go_on(restored, range(3, 4))
+    assert table(tmp_path) == [(0, 8), (1, 8)]
+
+
+def test_an_endpoint_that_is_ahead_starts_over_after_a_reset(tmp_path: Path) -> None:
+    backed_up(tmp_path, 2).store.close()
+    restored = world_of(tmp_path, "restored", 3)
+
+    reset(restored.catalog, restored.store, ["m/out"])
+    go_on(restored, range(2, 6))  # until it is later than what the endpoint has
+
+    assert table(tmp_path) == [(0, 12), (1, 12)]
+
+
+def test_an_endpoint_that_is_behind_is_given_the_rest(tmp_path: Path) -> None:
+    world = world_of(tmp_path)
+    go_on(world, range(1))
+    shutil.copyfile(tmp_path / "out.db", tmp_path / "out.backup")
+    go_on(world, range(1, 3))
+    take(world, tmp_path / "backup")
+    world.store.close()
+    shutil.copyfile(tmp_path / "out.backup", tmp_path / "out.db")
+    for suffix in ("-wal", "-shm"):
+        (tmp_path / f"out.db{suffix}").unlink(missing_ok=True)
+
+    restore(tmp_path / "backup", tmp_path / "restored")
+    go_on(world_of(tmp_path, "restored", 4), range(3, 4))
+
+    assert table(tmp_path) == [(0, 8), (1, 8)]
+
+
+def test_another_new_folder_does_not_go_on_with_what_a_first_one_has_stored(tmp_path: Path) -> None:
+    world = world_of(tmp_path)
+    go_on(world, range(2))
+    world.store.close()
+
+    other = world_of(tmp_path, "other")
+    with pytest.raises(TaskError, match="from another data folder"):
+        go_on(other, range(1))
+
+    assert table(tmp_path) == [(0, 4), (1, 4)]
+    reset(other.catalog, other.store, ["m/out"])
+    go_on(other, range(1, 2))
+    assert table(tmp_path) == [(0, 4), (1, 4)]

@@ -1,0 +1,212 @@
+"""Whatever is wrong with a data folder is told, with its kind and its path; nothing is told of one that is whole."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from backed_up import flowctl, go_on, take, world_of, wrong
+from conftest import World
+
+from derive.backup.restoring import restore
+from derive.storage.compaction import compact
+from derive.storage.metadata.identity import COMMITS
+from derive.storage.store import Store
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    world = world_of(tmp_path)
+    go_on(world, range(2))
+    return world
+
+
+def a_segment(root: Path) -> Path:
+    return min(root.rglob("ingest-*.parquet"))
+
+
+def flip(path: Path, at: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[at] ^= 1
+    path.write_bytes(content)
+
+
+def remove_segment(root: Path) -> str:
+    path = a_segment(root)
+    path.unlink()
+    return str(path.relative_to(root))
+
+
+def cut_segment(root: Path) -> str:
+    path = a_segment(root)
+    path.write_bytes(path.read_bytes()[:-100])
+    return str(path.relative_to(root))
+
+
+def empty_segment(root: Path) -> str:
+    path = a_segment(root)
+    path.write_bytes(b"")
+    return str(path.relative_to(root))
+
+
+def extend_segment(root: Path) -> str:
+    path = a_segment(root)
+    path.write_bytes(path.read_bytes() + b"more")
+    return str(path.relative_to(root))
+
+
+def change_segment(root: Path) -> str:
+    path = a_segment(root)
+    flip(path, path.stat().st_size // 2)
+    return str(path.relative_to(root))
+
+
+def change_footer(root: Path) -> str:
+    path = a_segment(root)
+    flip(path, path.stat().st_size - 30)
+    return str(path.relative_to(root))
+
+
+def change_old_segment(root: Path) -> str:
+    with closing(sqlite3.connect(root / "metadata.db")) as db, db:
+        db.execute("UPDATE segment SET checksum = ''")
+    path = a_segment(root)
+    column = pq.read_metadata(path).row_group(0).column(4)
+    flip(path, column.data_page_offset + column.total_compressed_size - 2)
+    return str(path.relative_to(root))
+
+
+def swap_segments(root: Path) -> str:
+    one, two = sorted(root.rglob("ingest-*.parquet"), key=lambda path: path.stat().st_size)
+    one.write_bytes(two.read_bytes())
+    return str(one.relative_to(root))
+
+
+def add_file(root: Path) -> str:
+    path = a_segment(root).with_name("ingest-00000000-0000-0000-0000-000000000000-0.parquet")
+    shutil.copyfile(a_segment(root), path)
+    return str(path.relative_to(root))
+
+
+def add_other_file(root: Path) -> str:
+    path = root / "collections/notes"
+    path.write_text("of somebody")
+    return str(path.relative_to(root))
+
+
+def add_state(root: Path) -> str:
+    (root / "state/b/gone@").mkdir()
+    return "state/b/gone@"
+
+
+def damage_state(root: Path) -> str:
+    path = min(root.rglob("state.db"), key=lambda path: (len(path.parts), path))
+    content = bytearray(path.read_bytes())
+    content[4096:] = bytes(len(content) - 4096)
+    path.write_bytes(content)
+    return str(path.relative_to(root))
+
+
+def put_back_state(root: Path) -> str:
+    path = min(root.rglob("state.db"), key=lambda path: (len(path.parts), path))
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE flow_shard SET token = 'another'")
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return str(path.relative_to(root))
+
+
+DAMAGES: list[tuple[Callable[[Path], str], str]] = [
+    (remove_segment, "missing"),
+    (cut_segment, "truncated"),
+    (empty_segment, "truncated"),
+    (extend_segment, "changed"),
+    (change_segment, "changed"),
+    (change_footer, "changed"),
+    (swap_segments, "changed"),
+    (change_old_segment, "damaged"),
+    (add_file, "unknown"),
+    (add_other_file, "unknown"),
+    (add_state, "unknown"),
+    (damage_state, "damaged"),
+    (put_back_state, "damaged"),
+]
+
+
+def test_nothing_is_wrong_with_a_folder_that_lives(world: World) -> None:
+    assert wrong(world.root) == []
+    for spec in world.catalog.collections.values():
+        compact(world.store, spec)  # replaced files stay for a while
+    capability = world.store.acquire_write("b/source")
+    (world.root / f"collections/b/source@/ingest-{capability.id}-0.parquet").write_bytes(b"being written")
+    assert wrong(world.root) == []
+    world.store.close()
+    assert wrong(world.root) == []
+
+
+@pytest.mark.parametrize(("damage", "kind"), DAMAGES, ids=[damage.__name__ for damage, _ in DAMAGES])
+def test_each_damage_is_told_with_its_kind_and_its_path(
+    tmp_path: Path, world: World, damage: Callable[[Path], str], kind: str
+) -> None:
+    take(world, tmp_path / "backup")
+    root = tmp_path / "restored"  # where the state of each shard is in one file
+    restore(tmp_path / "backup", root, copies=True)
+    assert wrong(root) == []
+    path = damage(root)
+
+    (finding,) = wrong(root)
+    assert (finding.kind, finding.path) == (kind, path)
+    status, out, err = flowctl(tmp_path, "verify", "--data", "restored", "-o", "json")
+    row = json.loads(out)
+    assert (status, row["kind"], row["path"]) == (1, kind, path)
+    assert err == f"1 {kind}\n"
+
+
+def test_a_whole_folder_and_backup_are_told_to_be(tmp_path: Path, world: World) -> None:
+    take(world, tmp_path / "backup")
+    world.store.close()
+
+    assert flowctl(tmp_path, "verify", "--data", "data") == (0, "", "nothing is wrong\n")
+    assert flowctl(tmp_path, "verify", "--backup", "backup") == (0, "", "nothing is wrong\n")
+    (tmp_path / "backup/file").touch()
+    status, out, _ = flowctl(tmp_path, "verify", "--backup", "backup", "-o", "table")
+    assert (status, "unknown" in out, "file" in out) == (1, True, True)
+    assert flowctl(tmp_path, "verify", "--data", "none")[0] == 2
+    assert flowctl(tmp_path, "verify", "--backup", "data")[0] == 2
+    assert flowctl(tmp_path, "verify", "--backup", "backup", "--data", "data")[0] == 2
+
+
+def test_an_older_database_is_told_and_goes_on_once_it_is_accepted_without_removing_anything(
+    tmp_path: Path, world: World
+) -> None:
+    world.store.close()
+    kept = {path.name: path.read_bytes() for path in world.root.glob("metadata.db*")}
+    world = world_of(tmp_path, wall=world.wall)
+    go_on(world, range(2, 4))
+    world.store.close()
+    for path in world.root.glob("metadata.db*"):
+        path.unlink()
+    for name, content in kept.items():
+        (world.root / name).write_bytes(content)
+    files = set(world.root.rglob("*.parquet"))
+
+    assert flowctl(tmp_path, "collections", "list", "--data", "data")[0] == 1
+    status, out, _ = flowctl(tmp_path, "verify", "--data", "data")
+    kinds = [json.loads(line)["kind"] for line in out.splitlines()]
+    assert (status, kinds.count("older"), kinds.count("unknown")) == (1, 1, 6)
+    status, _, err = flowctl(tmp_path, "verify", "--data", "data", "--accept-older")
+    assert (status, "is the latest from now on" in err) == (1, True)
+
+    store = Store(world.root)
+    assert int((world.root / COMMITS).read_text()) > 0
+    store.close()
+    assert flowctl(tmp_path, "compact", "--data", "data")[0] == 0
+    assert flowctl(tmp_path, "run", "--until-idle", "--local-documents", "99", "--data", "data")[0] in {0, 1}
+    assert set(world.root.rglob("*.parquet")) >= files
+    assert "older" not in {finding.kind for finding in wrong(world.root)}
