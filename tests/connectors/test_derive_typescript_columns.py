@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from typescript_derivation import CLOCK, invoke, lambdas, open_session, run
 
+from connectors.derive_typescript.runtime.gathered import AnsweredColumns, gathered
 from connectors.derive_typescript.runtime.pool import POOL
 from derive.errors import LambdaError
 from derive.protocol.derive import PublishedColumns, ReadBatch
@@ -147,3 +149,19 @@ def test_what_cannot_be_published_is_told_in_the_words_of_documents(body: str, r
     session.close()
     assert reason in caught.value.message
     assert caught.value.message == alone.value.message
+
+
+# Columns that are none: only a harness that is wrong would answer with them.
+BROKEN = [
+    (["id"], [b'["a]'], "unexpected end of data|unexpected end"),
+    (["id"], [b"[1]"], "there are 1 values, and not 2"),
+    (["id"], [b"[1,007]"], "unexpected|expected|line 1"),
+    (["id"], [b"7"], "it is no array"),
+]
+
+
+@pytest.mark.parametrize(("names", "texts", "reason"), BROKEN)
+def test_columns_that_are_none_are_refused(names: list[str], texts: list[bytes], reason: str) -> None:
+    answer = AnsweredColumns(np.array([0, 1]), tuple(names), tuple(texts))
+    with pytest.raises(ValueError, match=reason):
+        list(gathered(iter([answer])))
