@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,8 +26,8 @@ ROWS = f"{NUMBERS.format(2500)}, r (b) AS (SELECT randomblob(40000) FROM n)"
 
 
 @contextmanager
-def opened(folder: Path, sql: str) -> Iterator[SqliteSession]:
-    spec = replace(derivation(sql), limits=LambdaLimits(sqlite_megabytes=MEGABYTES))
+def opened(folder: Path, sql: str, *migrations: str) -> Iterator[SqliteSession]:
+    spec = replace(derivation(sql, migrations=migrations), limits=LambdaLimits(sqlite_megabytes=MEGABYTES))
     database = apsw.Connection(str(folder / "state.db"))
     database.execute("BEGIN")
     session = SqliteConnector().open(spec, database, say_nothing)
@@ -104,3 +105,37 @@ def test_a_session_that_cannot_open_holds_no_limit(tmp_path: Path) -> None:
     with pytest.raises(LambdaError), opened(tmp_path, "SELECT $nope"):
         pass
     assert apsw.hard_heap_limit(-1) == limit
+
+
+def test_shards_of_the_same_process_go_on(tmp_path: Path) -> None:
+    """One shard's lambda fails for want of memory again and again; another's, in its thread, never does."""
+    done = threading.Event()
+    counted: list[int] = []
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        insert = "INSERT INTO t VALUES (randomblob(1000)); SELECT $id, max(length(a)) AS n FROM t"
+        try:
+            while not done.is_set():
+                folder = tmp_path / str(len(counted))
+                folder.mkdir()
+                with opened(folder, insert, "CREATE TABLE t (a)") as session:
+                    counted.append(len(list(session.invoke(batch([DOCUMENT] * 200)))))
+        except BaseException as exc:
+            failed.append(exc)
+
+    neighbour = threading.Thread(target=work)
+    neighbour.start()
+    try:
+        for attempt in range(4):
+            folder = tmp_path / f"large{attempt}"
+            folder.mkdir()
+            sql = f"{NUMBERS.format(3000)} SELECT group_concat(hex(randomblob(20000))) AS x FROM n"
+            with opened(folder, sql) as session, pytest.raises(LambdaError, match="needs more memory"):
+                list(session.invoke(batch([DOCUMENT])))
+    finally:
+        done.set()
+        neighbour.join()
+    assert failed == []
+    assert counted
+    assert set(counted) == {200}
