@@ -6,6 +6,7 @@ import subprocess
 import sys
 from datetime import UTC, date, datetime
 from pathlib import Path
+from uuid import UUID
 
 import duckdb
 import pyarrow as pa
@@ -80,9 +81,10 @@ def test_what_cannot_be_read_is_told(world: World, tmp_path: Path) -> None:
 def test_tables_need_no_catalog(world: World, tmp_path: Path) -> None:
     kinds = [kind for kind in Type if kind is not Type.UNKNOWN]
     texts = ["t", "1", "2", "3", "NaN", "1.50", "x", "\\x00", "[1]", "2020-01-01", "2020-01-01 00:00:00",
-             "2020-01-01 00:00:00+00", "1 day", "5"]  # fmt: skip
+             "2020-01-01 00:00:00+00", "1 day", "12:30:00", str(UUID(int=1)), "10.0.0.1/8", "::/0", "08:00:2b:01:02:03", "5"]  # fmt: skip
     texts += ["{t,NULL}", "{1}", "{2}", "{3}", "{0.5}", "{1.50}", '{x,"y z"}', '{"\\\\x00"}', '{"[1]"}', "{2020-01-01}",
-              '{"2020-01-01 00:00:00"}', '{"2020-01-01 00:00:00+00"}']  # fmt: skip
+              '{"2020-01-01 00:00:00"}', '{"2020-01-01 00:00:00+00"}', "{24:00:00}", f"{{{UUID(int=2)}}}", "{::1,NULL}",
+              "{10.0.0.0/8}", "{08:00:2b:01:02:03}"]  # fmt: skip
     columns = [TableColumn(kind.name.lower(), kind.value) for kind in kinds]
     table = world.store.tables.create("sql/public/t", columns)
     row = tuple(datum_of_text(kind, text) for kind, text in zip(kinds, texts, strict=True))
@@ -103,6 +105,9 @@ def test_tables_need_no_catalog(world: World, tmp_path: Path) -> None:
         "jsonb_array": ["[1]"], "date_array": [date(2020, 1, 1)],
         "timestamp_array": [datetime(2020, 1, 1, tzinfo=UTC).replace(tzinfo=None)],
         "timestamptz_array": [datetime(2020, 1, 1, tzinfo=UTC)],
+        "time": "12:30:00", "uuid": str(UUID(int=1)), "inet": "10.0.0.1/8", "cidr": "::/0",
+        "macaddr": "08:00:2b:01:02:03", "time_array": ["24:00:00"], "uuid_array": [str(UUID(int=2))],
+        "inet_array": ["::1", None], "cidr_array": ["10.0.0.0/8"], "macaddr_array": ["08:00:2b:01:02:03"],
     }  # fmt: skip
 
 
