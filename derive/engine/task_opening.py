@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from derive.engine.acceptance import refusal_of
 from derive.engine.checkpoint import Checkpoint
+from derive.engine.edits import name_of_binding
+from derive.engine.inputs import replaced
 from derive.engine.rights import hold
 from derive.engine.task import Beginning, Task
 from derive.engine.transactor import TaskSpec, Transactor
@@ -78,7 +80,9 @@ def _begin(
             again=tuple(spec for spec in task.inputs if state.positions and spec.state_key not in positions),
             compacted=tuple(compacted(task.inputs, positions, rights)),
             edits=tuple(edit for edit in edits if edit not in state.edits),
-            error=refused or lost(task.name, task.inputs, task.tick, positions, rights),
+            error=refused
+            or _read_before(store, task, former, positions, relations)
+            or lost(task.name, task.inputs, task.tick, positions, rights),
             is_apart=opened.is_apart,
             is_accepted=bool(opened.unaccepted),
         )
@@ -86,6 +90,28 @@ def _begin(
     if is_edited and beginning.error is None:  # else nothing is derived by it, and it may be mended again
         store.note_task(opened.capability, Edited(opened.fingerprints, edits))
     return opened.capability, Checkpoint(positions, places, state.shards, state.tokens), beginning
+
+
+def _read_before(
+    store: Runnable,
+    task: TaskSpec,
+    former: Mapping[str, Place],
+    positions: Mapping[str, int],
+    relations: Mapping[str, int],
+) -> FlowError | None:
+    """The error of an input whose `backfill` was raised, and which would read one relation on top of another."""
+    for spec in task.inputs:
+        read = [
+            place.relation
+            for key, place in former.items()
+            if name_of_binding(key) == spec.name and place.source == spec.source and place.relation and key in positions
+        ]
+        is_known = spec.state_key in positions or relations.get(spec.source) in read
+        if read and not is_known and not store.replaces_nothing(spec.source, read[-1]):
+            error = replaced(store, task, spec, read[-1])
+            error.hint = f"put 'backfill' back to what it was; {error.hint}"
+            return error
+    return None
 
 
 def _places(

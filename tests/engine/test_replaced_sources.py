@@ -360,3 +360,24 @@ def test_a_follower_ends_with_a_collection_that_is_reset(world: World) -> None:
     assert [orjson.loads(text) for text in seen] == [{"id": 1, "v": 1}]
     assert error is not None
     assert error.startswith("what was followed has ended: 't/greatest' was reset at ")
+
+
+def test_a_raised_backfill_reads_no_relation_on_top_of_another(world: World, tmp_path: Path) -> None:
+    tables = world.store.tables
+    table = tables.create(ITEMS, COLUMNS)
+    put(world, table, 1)
+    world.step()
+    tables.drop(table.id)
+    put(world, tables.create(ITEMS, COLUMNS), 2)
+
+    raised = CATALOG.replace(
+        "          lambda: SELECT $id, iif", "          backfill: 1\n          lambda: SELECT $id, iif"
+    )
+    world.catalog = load(write_catalog(tmp_path, raised))
+    run = world.run()
+    run.step()
+    run.close()
+    error = run.tasks["t/stops"].error
+    assert isinstance(error, SourceReplacedError)
+    assert (error.hint or "").startswith("put 'backfill' back to what it was")
+    assert [text for _, _, _, text in world.rows("t/stops")] == ['{"id":1,"n":1,"v":1}']
