@@ -32,11 +32,8 @@ _BY_STATE: dict[str, tuple[type[FlowError], str | None]] = {
 _LIMITS = (
     (re.compile("index row"), "keys of a table may have about 2,700 bytes in PostgreSQL"),
     (re.compile("row is too big"), "exclude fields: a row may have 8,160 bytes beside values that are kept elsewhere"),
-    (
-        re.compile("too many columns in an index"),
-        "exclude fields from the key: it has at most 32 columns in PostgreSQL",
-    ),
-    (re.compile("string|field|memory|buffer|value"), "values may have 1 GB in PostgreSQL"),
+    (re.compile("columns in an index"), "take fewer fields into the key: it has at most 32 columns in PostgreSQL"),
+    (re.compile("string|field|length|memory|buffer"), "values may have 1 GB in PostgreSQL"),
 )
 """What PostgreSQL says of limits that share an SQLSTATE, and what to do about each."""
 

@@ -85,8 +85,10 @@ def test_a_plan_as_json(folder: Path) -> None:
             "values": ["amount", "customer"],
             "document": "flow_document",
             "deltaUpdates": False,
+            "leftOut": [],
         }
     ]
+    assert plan["unaccepted"] == []
     assert "CREATE TABLE" in plan["action"]
 
 
