@@ -128,6 +128,7 @@ class Materialization:
             documents_in=sum(message.documents_in for message in messages),
             tokens=tokens,
             stored=sum(message.documents_out for message in messages),
+            cleared=tuple(sorted({key for message in messages for key in message.cleared})),
         )
 
     def _require_unique(self, transaction: Transaction, prepared: PreparedMaterialization) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from derive.errors import UsageError
 from derive.failpoint import reach
@@ -34,7 +34,7 @@ def reset(catalog: CatalogSpec, store: Kept, names: Sequence[str], *, cascade: b
         catalog: defines them.
         store: holds what they derived.
         names: of tasks.
-        cascade: also reset the tasks that read them.
+        cascade: also reset the tasks that read them; of a materialization, only the bindings that do.
 
     Returns:
         What was reset.
@@ -54,35 +54,66 @@ def reset(catalog: CatalogSpec, store: Kept, names: Sequence[str], *, cascade: b
         )
     chosen = [*names, *readers]
     _refuse_others(catalog, store, chosen)
-    start_over(store, chosen, [name for name in chosen if name in catalog.materializations])
+    parts = {name: keys for name in readers if (keys := _parts(catalog, store, name, chosen))}
+    start_over(store, chosen, [name for name in chosen if name in catalog.materializations], parts)
     return chosen
 
 
-def start_over(store: Kept, names: Sequence[str], materialized: Sequence[str]) -> None:
+def start_over(
+    store: Kept,
+    names: Sequence[str],
+    materialized: Sequence[str],
+    parts: Mapping[str, Sequence[str]] | None = None,
+) -> None:
     """Forget what tasks have derived and how far they were, whoever reads them; runs of them are fenced.
 
     Args:
         store: holds what they derived.
         names: of the tasks.
         materialized: those that are materializations.
+        parts: of those of which only some bindings start over, the state keys of these.
     """
+    parts = parts or {}
     # A run that begins meanwhile publishes its epoch, and so writes its first file, when this is over.
     with epochs_lock(store.root):
         for name in materialized:
             settle(store.root, name, store.task(name))
-            announce(store.root, name, next_restart(store.root, name, store.task(name)))
+        for name in materialized:
+            restart = next_restart(store.root, name, store.task(name), parts.get(name, ()))
+            announce(store.root, name, restart)
         reach("reset.committing")
-        store.reset(names)
+        store.reset([name for name in names if name not in parts], parts)
         reach("reset.committed")
         for name in names:
-            remove_state(store.root, name, keep=KEPT if name in materialized else ())
-            reach("reset.removed")
-            if name in materialized:
-                settle(store.root, name, None)
-                TaskLog(store.root, name).write("info", "it starts over: what it has stored goes first", reset=True)
-                continue
-            store.garbage.collect_uncommitted(name)
-            TaskLog(store.root, name).write("info", "it starts over: what it had derived is gone", reset=True)
+            _clean(store, name, parts.get(name, ()), is_materialized=name in materialized)
+
+
+def _parts(catalog: CatalogSpec, store: Kept, name: str, chosen: Sequence[str]) -> list[str]:
+    """State keys of the bindings of a materialization that read what is reset; none if that are all, or no bindings."""
+    spec, state = catalog.materializations.get(name), store.task(name)
+    if spec is None or state is None:
+        return []
+    sources = {item.state_key: item.source for item in spec.inputs}
+    sources |= {key: place.source for key, place in state.places.items() if key not in sources}
+    keys = sorted(key for key, source in sources.items() if source in chosen)
+    return keys if len(keys) < len(sources) else []
+
+
+def _clean(store: Kept, name: str, keys: Sequence[str], *, is_materialized: bool) -> None:
+    """Remove the files of a task that was reset, and tell of it; of a part of one, which keys that are."""
+    if keys:
+        settle(store.root, name, store.task(name))
+        what = ", ".join(f"'{key}'" for key in keys)
+        TaskLog(store.root, name).write("info", f"of it {what} starts over, as what it reads does; the rest goes on")
+        return
+    remove_state(store.root, name, keep=KEPT if is_materialized else ())
+    reach("reset.removed")
+    if is_materialized:
+        settle(store.root, name, None)
+        TaskLog(store.root, name).write("info", "it starts over: what it has stored goes first", reset=True)
+        return
+    store.garbage.collect_uncommitted(name)
+    TaskLog(store.root, name).write("info", "it starts over: what it had derived is gone", reset=True)
 
 
 def _refuse_others(catalog: CatalogSpec, store: Kept, names: Sequence[str]) -> None:

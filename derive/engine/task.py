@@ -31,6 +31,7 @@ from derive.storage.roles import Runnable
 from derive.storage.task_log import TaskLog
 from derive.time.cycle import Horizon, Step, by_priority, earliest_to_come, next_step, next_step_apart
 from derive.time.extent import choose_end, is_one_tick, size_of
+from derive.time.frontier import BEGINNING
 from derive.time.limits import Limits
 from derive.time.needs import needs
 from derive.time.pace import Pace
@@ -295,6 +296,8 @@ class Task:
             prepared = self._transactor.execute(transaction, progress)
         taking_part = [self.spec.inputs[read.index] for read in transaction.reads]
         checkpoint = self._checkpoint.after(taking_part, transaction.end, prepared.tokens)
+        if prepared.cleared:
+            checkpoint = checkpoint.moved(dict.fromkeys(prepared.cleared, BEGINNING), prepared.tokens)
         if prepared.stepped_back:
             checkpoint = self._checkpoint.moved(prepared.stepped_back, prepared.tokens)
         capability = self._transactor.commit(transaction, prepared, self.commit_of(checkpoint, prepared))
@@ -309,7 +312,7 @@ class Task:
             documents_in=prepared.documents_in,
             documents_out=prepared.documents_out,
             needs=needs(self.spec.inputs, self.spec.tick, checkpoint.positions),
-            may_step_back=bool(prepared.stepped_back),
+            may_step_back=bool(prepared.stepped_back or prepared.cleared),
         )
 
     def moved(self, capability: TaskCapability, checkpoint: Checkpoint, prepared: Prepared, begun: float) -> Committed:

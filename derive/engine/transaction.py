@@ -44,6 +44,7 @@ class Prepared:
         segments: files it wrote.
         tokens: by number of each shard whose state is prepared, the name of the attempt that prepared it.
         stored: documents that were stored elsewhere.
+        cleared: state keys of inputs that go on from their beginning: an endpoint has nothing of them any more.
         stepped_back: instead of all that, where inputs (by state key) have to go on from, which is before what was
             known to be done: an endpoint has lost it.
     """
@@ -52,6 +53,7 @@ class Prepared:
     segments: tuple[Segment, ...] = ()
     tokens: Mapping[int, str] = field(default_factory=dict)
     stored: int = 0
+    cleared: tuple[str, ...] = ()
     stepped_back: Mapping[str, int] = field(default_factory=dict)
 
     @property

@@ -19,7 +19,7 @@ from derive.document.clock import format_rfc3339
 from derive.document.pointer import JSON
 from derive.errors import ProtocolError, TaskError
 from derive.materialize.binding import StoredBinding
-from derive.materialize.restart import Restart
+from derive.materialize.restart import Restart, binding_of
 from derive.storage.folder_id import FolderIdentity
 from derive.time.frontier import BEGINNING
 
@@ -41,6 +41,7 @@ class ShardCheckpoint:
             that have to go first; its position says how far that is.
         restart: names the last reset that the shard has seen.
         folder: identifies the data folder from which it was stored; empty where that was not recorded yet.
+        parts: of bindings that have been reset alone since, by name, the name of that reset.
     """
 
     token: str
@@ -49,6 +50,7 @@ class ShardCheckpoint:
     clearing: Mapping[str, int] = field(default_factory=dict)
     restart: str = ""
     folder: str = ""
+    parts: Mapping[str, str] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
         """As the endpoint keeps it."""
@@ -61,6 +63,7 @@ class ShardCheckpoint:
                 "clearing": dict(self.clearing),
                 "restart": self.restart,
                 "folder": self.folder,
+                **({"parts": dict(self.parts)} if self.parts else {}),
             }
         )
 
@@ -78,7 +81,8 @@ class ShardCheckpoint:
             largest = {key: bytes.fromhex(packed) for key, packed in value["largest"].items()}
             clearing = {key: int(clock) for key, clock in value["clearing"].items()}
             restart, folder = str(value["restart"]), str(value.get("folder", ""))
-            return ShardCheckpoint(str(value["token"]), positions, largest, clearing, restart, folder)
+            parts = {str(name): str(reset) for name, reset in value.get("parts", {}).items()}
+            return ShardCheckpoint(str(value["token"]), positions, largest, clearing, restart, folder, parts)
         except (ValueError, KeyError, TypeError, AttributeError, AssertionError):
             raise ProtocolError(
                 f"the endpoint has a checkpoint that is not ours: {text[:200]!r}",
@@ -163,31 +167,43 @@ def resume(
         unknown = frozenset(positions.keys() - former.keys())
         return Resumed("", beginning, is_kept=bool(opened), empty=unknown, clearing=former, is_new=bool(former))
     checkpoint = ShardCheckpoint.from_bytes(known)
-    is_reset = bool(restart.name) and checkpoint.restart != restart.name
-    ends = restart.ends if is_reset else {}
-    is_same = checkpoint.token == token and not is_reset
-    if opened and not is_reset:
-        _require_known(checkpoint, bindings, positions, folder or FolderIdentity(), is_same=is_same)
+    going_on = [binding for binding in bindings if not _is_reset(binding.state_key, checkpoint, restart)]
+    if opened and (going_on or not bindings):
+        is_same = checkpoint.token == token
+        _require_known(checkpoint, going_on, positions, folder or FolderIdentity(), is_same=is_same)
     reached: dict[str, int] = {}
     clearing: dict[str, int] = {}
     empty: set[str] = set()
+    is_new = False
     for binding in bindings:
         key = binding.state_key
-        last = _last_position(binding, checkpoint, ends)
+        is_reset = _is_reset(key, checkpoint, restart)
+        is_new |= is_reset
+        last = _last_position(binding, checkpoint, restart.ends if is_reset else {})
         if key in checkpoint.clearing and not is_reset:
             clearing[key] = checkpoint.clearing[key] + binding.offset
             reached[key] = _position(binding, checkpoint)
+            if checkpoint.token == token:  # what is below has been read, and was of other shards
+                reached[key] = max(reached[key], min(positions[key], clearing[key]))
         elif last is not None and not binding.is_delta and (is_reset or key not in checkpoint.positions):
             clearing[key], reached[key] = last + binding.offset, BEGINNING
         else:
             position = BEGINNING if is_reset else _position(binding, checkpoint)
+            is_same = checkpoint.token == token and not is_reset
             reached[key] = max(position, positions[key]) if is_same else position
             if last is None and opened:  # without a checkpoint of its own an endpoint may be ahead of what is known
                 empty.add(key)
     largest = checkpoint.largest if opened else {}
     is_kept = bool(opened)
-    absent = _absent(checkpoint, bindings, ends, is_reset=is_reset)
-    return Resumed(checkpoint.token, reached, is_kept, frozenset(empty), largest, clearing, is_reset, absent)
+    absent = _absent(checkpoint, bindings, restart)
+    return Resumed(checkpoint.token, reached, is_kept, frozenset(empty), largest, clearing, is_new, absent)
+
+
+def _is_reset(key: str, checkpoint: ShardCheckpoint, restart: Restart) -> bool:
+    """Whether a binding (by state key) was reset since a checkpoint was written."""
+    name = binding_of(key)
+    reset = restart.of(name)
+    return bool(reset) and reset != checkpoint.parts.get(name, checkpoint.restart)
 
 
 def _require_known(
@@ -238,19 +254,15 @@ def _ends(bindings: Sequence[StoredBinding], restart: Restart) -> dict[str, int]
     return {key: last + offset for key, (last, offset) in lasts.items() if last is not None}
 
 
-def _absent(
-    checkpoint: ShardCheckpoint,
-    bindings: Sequence[StoredBinding],
-    ends: Mapping[str, tuple[str, int]],
-    *,
-    is_reset: bool,
-) -> ShardCheckpoint:
+def _absent(checkpoint: ShardCheckpoint, bindings: Sequence[StoredBinding], restart: Restart) -> ShardCheckpoint:
     """What a checkpoint knows of bindings that are not there now; after a reset they start over when they come back."""
+    ends = {key: end for key, end in restart.ends.items() if _is_reset(key, checkpoint, restart)}
     positions, largest, clearing = {}, {}, {}
     for key, (source, stored) in {**ends, **checkpoint.positions}.items():
         clock = max(stored, ends[key][1]) if key in ends and ends[key][0] == source else stored
         if any(_is_of(key, binding) for binding in bindings):
             continue
+        is_reset = _is_reset(key, checkpoint, restart)
         positions[key] = (source, BEGINNING if is_reset else clock)
         if key in checkpoint.largest:
             largest[key] = checkpoint.largest[key]

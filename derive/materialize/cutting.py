@@ -43,7 +43,7 @@ def store_rows(
     extent: Extent,
     token: str,
     progress: Callable[[int], None] = lambda _: None,
-) -> int:
+) -> tuple[int, int]:
     """Store rows by a stream, and wait until they are committed.
 
     Args:
@@ -55,13 +55,19 @@ def store_rows(
         progress: told of rows that were read, how many they are.
 
     Returns:
-        How many documents were stored.
+        How many documents were read that are not read again, and how many were stored of them.
 
     Raises:
         FlowError: it failed.
     """
     stored = 0
     clearing = dict(stream.clearing)
+    passed = [index for index, binding in enumerate(bindings) if binding.state_key in clearing]
+    read: list[int] = []
+
+    def count(rows: ReadRows) -> None:
+        progress(len(rows))
+        read.append(len(rows) - (int(np.isin(rows.transforms, passed).sum()) if passed else 0))
 
     def positions(end: int) -> dict[str, int]:
         """Where bindings are at a time; what has been cleared waits until it is read from its beginning."""
@@ -71,24 +77,25 @@ def store_rows(
             if key not in clearing or key in stream.clearing
         }
 
-    for end, part in _cut(_new(stream, bindings, rows, progress), extent):
-        stored += stream.transact(_by_binding(part), positions(end), token)
+    for end, part in _cut(_new(stream, bindings, rows, count), extent):
+        counts = stream.transact(_by_binding(part), positions(end), token)
+        stored += sum(count for index, count in counts.items() if index not in passed)
     ended = {key for key in stream.clearing.keys() & extent.taking_part if stream.clearing[key] <= extent.end}
     if ended or stream.is_new:
         stream.transact({}, positions(extent.end), token)
     stream.finish()
-    return stored
+    return sum(read), stored
 
 
 def _new(
-    stream: ShardStream, bindings: Sequence[StoredBinding], parts: Iterator[ReadRows], progress: Callable[[int], None]
+    stream: ShardStream, bindings: Sequence[StoredBinding], parts: Iterator[ReadRows], count: Callable[[ReadRows], None]
 ) -> Iterator[ReadRows]:
     """Rows that the endpoint has not stored yet; of bindings that are cleared, those that it may have."""
     keys = [binding.state_key for binding in bindings]
     begins = np.array([stream.positions[key] for key in keys], dtype=np.int64)
     ends = np.array([stream.clearing.get(key, END_OF_TIME) for key in keys], dtype=np.int64)
     for rows in parts:
-        progress(len(rows))
+        count(rows)
         is_new = (rows.adjusted >= begins[rows.transforms]) & (rows.adjusted < ends[rows.transforms])
         left = rows if is_new.all() else rows.filter(is_new)
         if len(left):

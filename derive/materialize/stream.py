@@ -23,7 +23,7 @@ from derive.materialize.restart import Restart
 from derive.protocol.stubs import materialize_pb2 as pb
 from derive.storage.folder_id import FolderIdentity
 from derive.storage.segments.rows import ReadRows
-from derive.time.frontier import BEGINNING
+from derive.time.frontier import BEGINNING, END_OF_TIME
 
 
 class Wire(Protocol):
@@ -58,7 +58,7 @@ class ShardStream:
         keeper: keeps what the endpoint does not.
         kept: what it has kept.
         resumed: where the shard goes on.
-        restart: names the last reset.
+        restart: the last reset.
 
     Attributes:
         token: name of the attempt that has committed last; empty if none ever has.
@@ -77,7 +77,7 @@ class ShardStream:
         keeper: Keeper,
         kept: Kept,
         resumed: Resumed,
-        restart: str,
+        restart: Restart,
         folder: str = "",
     ) -> None:
         self._wire = wire
@@ -99,11 +99,11 @@ class ShardStream:
         self.is_broken = False
 
     def advance(self, positions: Mapping[str, int]) -> None:
-        """Note that everything below these positions (by state key) is stored, also where that was nothing."""
-        for key in self.positions.keys() - self.clearing.keys():
-            self.positions[key] = max(self.positions[key], positions[key])
+        """Note that all below these positions (by state key) is stored, or cleared, also where that was nothing."""
+        for key, position in self.positions.items():
+            self.positions[key] = max(position, min(positions[key], self.clearing.get(key, END_OF_TIME)))
 
-    def transact(self, rows: Mapping[int, ReadRows], positions: Mapping[str, int], token: str) -> int:
+    def transact(self, rows: Mapping[int, ReadRows], positions: Mapping[str, int], token: str) -> dict[int, int]:
         """Store documents; they are committed for certain when this is called again, or `finish`.
 
         Args:
@@ -112,7 +112,7 @@ class ShardStream:
             token: name of the attempt that does it.
 
         Returns:
-            How many documents were stored.
+            How many documents were stored, or deleted, by index of the binding.
 
         Raises:
             FlowError: it failed, or the transaction before did.
@@ -136,24 +136,24 @@ class ShardStream:
         for key in ended:
             self.positions[key] = BEGINNING
             del self.clearing[key]
-        count = self._store(groups, token)
+        counts = self._store(groups, token)
         self.cleared.update(ended)
         for index, binding in enumerate(self._bindings):
             if binding.spec.state_key in ended:
                 self._known[index] = Known(is_empty=True)
         self.is_new = False
         self.is_broken = False
-        return count
+        return counts
 
-    def _store(self, groups: Mapping[int, Grouped], token: str) -> int:
+    def _store(self, groups: Mapping[int, Grouped], token: str) -> dict[int, int]:
         checkpoint = self._checkpoint(token, groups)
         request = pb.TransactionRequest(prepare=pb.TransactionRequest.Prepare(flow_checkpoint=checkpoint))
         self._wire.send(request.SerializeToString())
         kept = self._kept_after(self._load(groups), checkpoint)
-        count = 0
+        counts = dict.fromkeys(groups, 0)
         for index, group in groups.items():
             for part in group.stored():
-                count += len(part.keys)
+                counts[index] += len(part.keys)
                 for message in write_stores(index, part.keys, part.values, part.texts, part.exists, part.is_deleted):
                     self._wire.send(message)
         reach("materialize.committing")
@@ -166,7 +166,7 @@ class ShardStream:
                 self._kept = kept
 
         self._uncommitted = committed
-        return count
+        return counts
 
     def finish(self) -> None:
         """Wait until everything is committed.
@@ -219,7 +219,10 @@ class ShardStream:
                 largest[spec.state_key] = greatest
         offsets = {binding.spec.state_key: binding.spec.offset for binding in self._bindings}
         clearing = {**absent.clearing, **{key: limit - offsets[key] for key, limit in self.clearing.items()}}
-        return ShardCheckpoint(token, positions, largest, clearing, self._restart, self._folder).to_bytes()
+        restart = self._restart
+        return ShardCheckpoint(
+            token, positions, largest, clearing, restart.name, self._folder, restart.parts
+        ).to_bytes()
 
     def _kept_after(self, prepared: pb.TransactionResponse.Prepared, checkpoint: bytes) -> Kept:
         """What is to be kept once the transaction is committed for which the connector is prepared."""
@@ -262,7 +265,7 @@ def open_stream(
     opened = _expect(wire.receive(), "opened").opened
     specs = [binding.spec for binding in bindings]
     resumed = resume(opened.flow_checkpoint, kept, specs, positions, token, restart, folder)
-    return ShardStream(wire, bindings, keeper, kept, resumed, restart.name, folder.id if folder else "")
+    return ShardStream(wire, bindings, keeper, kept, resumed, restart, folder.id if folder else "")
 
 
 def _expect(response: pb.TransactionResponse, kind: str) -> pb.TransactionResponse:

@@ -26,7 +26,6 @@ from derive.shard.session import failed
 from derive.storage.disk_errors import translated
 from derive.storage.segments.reader import read_sorted
 from derive.storage.segments.rows import ReadRows
-from derive.time.frontier import BEGINNING
 
 
 def store_alone(plan: StorePlan, attempts: Iterator[int]) -> Iterator[Message]:
@@ -95,13 +94,17 @@ def _store(plan: StorePlan, number: int, rows: Iterator[ReadRows], attempt: int)
             behind = _behind(plan, stream)
             if behind:
                 # Its token tells that it has been given everything since, also where it then has nothing to store.
+                # Where it starts over, that token has to be a new one.
+                if stream.is_new:
+                    stream.transact({}, {}, str(plan.attempt(attempt)))
+                    stream.finish()
                 return Message(behind=behind, shards={number: stream.token})
             token = str(plan.attempt(attempt))
-            stored = store_rows(stream, plan.bindings, rows, plan.extent, token, counter.add)
+            read, stored = store_rows(stream, plan.bindings, rows, plan.extent, token, counter.add)
             tokens = {number: stream.token} if stream.token else {}
-            cleared = dict.fromkeys(stream.cleared, BEGINNING)
+            cleared = tuple(sorted(stream.cleared))
             stream.cleared.clear()
-            return Message(shards=tokens, documents_in=counter.total, documents_out=stored, behind=cleared)
+            return Message(shards=tokens, documents_in=read, documents_out=stored, cleared=cleared)
     except OutdatedError:
         raise
     except Exception as error:  # whatever it is, it is told

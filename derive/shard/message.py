@@ -41,6 +41,7 @@ class Message:
         behind: where the endpoint of a materialization has less than was known to be stored, and so nothing was done:
             for each such binding (by state key), the adjusted clock below which it has everything.
         is_shared: whether several shards have published documents of one key in one tick.
+        cleared: state keys of bindings of which nothing is left at the endpoint, and that begin from nothing.
     """
 
     segments: tuple[Segment, ...] = ()
@@ -52,6 +53,7 @@ class Message:
     reached: Reached | None = None
     behind: Mapping[str, int] = field(default_factory=dict)
     is_shared: bool = False
+    cleared: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """As JSON text."""
@@ -59,13 +61,14 @@ class Message:
         reached = self.reached and [self.reached.task, list(self.reached.positions.items()), self.reached.upper]
         counts = [self.documents_in, self.documents_out]
         shards = list(self.shards.items())
-        rest = [self.error, self.rounds, reached, self.behind, self.is_shared]
+        rest = [self.error, self.rounds, reached, self.behind, self.is_shared, self.cleared]
         return orjson.dumps([segments, shards, *counts, *rest]).decode()
 
     @staticmethod
     def from_json(text: str) -> Message:
         """The message that `to_json` described."""
-        segments, shards, documents_in, documents_out, error, rounds, reached, behind, is_shared = orjson.loads(text)
+        segments, shards, documents_in, documents_out, error, *rest = orjson.loads(text)
+        rounds, reached, behind, is_shared, cleared = rest
         return Message(
             tuple(map(Segment.from_json, segments)),
             dict(shards),
@@ -76,4 +79,5 @@ class Message:
             reached and Reached(reached[0], dict(reached[1]), reached[2]),
             behind,
             is_shared,
+            tuple(cleared),
         )

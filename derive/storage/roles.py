@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection as SomeOf
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
@@ -202,8 +203,8 @@ class Kept(Readable, Protocol):
     def require_open(self, name: str, door: Door) -> None:
         """Require that a collection may be written through a door."""
 
-    def reset(self, names: Sequence[str]) -> None:
-        """Forget all that tasks have derived and how far they were."""
+    def reset(self, names: Sequence[str], parts: Mapping[str, SomeOf[str]] | None = None) -> None:
+        """Forget all that tasks have derived and how far they were; of others, how far some inputs were."""
 
 
 class Operable(Runnable, Sealable, Kept, Protocol):

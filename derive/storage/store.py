@@ -7,7 +7,8 @@ metadata database, durable when it returns, unless it says when it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection as SomeOf
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -66,7 +67,7 @@ from derive.storage.metadata.relations import name_of_relation, relation_of, rep
 from derive.storage.metadata.renewal import Renewals
 from derive.storage.metadata.segment import begin_writer, read_segments, segment_paths
 from derive.storage.metadata.tables import has_appended
-from derive.storage.metadata.tasks import begin_epoch, forget_task, read_task, write_note
+from derive.storage.metadata.tasks import begin_epoch, forget_task, read_task, rewind_task, write_note
 from derive.storage.metadata.timeline import assign_up_to
 from derive.storage.rights import Rights
 from derive.storage.tables import Tables
@@ -457,10 +458,14 @@ class Store:
             require_run(db, capability)
             write_note(db, capability.task, note)
 
-    def reset(self, names: Sequence[str]) -> None:
+    def reset(self, names: Sequence[str], parts: Mapping[str, SomeOf[str]] | None = None) -> None:
         """Forget all that tasks have derived and how far they were; who still writes for them is superseded.
 
         They need their sources from the beginning again, or what is known of it.
+
+        Args:
+            names: of the tasks.
+            parts: of other tasks, by name, the inputs (by state key) that begin again.
 
         Raises:
             OwnedError: one has the name of a collection that belongs to another writer; nothing was forgotten.
@@ -474,3 +479,6 @@ class Store:
                 forget_task(db, name)
             for name in names:
                 rewind_holds(db, name)
+            for name, keys in (parts or {}).items():
+                rewind_task(db, name, keys)
+                rewind_holds(db, name, keys)

@@ -86,6 +86,7 @@ def served(connector: MaterializeSqlite | None = None) -> Iterator[str]:
 def tables(path: Path) -> dict[str, list[str]]:
     """The documents of each table, by key."""
     with closing(apsw.Connection(str(path))) as db:  # the connector's library: two would lose each other's locks
+        db.set_busy_timeout(30_000)  # a connector may take a moment to end behind a process that was killed
         return {
             "shop/orders": [text for (text,) in db.execute("SELECT flow_document FROM orders ORDER BY id")],
             "shop/spending": [text for (text,) in db.execute("SELECT flow_document FROM spending ORDER BY customer")],

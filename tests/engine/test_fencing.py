@@ -8,7 +8,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection as SomeOf
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -181,8 +182,8 @@ class SlowlyReset(Store):
         self._meanwhile = meanwhile
 
     @override
-    def reset(self, names: Sequence[str]) -> None:
-        super().reset(names)
+    def reset(self, names: Sequence[str], parts: Mapping[str, SomeOf[str]] | None = None) -> None:
+        super().reset(names, parts)
         self._meanwhile.start()
         self._meanwhile.join(0.5)
 

@@ -99,12 +99,21 @@ def move_holds(db: apsw.Connection, task: str, needs: Mapping[str, int], *, may_
     )
 
 
-def rewind_holds(db: apsw.Connection, task: str) -> None:
-    """Move a task's rights to read back to the beginning of what its sources still know; it is reading no files."""
-    db.execute(
+def rewind_holds(db: apsw.Connection, task: str, transforms: Collection[str] | None = None) -> None:
+    """Move a task's rights to read back to the beginning of what its sources still know; it is reading no files.
+
+    Args:
+        db: in a write transaction.
+        task: its name.
+        transforms: state keys of the inputs that begin again; None for all.
+    """
+    rows: list[Any] = db.execute(
+        "SELECT id, transform FROM capability WHERE task = ? AND kind = 'read'", (task,)
+    ).fetchall()
+    db.executemany(
         "UPDATE capability SET at = NULL, frontier = (SELECT since FROM collection WHERE name = capability.collection)"
-        " WHERE task = ? AND kind = 'read'",
-        (task,),
+        " WHERE id = ?",
+        [(identifier,) for identifier, transform in rows if transforms is None or transform in transforms],
     )
 
 

@@ -6,7 +6,7 @@ what is left of a task then is its name, its epoch, and no shards.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import apsw
@@ -130,6 +130,21 @@ def forget_task(db: apsw.Connection, name: str) -> None:
     db.execute("DELETE FROM shard WHERE task = ?", (name,))
     db.execute("DELETE FROM task WHERE name = ?", (name,))
     db.execute("INSERT INTO task (name, shards, positions, epoch) VALUES (?, 0, '{}', ?)", (name, epoch + 1))
+
+
+def rewind_task(db: apsw.Connection, name: str, keys: Collection[str]) -> None:
+    """Forget of a task how far some of its inputs (by state key) are; whoever runs it is superseded."""
+    row: Any = db.execute("SELECT positions, places, fingerprints, edits FROM task WHERE name = ?", (name,)).fetchone()
+    if row is None:
+        return
+    *maps, edits = map(orjson.loads, row)
+    left = [{key: value for key, value in kept.items() if key not in keys} for kept in maps]
+    texts = [edit for edit in edits if edit[0] not in keys]
+    db.execute("DELETE FROM capability WHERE task = ? AND kind = 'run'", (name,))
+    db.execute(
+        "UPDATE task SET epoch = epoch + 1, positions = ?, places = ?, fingerprints = ?, edits = ? WHERE name = ?",
+        (*(orjson.dumps(value).decode() for value in (*left, texts)), name),
+    )
 
 
 def advance_task(db: apsw.Connection, name: str, commit: TaskCommit) -> None:
