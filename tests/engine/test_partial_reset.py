@@ -134,7 +134,7 @@ def test_a_split_between(world: World) -> None:
     world.step(shards=1)
     mark(path)
     start_over(world)
-    split(world.store, "shop/view")
+    split(world.store, "shop/view", is_materialized=True)
     ingest(world, 100, 120, day=2)
     world.step()
     assert tables(path) == folded(world)
