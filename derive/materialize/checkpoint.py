@@ -21,7 +21,7 @@ from derive.errors import ProtocolError, TaskError
 from derive.materialize.binding import StoredBinding
 from derive.materialize.restart import Restart, binding_of
 from derive.storage.folder_id import FolderIdentity
-from derive.time.frontier import BEGINNING
+from derive.time.frontier import BEGINNING, END_OF_TIME
 
 FROM_NOTHING = bytes.fromhex("f8ffffff0f01")
 """What a connector says whose endpoint has nothing any more, or is to have everything again."""
@@ -168,35 +168,41 @@ def resume(
         return Resumed("", beginning, is_kept=bool(opened), empty=unknown, clearing=former, is_new=bool(former))
     checkpoint = ShardCheckpoint.from_bytes(known)
     going_on = [binding for binding in bindings if not _is_reset(binding.state_key, checkpoint, restart)]
-    if opened and (going_on or not bindings):
-        is_same = checkpoint.token == token
-        _require_known(checkpoint, going_on, positions, folder or FolderIdentity(), is_same=is_same)
+    if opened and going_on:
+        _require_known(checkpoint, going_on, positions, folder, is_same=checkpoint.token == token)
     reached: dict[str, int] = {}
     clearing: dict[str, int] = {}
-    empty: set[str] = set()
-    is_new = False
     for binding in bindings:
-        key = binding.state_key
-        is_reset = _is_reset(key, checkpoint, restart)
-        is_new |= is_reset
+        key, is_reset = binding.state_key, binding not in going_on
         last = _last_position(binding, checkpoint, restart.ends if is_reset else {})
+        reached[key] = BEGINNING if is_reset else _position(binding, checkpoint)
         if key in checkpoint.clearing and not is_reset:
             clearing[key] = checkpoint.clearing[key] + binding.offset
-            reached[key] = _position(binding, checkpoint)
-            if checkpoint.token == token:  # what is below has been read, and was of other shards
-                reached[key] = max(reached[key], min(positions[key], clearing[key]))
         elif last is not None and not binding.is_delta and (is_reset or key not in checkpoint.positions):
             clearing[key], reached[key] = last + binding.offset, BEGINNING
-        else:
-            position = BEGINNING if is_reset else _position(binding, checkpoint)
-            is_same = checkpoint.token == token and not is_reset
-            reached[key] = max(position, positions[key]) if is_same else position
-            if last is None and opened:  # without a checkpoint of its own an endpoint may be ahead of what is known
-                empty.add(key)
-    largest = checkpoint.largest if opened else {}
-    is_kept = bool(opened)
+            continue
+        if checkpoint.token == token and not is_reset:  # what is below has been read, and was of other shards
+            reached[key] = max(reached[key], min(positions[key], clearing.get(key, END_OF_TIME)))
+    empty = _empty(checkpoint, bindings, restart) if opened else frozenset()
+    largest, is_new = checkpoint.largest if opened else {}, len(going_on) < len(bindings)
     absent = _absent(checkpoint, bindings, restart)
-    return Resumed(checkpoint.token, reached, is_kept, frozenset(empty), largest, clearing, is_new, absent)
+    return Resumed(checkpoint.token, reached, bool(opened), empty, largest, clearing, is_new, absent)
+
+
+def _empty(checkpoint: ShardCheckpoint, bindings: Sequence[StoredBinding], restart: Restart) -> frozenset[str]:
+    """State keys of bindings of which an endpoint with a checkpoint has nothing.
+
+    Without a checkpoint of its own an endpoint may be ahead of what is known.
+    """
+    return frozenset(
+        binding.state_key
+        for binding in bindings
+        if binding.state_key not in checkpoint.clearing or _is_reset(binding.state_key, checkpoint, restart)
+        if _last_position(
+            binding, checkpoint, restart.ends if _is_reset(binding.state_key, checkpoint, restart) else {}
+        )
+        is None
+    )
 
 
 def _is_reset(key: str, checkpoint: ShardCheckpoint, restart: Restart) -> bool:
@@ -210,7 +216,7 @@ def _require_known(
     checkpoint: ShardCheckpoint,
     bindings: Sequence[StoredBinding],
     positions: Mapping[str, int],
-    folder: FolderIdentity,
+    folder: FolderIdentity | None,
     *,
     is_same: bool,
 ) -> None:
@@ -222,7 +228,7 @@ def _require_known(
         TaskError: it does not.
     """
     stored = checkpoint.folder
-    if not stored or not folder.id or stored == folder.id:
+    if not stored or folder is None or not folder.id or stored == folder.id:
         return
     if stored not in folder.former:
         raise TaskError(
