@@ -6,6 +6,7 @@ import asyncio
 import traceback
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -271,16 +272,22 @@ class Coordinator:
         return [described(state, self.objects.items, unfit) for state in self.computing.replicas()]
 
     def source(self, identifier: GlobalId) -> Source:
-        """What Storage has under an identifier.
+        """What Storage has under an identifier; a table with the columns that the catalog has of it.
+
+        Storage follows the catalog when it is brought in line, which a process that only reads cannot do.
 
         Raises:
             SqlError: nothing any more.
         """
         spec = self.objects.collections.get(identifier)
-        source = spec or self.store.tables.table(identifier)
-        if source is None:
+        if spec is not None:
+            return spec
+        table, item = self.store.tables.table(identifier), self.objects.items.get(identifier)
+        if table is None:
             raise SqlError("42P01", "what is read was dropped")
-        return source
+        if item is None or item.kind is not ObjectKind.TABLE:
+            return table
+        return replace(table, columns=tuple(map(stored_column, item.columns)))
 
     def look(self) -> None:
         """Look what names stand for."""
