@@ -22,7 +22,7 @@ _COMMANDS = {
     "check": "Find everything that is wrong in a catalog.",
     "collections": "List collections, and read their documents.",
     "compact": "Merge small files of collections into larger ones.",
-    "compute": "Keep views up to date in a process of its own, on the server's machine.",
+    "compute": "Keep views up to date in a process of its own.",
     "connector": "List connectors to materialize with, and serve one.",
     "generate": "Write types and stubs for the code of derivations.",
     "graph": "Draw what flows where in a catalog.",
@@ -73,13 +73,14 @@ class LazyGroup(click.Group):
         click itself would count that as a failure.
         """
         try:
-            result = super().invoke(ctx)
-            sys.stdout.flush()
+            try:
+                return super().invoke(ctx)
+            finally:
+                sys.stdout.flush()
         except BrokenPipeError as exc:
             if not discard_unread():
                 raise RuntimeError("a pipe that is neither standard output nor standard error was closed") from exc
             raise click.exceptions.Exit(0) from None
-        return result
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""

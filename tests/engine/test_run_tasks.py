@@ -264,7 +264,7 @@ def test_a_split_up_to_a_number_of_shards_can_be_given_again(tmp_path: Path) -> 
         (lambda text: text.replace("name: count", "name: count\n          backfill: 2"), ["count"]),
     ],
 )
-def test_new_renamed_and_backfilled_transforms_read_from_the_start(
+def test_renamed_and_backfilled_transforms_that_are_accepted_read_from_the_start(
     tmp_path: Path, change: Callable[[str], str], begins: list[str]
 ) -> None:
     world = world_of(tmp_path)
@@ -272,7 +272,7 @@ def test_new_renamed_and_backfilled_transforms_read_from_the_start(
     world.step()
     changed = world_of(tmp_path, change(CATALOG))
     changed.wall = world.wall + 10_000_000
-    run = changed.run()
+    run = changed.run(accepted=begins and ["r/whole"])
 
     assert [each.name for each in run.tasks["r/whole"].beginning.again] == begins
     run.step()

@@ -63,7 +63,7 @@ def test_every_setting_is_made(folder: Path) -> None:
         "synchronous": 2,
         "wal_autocheckpoint": 0,
         "cache_size": -131072,
-        "temp_store": 2,
+        "temp_store": 1,
     }
 
 

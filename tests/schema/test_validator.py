@@ -241,9 +241,10 @@ def test_a_violation_names_the_keyword_that_was_written() -> None:
         ("uri-reference", "/a", "\\\\a"),
         ("json-pointer", "/a~1b", "a"),
         ("regex", "^a+$", "("),
-        ("integer", "-1", "1.0"),
+        ("integer", "1.0", "1.5"),
         ("number", "-1.0e-3", "1."),
-        ("sha256", "anything", None),  # not one the project knows: an annotation
+        ("sha256", "sha256:" + "0f" * 32, "0f"),
+        ("color", "anything", None),  # not one the project knows: an annotation
     ],
 )
 def test_formats(name: str, good: str, bad: str | None) -> None:

@@ -154,13 +154,13 @@ def test_several_shards_write_what_a_single_one_does(keys: list[int], shards: in
 
 
 def test_a_message_is_json() -> None:
-    segment = Segment("w/out", "collections/w/out@/x-0.parquet", ("a", None), 1, 2, 3, 400)
+    segment = Segment("w/out", "collections/w/out@/x-0.parquet", ("a", None), 1, 2, 3, 400, checksum="5e")
     reached = Reached("w/out", {0: 50}, 60)
     message = Message((segment,), {2: "token-1"}, 7, 3, {"code": "E1", "message": "no"}, 4, reached, {"b": 5}, True)
 
     assert message.to_json() == (
-        '[[["w/out","collections/w/out@/x-0.parquet",["a",null],1,2,3,400]],[[2,"token-1"]],7,3,'
-        '{"code":"E1","message":"no"},4,["w/out",[[0,50]],60],{"b":5},true]'
+        '[[["w/out","collections/w/out@/x-0.parquet",["a",null],1,2,3,400,"5e"]],[[2,"token-1"]],7,3,'
+        '{"code":"E1","message":"no"},4,["w/out",[[0,50]],60],{"b":5},true,[]]'
     )
     assert Message.from_json(message.to_json()) == message
 
