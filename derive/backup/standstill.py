@@ -12,7 +12,7 @@ What a materialization keeps beside its endpoint may be of a later transaction t
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
@@ -21,7 +21,7 @@ import apsw
 from derive.durable import make_folders, sync
 from derive.errors import BusyError
 from derive.failpoint import reach
-from derive.shard.state import copy_prepared, epochs_lock, keeps_state, settle_copy, shard_folder, still
+from derive.shard.state import copy_prepared, epochs_lock, keeps_state, settle_copy, shard_folder, still, task_folder
 from derive.storage.disk_errors import translated
 from derive.storage.metadata.descriptions import TaskState
 from derive.storage.metadata.tasks import read_tasks
@@ -62,7 +62,7 @@ def copy_moment(root: Path, copy: Path) -> None:
             folders = _folders(root, read_copied_tasks(copy))
             if not shards.keys() >= {folder for folder in folders if keeps_state(folder)}:
                 continue
-            _copy_kept(root, copy, folders)
+            _copy_kept(root, copy, folders, _task_names(copy))
             lock.close()
             _copy_states(root, copy, folders, shards)
             return
@@ -73,6 +73,12 @@ def read_copied_tasks(copy: Path) -> list[TaskState]:
     """Return the tasks of a copied metadata database."""
     with closing(apsw.Connection(str(copy / METADATA), apsw.SQLITE_OPEN_READONLY)) as db:
         return read_tasks(db)
+
+
+def _task_names(copy: Path) -> list[str]:
+    """Names of all tasks of a copied metadata database, also of those that were reset and have not run since."""
+    with closing(apsw.Connection(str(copy / METADATA), apsw.SQLITE_OPEN_READONLY)) as db:
+        return [str(name) for (name,) in db.execute("SELECT name FROM task").fetchall()]
 
 
 def _forget(copy: Path) -> None:
@@ -128,10 +134,10 @@ def _copy_database(path: Path, copy: Path) -> None:
     sync(copy)
 
 
-def _copy_kept(root: Path, copy: Path, folders: Mapping[Path, str]) -> None:
+def _copy_kept(root: Path, copy: Path, folders: Mapping[Path, str], tasks: Iterable[str]) -> None:
     """Copy what materializations keep; each file is replaced as a whole whenever it changes."""
-    tasks = {folder.parent for folder in folders}
-    kept = [task / name for task in tasks for name in _OF_TASK] + [folder / _OF_SHARD for folder in folders]
+    kept = [task_folder(root, task) / name for task in tasks for name in _OF_TASK]
+    kept += [folder / _OF_SHARD for folder in folders]
     for path in kept:
         with suppress(FileNotFoundError):
             content = path.read_bytes()

@@ -272,7 +272,7 @@ class _Builder:
             transforms=tuple(transforms),
             sources=sources,
             tick=derive.tick,
-            disabled=derive.disabled,
+            disabled=derive.disabled or not derive.transforms,
         )
 
     def _materialization(self, definition: MaterializationDef) -> MaterializationSpec | None:

@@ -22,7 +22,7 @@ from derive.storage.metadata.descriptions import Renamed, TaskState
 from derive.storage.roles import View
 from derive.storage.segments.clocks import count_documents, first_clock
 from derive.time.frontier import BEGINNING, END_OF_TIME
-from derive.time.positions import current_positions, offset_of
+from derive.time.positions import Place, current_positions, offset_of
 from derive.time.source_read import read_input
 
 
@@ -84,52 +84,102 @@ def find_rereadings(store: View, spec: DerivationSpec, state: TaskState) -> tupl
     if not state.transactions or not state.fingerprints:
         return ()
     edits: list[Unaccepted] = []
+    relations = {name: known.relation for name in spec.sources if (known := store.collection(name))}
     for transform in spec.transforms:
-        place, known = state.places.get(transform.input.state_key), store.collection(transform.input.source)
-        is_known = place is not None and known is not None and place.relation == known.relation
-        if place is not None and is_known and place.source != transform.input.source:
-            continue  # it reads what it has read, which is only called otherwise now
-        span = max(_spans(spec, transform, state), key=lambda span: (span.end, span.former is None), default=None)
+        spans = [*_spans(spec, transform, state, relations), *_replaced(store, spec, transform, state, relations)]
+        span = max(spans, key=lambda span: (span.end, span.former is None), default=None)
         if span is not None:
             edits += _unaccepted(store, spec, transform, span)
     return tuple(edits)
 
 
-def _spans(spec: DerivationSpec, transform: TransformSpec, state: TaskState) -> Iterator[_Span]:
+def _is_as_before(transform: TransformSpec, state: TaskState, relations: Mapping[str, int]) -> bool:
+    """Whether a transform was there in the last run, and read what it reads now, whatever that was called."""
+    before, place = state.fingerprints.get(transform.input.state_key), state.places.get(transform.input.state_key)
+    source = transform.input.source
+    return before is not None and (
+        source_of(before) == source or (place is not None and _is_in(place, source, relations))
+    )
+
+
+def _is_in(place: Place, source: str, relations: Mapping[str, int]) -> bool:
+    """Whether a position is one in what a source is now: in its relation, or by its name where none is known."""
+    relation = relations.get(source, 0)
+    return place.relation == relation if place.relation and relation else place.source == source
+
+
+def _spans(
+    spec: DerivationSpec, transform: TransformSpec, state: TaskState, relations: Mapping[str, int]
+) -> Iterator[_Span]:
     """What a transform would read of which something has been derived."""
-    key, source = transform.input.state_key, transform.input.source
-    before = state.fingerprints.get(key)
-    if before is not None and source_of(before) == source:
+    if _is_as_before(transform, state, relations):
         return
+    key, source = transform.input.state_key, transform.input.source
     known = {*state.positions, *state.fingerprints}
     own = [other for other in known if name_of(other) == transform.name]
     if own and transform.input.backfill > max(map(_backfill_of, own)):
         return
-    positions = current_positions(spec.inputs, spec.tick, state.positions, state.places)
+    positions = current_positions(spec.inputs, spec.tick, state.positions, state.places, relations)
     begin = positions[key] - offset_of(transform.input, spec.tick) if key in positions else BEGINNING
     others = [source_of(state.fingerprints[other]) for other in own if other in state.fingerprints]
     if key not in positions and any(other != source for other in others):
         why = f"'{transform.name}' reads '{source}' in the place of '{others[0]}', and what followed from that stays"
         yield _Span(begin, END_OF_TIME, why, f"let it read '{others[0]}' again")
-    for other, end in _ends(own, source, state).items():
+    for other, end in _ends(own, source, state, relations).items():
         if end > begin:
             why = f"'{transform.name}' has another 'backfill' than the {_backfill_of(other)} that it has had"
             yield _Span(begin, end, why, f"raise it above {max(map(_backfill_of, own))} to ask for that")
-    yield from _renamed(spec, transform, state, begin)
+    yield from _renamed(spec, transform, state, relations, begin)
 
 
-def _renamed(spec: DerivationSpec, transform: TransformSpec, state: TaskState, begin: int) -> Iterator[_Span]:
-    """What a transform would read that has been read by one that it seems to be under another name."""
+def _gone(spec: DerivationSpec, state: TaskState, relations: Mapping[str, int]) -> list[str]:
+    """Keys of inputs that are known, and that no transform has any more."""
     present = {(other.name, other.input.source) for other in spec.transforms}
-    source = transform.input.source
+    related = {(other.name, relations.get(other.input.source, 0)) for other in spec.transforms}
     known = sorted(key for key in {*state.positions, *state.fingerprints} if not key.startswith("/"))
-    gone = [key for key in known if (name_of(key), _source_of(key, state)) not in present]
-    ends = _ends(gone, source, state)
+    return [
+        key
+        for key in known
+        if (name_of(key), _source_of(key, state)) not in present
+        and not (
+            key in state.places and state.places[key].relation and (name_of(key), state.places[key].relation) in related
+        )
+    ]
+
+
+def _ways(former: str, transform: TransformSpec) -> str:
+    return f"call it '{former}' again, or say 'formerly: {former}' at '{transform.name}' to have it go on from there"
+
+
+def _replaced(
+    store: View, spec: DerivationSpec, transform: TransformSpec, state: TaskState, relations: Mapping[str, int]
+) -> Iterator[_Span]:
+    """What a transform would read in the place of a relation that had the name, and that one has read that is gone."""
+    if _is_as_before(transform, state, relations):
+        return
+    source = transform.input.source
+    for key in _gone(spec, state, relations):
+        place, former = state.places.get(key), name_of(key)
+        if place is None or place.source != source or _is_in(place, source, relations) or key not in state.positions:
+            continue
+        if not store.replaces_nothing(source, place.relation):
+            why = (
+                f"'{former}' is not in the catalog any more, and '{transform.name}' reads '{source}', which is another"
+                f" relation now: {store.tell_fate(source, place.relation)}"
+            )
+            yield _Span(BEGINNING, END_OF_TIME, why, _ways(former, transform), former)
+
+
+def _renamed(
+    spec: DerivationSpec, transform: TransformSpec, state: TaskState, relations: Mapping[str, int], begin: int
+) -> Iterator[_Span]:
+    """What a transform would read that has been read by one that it seems to be under another name."""
+    source = transform.input.source
+    gone = _gone(spec, state, relations)
+    ends = _ends(gone, source, state, relations)
     for key in gone:
         former = name_of(key)
-        ways = (
-            f"call it '{former}' again, or say 'formerly: {former}' at '{transform.name}' to have it go on from there"
-        )
+        ways = _ways(former, transform)
         if ends.get(key, BEGINNING) > begin:
             why = f"'{former}' is not in the catalog any more, and '{transform.name}' reads '{source}' as that did"
             yield _Span(begin, ends[key], why, ways, former)
@@ -142,12 +192,12 @@ def _renamed(spec: DerivationSpec, transform: TransformSpec, state: TaskState, b
             yield _Span(begin, END_OF_TIME, why, f"call it '{former}' again", former)
 
 
-def _ends(keys: list[str], source: str, state: TaskState) -> Mapping[str, int]:
+def _ends(keys: list[str], source: str, state: TaskState, relations: Mapping[str, int]) -> Mapping[str, int]:
     """Up to which clock of a source inputs have read it, for those of these (by state key) that have."""
     return {
         key: state.positions[key] - state.places[key].offset
         for key in keys
-        if key in state.positions and key in state.places and state.places[key].source == source
+        if key in state.positions and key in state.places and _is_in(state.places[key], source, relations)
     }
 
 

@@ -33,17 +33,27 @@ materializations:
 """
 
 
+DERIVED = """
+    derive:
+      using: {sqlite: {}}
+      transforms: [{name: all, source: m/in, shuffle: any, lambda: "SELECT $k, $n, $at"}]
+  m/in:
+    schema: {type: object, required: [at], properties: {k: {type: integer}, n: {type: integer}, at: {type: string}}}
+    key: [/at]
+"""
+
+
 def world_of(folder: Path, name: str = "data", batches: int = 0) -> World:
     path = folder / "flow.yaml"
     catalog = load(path if path.exists() else write_catalog(folder, CATALOG))
     return World(folder / name, catalog, wall=BASE + batches * 60 * SECOND)
 
 
-def go_on(world: World, batches: range) -> None:
+def go_on(world: World, batches: range, source: str = "m/sums") -> None:
     for batch in batches:
         world.wall = BASE + (batch + 1) * 60 * SECOND
         world.ingest(
-            "m/sums", [{"k": number % 2, "n": 1, "at": f"2023-11-14T22:{13 + batch}:2{number}Z"} for number in range(4)]
+            source, [{"k": number % 2, "n": 1, "at": f"2023-11-14T22:{13 + batch}:2{number}Z"} for number in range(4)]
         )
         try:
             for _ in range(2):  # what starts over first removes what is there
@@ -139,3 +149,24 @@ def test_another_new_folder_does_not_go_on_with_what_a_first_one_has_stored(tmp_
     reset(other.catalog, other.store, ["m/out"])
     go_on(other, range(1, 2))
     assert table(tmp_path) == [(0, 4), (1, 4)]
+
+
+@pytest.mark.parametrize("names", [["m/out"], ["m/sums"]])
+def test_a_reset_that_was_backed_up_before_the_next_run_is_done_by_the_restored_folder(
+    names: list[str], tmp_path: Path
+) -> None:
+    """Whether the materialization starts over whole or by a binding, its endpoint has what was published since once."""
+    derived = CATALOG.replace("    key: [/k]\nmat", "    key: [/k]\n" + DERIVED + "mat")
+    write_catalog(tmp_path, derived if names == ["m/sums"] else CATALOG)
+    source = "m/in" if names == ["m/sums"] else "m/sums"
+    world = world_of(tmp_path)
+    go_on(world, range(2), source)
+    assert table(tmp_path) == [(0, 4), (1, 4)]
+    reset(world.catalog, world.store, names, cascade=True)
+    take(world, tmp_path / "backup")
+    world.store.close()
+
+    restore(tmp_path / "backup", tmp_path / "restored")
+    go_on(world_of(tmp_path, "restored", 4), range(3, 5), source)
+
+    assert table(tmp_path) == [(0, 8), (1, 8)]

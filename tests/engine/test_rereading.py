@@ -19,11 +19,13 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from derive.catalog import load
+from derive.compute.relations.table_rows import TableRows
 from derive.engine.executor import InProcessExecutor
 from derive.engine.opening import open_changing_run
 from derive.engine.reset import reset
 from derive.errors import FlowError, UnacceptedError
 from derive.storage.metadata.descriptions import Edit
+from derive.storage.table import TableColumn
 
 BASE, SECOND = 1_700_000_000_000_000, 1_000_000
 
@@ -407,3 +409,92 @@ def test_renaming_there_and_back(is_formerly: bool, tmp_path: Path) -> None:
         assert error is None
     doubled = Counter[str]() if is_formerly else once("x", end=2) + Counter({"x2": 1, "x3": 1})
     assert counts(world) == once("x", "y", end=6) + doubled
+
+
+# What the name of a source stands for
+
+
+TABLES = """
+collections:
+  sql/public/a: {schema: &rows {type: object, required: [id], properties: {id: {type: integer}}}, key: [/id]}
+  sql/public/b: {schema: *rows, key: [/id]}
+  r/sums:
+    schema:
+      type: object
+      required: [k]
+      reduce: {strategy: merge}
+      properties: {k: {type: string}, n: {type: integer, reduce: {strategy: sum}}}
+    key: [/k]
+    derive: {using: {sqlite: {}}, transforms: [TRANSFORM]}
+"""
+
+
+def table_catalog(name: str, source: str, more: str = "backfill: 0", n: int = 1) -> str:
+    sql = f"SELECT 't' || $id AS k, {n} AS n"
+    text = f'{{name: {name}, source: sql/public/{source}, shuffle: any, {more}, lambda: "{sql}"}}'
+    return TABLES.replace("TRANSFORM", text)
+
+
+FIRST = table_catalog("ofA", "a")
+REPLACED_UNDER_EDITS = [
+    pytest.param("rename", [], table_catalog("other", "b"), True, id="both renamed"),
+    pytest.param("rename", [], table_catalog("other", "b", n=2), True, id="both renamed, lambda edited"),
+    pytest.param("rename", [], table_catalog("other", "b", "formerly: ofA"), False, id="both renamed, formerly"),
+    pytest.param("rename", [], table_catalog("ofA", "b"), False, id="table renamed"),
+    pytest.param(
+        "rename",
+        [table_catalog("ofA", "a", "disable: true")],
+        table_catalog("other", "b"),
+        True,
+        id="disabled, renamed",
+    ),
+    pytest.param(
+        "rename", [table_catalog("ofA", "a", "backfill: 1")], table_catalog("ofA", "b"), True, id="backfill lowered"
+    ),
+    pytest.param("recreate", [], table_catalog("other", "a"), True, id="table created again, transform renamed"),
+    pytest.param("nothing", [], table_catalog("other", "a"), True, id="transform renamed"),
+    pytest.param("nothing", [], FIRST, False, id="nothing"),
+]
+
+
+@pytest.mark.parametrize(("what", "between", "after", "waits"), REPLACED_UNDER_EDITS)
+def test_an_edit_waits_whatever_the_relation_is_called_that_was_read(
+    what: str, between: list[str], after: str, waits: bool, tmp_path: Path
+) -> None:
+    """Names of transforms and of tables change at once: rows are counted as often as somebody asked for, or it waits."""
+    world = world_of(tmp_path, FIRST)
+    columns = (TableColumn("id", "bigint"),)
+    table = world.store.tables.create("sql/public/a", columns)
+
+    def put(key: int) -> None:
+        rows = TableRows(table).changes([((key,), 1)])
+        world.store.tables.append(world.store.timeline.assign(1), {table.id: rows})
+        world.wall += SECOND
+
+    put(1)
+    assert run_tables(world) is None
+    for text in between:
+        world.catalog = load(write_catalog(tmp_path, text))
+        put(2)
+        assert run_tables(world) is None
+    before = counts(world)
+    if what == "rename":
+        world.store.tables.rename(table.id, "sql/public/b")
+    elif what == "recreate":
+        world.store.tables.drop(table.id)
+        table = world.store.tables.create("sql/public/a", columns)
+        put(1)
+    world.catalog = load(write_catalog(tmp_path, after))
+    error = run_tables(world)
+    assert isinstance(error, UnacceptedError) is waits, error
+    assert counts(world) == before
+
+
+def run_tables(world: World) -> FlowError | None:
+    """Run everything; returns the error of the derivation, None also if it is disabled."""
+    at_work, _ = open_changing_run(world.catalog, world.store, InProcessExecutor(), shards=1)
+    with closing(at_work):
+        for _ in range(3):
+            world.wall += 3 * SECOND
+            at_work.step()
+        return at_work.tasks["r/sums"].error if "r/sums" in at_work.tasks else None
