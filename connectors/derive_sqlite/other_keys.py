@@ -140,7 +140,7 @@ def _is_compared(tokens: Sequence[Token], column: str, keys: set[str]) -> bool:
 
 
 def _inserted(tokens: Sequence[Token], columns: Sequence[str]) -> dict[str, str]:
-    """What an INSERT puts into each column, where it is one token; empty if that is not seen."""
+    """Return the value of each column of an INSERT, where the value is one token; empty if none is seen."""
     words = [token.word for token in tokens]
     begin = next((place for place, word in enumerate(words) if word in ("VALUES", "SELECT")), None)
     if begin is None:
@@ -152,7 +152,7 @@ def _inserted(tokens: Sequence[Token], columns: Sequence[str]) -> dict[str, str]
 
 
 def _split(tokens: Sequence[Token], begin: int) -> list[list[Token]]:
-    """What is between commas, up to a bracket that closes or a word that ends a list."""
+    """Return the parts between commas, up to a closing bracket or a word that ends a list."""
     parts: list[list[Token]] = [[]]
     depth = 0
     for token in tokens[begin:]:

@@ -35,7 +35,7 @@ _LIMITS = (
     (re.compile("columns in an index"), "take fewer fields into the key: it has at most 32 columns in PostgreSQL"),
     (re.compile("string|field|length|memory|buffer"), "values may have 1 GB in PostgreSQL"),
 )
-"""What PostgreSQL says of limits that share an SQLSTATE, and what to do about each."""
+"""Messages of PostgreSQL about limits that share an SQLSTATE, each with a way out."""
 
 _BY_TEXT = (
     (

@@ -82,7 +82,7 @@ def _one_per_location(keys: tuple[Column, ...], binding: ProposedBinding) -> tup
 
 
 def _null(field: Field, existing: ExistingTable | None, dialect: Dialect) -> Constraint:
-    """What is asked of a field whose values can only be null; a column that is there would keep what it has."""
+    """Return the constraint of a field whose values can only be null; an existing column would keep its values."""
     if find_column(existing, dialect.naming.column(field.name), dialect) is None:
         return Constraint(ConstraintType.FIELD_FORBIDDEN, "its values can only be null")
     return Constraint(ConstraintType.UNSATISFIABLE, "its values can only be null now, and it has a column")

@@ -91,7 +91,7 @@ class Coordinator:
         self.catalog = Catalog(root)
         self._mark = CatalogMark(self.store)
         if catalog:
-            # What a catalog says of tables is for tasks that read them: where it does not fit, they tell.
+            # A catalog declares tables for the tasks that read them: a task tells where its declaration does not fit.
             self.store.create(*(spec for name, spec in catalog.collections.items() if not is_of_sql(name)))
         self.objects = Objects(-1, (), {})
         self.computing = Computing(self.store, root, instances, self._tell_progress, self.name_of, self._report)
@@ -247,7 +247,7 @@ class Coordinator:
         return None
 
     def _altered(self, identifier: GlobalId, shape: Shape) -> str | None:
-        """What a table is called that has other columns than these; None if it has them."""
+        """Return the name of a table that has other columns than these; None if the table has them."""
         item = self.objects.items.get(identifier)
         return None if item is None or shape_of(item.columns) == shape else item.name
 
@@ -272,7 +272,7 @@ class Coordinator:
         return [described(state, self.objects.items, unfit) for state in self.computing.replicas()]
 
     def source(self, identifier: GlobalId) -> Source:
-        """What Storage has under an identifier; a table with the columns that the catalog has of it.
+        """Return the relation that Storage has under an identifier; a table with the columns of the catalog.
 
         Storage follows the catalog when it is brought in line, which a process that only reads cannot do.
 

@@ -206,6 +206,6 @@ class _Deployment:
                 self._coordinator.warn(f"names in Storage are not yet those of SQL, which is tried again: {error}")
 
     async def _reconcile(self) -> None:
-        # What waits to be written to a dropped table is told.
+        # Tell the writes that wait for a dropped table.
         async with nullcontext() if self._is_alone else self._coordinator.commits.exclusive():
             await asyncio.to_thread(self._coordinator.reconcile)

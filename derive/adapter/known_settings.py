@@ -83,7 +83,7 @@ def _only(*allowed: str) -> Callable[[str, str], str]:
 
 
 _ENCODINGS = {"utf8": "UTF8", "unicode": "UTF8", "sqlascii": "SQL_ASCII"}
-"""By what drivers write, without case and signs. SQL_ASCII converts nothing, so its bytes are those of UTF8, too."""
+"""By the name that drivers write, without case and signs. SQL_ASCII converts nothing: its bytes are those of UTF8."""
 
 
 def _encoding(name: str, value: str) -> str:

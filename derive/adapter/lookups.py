@@ -48,7 +48,7 @@ class Lookups:
     def find(self, query: PlannedQuery, objects: Objects) -> Lookup | None:
         """The look-up that a query is; None if it is none.
 
-        What is read is maintained, and changes. Only parameters are settled anew each time: no limits, no `now()`, no
+        The relation is maintained, and changes. Only parameters are settled anew each time: no limits, no `now()`, no
         `current_user`.
         """
         lookup = self._lookups.get(id(query))

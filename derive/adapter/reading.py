@@ -166,7 +166,7 @@ def rows_at(
 
 
 def _sources(state: State, read: Mapping[GlobalId, tuple[Type, ...]]) -> dict[GlobalId, Source]:
-    """What Storage has of all that is read, as it is now: a table may be altered while it is read.
+    """Return the relations that are read as Storage has them now: a table may be altered while it is read.
 
     Raises:
         SqlError: 40001, a table has other columns than when the query was planned.

@@ -32,7 +32,7 @@ class StoredFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a backup consists of.
+    """The contents of a backup.
 
     Attributes:
         folder: identifier of the data folder that it is a backup of.

@@ -6,7 +6,8 @@ copied. Each shard goes on once its own state is copied. Attempts that are at wo
 metadata names the attempt that a state is copied at, because what an attempt has prepared stays until the shard is
 opened again.
 
-What a materialization keeps beside its endpoint may be of a later transaction than the metadata, as after a crash.
+The files that a materialization keeps beside its endpoint may be of a later transaction than the metadata, as after a
+crash.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ METADATA, NAMES = "metadata.db", "sql.db"
 """The databases of a data folder that are copied whole."""
 
 _OF_TASK, _OF_SHARD = ("restart", "restart.announced"), "kept.json"
-"""What else materializations keep in the folders of tasks and of shards."""
+"""Other files that materializations keep in the folders of tasks and of shards."""
 
 _TIMES = 5
 _PATIENCE = 60_000

@@ -46,7 +46,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """What was backed up.
+    """The outcome of a backup.
 
     Attributes:
         segments: how many files of collections.

@@ -209,7 +209,7 @@ class _Builder:
         )
 
     def _redaction(self, definition: CollectionDef) -> Redaction | None:
-        """What is redacted of documents; the salt is that of the derivation, or of a capture into the collection."""
+        """Return the redaction of documents; the salt is the derivation's, or that of a capture into the collection."""
         if definition.write.annotated is None:
             if definition.read.annotated is not None:
                 message = f"'{definition.name}' redacts by its readSchema, which is of what is stored"

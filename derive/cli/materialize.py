@@ -84,7 +84,7 @@ def plan_command(names: tuple[str, ...], source: Path, data: Path | None, output
 
 
 def _task(folder: Path, spec: MaterializationSpec) -> TaskState | None:
-    """What a data folder knows of a materialization, if there is one."""
+    """Return the state of a materialization in a data folder, if there is one."""
     from derive.cli.options import open_store
     from derive.storage.metadata.opening import is_data_folder
 

@@ -16,7 +16,7 @@ from derive.cli.options import catalog_options, data_folder
 def command(backup: Path, source: Path, data: Path | None, *, copies: bool) -> None:
     """Restore BACKUP into a data folder that is new or empty; every file is compared with its checksum.
 
-    What runs over it goes on where the backup was. It is another data folder than the one that was backed up: a
+    A run over the new folder goes on where the backup was. It is another data folder than the one that was backed up: a
     materialization whose endpoint is ahead of the backup stops, and says what to do.
 
     \b

@@ -157,7 +157,7 @@ def _places(inputs: Sequence[InputSpec], positions: Mapping[str, int], task: Tas
 
 
 def _counts(task: TaskState | None) -> dict[str, int | None]:
-    """What a task has done so far."""
+    """Return the counts of a task."""
     if task is None:
         return {"shards": None, "transactions": 0, "documents in": 0, "documents out": 0}
     return {
@@ -182,7 +182,7 @@ def _upper(store: View, spec: DerivationSpec | MaterializationSpec, positions: M
 
 
 def _task(store: View, spec: DerivationSpec | MaterializationSpec) -> TaskState | None:
-    """What is known of a task, by the names that its transforms have now."""
+    """Return the state of a task, by the names that its transforms have now."""
     from derive.engine.rereading import carried_over, renaming_of
     from derive.protocol.specs import DerivationSpec
 

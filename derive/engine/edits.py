@@ -109,7 +109,7 @@ def source_of(fingerprint: str) -> str:
 
 
 def hash_of(transform: TransformSpec) -> str:
-    """What an edit of a transform's lambda changes in its fingerprint."""
+    """Return the part of a transform's fingerprint that an edit of its lambda changes."""
     return _hash(transform.script.text if transform.script else "")
 
 

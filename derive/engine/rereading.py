@@ -5,8 +5,8 @@ what it reads was read before: by a transform that it takes the place of under a
 `backfill` that was lowered, or where it is turned to another source while all that followed from the old one stays.
 Sums would double. A raised `backfill` asks for just that, and is obeyed.
 
-What was read before is known by the positions of transforms that are gone, which are kept. What a transform did in the
-last run is known by its fingerprint: a transform that it has, with the same source, goes on, or was accepted.
+The positions of transforms that are gone are kept, and tell what was read before. The fingerprint of a transform tells
+what it did in the last run: a transform that it has, with the same source, goes on, or was accepted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from derive.time.source_read import read_input
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """What a transform would read though something was derived from it, or in its place.
+    """A part of a source that a transform would read again.
 
     Attributes:
         begin: clock of its source from which on it reads.
@@ -46,7 +46,7 @@ class _Span:
 
 
 def renaming_of(spec: DerivationSpec, state: TaskState) -> Renamed | None:
-    """What `formerly` carries over from one name to another; None if that is nothing, or was done before."""
+    """Return the keys that `formerly` carries over from one name to another; None if there is nothing to carry over."""
     keys = {*state.positions, *state.fingerprints}
     names = {name_of(key) for key in keys}
     renamed: dict[str, str] = {}
@@ -59,7 +59,7 @@ def renaming_of(spec: DerivationSpec, state: TaskState) -> Renamed | None:
 
 
 def carried_over(state: TaskState, renamed: Renamed) -> TaskState:
-    """What is known of a task once its parts have other names."""
+    """Return the state of a task whose parts have other names."""
     keys = renamed.keys
     return replace(
         state,
@@ -111,7 +111,7 @@ def _is_in(place: Place, source: str, relations: Mapping[str, int]) -> bool:
 def _spans(
     spec: DerivationSpec, transform: TransformSpec, state: TaskState, relations: Mapping[str, int]
 ) -> Iterator[_Span]:
-    """What a transform would read of which something has been derived."""
+    """Yield the parts of its source that a transform would read again."""
     if _is_as_before(transform, state, relations):
         return
     key, source = transform.input.state_key, transform.input.source
@@ -173,7 +173,7 @@ def _replaced(
 def _renamed(
     spec: DerivationSpec, transform: TransformSpec, state: TaskState, relations: Mapping[str, int], begin: int
 ) -> Iterator[_Span]:
-    """What a transform would read that has been read by one that it seems to be under another name."""
+    """Yield the part of its source that was read by a transform which this one seems to be under another name."""
     source = transform.input.source
     gone = _gone(spec, state, relations)
     ends = _ends(gone, source, state, relations)

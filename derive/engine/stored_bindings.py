@@ -41,7 +41,7 @@ class StoredParts:
 
     @staticmethod
     def from_text(text: str) -> StoredParts:
-        """What `to_text` has written."""
+        """Return the value that `to_text` has written."""
         is_delta, fields, reductions = orjson.loads(text)
         return StoredParts(is_delta, tuple(fields), reductions)
 

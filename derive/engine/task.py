@@ -105,7 +105,7 @@ class Task:
 
     @property
     def transactor(self) -> Transactor:
-        """What is done with the documents that it reads."""
+        """The work on the documents that the task reads."""
         return self._transactor
 
     @property
@@ -119,7 +119,7 @@ class Task:
         return self._checkpoint.shards
 
     def look(self) -> Inputs:
-        """What there is to read now.
+        """Return the inputs as they are now.
 
         Raises:
             SourceReplacedError: a source is another relation than the one that was read so far.

@@ -42,7 +42,7 @@ def find_waiting(
     places: Mapping[str, Place] | None = None,
     switched: Mapping[str, Sequence[Segment]] | None = None,
 ) -> list[Waiting]:
-    """What each input of a task still has to process; arguments are as of `look`.
+    """Return the documents that each input of a task still has to process; arguments are as of `look`.
 
     Raises:
         SegmentError: a source's file cannot be read.

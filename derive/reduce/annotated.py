@@ -66,7 +66,7 @@ def _walk(root: JSON, schema: JSON, location: str, above: frozenset[str]) -> Ite
 def _conditional(
     root: JSON, schema: Mapping[str, Any], location: str, above: frozenset[str]
 ) -> Iterator[tuple[str, str]]:
-    """What is reduced by what a value is like: each annotation with all that decides about it."""
+    """Return the annotations that depend on a value, each with all that decides about it."""
     groups = [{name: schema[name]} for name in _CONDITIONS if name in schema]
     groups.append({name: schema[name] for name in _BRANCHES if name in schema})
     for group in groups:

@@ -29,12 +29,12 @@ STRATEGIES = ("block", "sha256")
 _HASH = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
 _KEPT = ("title", "description", "reduce", "redact", "deprecated", "readOnly", "writeOnly")
 _Slot: TypeAlias = "tuple[dict[str, JSON] | list[JSON], Any]"
-"""What holds a schema, and under which name or index."""
+"""The holder of a schema, and the name or index of the schema in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Redaction:
-    """What is to be redacted in documents of a collection.
+    """The redaction of documents of a collection.
 
     Attributes:
         schema: the self-contained JSON Schema with the annotations.

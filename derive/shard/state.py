@@ -264,7 +264,7 @@ def settle_copy(copy: Path, committed: str) -> Path:
 
 
 def damage(folder: Path, committed: Callable[[], str | None]) -> str | None:
-    """What is wrong with the database of a shard, and None if nothing is.
+    """Return the fault of a shard's database; None if it has none.
 
     Args:
         folder: the shard's.

@@ -148,7 +148,7 @@ def _refusal(inspected: _Inspected, script: Script, offset: int, begin: int, wha
 
 @dataclass(frozen=True, slots=True)
 class _Inspected:
-    """What SQLite says of a statement: its text, the names of its parameters and columns, where these come from."""
+    """SQLite's description of a statement: its text, the names of its parameters and columns, where these come from."""
 
     text: str
     parameters: tuple[str, ...]

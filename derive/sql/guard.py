@@ -62,7 +62,7 @@ _REFUSED = {
     ),
 }
 _INNER_PRAGMAS = frozenset({"data_version", "page_size", "quick_check"})
-"""What full-text search asks of its database by itself, and ALTER TABLE of the rows that it adds a CHECK to."""
+"""Pragmas that full-text search uses by itself, and ALTER TABLE where it adds a CHECK."""
 
 
 class Guard:

@@ -212,7 +212,7 @@ def _merge(store: Kept, spec: CollectionSpec, group: Sequence[Segment]) -> None:
 
 @contextmanager
 def _new_files(store: Kept, spec: CollectionSpec) -> Iterator[str]:
-    """What the names of new files begin with, which is remembered until the block has committed or removed them."""
+    """Yield the beginning of the names of new files, and remember it until the block has committed or removed them."""
     name = f"{COMPACTED}{uuid.uuid4()}"
     store.history.begin_files(spec.name, name)
     yield name

@@ -65,7 +65,7 @@ class View(Folder, Protocol):
         """Segments of a collection."""
 
     def collection_of(self, relation: int) -> Collection | None:
-        """What is known of the collection of a relation, whatever its name is."""
+        """Return the description of a relation's collection, whatever its name is."""
 
     def replaces_nothing(self, name: str, relation: int) -> bool:
         """Return whether a table has its name from a relation that nobody had filled."""

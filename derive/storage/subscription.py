@@ -83,7 +83,7 @@ def subscribe_at(
 
 
 def _followed(store: Readable, spec: CollectionSpec, relation: int, frontier: int) -> Collection:
-    """What is known of the collection that is followed, whatever its name is.
+    """Return the description of the collection that is followed, whatever its name is.
 
     Raises:
         FencedError: it was reset; or it was dropped, and all of it is handed on.

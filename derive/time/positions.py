@@ -111,7 +111,7 @@ def current_positions(
 def current_places(
     inputs: Sequence[InputSpec], places: Mapping[str, Place], relations: Mapping[str, int] | None = None
 ) -> dict[str, Place]:
-    """What the positions of `current_positions` are positions in, of inputs that had one."""
+    """Return the relations in which `current_positions` are positions, of inputs that had one."""
     left = {
         spec.state_key
         for spec in inputs
@@ -132,5 +132,5 @@ def _has_left(spec: InputSpec, place: Place, relations: Mapping[str, int]) -> bo
 
 
 def former_key(key: str, source: str) -> str:
-    """By what the position of an input (by `state_key`) is kept in a source that it does not read any more."""
+    """Return the key of an input's position (by `state_key`) in a source that the input does not read any more."""
     return f"{key} of {source}"

@@ -73,7 +73,7 @@ class Swapper:
             self._look(after, error)
 
     def _look(self, after: Values, error: psycopg.OperationalError) -> None:
-        """What ended with the server has happened as a whole, or not at all."""
+        """A change that ended with the server has happened as a whole, or not at all."""
         while True:
             try:
                 seen = self._seen()

@@ -29,7 +29,7 @@ KINDS = ("TABLE", "VIEW", "MATERIALIZED VIEW", "SOURCE", "INDEX")
 
 @dataclass(frozen=True)
 class Relation:
-    """What the model knows of a name: of a view, the table that it is over, by what never changes."""
+    """The model's entry of a name: of a view, the table that it is over, by what never changes."""
 
     kind: str
     number: int

@@ -361,7 +361,7 @@ async def add_column(bench: Bench, kind: str) -> None:
 
 
 async def maintain(bench: Bench, kind: str) -> None:
-    """What a materialized view, or a view, is made of is written."""
+    """A relation is written of which a materialized view, or a view, is made."""
     number = bench.next()
     await bench.client(f"INSERT INTO b VALUES ({number}, {number})")
     await bench.client(f"UPDATE b SET v = v + 1 WHERE id = {number}")
@@ -500,7 +500,7 @@ class IdleError(Exception):
 
 
 async def follow(bench: Bench, kind: str) -> Rows:
-    """What --follow has come to, which goes on from read to read; one that is told of a reset begins anew."""
+    """The rows of a --follow, which goes on from read to read; one that is told of a reset begins anew."""
 
     def read() -> Rows:
         rows = bench.followed.setdefault(kind, {})
@@ -539,7 +539,7 @@ async def select(client: Client, kind: str) -> Rows:
 
 
 async def subscribe(bench: Bench, kind: str) -> Rows:
-    """What SUBSCRIBE has come to, which goes on from read to read; one that is told of a reset begins anew."""
+    """The rows of a SUBSCRIBE, which goes on from read to read; one that is told of a reset begins anew."""
     client = bench.subscribers.get(kind)
     if client is None:
         client = bench.subscribers[kind] = Client(bench.coordinator)
@@ -584,7 +584,7 @@ async def python(bench: Bench, kind: str) -> Rows:
 
 
 async def spark(bench: Bench, kind: str) -> Rows:
-    """What an executor of Spark reads of its share, without Spark."""
+    """Return the rows that an executor of Spark reads of its share, without Spark."""
 
     def read() -> Rows:
         source = bench.store.tables.find(KINDS[kind].stored) or bench.spec(kind)

@@ -26,7 +26,7 @@ PARTS = st.lists(st.sampled_from(["inside", "outside", "deep", "secret", "a", "b
 
 
 def sqlstate_of(files: FileAccess, path: Path) -> str | bytes:
-    """What a file holds, or the SQLSTATE with which it cannot be opened."""
+    """Return the contents of a file, or the SQLSTATE with which it cannot be opened."""
     try:
         with files.open(path) as file:
             return file.read()

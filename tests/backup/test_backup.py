@@ -245,7 +245,7 @@ def random_life(root: Path, seed: int, until: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(int(os.environ.get("FLOW_BACKUP_SEEDS", "2"))))
 def test_l2_backups_taken_at_any_moment_of_a_busy_life_go_on_to_the_same_bytes(tmp_path: Path, seed: int) -> None:
-    """What is restored derives the rest, and has then what one go over its source derives."""
+    """A restored folder derives the rest, and has then what one go over its source derives."""
     world = world_of(tmp_path)
     go_on(world, range(1))
     stop = tmp_path / "stop"

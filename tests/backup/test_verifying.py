@@ -1,4 +1,4 @@
-"""Whatever is wrong with a data folder is told, with its kind and its path; nothing is told of one that is whole."""
+"""Each fault of a data folder is told, with its kind and its path; nothing is told of a folder that is whole."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ COMMANDS = [
 
 
 def in_this_process(arguments: list[str]) -> tuple[int, str, str]:
-    """What a command says that is expected to end before it does anything."""
+    """Return the message of a command that is expected to end before it does anything."""
     out, err, before = io.TextIOWrapper(io.BytesIO()), io.StringIO(), sys.argv
     sys.argv = ["flowctl", *arguments]
     try:

@@ -151,7 +151,7 @@ def folder(tmp_path: Path) -> Folder:
 
 @pytest.mark.deno
 def test_no_byte_of_a_redacted_value_is_kept_or_printed(folder: Folder) -> None:
-    """Whatever the way in, and whatever the error, a redacted value is in no file and on no screen."""
+    """A redacted value is in no file and on no screen, by any way in and with any error."""
     path = folder.path
     (path / "a.jsonl").write_text("".join(json.dumps(person(number)) + "\n" for number in range(300)))
     (path / "b.csv").write_text(

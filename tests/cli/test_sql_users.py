@@ -1,4 +1,4 @@
-"""What users of `flowctl sql serve` may do, and that it knows who they are."""
+"""Users of `flowctl sql serve`: their rights, and their names."""
 
 from __future__ import annotations
 

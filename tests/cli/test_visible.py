@@ -161,7 +161,7 @@ def off_terminal(folder: Path, arguments: list[str]) -> str:
 
 
 def on_terminal(folder: Path, arguments: list[str]) -> str:
-    """What a command says on a terminal, whose own colours may be among it, but no clearing of the screen."""
+    """Return the output of a command on a terminal: it may have its own colours, and does not clear the screen."""
     import pty
 
     pid, descriptor = pty.fork()

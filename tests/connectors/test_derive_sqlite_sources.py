@@ -140,7 +140,7 @@ print(json.dumps([db.execute("SELECT " + call).get for call in json.load(sys.std
 
 
 def _native(zone: str) -> list[object]:
-    """What SQLite itself says in a time zone."""
+    """Return the answer of SQLite itself in a time zone."""
     ran = subprocess.run(
         [sys.executable, "-c", _ORACLE],
         input=json.dumps(_CALLS),

@@ -29,7 +29,7 @@ MODULE = "import { createRequire } from 'node:module';"
 
 
 def answer(body: str, head: str = "", seconds: float = 10.0) -> JSON:
-    """What a module publishes for one document."""
+    """Return the documents that a module publishes for one document."""
     text = (
         f"{HEAD}{head}\nexport class Derivation extends IDerivation {{\n"
         f"    async fromIn(read: any): Promise<any[]> {{ {body} }}\n}}\n"

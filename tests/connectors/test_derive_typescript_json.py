@@ -1,4 +1,4 @@
-"""Whatever JSON.stringify gives is published right, or is an error with its place and its document."""
+"""Each result of JSON.stringify is published right, or is an error with its place and its document."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.deno
 HALF = "holds half of a character (\\ud83d), which no text in UTF-8 can"
 CANNOT = "which JSON cannot hold"
 
-# What is refused: the expression of a document, and what the error says of it.
+# Refused: the expression of a document, and the error.
 REFUSED = [
     ("{ id: 1, s: '😀'.slice(0, 1) }", f"/s of the published document {HALF}"),
     ("{ id: 1, s: ['a', { b: 'x' + '😀'.slice(0, 1) }] }", f"/s/1/b of the published document {HALF}"),
@@ -90,7 +90,7 @@ def test_a_half_of_a_character_is_found_in_columns() -> None:
     assert f'/s of the published document {HALF}; the document was {{"id":2}}' in caught.value.message
 
 
-# What is right: the expression of a value, and what is published.
+# Taken: the expression of a value, and the published value.
 TAKEN: list[tuple[str, JSON]] = [
     ("'😀'", "😀"),
     ("'\\\\ud83d'", "\\ud83d"),

@@ -30,7 +30,7 @@ def _empty_pool() -> Iterator[None]:
 
 
 def answer(expression: str, *, before: int = 0, head: str = "") -> JSON:
-    """What an expression gives in a process that has worked on so many documents; the error if it fails."""
+    """Return the value of an expression in a process that has worked on so many documents; the error if it fails."""
     text = (
         f"{HEAD}{head}\nexport class Derivation extends IDerivation {{\n    async fromIn(read: any): Promise<any> {{\n"
         "        const process = (globalThis as any).process;\n"
@@ -182,7 +182,7 @@ def test_what_the_table_says_holds(begin: str) -> None:
     ],
 )  # fmt: skip
 def test_a_name_that_a_new_deno_brings_is_noticed(target: str, names: str) -> None:
-    """Whoever adds a name here has looked whether it follows the document."""
+    """A name is added here once somebody has looked whether it follows the document."""
     found = answer(
         f"Reflect.ownKeys({target}).map(String).filter((name) => /^Symbol\\(/.test(name) || !/^[A-Z]/.test(name)).sort().join(' ')"
     )
@@ -268,7 +268,7 @@ def test_a_module_of_nodes_that_a_new_deno_brings_is_noticed() -> None:
 
 WALK = Path(__file__).with_name("reachable.ts").read_text()
 OF_THE_PROCESS = {"stack of an error", "id of an async resource"}
-"""What differs between two processes; the page names both."""
+"""The values that differ between two processes; the page names both."""
 
 OF_THE_MACHINE = re.compile(
     r"path(/posix)?(\.posix|\.win32)*\.resolve\(\)|sys\.getCallSites\(\)|os\.(machine|platform|arch)|process\.cwd\(\)"

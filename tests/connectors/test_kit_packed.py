@@ -107,7 +107,7 @@ def test_garbage_is_an_error_or_values(packed: list[bytes], width: int) -> None:
 
 @given(st.lists(st.integers(-(10**4299), 10**4299) | st.integers(-(2**2060), 2**2060) | st.text(), min_size=1))
 def test_values_that_are_no_keys_have_integers_of_any_size(values: list[Value]) -> None:
-    """What `pack_values` packs comes out, also where the encoding has no integer of the size."""
+    """Packed values are unpacked, also where the encoding has no integer of the size."""
     packed = pack_values(values).to_pylist()
 
     assert identical(unpack_columns(packed, 1)) == identical([values])

@@ -90,7 +90,7 @@ def test_a_value_is_stored_or_refused(
 
 @pytest.mark.parametrize("seconds", ["0.0000005", "1.0000015", "2.1234565", "59.9999995", "60", "60.4999995"])
 def test_moments_are_rounded_as_postgres_rounds(seconds: str, tmp_path: Path) -> None:
-    """What is stored of a moment is what PostgreSQL makes of its text."""
+    """A stored moment is the moment that PostgreSQL makes of its text."""
     database = DATABASES["postgres"](tmp_path)
     text = f"2024-01-01T00:00:{seconds.zfill(2) if '.' not in seconds else seconds.zfill(len(seconds) + (seconds[1] == '.'))}Z"
     described = source({"id": ["integer"]}, {"v": ["string"]})

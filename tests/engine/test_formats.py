@@ -101,7 +101,7 @@ def test_l1_and_l3_work_goes_on_with_a_data_folder_of_a_format(version: int, tmp
     for spec in world.catalog.collections.values():
         compact(world.store, spec, grace=0)
     assert world.digest() == complete
-    # What crashed processes of versions before 10 left was never named, and stays.
+    # Files that crashed processes of versions before 10 left were never named, and stay.
     assert files_of(world) - unnamed == known_to(world)
     if version < 10:
         assert files_of(world) >= unnamed - {path for path in unnamed if "ingest-" in path}

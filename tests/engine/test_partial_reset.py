@@ -142,7 +142,7 @@ def test_a_split_between(world: World) -> None:
 
 
 def test_counts_are_of_what_is_stored_and_nothing_is_said_to_be_lost(world: World) -> None:
-    """What is read to be deleted is not counted; what is stored beside it in one transaction is."""
+    """Documents that are read to be deleted are not counted; documents stored in the same transaction are."""
     ingest(world, 0, 100)
     world.step()
     state = world.store.task("shop/view")

@@ -97,7 +97,7 @@ Row = tuple[int, int]
 
 
 def sums(rows: Counter[Row]) -> dict[int, tuple[int, int]]:
-    """What derivations of sums come to, without groups of which nothing is left."""
+    """Return the results of derivations of sums, without groups of which nothing is left."""
     groups: dict[int, tuple[int, int]] = {}
     for (key, value), count in rows.items():
         number, total = groups.get(key, (0, 0))
@@ -146,7 +146,7 @@ class ReplacedSources(RuleBasedStateMachine):
         self.held = self.held or self.names[ITEMS]
         self.stopped = False
 
-    # What people do with tables
+    # Statements of people
 
     @rule(name=st.sampled_from([ITEMS, OTHER]))
     def create(self, name: str) -> None:
@@ -214,7 +214,7 @@ class ReplacedSources(RuleBasedStateMachine):
             self.tables[ITEMS], self.tables[OTHER] = two, one
             self.names[ITEMS], self.names[OTHER] = self.names[OTHER], self.names[ITEMS]
 
-    # What runs
+    # Runs
 
     @rule(looks=st.booleans())
     def restart(self, looks: bool) -> None:
@@ -294,7 +294,7 @@ class Follower:
         self._steps.pop(0)()
 
     def play(self, *steps: Callable[[], object]) -> tuple[list[str], str | None]:
-        """What is followed while things happen, one each time that it is idle, and the error by which it ends."""
+        """Yield the updates of a follower while things happen, one each time that it is idle, and its error at the end."""
         self._steps = list(steps)
         try:
             for update in self._updates:

@@ -1,4 +1,4 @@
-"""What starts commands ends them, also where Ctrl-C is ignored, as in the background jobs of a shell."""
+"""A script ends the commands that it starts, also where Ctrl-C is ignored, as in background jobs of a shell."""
 
 from __future__ import annotations
 

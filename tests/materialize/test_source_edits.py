@@ -39,7 +39,7 @@ BEFORE: dict[str, tuple[dict[str, Any], Any]] = {
     "nullable": ({"type": ["string", "null"]}, "z"),
     "digits": ({"type": ["integer", "string"], "format": "integer"}, 12),
 }
-"""By what it is called here, the schema of a field that has a column, and a value."""
+"""By a name of the test, the schema of a field that has a column, and a value."""
 
 
 @pytest.fixture

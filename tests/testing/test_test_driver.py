@@ -201,7 +201,7 @@ REACHED = {
     "t/late": ("t/late",),
     "t/own": ("t/own",),
 }
-"""What is ingested into a collection, derived or not, and where it is found then."""
+"""Documents that are ingested into a collection, derived or not, and the collection where they are read."""
 
 
 def test_what_is_ingested_into_a_derived_collection_is_found_in_any_order(tmp_path: Path) -> None:

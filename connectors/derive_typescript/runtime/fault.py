@@ -1,4 +1,4 @@
-"""What is JSON to JavaScript and not to the runtime: halves of characters, and numbers that are too large.
+"""JSON of JavaScript that the runtime does not take: halves of characters, and numbers that are too large.
 
 It is looked for where an answer does not parse, and not before, so that documents that are right pay nothing.
 """

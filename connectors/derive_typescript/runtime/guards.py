@@ -13,7 +13,7 @@ FOLDER = "node"
 """Folder of the guards in a project."""
 
 GUARDED = f"{FOLDER}/guarded_"
-"""What paths of the guards of single modules begin with."""
+"""The beginning of the paths of the guards of single modules."""
 
 _GUARDED = {
     "crypto": "DiffieHellman DiffieHellmanGroup ECDH Sign createDiffieHellman createDiffieHellmanGroup createECDH"

@@ -290,7 +290,7 @@ class TypeScriptSession:
         )
 
     def _somewhere(self, batch: ReadBatch, index: int) -> tuple[str, str, Position]:
-        """What is at work in a frame, from its document at `index` on; which of them is not known."""
+        """Return the transforms at work in a frame from its document at `index` on; which one it is, is not known."""
         end = next((end for end in self._ends if end > index), len(batch.documents))
         name, method, document = self._at(batch, index)
         position = member_position(self._module, method)

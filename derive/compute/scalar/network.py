@@ -17,7 +17,7 @@ AddressType: TypeAlias = Literal["inet", "cidr"]
 
 _SIZES = {4: 4, 6: 16}
 _FAMILIES = {4: 2, 6: 3}
-"""What PostgreSQL's binary form calls them."""
+"""Their numbers in PostgreSQL's binary form."""
 _VERSIONS = {number: version for version, number in _FAMILIES.items()}
 _V4 = re.compile(r"(\d+(?:\.\d+)*)(?:/(\d+))?", re.ASCII)
 _HEXADECIMAL_V4 = re.compile(r"0[xX]([0-9a-fA-F]+)(?:/(\d+))?", re.ASCII)

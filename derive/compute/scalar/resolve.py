@@ -181,7 +181,7 @@ _INSTEAD = {
         "jsonb_object_keys gives the keys, and j -> key the value of each.",
     ),
 }
-"""What to do in place of calling functions that are not here."""
+"""Hints for functions that are not here: ways to do without."""
 
 
 def unknown_function(name: str, types: Sequence[Type], known: Mapping[str, object], offset: int | None) -> SqlError:

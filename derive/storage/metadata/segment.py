@@ -123,7 +123,7 @@ def forget_abandoned(db: apsw.Connection, identifiers: Sequence[str]) -> None:
     db.executemany("DELETE FROM abandoned WHERE id = ?", [(identifier,) for identifier in identifiers])
 
 
-# Who may have written files that no row names
+# Writers of files that no row names
 
 
 def begin_writer(db: apsw.Connection, identifier: str, name: str) -> None:
@@ -183,7 +183,7 @@ def all_paths(db: apsw.Connection) -> set[str]:
 
 
 def all_writers(db: apsw.Connection) -> set[str]:
-    """What the names begin with of all files that somebody may be writing, or may have left."""
+    """Return the beginnings of the names of all files that a writer may be writing, or may have left."""
     rows: list[Any] = db.execute(
         f"SELECT id FROM writer UNION SELECT '{INGESTED}' || id FROM capability WHERE kind = 'write'"
         f" UNION SELECT '{INGESTED}' || id FROM abandoned"

@@ -54,7 +54,7 @@ def read_task(db: apsw.Connection, name: str) -> TaskState | None:
 
 
 def read_tasks(db: apsw.Connection) -> list[TaskState]:
-    """What is known of all tasks that have run since they were reset last, by name."""
+    """Return the states of all tasks that have run since they were reset last, by name."""
     names = [str(name) for (name,) in db.execute("SELECT name FROM task WHERE shards > 0 ORDER BY name").fetchall()]
     return [task for task in (read_task(db, name) for name in names) if task is not None]
 

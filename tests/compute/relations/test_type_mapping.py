@@ -1,4 +1,4 @@
-"""What the page about SQL says of types in documents and Arrow is what they are."""
+"""The types in documents and Arrow are those of the page about SQL."""
 
 from __future__ import annotations
 

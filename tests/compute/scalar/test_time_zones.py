@@ -111,7 +111,7 @@ def chosen(name: str) -> list[int]:
 
 
 def of_theirs(sql: str, zone: str, moments: list[int], kind: str) -> list[int]:
-    """What an expression about `m` and the zone `z` gives for moments, in PostgreSQL."""
+    """Return the values of an expression about `m` and the zone `z` for moments, in PostgreSQL."""
     texts = [text_of_moment(moment, "+00" if kind == "timestamptz" else "") for moment in moments]
     rows = connection().execute(
         f"SELECT ({sql})::text FROM (SELECT %s::text) AS r(z), unnest(%s::{kind}[]) WITH ORDINALITY AS s(m, i) ORDER BY i",
