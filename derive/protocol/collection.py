@@ -53,6 +53,11 @@ class CollectionSpec:
     redaction: Redaction | None = None
 
     @property
+    def input_schema(self) -> JSON:
+        """JSON Schema of documents before they are redacted: what the values of a file are taken for."""
+        return self.write_schema if self.redaction is None else self.redaction.schema
+
+    @property
     def partitions(self) -> tuple[ProjectionSpec, ...]:
         """Logical partitions, sorted by field."""
         return tuple(projection for projection in self.projections if projection.is_partition)

@@ -160,14 +160,17 @@ class Redactor:
         """The hash of a value; a hash stays itself, so that a document is redacted once on its way."""
         if isinstance(value, str) and _HASH.fullmatch(value):
             return value
-        data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else dump_exact(_sorted(value))
+        data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else dump_exact(_normal(value))
         return f"sha256:{hashlib.sha256(self._salt + data).hexdigest()}"
 
 
-def _sorted(value: JSON) -> JSON:
+def _normal(value: JSON) -> JSON:
+    """A value in the form that all equal ones have."""
     if isinstance(value, dict):
-        return {name: _sorted(value[name]) for name in sorted(value)}
-    return [_sorted(item) for item in value] if isinstance(value, list) else value
+        return {name: _normal(value[name]) for name in sorted(value)}
+    if isinstance(value, list):
+        return [_normal(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 class _Places:

@@ -259,9 +259,9 @@ class Invoker:
             return
         for cause, document in zip(causes, results, strict=True):
             if not self._output.is_valid(document):
-                violation = self._output.violation(
-                    document, key=show_key(self._keys([document])[0]), positions=self._spec.collection.write_positions
-                )
+                key = show_key(self._keys([document])[0]) if self._redactor is None else ""
+                positions = self._spec.collection.write_positions
+                violation = self._output.violation(document, key=key, positions=positions)
                 written = f", which is at {violation.position}" if violation.position else ""
                 position, name, reason = self._publisher(batch, cause)
                 raise SchemaViolation(

@@ -205,7 +205,8 @@ class Ingestion:
 
     def _shown_key(self, document: JSON) -> str:
         try:
-            return show_key(self._keys([document])[0]) if isinstance(document, dict) else ""
+            is_shown = self._redactor is None and isinstance(document, dict)  # what is redacted may be in its place
+            return show_key(self._keys([document])[0]) if is_shown else ""
         except DocumentError:
             return ""
 
@@ -231,12 +232,14 @@ class Ingestion:
 
     def _parse_clock(self, value: JSON) -> int:
         if not isinstance(value, str):
-            shown = "no value" if value is MISSING else dump_exact(value).decode()
+            text = dump_exact(value).decode() if self._redactor is None else "another value"
+            shown = "no value" if value is MISSING else text
             raise DocumentError(f"the clock {self._clock_pointer} must be an RFC 3339 time, and there is {shown}")
         try:
             return parse_rfc3339(value)
         except ValueError as exc:
-            raise DocumentError(f"the clock {self._clock_pointer} is not an RFC 3339 time: {value}") from exc
+            shown = f": {value}" if self._redactor is None else ""
+            raise DocumentError(f"the clock {self._clock_pointer} is not an RFC 3339 time{shown}") from exc
 
     def _rows(self, clocks: Any, seqs: Any, keys: list[bytes], documents: list[Document]) -> WrittenRows:
         rows = WrittenRows.of(clocks, seqs, keys, write_texts(documents), self._labels(documents))

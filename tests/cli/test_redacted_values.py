@@ -60,6 +60,12 @@ collections:
     derive:
       using: { typescript: { module: module.ts } }
       transforms: [{ name: t, source: in/plain, shuffle: any }]
+  out/astray:
+    key: [/id]
+    schema: *people
+    derive:
+      using: { typescript: { module: astray.ts } }
+      transforms: [{ name: t, source: in/plain, shuffle: any }]
   out/again:
     key: [/id]
     schema: *people
@@ -91,6 +97,15 @@ export class Derivation extends IDerivation {
 }
 """
 
+ASTRAY = """
+import { Document, IDerivation, SourceT } from "flow/out/astray.ts";
+export class Derivation extends IDerivation {
+    t(read: { doc: SourceT }): Document[] {
+        return PUBLISHED as unknown as Document[];
+    }
+}
+"""
+
 
 class Folder:
     """A catalog in a folder, and what commands have printed about it."""
@@ -102,6 +117,7 @@ class Folder:
         text = CATALOG.replace("ENDPOINT", str(self.endpoint / "x.db"))
         (path / "flow.yaml").write_text(text)
         (path / "module.ts").write_text(MODULE)
+        (path / "astray.ts").write_text(ASTRAY.replace("PUBLISHED", "[]"))
 
     def flowctl(self, *arguments: str, code: int = 0) -> str:
         done = subprocess.run(
@@ -214,6 +230,86 @@ def test_the_salt_is_that_of_the_derivation_else_of_the_folder(folder: Folder) -
     salt = (folder.path.parent / "data" / "folder-id").read_bytes()
     assert json.loads(ingested) == Redactor(spec.redaction, salt).redact(person(1))
     assert again == [ingested]
+
+
+HASHED = """
+collections:
+  in/hashed:
+    key: [/id]
+    schema:
+      type: object
+      required: [id]
+      properties:
+        id: { type: integer }
+        at: { type: string }
+        count: { type: integer, redact: { strategy: sha256 } }
+        share: { type: number, redact: { strategy: sha256 } }
+        is: { type: boolean, redact: { strategy: sha256 } }
+        name: { type: string, redact: { strategy: sha256 } }
+        list: { type: array, redact: { strategy: sha256 } }
+"""
+
+
+def test_equal_values_have_one_hash_whatever_file_they_come_in(folder: Folder) -> None:
+    """A value is taken for what the schema says of it, before it is hashed."""
+    (folder.path / "flow.yaml").write_text(HASHED)
+    rows = [{"id": 1, "count": 7, "share": 2, "is": True, "name": "7", "list": [1, 2]}]
+    (folder.path / "a.jsonl").write_text(json.dumps(rows[0]))
+    (folder.path / "b.jsonl").write_text('{"id":2,"count":7,"share":2.0,"is":true,"name":"7","list":[1.0,2e0]}')
+    (folder.path / "a.csv").write_text('id,count,share,is,name,list\n3,7,2.00,true,7,"[1, 2]"\n')
+    pq.write_table(pa.Table.from_pylist([rows[0] | {"id": 4, "share": 2.0}]), folder.path / "a.parquet")
+    exact = pa.array([Decimal("7.0")], pa.decimal128(3, 1)), pa.array([Decimal("2.00")], pa.decimal128(3, 2))
+    pq.write_table(pa.table({"id": [5], "count": exact[0], "share": exact[1]}), folder.path / "b.parquet")
+    files = ["a.jsonl", "b.jsonl", "a.csv", "a.parquet", "b.parquet"]
+    folder.flowctl("ingest", "--collection", "in/hashed", *files)
+
+    read = folder.flowctl("collections", "read", "--collection", "in/hashed").splitlines()
+
+    documents = [{name: value for name, value in json.loads(line).items() if name != "id"} for line in read]
+    assert set(documents[0]) == set(rows[0]) - {"id"}
+    assert documents[1:4] == [documents[0]] * 3
+    assert documents[4] == {name: documents[0][name] for name in ("count", "share")}
+
+
+ASTRAYS = [
+    ("a.jsonl", '{"id":"SECRET","count":"x"}\n{"id":1,"at":["SECRET"]}\n'),
+    ("a.csv", "SECRET,1\n"),
+    ("a.csv", "SECRET,SECRET,id\n1,2,3\n"),
+    ("a.csv", "at,id\n2,SECRET\n"),
+]
+
+
+@pytest.mark.parametrize(("name", "text"), ASTRAYS)
+def test_a_value_in_the_place_of_another_is_not_printed(folder: Folder, name: str, text: str) -> None:
+    (folder.path / "flow.yaml").write_text(HASHED)
+    (folder.path / name).write_text(text)
+
+    folder.flowctl("ingest", "--collection", "in/hashed", name, code=1)
+
+    assert "SECRET" not in folder.printed
+
+
+@pytest.mark.parametrize("value", ['"SECRET"', "7"])
+def test_a_time_that_is_none_is_not_printed(folder: Folder, value: str) -> None:
+    (folder.path / "flow.yaml").write_text(HASHED.replace("at: { type: string }", "at: {}"))
+    (folder.path / "a.jsonl").write_text(f'{{"id":1,"at":{value}}}')
+
+    said = folder.flowctl("ingest", "--collection", "in/hashed", "--clock", "/at", "a.jsonl", code=1)
+
+    assert "an RFC 3339 time" in said
+    assert value not in said
+
+
+@pytest.mark.deno
+@pytest.mark.parametrize("published", ['["SEC" + "RET"]', '[["SEC" + "RET"]]', '[{ id: "SEC" + "RET" }]'])
+def test_what_a_module_publishes_in_vain_is_not_printed(folder: Folder, published: str) -> None:
+    (folder.path / "astray.ts").write_text(ASTRAY.replace("PUBLISHED", published))
+    (folder.path / "plain.jsonl").write_text('{"id":1,"bad":1}\n')
+    folder.flowctl("ingest", "--collection", "in/plain", "plain.jsonl")
+
+    assert "document" in folder.flowctl("run", "--until-idle", "--task", "out/astray", code=1)
+
+    assert "SECRET" not in folder.printed
 
 
 def test_packed_inputs_and_dumps_are_as_others(folder: Folder) -> None:

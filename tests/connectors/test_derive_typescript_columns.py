@@ -132,7 +132,7 @@ REFUSED = [
     ("return [{ id: 1, m: new Map() }];", "/m of the published document is a Map"),
     ("const a: any = {}; a.a = a; return [{ id: 1, a }];", "circular"),
     ("return [{ id: 1n }];", "BigInt"),
-    ("return [7];", "it published 7, which is no document"),
+    ("return [7];", "it published a number, which is no document"),
     ("return 7;", "the method must return an array of documents, and returned a number"),
     ("return [{ id: 1, o: { toJSON() { throw new Error('no'); } } }];", "Error: no"),
 ]

@@ -57,7 +57,7 @@ def test_a_module_that_replaces_what_is_built_in_harms_itself_alone(patch: str) 
 
 # Prototypes that change what JSON is of everything.
 GARBAGE = [
-    ("(Object.prototype as any).toJSON = () => 5;", "", "it published 5, which is no document"),
+    ("(Object.prototype as any).toJSON = () => 5;", "", "it published a number, which is no document"),
     ("(Array.prototype as any).toJSON = () => 5;", "", None),
     (
         "Array.prototype[Symbol.iterator] = () => { throw 'broken'; };",

@@ -174,11 +174,11 @@ WRONG = [
     ("", "TypeError: the method must return an array of documents, and returned undefined", 3),
     ("const a: any = {}; a.a = a; return [a];", "TypeError: Converting circular structure to JSON", 3),
     ("return [{ id: 1n }];", "TypeError: Do not know how to serialize a BigInt", 3),
-    ("return [7];", "it published 7, which is no document", 3),
+    ("return [7];", "it published a number, which is no document", 3),
     ("return [() => 1];", "it published a function, which is no document", 3),
     ("return [undefined];", "it published undefined, which is no document", 3),
     ("return [Symbol('s')];", "it published a symbol, which is no document", 3),
-    ("return [{ toJSON: () => 'text' }];", 'it published "text", which is no document', 3),
+    ("return [{ toJSON: () => 'text' }];", "it published a string, which is no document", 3),
     (
         "return [{ a: [{ 'b': () => 1 }] }];",
         "/a/0/b of the published document is a function, which JSON cannot hold",

@@ -26,7 +26,7 @@ export function written(result: any): string {
         const document = result[place];
         const each = stringify(document);
         if (typeof each !== 'string' || each[0] !== '{') {
-            throw new TypeError(`it published ${shortened(each ?? kindOf(document))}, which is no document`);
+            throw new TypeError(`it published ${each ? kindOfText(each) : kindOf(document)}, which is no document`);
         }
         if (each.length > MOST_CHARACTERS) {
             throw new RangeError(`it published a document of ${each.length} characters; ${MOST_CHARACTERS} at most`);
@@ -136,6 +136,19 @@ function kindOf(value: unknown): string {
     return kind === 'object' ? kind : `a ${kind}`;
 }
 
-function shortened(text: string): string {
-    return text.length > 100 ? text.slice(0, 100) + '…' : text;
+/** The kind of a JSON text that is no object; the text itself is not shown, as it may hold what is to be redacted. */
+function kindOfText(text: string): string {
+    switch (text[0]) {
+        case '"':
+            return 'a string';
+        case '[':
+            return 'an array';
+        case 'n':
+            return 'null';
+        case 't':
+        case 'f':
+            return 'a boolean';
+        default:
+            return 'a number';
+    }
 }

@@ -255,7 +255,8 @@ class TypeScriptSession:
             )
         what = f"ended with status {status}{': ' if said else ''}{authored(self._module, said)}"
         if text:
-            what = f"answered with something else than it was asked for: {text[:100]!r}"
+            shown = f": {text[:100]!r}" if self._spec.collection.redaction is None else ""
+            what = f"answered with something else than it was asked for{shown}"
         elif "out of memory" in said:
             what = f"needs more memory than the {self._spec.limits.heap_megabytes} MB it may use"
         return LambdaError(

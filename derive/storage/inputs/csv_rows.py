@@ -34,8 +34,7 @@ def csv_rows(
     try:
         header = next(reader, [])
         _check_header(header, spec, name)
-        types = {projection.field: projection.types for projection in spec.projections}
-        columns = [(column, types.get(column, frozenset({"string"}))) for column in header]
+        columns = list(zip(header, _types(header, spec), strict=True))
         texts.size = 0
         for row in reader:
             size, texts.size = texts.size, 0
@@ -93,16 +92,27 @@ def _check_header(header: Sequence[str], spec: CollectionSpec, name: str) -> Non
     seen: set[str] = set()
     for column in header:
         if column in seen:
-            raise DocumentError(f"{name}:1: the header names '{column}' twice", hint=NOTHING_INGESTED)
+            shown = f"'{column}'" if spec.redaction is None else "a column"  # a file without a header begins with data
+            raise DocumentError(f"{name}:1: the header names {shown} twice", hint=NOTHING_INGESTED)
         seen.add(column)
     missing = sorted(infer(spec.write_schema).required - set(header))
     if missing:
         listed = ", ".join(f"'{name}'" for name in missing)
+        shown = f": {','.join(header)[:200]}" if spec.redaction is None else ""
         raise DocumentError(
             f"{name}:1: '{spec.name}' requires {listed}, and the header does not name"
-            f" {'it' if len(missing) == 1 else 'them'}: {','.join(header)[:200]}",
+            f" {'it' if len(missing) == 1 else 'them'}{shown}",
             hint="the first line is to name the columns",
         )
+
+
+def _types(header: Sequence[str], spec: CollectionSpec) -> list[frozenset[str]]:
+    """The types that the values of each column may have, before any is redacted."""
+    if spec.redaction is not None:
+        members = map(infer(spec.input_schema).member, header)
+        return [frozenset({"string"}) if member is None else member.types for member in members]
+    types = {projection.field: projection.types for projection in spec.projections}
+    return [types.get(column, frozenset({"string"})) for column in header]
 
 
 def _typed(cell: str, types: frozenset[str]) -> JSON:

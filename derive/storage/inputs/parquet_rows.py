@@ -52,7 +52,7 @@ class _Rows:
         self._most_bytes = most_bytes
         redactor = Redactor(spec.redaction, b"") if spec.redaction else None
         self._hidden = frozenset(name for name in self._names if redactor is not None and redactor.hides(name))
-        shape = infer(spec.write_schema)
+        shape = infer(spec.input_schema)
         self._converters = []
         for index, name in enumerate(self._names):
             try:
