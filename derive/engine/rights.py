@@ -18,6 +18,8 @@ def hold(
     positions: Mapping[str, int],
     capability: TaskCapability | None = None,
     places: Mapping[str, Place] | None = None,
+    *,
+    keeps: bool = False,
 ) -> dict[str, Right]:
     """Make a task hold what it needs; returns, for each input (by `state_key`), what it finds.
 
@@ -27,6 +29,7 @@ def hold(
         positions: by `state_key`, where its inputs are.
         capability: the right to run it; None if no run asks.
         places: by `state_key`, in which relations that is, which are held whatever their names are now.
+        keeps: the task also keeps what it has held, as it does not begin to run by its definition yet.
 
     Raises:
         FencedError: the capability, of the run that asks, is no longer valid.
@@ -34,7 +37,7 @@ def hold(
     wanted = needs(task.inputs, task.tick, positions)
     sources = {spec.state_key: (spec.source, wanted[spec.state_key]) for spec in task.inputs}
     relations = {key: read for key, place in (places or {}).items() if (read := place.relations)}
-    return store.rights.hold(task.name, sources, capability, relations)
+    return store.rights.hold(task.name, sources, capability, relations, keeps=keeps)
 
 
 def gone(catalog: CatalogSpec, store: Kept) -> list[str]:

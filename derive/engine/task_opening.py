@@ -68,11 +68,12 @@ def _begin(
     positions = current_positions(task.inputs, task.tick, state.positions, state.places, relations)
     former = current_places(task.inputs, state.places, relations)
     places = {**former, **_places(task, opened.places, former, positions, relations)}
-    rights = hold(store, task, positions, opened.capability, places)
-    upper = opened.capability.frontiers.get(task.name, max(positions.values(), default=BEGINNING))
-    edits = (*opened.edits, *(edit.remembered(upper, opened.reset) for edit in opened.unaccepted))
     refused = refused or opened.error
     unaccepted = None if is_accepted else refusal_of(task.name, opened.unaccepted, opened.reset)
+    keeps = refused is not None or unaccepted is not None  # whoever undoes the edit finds all that was to be read
+    rights = hold(store, task, positions, opened.capability, places, keeps=keeps)
+    upper = opened.capability.frontiers.get(task.name, max(positions.values(), default=BEGINNING))
+    edits = (*opened.edits, *(edit.remembered(upper, opened.reset) for edit in opened.unaccepted))
     if unaccepted is not None and refused is None:
         beginning = Beginning(error=unaccepted, is_apart=opened.is_apart)
     else:

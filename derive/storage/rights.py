@@ -52,6 +52,8 @@ class Rights:
         needs: Mapping[str, tuple[str, int]],
         capability: TaskCapability | None = None,
         relations: Mapping[str, Sequence[int]] | None = None,
+        *,
+        keeps: bool = False,
     ) -> dict[str, Right]:
         """Give a task the right to read its sources from where it needs them, and to read nothing else.
 
@@ -61,6 +63,7 @@ class Rights:
             capability: the right to run the task, of the run that asks; None if it is not a run.
             relations: for each transform that has begun with one, the relation that it reads, and another one that it
                 is on its way to; other transforms read the one for which the source's name stands.
+            keeps: the task also keeps the rights that it has had, as it may yet go on with those.
 
         Returns:
             For each transform, what it finds.
@@ -73,6 +76,7 @@ class Rights:
             if capability is not None:
                 require_run(db, capability)
             held = take_holds(db, task)
+            wanted = dict(held) if keeps else {}
             for transform, (source, frontier) in needs.items():
                 read = [name_of_relation(db, relation) for relation in (relations or {}).get(transform, ())]
                 names = [name for name in read if name is not None] or [source]
@@ -80,7 +84,9 @@ class Rights:
                 since = frontiers[0] if frontiers else BEGINNING
                 rights[transform] = Right(since, held.get((transform, names[0]), END_OF_TIME) <= frontier)
                 for name in names if frontiers else ():
-                    hold(db, task, transform, name, frontier)
+                    wanted[transform, name] = min(frontier, wanted.get((transform, name), frontier))
+            for (transform, name), frontier in wanted.items():
+                hold(db, task, transform, name, frontier)
             forget_unread(db)
         return rights
 

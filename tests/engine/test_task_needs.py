@@ -40,6 +40,9 @@ MORE = """
 ONE = CATALOG.replace("MORE\n", "")
 ALONE = CATALOG[: CATALOG.index("  n/totals")]
 NAME = "n/changes"
+OTHERS = """
+  n/others: {schema: *schema, key: [/k]}
+"""
 
 
 def world_of(folder: Path, text: str = CATALOG) -> World:
@@ -132,6 +135,47 @@ def test_a_task_that_was_gone_when_its_source_was_compacted_says_so(tmp_path: Pa
     world.wall += 9_000_000
     second(world)
     assert totals(world) == {"a": 29 + 100 * 29}
+
+
+EDITS_THAT_STOP = [
+    pytest.param(ONE.replace("name: now, source: n/changes", "name: now, source: n/others"), 1, id="another source"),
+    pytest.param(
+        ONE.replace("name: now,", "name: then,").replace("n/changes, sh", "n/others, sh"), 1, id="renamed, too"
+    ),
+    pytest.param(
+        ONE.replace("name: now, source: n/changes, shuffle: any", "name: now, source: n/others, shuffle: {key: [/k]}"),
+        4,
+        id="another shuffle",
+    ),
+]
+
+
+@pytest.mark.parametrize(("after", "shards"), EDITS_THAT_STOP)
+def test_a_task_with_an_edit_that_stops_it_keeps_what_it_needed_before(after: str, shards: int, tmp_path: Path) -> None:
+    """Whoever undoes the edit finds that nothing has gone meanwhile."""
+    before = ONE.replace("readDelay: 5s, ", "").replace(
+        "name: later, source: n/changes", "name: later, source: n/others"
+    )
+    after = after.replace("readDelay: 5s, ", "").replace(
+        "name: later, source: n/changes", "name: later, source: n/others"
+    )
+    world = world_of(tmp_path, before + OTHERS)
+    second(world, {"k": "a", "n": 1}, {"k": "a", "n": 2})
+    world.catalog = load(write_catalog(tmp_path, after + OTHERS))
+    world.ingest(NAME, [{"k": "a", "n": 10}, {"k": "a", "n": 20}], None)
+    world.wall += 5_000_000
+    run = world.run()
+    assert run.tasks["n/totals"].beginning.error is not None
+    run.step()
+    run.close()
+
+    assert since_of(world, 1_000_000_000) == 11_000_000
+    assert len(world.rows(NAME)) == 3
+
+    world.catalog = load(write_catalog(tmp_path, before + OTHERS))
+    second(world)
+    assert totals(world) == {"a": 33}
+    assert since_of(world, 1_000_000_000) > 11_000_000
 
 
 def test_a_reset_task_needs_all_there_is(tmp_path: Path) -> None:
