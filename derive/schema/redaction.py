@@ -84,7 +84,32 @@ def redacted_schema(schema: JSON) -> JSON:
         )
     for place in places:
         place.adjust()
+    _undecide(copied, schema)
     return copied
+
+
+def _undecide(stored: JSON, annotated: JSON) -> None:
+    """Have no condition of a schema depend on what redacted documents do not tell.
+
+    Several alternatives of `oneOf` may fit what is left, and what `if` asks of is gone: any of them will do.
+    """
+    before = dict(subschemas(annotated))
+    places = _Places(annotated)
+    for pointer, part in list(subschemas(stored)):
+        origin = before.get(pointer, part)
+
+        def differs(keyword: str, holder: Any, key: Any, part: Any = part, origin: Any = origin) -> bool:
+            return part[keyword] != origin[keyword] or places.place([(holder, key)]).leads
+
+        if "oneOf" in part and any(differs("oneOf", origin["oneOf"], index) for index in range(len(part["oneOf"]))):
+            _require_any(part, part.pop("oneOf"))
+        if "if" in part and differs("if", origin, "if"):
+            del part["if"]
+            _require_any(part, [part.pop(keyword, True) for keyword in ("then", "else")])
+
+
+def _require_any(schema: dict[str, JSON], alternatives: Sequence[JSON]) -> None:
+    schema["allOf"] = [*schema.get("allOf", ()), {"anyOf": list(alternatives)}]
 
 
 def _check(annotation: JSON, pointer: str) -> None:
@@ -263,10 +288,8 @@ class _Place:
 
     def adjust(self) -> None:
         """Have the schemas describe what is stored: a hash, or nothing, where values are redacted."""
-        for schema in self._schemas:
-            if not self.strategy and "required" in schema:
-                schema["required"] = [name for name in schema["required"] if not self._is_blocked(name)]
         if not self.strategy:
+            self._loosen()
             return
         kept = {keyword: schema[keyword] for keyword in _KEPT for schema in self._schemas if keyword in schema}
         is_nullable = all("null" in _types(schema) for schema in self._schemas)
@@ -275,6 +298,24 @@ class _Place:
             # One that is blocked keeps its annotation, which tells that values are not to be shown.
             stored: JSON = {"type": "null"} if isinstance(holder, list) else {"allOf": [False]}
             holder[key] = {**kept, **({"type": kind} if self.strategy == "sha256" else stored)}
+
+    def _loosen(self) -> None:
+        """Have the schemas ask for nothing that redaction takes away."""
+        if not self.leads:
+            return
+        has_less = any(child.strategy == "block" for child in self.children())
+        for schema in self._schemas:
+            if "required" in schema:
+                schema["required"] = [name for name in schema["required"] if not self._is_blocked(name)]
+            for keyword in {"dependentRequired", "dependencies"} & set(schema):
+                schema[keyword] = {
+                    name: [other for other in needed if not self._is_blocked(other)]
+                    if isinstance(needed, list)
+                    else needed
+                    for name, needed in schema[keyword].items()
+                }
+            for keyword in (*_COMPARED, *(_COUNTED if has_less else ())):
+                schema.pop(keyword, None)
 
     def _is_blocked(self, name: str) -> bool:
         place = self.member(name)
@@ -296,6 +337,12 @@ class _Place:
             self._leads = any(place.strategy for place in reached)
         return self._leads
 
+
+_COMPARED = ("const", "enum", "contains", "minContains", "maxContains")
+"""Keywords about values of which a part may be redacted."""
+
+_COUNTED = ("minProperties", "minItems", "uniqueItems")
+"""Keywords about values of which a part may be removed, or become null."""
 
 _OTHERS = ("additionalProperties", "unevaluatedProperties")
 

@@ -145,6 +145,11 @@ def _has_bare_null(exc: Exception) -> bool:
 _compiled: dict[tuple[str, bytes], Validator] = {}
 
 
+def is_schema(schema: JSON) -> bool:
+    """Whether keywords of a schema have values that JSON Schema allows; `compile_validator` says why not."""
+    return bool(jsonschema_rs.meta.is_valid(standard(schema)))
+
+
 def compile_validator(schema: JSON, *, name: str) -> Validator:
     """The validator of a schema.
 

@@ -78,3 +78,11 @@ def test_a_file_that_cannot_be_loaded_may_define_anything(tmp_path: Path) -> Non
     text = "import: [gone.yaml]\n" + BASE.replace("a/source, partitions", "not/here, partitions")
 
     assert [each.code for each in issues(tmp_path, text)] == ["E003"]
+
+
+def test_what_is_no_json_schema_is_said_before_anything_is_redacted(tmp_path: Path) -> None:
+    wrong = "required: null, properties: {ssn: {redact: {strategy: block}}, id: {type: integer}, who"
+
+    found = issues(tmp_path, BASE.replace("properties: {id: {type: integer}, who", wrong))
+
+    assert [issue.code for issue in found] == ["E403"]

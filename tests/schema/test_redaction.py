@@ -114,6 +114,51 @@ def test_an_annotation_without_sense_is_an_error(schema: JSON, pointer: str, mes
     assert caught.value.pointer == pointer
 
 
+CARD, PASSPORT = {"required": ["card"]}, {"required": ["passport"]}
+
+
+@pytest.mark.parametrize("annotation", [BLOCK, HASH])
+@pytest.mark.parametrize(
+    ("more", "document"),
+    [
+        ({"oneOf": [CARD, PASSPORT]}, {"card": "1"}),
+        ({"allOf": [{"anyOf": [True]}], "anyOf": [True], "oneOf": [CARD, PASSPORT]}, {"passport": "1"}),
+        ({"oneOf": [{"properties": {"card": {"type": kind}}} for kind in ("string", "integer")]}, {"card": "1"}),
+        ({"oneOf": [{"oneOf": [CARD, PASSPORT]}, {"required": ["x"]}]}, {"card": "1"}),
+        ({"oneOf": [{"$ref": "#/$defs/d"}, {"required": ["x"]}], "$defs": {"d": CARD}}, {"card": "1", "passport": "2"}),
+        ({"if": {"properties": {"card": {"const": "x"}}}, "then": {"required": ["y"]}}, {"card": "z"}),
+        ({"if": CARD, "then": PASSPORT, "else": {"required": ["x"]}}, {"x": 1}),
+        ({"dependentRequired": {"x": ["card"]}}, {"x": 1, "card": "1"}),
+        ({"dependencies": {"x": ["card"], "y": True}}, {"x": 1, "card": "1"}),
+        ({"minProperties": 2}, {"card": "1", "passport": "2"}),
+        ({"const": {"card": "1"}}, {"card": "1"}),
+        ({"enum": [{"card": "1"}]}, {"card": "1"}),
+    ],
+    ids=str,
+)
+def test_a_document_that_is_right_is_right_when_redacted(annotation: JSON, more: JSON, document: JSON) -> None:
+    """Nothing is refused for what redaction takes away."""
+    schema = {"type": "object", "properties": {"card": annotation, "passport": annotation}, **more}
+
+    assert compile_validator(schema, name="x").is_valid(document)
+    assert compile_validator(redacted_schema(schema), name="x").is_valid(redact(schema, document))
+
+
+@pytest.mark.parametrize(
+    ("annotation", "more", "items"),
+    [
+        (BLOCK, {"minItems": 2}, [1, 2]),
+        (HASH, {"contains": {"const": 1}, "minContains": 1}, [1]),
+        (BLOCK, {"uniqueItems": True, "prefixItems": [BLOCK, BLOCK]}, [1, 2, 3]),
+    ],
+)
+def test_an_array_that_is_right_is_right_when_redacted(annotation: JSON, more: JSON, items: JSON) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "array", "items": annotation, **more}}}
+
+    assert compile_validator(schema, name="x").is_valid({"a": items})
+    assert compile_validator(redacted_schema(schema), name="x").is_valid(redact(schema, {"a": items}))
+
+
 SECRET = "personal"
 
 

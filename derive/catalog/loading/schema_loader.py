@@ -22,6 +22,7 @@ from derive.protocol.specs import JSON
 from derive.schema.bundle import bundle_documents
 from derive.schema.dialect import NAMED, has_redactions
 from derive.schema.redaction import RedactionError, redacted_schema
+from derive.schema.validator import is_schema
 from derive.suggest import suggest
 
 WRITE, RELAXED, INFERRED = "flow://write-schema", "flow://relaxed-write-schema", "flow://inferred-schema"
@@ -123,7 +124,7 @@ class SchemaLoader:
 
             loaded = bundle_documents(schema, url, value)
             positions = _Positions(lambda: loaded.positions(lambda *origin: self._locate(at, url, flow, *origin)))
-            if not has_redactions(loaded.schema):
+            if not has_redactions(loaded.schema) or not is_schema(loaded.schema):
                 return LoadedSchema(loaded.schema, positions)
             try:
                 return LoadedSchema(redacted_schema(loaded.schema), positions, loaded.schema)
