@@ -36,7 +36,7 @@ class Manifest:
 
     Attributes:
         folder: identifier of the data folder that it is a backup of.
-        former: identifiers of those that this one was restored from.
+        former: identifiers of those that this one was restored from, the newest first.
         at: when it was taken, RFC 3339.
         files: by path, relative to the backup.
     """

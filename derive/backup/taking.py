@@ -184,7 +184,7 @@ class _Taking:
                 sync(entry)
         identity = identity_of(self._root)
         reach("backup.completing")
-        write_manifest(self._folder, Manifest(identity.id, tuple(sorted(identity.former)), at, files))
+        write_manifest(self._folder, Manifest(identity.id, identity.former, at, files))
         reach("backup.completed")
         total = sum(file.bytes for file in files.values())
         return Backup(len(wanted), len(self._linked & wanted), total, at)

@@ -24,11 +24,16 @@ class FolderIdentity:
 
     Attributes:
         id: its identifier; empty if it has none.
-        former: identifiers of the folders whose history it has up to where they were backed up.
+        former: identifiers of the folders whose history it has up to where they were backed up, the newest first.
     """
 
     id: str = ""
-    former: frozenset[str] = frozenset()
+    former: tuple[str, ...] = ()
+
+    @property
+    def origin(self) -> str:
+        """The identifier of the folder in which the history began; empty if this one has none."""
+        return self.former[-1] if self.former else self.id
 
 
 def identity_of(root: Path) -> FolderIdentity:
@@ -37,7 +42,7 @@ def identity_of(root: Path) -> FolderIdentity:
         former = orjson.loads((root / RESTORED).read_bytes())["folders"]
     except (FileNotFoundError, NotADirectoryError):
         former = []
-    return FolderIdentity(known_folder_id(root), frozenset(former))
+    return FolderIdentity(known_folder_id(root), tuple(former))
 
 
 def known_folder_id(root: Path) -> str:

@@ -13,10 +13,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from conftest import write_catalog
 
 from derive.catalog import load
 from derive.document.exact import dump_exact
+from derive.errors import StorageError
 from derive.schema.redaction import Redactor
+from derive.storage.redactor import redactor_of
 
 SECRET = "SECRET"
 """In all redacted values. No file spells it but what is ingested: lambdas put it together."""
@@ -269,6 +272,32 @@ def test_equal_values_have_one_hash_whatever_file_they_come_in(folder: Folder) -
     assert set(documents[0]) == set(rows[0]) - {"id"}
     assert documents[1:4] == [documents[0]] * 3
     assert documents[4] == {name: documents[0][name] for name in ("count", "share")}
+
+
+def test_what_is_restored_goes_on_with_the_hashes_of_the_original(folder: Folder) -> None:
+    """A backup of a restored folder, too: values that come later meet the hashes of those that were there."""
+    (folder.path / "flow.yaml").write_text(HASHED)
+    data = [str(folder.path.parent / name) for name in ("data", "second", "third")]
+    for number, root in enumerate(data):
+        if number:
+            folder.flowctl("backup", f"backup-{number}", "--data", data[number - 1])
+            folder.flowctl("restore", f"backup-{number}", "--data", root)
+        (folder.path / "a.jsonl").write_text(f'{{"id":{number},"name":"SECRET"}}')
+        folder.flowctl("ingest", "--collection", "in/hashed", "--data", root, "a.jsonl")
+
+    read = folder.flowctl("collections", "read", "--collection", "in/hashed", "--data", data[-1]).splitlines()
+
+    assert [json.loads(line)["id"] for line in read] == [0, 1, 2]
+    assert len({json.loads(line)["name"] for line in read}) == 1
+    assert len({(Path(root) / "folder-id").read_text() for root in data}) == 3
+
+
+def test_nothing_is_hashed_without_a_salt(tmp_path: Path) -> None:
+    write_catalog(tmp_path, HASHED)
+    spec = load(tmp_path / "flow.yaml").collections["in/hashed"]
+
+    with pytest.raises(StorageError, match="has no identifier, which is the salt of hashes"):
+        redactor_of(spec, tmp_path / "nowhere")
 
 
 ASTRAYS = [
