@@ -58,6 +58,8 @@ FAILPOINTS = frozenset(
         "state.folding",
         "state.forgotten",
         "state.linked",
+        "switch.removed",
+        "switch.written",
     }
 )
 """Every name there is."""

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from derive.engine.transactor import TaskSpec
+from derive.failpoint import reach
 from derive.protocol.installed import find_runtime
 from derive.protocol.specs import JSON, DerivationSpec, InputSpec
 from derive.storage.roles import Readable
@@ -73,7 +74,9 @@ def way_to(store: Readable, task: TaskSpec, spec: InputSpec, place: Place) -> Li
     return "switch" if former and other and takes_back(task, spec) else "again"
 
 
-def find_switch(store: Readable, task: TaskSpec, spec: InputSpec, place: Place, position: int) -> Switch | None:
+def find_switch(
+    store: Readable, task: TaskSpec, spec: InputSpec, place: Place, position: int, reached: int
+) -> Switch | None:
     """Return the switch of an input that has read another relation; None if it has to wait for the other one.
 
     Args:
@@ -82,18 +85,26 @@ def find_switch(store: Readable, task: TaskSpec, spec: InputSpec, place: Place, 
         spec: its input.
         place: the relation that it has read.
         position: adjusted clock below which it has.
+        reached: adjusted clock below which an endpoint may have stored the former relation, as far as that goes, though
+            the data folder does not know; it passes over what comes to be read below that.
     """
     known = store.collection(spec.source)
     if known is None:
         return None
     offset = offset_of(spec, task.tick)
     end = max(position - offset, BEGINNING)
+    least = end if isinstance(task, DerivationSpec) else max(reached - offset, end)
+    former = store.tables.of_relation(place.relation)
+    if former is not None:
+        end = max(end, min(least, former.upper))
     at = tick_begin(min(known.sound, store.timeline.present()) + offset, task.tick) - offset - 1
-    return Switch(known.relation, end, at) if at >= end else None
+    return Switch(known.relation, end, at) if at >= least else None
 
 
-def write_switch(store: Readable, task: TaskSpec, spec: InputSpec, place: Place) -> tuple[Segment, ...]:
+def write_switch(store: Readable, task: TaskSpec, spec: InputSpec, place: Place, position: int) -> tuple[Segment, ...]:
     """Write the rows of a switch: those that an input has read go, and those of the other relation come.
+
+    Before that comes what the input has yet to read of the former relation, which an endpoint may have stored already.
 
     Returns:
         Durable segments that are part of no collection; `remove_switches` removes them.
@@ -105,13 +116,18 @@ def write_switch(store: Readable, task: TaskSpec, spec: InputSpec, place: Place)
     assert switch is not None
     former, other = store.tables.of_relation(place.relation), store.tables.of_relation(switch.relation)
     counts: Counter[tuple[str, bytes]] = Counter()
+    updates: list[RowUpdate] = []
     if other is not None:
         counts.update(_told(store, other.id, spec, switch.at + 1))
     if former is not None:
         counts.subtract(_told(store, former.id, spec, switch.end))
-    updates = [RowUpdate(switch.at, text, key, diff) for (text, key), diff in sorted(counts.items()) if diff]
+        begin = max(position - offset_of(spec, task.tick), spec.not_before or BEGINNING)
+        updates += read_updates(store, former.id, begin, switch.end) if begin < switch.end else ()
+    updates += [RowUpdate(switch.at, text, key, diff) for (text, key), diff in sorted(counts.items()) if diff]
     shape = other or former
-    return _written(store.root, task.name, shape, updates) if shape is not None and updates else ()
+    segments = _written(store.root, task.name, shape, updates) if shape is not None and updates else ()
+    reach("switch.written")
+    return segments
 
 
 def _told(store: Readable, table: GlobalId, spec: InputSpec, end: int) -> Counter[tuple[str, bytes]]:
@@ -137,6 +153,7 @@ def _written(root: Path, task: str, shape: Table, updates: list[RowUpdate]) -> t
 def remove_switches(root: Path, task: str) -> None:
     """Remove the files of switches that a task has behind it, or has not begun."""
     shutil.rmtree(root / collection_folder(_collection_of(task)), ignore_errors=True)
+    reach("switch.removed")
 
 
 def _collection_of(task: str) -> str:

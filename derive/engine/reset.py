@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from math import lcm
 
 from derive.errors import UsageError
 from derive.failpoint import reach
 from derive.materialize.restart import KEPT, announce, next_restart, settle
 from derive.protocol.specs import CatalogSpec
 from derive.shard.state import epochs_lock, remove_state
+from derive.storage.metadata.descriptions import TaskState
 from derive.storage.roles import Kept
 from derive.storage.task_log import TaskLog
+from derive.time.frontier import tick_begin
 
 
 def readers_of(catalog: CatalogSpec, store: Kept, names: Sequence[str]) -> list[str]:
@@ -55,7 +58,8 @@ def reset(catalog: CatalogSpec, store: Kept, names: Sequence[str], *, cascade: b
     chosen = [*names, *readers]
     _refuse_others(catalog, store, chosen)
     parts = {name: keys for name in readers if (keys := _parts(catalog, store, name, chosen))}
-    start_over(store, chosen, [name for name in chosen if name in catalog.materializations], parts)
+    ticks = {task.tick for task in catalog.tasks.values()}
+    start_over(store, chosen, [name for name in chosen if name in catalog.materializations], parts, ticks)
     return chosen
 
 
@@ -64,6 +68,7 @@ def start_over(
     names: Sequence[str],
     materialized: Sequence[str],
     parts: Mapping[str, Sequence[str]] | None = None,
+    ticks: Collection[int] = (),
 ) -> None:
     """Forget what tasks have derived and how far they were, whoever reads them; runs of them are fenced.
 
@@ -72,6 +77,7 @@ def start_over(
         names: of the tasks.
         materialized: those that are materializations.
         parts: of those of which only some bindings start over, the state keys of these.
+        ticks: of all tasks, microseconds.
     """
     parts = parts or {}
     # A run that begins meanwhile publishes its epoch, and so writes its first file, when this is over.
@@ -79,13 +85,30 @@ def start_over(
         for name in materialized:
             settle(store.root, name, store.task(name))
         for name in materialized:
-            restart = next_restart(store.root, name, store.task(name), parts.get(name, ()))
+            state = store.task(name)
+            uppers = _uppers(store, state, ticks) if state else {}
+            restart = next_restart(store.root, name, state, parts.get(name, ()), uppers)
             announce(store.root, name, restart)
         reach("reset.committing")
         store.reset([name for name in names if name not in parts], parts)
         reach("reset.committed")
         for name in names:
             _clean(store, name, parts.get(name, ()), is_materialized=name in materialized)
+
+
+def _uppers(store: Kept, state: TaskState, ticks: Collection[int]) -> dict[str, int]:
+    """Before which clock the sources of a materialization (by name) have documents, or come to have them anew.
+
+    Each is a clock that the frontier of the source reaches, whatever the ticks are by which it is derived.
+    """
+    present = store.timeline.present()
+    reached = tick_begin(present, lcm(*ticks))
+    uppers = {}
+    for source in {place.source for place in state.places.values()}:
+        known = store.collection(source)
+        if known is not None:
+            uppers[source] = reached if store.task(source) is not None else min(known.sound, present)
+    return uppers
 
 
 def _parts(catalog: CatalogSpec, store: Kept, name: str, chosen: Sequence[str]) -> list[str]:

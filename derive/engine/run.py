@@ -202,7 +202,8 @@ class Run:
         with self._stopping(task):
             if task.follow():
                 name = task.spec.name
-                start_over(self._store, [name], [] if isinstance(task.spec, DerivationSpec) else [name])
+                materialized = [] if isinstance(task.spec, DerivationSpec) else [name]
+                start_over(self._store, [name], materialized, ticks={other.spec.tick for other in self.tasks.values()})
                 reopen_task(self._store, task)
             return True
         return False

@@ -31,7 +31,7 @@ from derive.storage.roles import Runnable
 from derive.storage.task_log import TaskLog
 from derive.time.cycle import Horizon, Step, by_priority, earliest_to_come, next_step, next_step_apart
 from derive.time.extent import choose_end, is_one_tick, size_of
-from derive.time.frontier import BEGINNING
+from derive.time.frontier import BEGINNING, tick_begin
 from derive.time.limits import Limits
 from derive.time.needs import needs
 from derive.time.pace import Pace
@@ -95,6 +95,9 @@ class Task:
         self._numbers = itertools.count(1)
         self._log = TaskLog(store.root, transactor.spec.name)
         self._switched: dict[str, tuple[Segment, ...]] = {}
+        self._due: set[str] = set()  # inputs that wait for the time at which they go over
+        # No run before, and none of its transactions, has given an endpoint anything at or above this adjusted clock.
+        self._reached = tick_begin(store.timeline.present(), transactor.spec.tick)
         self.spec: TaskSpec = transactor.spec
         self.beginning = beginning
         self.error: FlowError | None = None
@@ -125,7 +128,10 @@ class Task:
             SourceReplacedError: a source is another relation than the one that was read so far.
         """
         checkpoint = self._checkpoint
-        return look(self._store, self.spec, checkpoint.positions, checkpoint.places, self._switched)
+        inputs = look(self._store, self.spec, checkpoint.positions, checkpoint.places, self._switched)
+        # A table that replaces another one is to be read, also if it is empty.
+        due = {spec.index: 1 for spec in self.spec.inputs if spec.state_key in self._due}
+        return replace(inputs, others={**due, **inputs.others}) if due else inputs
 
     def follow(self) -> bool:
         """Go over to relations that have come to have the names of sources, where nothing or the catalog forbids it.
@@ -151,12 +157,13 @@ class Task:
         for spec in self.spec.inputs:
             key, place = spec.state_key, places[spec.state_key]
             if place.switch is not None and key not in self._switched:
-                self._switched[key] = write_switch(self._store, self.spec, spec, place)
+                self._switched[key] = write_switch(self._store, self.spec, spec, place, self._checkpoint.position(spec))
         return False
 
     def _followed(self, before: Mapping[str, Place]) -> tuple[dict[str, Place], bool]:
         """The places of inputs once each has followed its source, and whether the task has to begin again for that."""
         places = dict(before)
+        self._due = set()
         for spec in self.spec.inputs:
             key, position = spec.state_key, self._checkpoint.position(spec)
             place = places[key] = before[key].arrived(position)
@@ -172,9 +179,11 @@ class Task:
                     self._log.write("info", f"'{spec.name}' follows its source, and all begins again: {fate}")
                     return places, True
                 if way == "switch":
-                    switch = find_switch(self._store, self.spec, spec, place, position)
+                    switch = find_switch(self._store, self.spec, spec, place, position, self._reached)
                     places[key] = place._replace(switch=switch)
-                    if switch is not None:
+                    if switch is None:
+                        self._due.add(key)
+                    else:
                         self._log.write("info", f"'{spec.name}' takes back what it has read, and goes on: {fate}")
         return places, False
 
@@ -244,6 +253,7 @@ class Task:
                 limits = self._transactor.prepare(size_of(reads), self.shards, limits)
             end = choose_end(reads, position, bound, tick, limits)
             transaction = self.begin(inputs, step.behind, end, limits)
+            self._reached = max(self._reached, end)
             try:
                 committed = self._carry_out(transaction, progress, is_empty=step.first >= end)
             except LostError as error:

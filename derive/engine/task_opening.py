@@ -127,8 +127,7 @@ def _places(
     for spec in task.inputs:
         place, before = opened[spec.state_key], former.get(spec.state_key)
         if spec.state_key in positions and before is not None and before.relation:
-            held = place._replace(relation=before.relation, switch=before.switch)
-            places[spec.state_key] = held.arrived(positions[spec.state_key])
+            places[spec.state_key] = place._replace(relation=before.relation, switch=before.switch)
         else:
             places[spec.state_key] = place._replace(relation=relations.get(spec.source, 0))
     return places

@@ -64,7 +64,13 @@ def clocks_of(state: TaskState) -> dict[str, tuple[str, int]]:
     }
 
 
-def next_restart(root: Path, task: str, state: TaskState | None, keys: Collection[str] = ()) -> Restart:
+def next_restart(
+    root: Path,
+    task: str,
+    state: TaskState | None,
+    keys: Collection[str] = (),
+    uppers: Mapping[str, int] | None = None,
+) -> Restart:
     """The restart of a materialization that is about to be reset.
 
     Args:
@@ -72,12 +78,15 @@ def next_restart(root: Path, task: str, state: TaskState | None, keys: Collectio
         task: the materialization.
         state: how far it is; None if it has never run.
         keys: state keys of the bindings that are reset; none for all.
+        uppers: of sources (by name) that may be other relations than those that were stored: the clock before which
+            these have documents whose keys were stored of the former ones.
     """
     last = last_restart(root, task)
     ends = dict(last.ends)  # it may not have run since
-    for key, (source, clock) in (clocks_of(state) if state else {}).items():
+    for key, (source, stored) in (clocks_of(state) if state else {}).items():
         if keys and key not in keys:
             continue
+        clock = max(stored, (uppers or {}).get(source, BEGINNING))
         former, before = ends.get(key, (source, clock))
         ends[key] = (source, max(clock, before) if former == source else clock)
     name = str(uuid.uuid4())

@@ -18,7 +18,8 @@ class Switch(NamedTuple):
 
     Attributes:
         relation: the other one.
-        end: clock below which the input has processed the former relation; its rows before that are retracted.
+        end: clock below which the input has processed the former relation, or does on its way; its rows before that are
+            retracted.
         at: clock at which they are, and the rows are added that the other relation has then.
     """
 

@@ -115,6 +115,13 @@ class Deeds:
         executor = PausesAttempts(late, Path(f"{self.data}.late")) if late else InProcessExecutor()
         self.work(self.begin(self.store, shards, most, executor))
 
+    def run_twice(self, shards: int) -> None:
+        """Run every task, and again a moment later, also those that have waited for the time of another one."""
+        run = self.begin(self.store, shards)
+        run.step()
+        self.wall += 2_000_000
+        self.work(run)
+
     def begin(self, store: Store, shards: int, most: int = 1_000_000, executor: InProcessExecutor | None = None) -> Run:
         limits = Limits(documents=most)
         run, _ = open_changing_run(

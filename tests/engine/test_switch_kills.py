@@ -1,0 +1,344 @@
+"""A run that is killed while a task follows its source to another relation: rows are taken back once, and added once.
+
+A table is replaced under derivations and materializations with `onSourceReset: follow`. A run is killed wherever one of
+its commits is about to be made, and where it is made, and where files of the switch are written or removed. The next
+run comes, byte for byte, to what a run comes to that nobody has killed; and where the table is replaced again in
+between, to what the last table holds.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import signal
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+from conftest import World, write_catalog
+from crash_client import CrashServer, crash_server
+
+from derive.catalog import load
+from derive.compute.relations.table_rows import TableRows
+from derive.storage.contents import ReadOptions
+from derive.storage.reduced_read import read_reduced, reduced_here
+from derive.storage.table import TableColumn
+
+BASE, SECOND = 1_700_000_000_000_000, 1_000_000
+ITEMS, OTHER = "sql/public/items", "sql/public/other"
+COLUMNS = (TableColumn("id", "bigint"), TableColumn("v", "bigint"))
+CATALOG = """
+collections:
+  sql/public/items:
+    schema:
+      type: object
+      required: [id]
+      if: {required: [_meta], properties: {_meta: {required: [op], properties: {op: {const: d}}}}}
+      then: {reduce: {strategy: lastWriteWins, delete: true}}
+      else: {reduce: {strategy: lastWriteWins}}
+      properties:
+        id: {type: integer}
+        v: {type: integer}
+        _meta: {type: object, properties: {op: {type: string}}}
+    key: [/id]
+  t/sums:
+    schema:
+      type: object
+      required: [g]
+      reduce: {strategy: merge}
+      properties:
+        g: {type: integer}
+        n: {type: integer, reduce: {strategy: sum}}
+        v: {type: integer, reduce: {strategy: sum}}
+    key: [/g]
+    derive:
+      using: {sqlite: {}}
+      transforms:
+        - name: read
+          source: sql/public/items
+          shuffle: any
+          onSourceReset: follow
+          lambda: SELECT $v % 2 AS g, iif($_meta$op IS 'd', -1, 1) AS n, iif($_meta$op IS 'd', -$v, $v) AS v;
+  t/greatest:
+    schema:
+      type: object
+      required: [g]
+      reduce: {strategy: merge}
+      properties: {g: {type: integer}, v: {type: integer, reduce: {strategy: maximize}}}
+    key: [/g]
+    derive:
+      using: {sqlite: {}}
+      transforms:
+        - name: read
+          source: sql/public/items
+          shuffle: any
+          onSourceReset: follow
+          lambda: SELECT $v % 2 AS g, $v WHERE $_meta$op IS NOT 'd';
+materializations:
+  t/stored:
+    endpoint: {connector: {image: materialize-sqlite, config: {path: stored.db}}}
+    bindings:
+      - {source: sql/public/items, resource: {table: items}, onSourceReset: follow}
+      - {source: t/sums, resource: {table: sums}}
+  t/again:
+    endpoint: {connector: {image: materialize-sqlite, config: {path: again.db}}}
+    bindings: [{source: t/greatest, resource: {table: greatest}, onSourceReset: follow}]
+"""
+Rows = dict[int, int]
+
+
+@dataclass
+class Scene:
+    """A data folder, and what the table in it holds."""
+
+    folder: Path
+    server: CrashServer
+    wall: int = BASE
+    rows: Rows = field(default_factory=dict)
+    greatest: Rows = field(default_factory=dict)
+
+    def copy(self, name: str) -> Scene:
+        """Another one, that is as far."""
+        folder = self.folder.with_name(name)
+        shutil.copytree(self.folder, folder)
+        return Scene(folder, self.server, self.wall, dict(self.rows), dict(self.greatest))
+
+    def world(self) -> World:
+        return World(self.folder / "data", load(self.folder / "flow.yaml"), wall=self.wall)
+
+    def run(self, failpoint: str = "") -> int:
+        """Run all tasks, in a process of its own, until that is killed or they are at rest."""
+        source = {"source": str(self.folder / "flow.yaml"), "data": str(self.folder / "data"), "wall": self.wall}
+        status = self.server.attempt(source | {"do": "run_twice", "arguments": [2]}, failpoint)
+        if status == 0:
+            self.wall += 2 * SECOND
+        return status
+
+    # What people do with the table
+
+    def change(self, **changes: int | None) -> None:
+        """Give rows of the table, by id, other values; or delete them."""
+        with closing((world := self.world()).store):
+            self._change(world, {int(key[1:]): value for key, value in changes.items()})
+
+    def _change(self, world: World, changes: dict[int, int | None]) -> None:
+        for key, value in changes.items():
+            table = world.store.tables.find(ITEMS)
+            assert table is not None
+            world.wall = self.wall = self.wall + SECOND
+            before = self.rows.pop(key, None)
+            updates = [] if before is None else [((key, before), -1)]
+            if value is not None:
+                updates.append(((key, value), 1))
+                self.rows[key] = value
+                self.greatest[value % 2] = max(value, self.greatest.get(value % 2, value))
+            clock = world.store.timeline.assign(1)
+            world.store.tables.append(clock, {table.id: TableRows(table).changes(updates)})
+        self.wall += 6 * SECOND
+
+    def replace(self, **changes: int) -> None:
+        """Have another table take the place of this one."""
+        with closing((world := self.world()).store):
+            former = world.store.tables.find(ITEMS)
+            assert former is not None
+            world.store.tables.drop(former.id)
+            world.store.tables.create(ITEMS, COLUMNS)
+            self._take(world, changes)
+
+    def change_places(self, **changes: int) -> None:
+        """Have another table take the place of this one, which is kept, and changes later."""
+        with closing((world := self.world()).store):
+            former = world.store.tables.find(ITEMS)
+            assert former is not None
+            other = world.store.tables.create(OTHER, COLUMNS)
+            world.store.tables.arrange({former.id: OTHER, other.id: ITEMS})
+            self._take(world, changes)
+            world.wall = self.wall
+            rows = TableRows(former).changes([((77, 77), 1)])
+            world.store.tables.append(world.store.timeline.assign(1), {former.id: rows})
+
+    def _take(self, world: World, changes: dict[str, int]) -> None:
+        self.rows, self.greatest = {}, {}
+        self._change(world, {int(key[1:]): value for key, value in changes.items()})
+
+    # What comes of it
+
+    def check(self) -> None:
+        """All that is derived and stored follows from the table that has the name now, and from nothing else."""
+        values = list(self.rows.values())
+        sums = {g: (len(of), sum(of)) for g in (0, 1) if (of := [v for v in values if v % 2 == g])}
+        with closing((world := self.world()).store):
+            groups = {row["g"]: (row["n"], row["v"]) for row in self._reduced(world, "t/sums")}
+            assert {g: group for g, group in groups.items() if group != (0, 0)} == sums
+            assert {row["g"]: row["v"] for row in self._reduced(world, "t/greatest")} == self.greatest
+        tables = self.tables()
+        assert {row[0]: row[1] for row in tables["items"]} == self.rows
+        assert {row[0]: row[1:] for row in tables["sums"] if row[1:] != (0, 0)} == sums
+        assert self.greatest.items() <= dict(tables["greatest"]).items()
+
+    def _reduced(self, world: World, name: str) -> list[dict[str, int]]:
+        parts = read_reduced(
+            world.store,
+            world.catalog.collections[name],
+            ReadOptions(),
+            lambda root, spec, read: reduced_here(root, spec, read, self.folder),
+        )
+        return [document for rows in parts for document in rows.documents()]
+
+    def tables(self) -> dict[str, list[tuple[Any, ...]]]:
+        """What is materialized."""
+        tables = {}
+        queries = {"items": "id, v", "sums": "g, n, v", "greatest": "g, v"}
+        for name, columns in queries.items():
+            file = self.folder / ("again.db" if name == "greatest" else "stored.db")
+            with closing(sqlite3.connect(file)) as database:
+                tables[name] = database.execute(f"SELECT {columns} FROM {name} ORDER BY 1").fetchall()
+        return tables
+
+    def outcome(self) -> dict[str, Any]:
+        """All that a run leaves: documents, frontiers, what is known of tasks, who may do what, and tables."""
+        outcome: dict[str, Any] = {**self.tables()}
+        with closing((world := self.world()).store):
+            for name in world.catalog.derivations:
+                known = world.store.collection(name)
+                outcome[name] = known and (known.since, known.upper, known.relation), world.rows(name)
+            for name in world.catalog.tasks:
+                state = world.store.task(name)
+                outcome[f"task {name}"] = state and (state.shards, state.positions, state.error, state.places)
+        with closing(apsw.Connection(str(self.folder / "data" / "metadata.db"))) as database:
+            rows = database.execute("SELECT kind, collection, task, transform, frontier, at FROM capability").fetchall()
+        return outcome | {"rights": sorted(rows, key=repr), "files": self._left()}
+
+    def _left(self) -> list[str]:
+        """Files of switches."""
+        return sorted(path.name for path in (self.folder / "data").rglob("*.parquet") if "@switch" in str(path))
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[CrashServer]:
+    with crash_server() as server:
+        yield server
+
+
+FILES = (
+    "materialize.committing",
+    "materialize.committed",
+    "segment.closed",
+    "segment.closing",
+    "switch.written",
+    "switch.removed",
+    "reset.committing",
+    "reset.committed",
+    "reset.removed",
+)
+COMMITS = ("metadata.committing", "metadata.committed")
+
+
+def begun(folder: Path, server: CrashServer) -> Scene:
+    """A scene in which all is derived and stored of a first table."""
+    folder.mkdir()
+    write_catalog(folder, CATALOG)
+    scene = Scene(folder, server)
+    with closing((world := scene.world()).store):
+        world.store.tables.create(ITEMS, COLUMNS)
+    scene.change(k1=10, k2=21, k3=30)
+    assert scene.run() == 0
+    scene.check()
+    return scene
+
+
+def one_that_has_changed(scene: Scene) -> None:
+    scene.change(k2=23, k3=None, k4=40)
+
+
+def one_created_again(scene: Scene) -> None:
+    scene.change(k2=23, k3=None)  # which nobody has read when it goes
+    scene.replace(k1=10, k2=20, k5=51)
+
+
+def one_that_changes_places(scene: Scene) -> None:
+    scene.change(k4=44)
+    scene.change_places(k1=11, k4=44, k6=61)
+
+
+def nothing(scene: Scene) -> None: ...
+
+
+def yet_another(scene: Scene) -> None:
+    scene.replace(k1=12, k5=51, k7=70)
+
+
+Act = Callable[[Scene], None]
+SCENARIOS = {
+    "created again": (one_created_again, nothing),
+    "changes places": (one_that_changes_places, nothing),
+    "and created again": (one_created_again, yet_another),
+    "changed and created again": (one_that_has_changed, one_created_again),
+    "changed and changes places": (one_that_has_changed, one_that_changes_places),
+}
+
+
+def sweep(folder: Path, server: CrashServer, scenario: str, point: str, step: int) -> int:
+    """Kill a run at a failpoint each time, or each so many times, that it comes there; how often it was killed."""
+    before, after = SCENARIOS[scenario]
+    template = begun(folder / "begun", server)
+    before(template)
+    expected = template.copy("expected")
+    assert expected.run() == 0
+    expected.check()
+    outcome = expected.outcome()
+    for kills, times in enumerate(itertools.count(1, step)):
+        scene = template.copy("killed")
+        status = scene.run(f"{point}:{times}")
+        if status == 0:
+            return kills
+        assert status == -signal.SIGKILL
+        after(scene)
+        assert scene.run() == 0
+        scene.check()
+        if after is nothing:
+            assert scene.outcome() == outcome
+        scene.change(k1=99, k8=80)
+        assert scene.run() == 0
+        scene.check()
+        shutil.rmtree(scene.folder, ignore_errors=True)  # its connector may still be closing it
+    raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("scenario", "point"),
+    [
+        ("created again", "switch.written"),
+        ("created again", "switch.removed"),
+        ("created again", "materialize.committing"),
+        ("changed and created again", "materialize.committed"),
+    ],
+)
+def test_a_switch_is_made_once_wherever_its_run_is_killed(
+    scenario: str, point: str, server: CrashServer, tmp_path: Path
+) -> None:
+    assert sweep(tmp_path, server, scenario, point, 1) > 1
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("point", FILES)
+def test_a_switch_is_made_once_wherever_a_file_is_written(
+    scenario: str, point: str, server: CrashServer, tmp_path: Path
+) -> None:
+    sweep(tmp_path, server, scenario, point, 1)
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("point", COMMITS)
+def test_a_switch_is_made_once_wherever_something_is_committed(
+    scenario: str, point: str, server: CrashServer, tmp_path: Path
+) -> None:
+    assert sweep(tmp_path, server, scenario, point, int(os.environ.get("FLOW_KILL_STEP", "1"))) > 1
