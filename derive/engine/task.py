@@ -95,6 +95,7 @@ class Task:
         self._numbers = itertools.count(1)
         self._log = TaskLog(store.root, transactor.spec.name)
         self._switched: dict[str, tuple[Segment, ...]] = {}
+        self._is_tidy = False  # files may be there that a run has left that was killed
         self._due: set[str] = set()  # inputs that wait for the time at which they go over
         # No run before, and none of its transactions, has given an endpoint anything at or above this adjusted clock.
         self._reached = tick_begin(store.timeline.present(), transactor.spec.tick)
@@ -152,8 +153,10 @@ class Task:
             hold(self._store, self.spec, positions, self._capability, places)
             # A switch is the same after a crash, and so is noted before anything of it is read.
             self._capability = self._store.commit_task(self._capability, self.commit_of(self._checkpoint, Prepared()))
-            self._switched = {}
+            self._switched, self._is_tidy = {}, False
+        if not self._is_tidy and not self._switched:
             remove_switches(self._store.root, self.spec.name)
+            self._is_tidy = True
         for spec in self.spec.inputs:
             key, place = spec.state_key, places[spec.state_key]
             if place.switch is not None and key not in self._switched:
@@ -189,7 +192,7 @@ class Task:
 
     def begin_again(self, capability: TaskCapability, checkpoint: Checkpoint, beginning: Beginning) -> None:
         """Go on as a task that has just been opened."""
-        self._switched = {}
+        self._switched, self._is_tidy = {}, False
         self._capability, self._checkpoint, self.beginning = capability, checkpoint, beginning
 
     def earliest(self, inputs: Inputs) -> int | None:
