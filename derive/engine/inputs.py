@@ -120,5 +120,5 @@ def replaced(store: View, task: TaskSpec, spec: InputSpec, relation: int) -> Sou
         f"the source of '{spec.name}' in '{task.name}' is another relation than the one it has read:"
         f" {store.tell_fate(spec.source, relation)}",
         position=spec.position,
-        hint=f"{way}; or {again}",
+        hint=again if spec.follows else f"{way}; or {again}",
     )

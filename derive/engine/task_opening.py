@@ -77,13 +77,17 @@ def _begin(
     if unaccepted is not None and refused is None:
         beginning = Beginning(error=unaccepted, is_apart=opened.is_apart)
     else:
-        beginning = Beginning(
-            again=tuple(spec for spec in task.inputs if state.positions and spec.state_key not in positions),
-            compacted=tuple(compacted(task.inputs, positions, rights)),
-            edits=tuple(edit for edit in edits if edit not in state.edits),
-            error=refused
+        error = (
+            refused
             or _read_before(store, task, former, positions, relations)
-            or lost(task.name, task.inputs, task.tick, positions, rights),
+            or lost(task.name, task.inputs, task.tick, positions, rights)
+        )
+        new = [spec for spec in task.inputs if state.positions and spec.state_key not in positions]
+        beginning = Beginning(
+            again=() if error else tuple(new),
+            compacted=() if error else tuple(compacted(task.inputs, positions, rights)),
+            edits=tuple(edit for edit in edits if edit not in state.edits),
+            error=error,
             is_apart=opened.is_apart,
             is_accepted=bool(opened.unaccepted),
         )
@@ -110,7 +114,7 @@ def _read_before(
         is_known = spec.state_key in positions or relations.get(spec.source) in read
         if read and not is_known and not store.replaces_nothing(spec.source, read[-1]):
             error = replaced(store, task, spec, read[-1])
-            error.hint = f"put 'backfill' back to what it was; {error.hint}"
+            error.hint = f"put 'backfill' back to what it was{spec.follows * ' to follow'}; {error.hint}"
             return error
     return None
 

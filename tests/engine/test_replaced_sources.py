@@ -379,5 +379,10 @@ def test_a_raised_backfill_reads_no_relation_on_top_of_another(world: World, tmp
     run.close()
     error = run.tasks["t/stops"].error
     assert isinstance(error, SourceReplacedError)
-    assert (error.hint or "").startswith("put 'backfill' back to what it was")
+    assert (error.hint or "").startswith("put 'backfill' back to what it was; say 'onSourceReset: follow' at 'read'")
+    followed = run.tasks["t/follows"].error
+    assert isinstance(followed, SourceReplacedError)
+    assert (followed.hint or "").startswith("put 'backfill' back to what it was to follow; start over: flowctl reset")
+    for name in ("t/stops", "t/follows"):  # nothing is said to be read from its start that is not
+        assert (run.tasks[name].beginning.again, run.tasks[name].beginning.compacted) == ((), ())
     assert [text for _, _, _, text in world.rows("t/stops")] == ['{"id":1,"n":1,"v":1}']

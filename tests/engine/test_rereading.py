@@ -353,11 +353,13 @@ class History:
 
     def play(self, step: Step) -> None:
         transforms = []
+        said: set[str] = set()
         for source, name in step.names.items():
             if name is None:
                 continue
             former = self.last.get(source, name)
-            is_said = step.formerly and former not in step.names.values()
+            is_said = step.formerly and former not in {*step.names.values(), *said}  # else `check` refuses it
+            said |= {former} if is_said else set()
             transforms.append(Transform(name, source, more=f"formerly: {former}" if is_said else ""))
         self.world.catalog = load(write_catalog(self.folder, catalog_text(*transforms)))
         ingest(self.world, self.documents, self.documents + step.documents)
