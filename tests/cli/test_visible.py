@@ -56,11 +56,9 @@ def test_notes_errors_and_tables_show_them(capsys: pytest.CaptureFixture[str]) -
 
 def test_json_stays_as_it_is(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     print_rows(["name"], [{"name": EVIL}], "json")
+    monkeypatch.setattr("derive.cli.console._form.is_json", False)  # and so it is again after the test
     use_json()
-    try:
-        note(EVIL)
-    finally:
-        monkeypatch.setattr("derive.cli.console._form.is_json", False)
+    note(EVIL)
 
     out, err = capsys.readouterr()
     assert json.loads(out)["name"] == json.loads(err)["message"] == EVIL

@@ -25,7 +25,7 @@ from connectors.materialize_webhook.connector import WebhookConnector
 from derive.catalog import load
 from derive.document.exact import parse_exact
 from derive.errors import FlowError
-from derive.materialize.streams import close_streams
+from derive.materialize.streams import close_streams, connectors
 from derive.storage.contents import ReadOptions
 from derive.storage.reduced_read import read_reduced, reduced_here
 
@@ -110,6 +110,7 @@ class Endpoint:
         close_streams()
         self.world.store.close()
         self._server.stop()
+        connectors().close()  # another server may be given this one's port
 
 
 def _table(name: str) -> dict[str, Any]:
@@ -121,6 +122,7 @@ def sqlite(folder: Path) -> Iterator[Endpoint]:
 
     def read(name: str) -> Rows:
         with closing(apsw.Connection(path)) as database:
+            database.set_busy_timeout(10_000)  # the connector's last connection may still be closing
             return dict(database.execute(f'SELECT k, v FROM "{name}"'))
 
     yield Endpoint(folder, MaterializeSqlite(), {"path": path}, _table, read)
