@@ -86,6 +86,8 @@ def apply_edit(
         failpoint.arm("")
         scheduler.step()
     errors = [task.error for task in run.tasks.values() if task.error]
+    if errors:  # a run that was superseded may find its files collected first
+        reconciler.find_superseded(run)
     run.close()
     if errors:
         raise errors[0]
