@@ -154,7 +154,7 @@ def _ways(former: str, transform: TransformSpec) -> str:
 def _replaced(
     store: View, spec: DerivationSpec, transform: TransformSpec, state: TaskState, relations: Mapping[str, int]
 ) -> Iterator[_Span]:
-    """What a transform would read in the place of a relation that had the name, and that one has read that is gone."""
+    """Yield the part of a relation that a transform would read, and that a transform which is gone has read."""
     if _is_as_before(transform, state, relations):
         return
     source = transform.input.source

@@ -223,7 +223,7 @@ class Scene:
         return {"rights": sorted(rows, key=repr)}
 
     def tables(self) -> dict[str, Any]:
-        """What is materialized."""
+        """The rows of the materialized tables."""
         if not (self.folder / "stored.db").exists():
             return {}
         with closing(sqlite3.connect(self.folder / "stored.db")) as database:

@@ -413,7 +413,7 @@ def test_renaming_there_and_back(is_formerly: bool, tmp_path: Path) -> None:
     assert counts(world) == once("x", "y", end=6) + doubled
 
 
-# What the name of a source stands for
+# Relations behind the name of a source
 
 
 TABLES = """

@@ -125,7 +125,7 @@ class Scene:
         self.wall += 4 * SECOND
         return status
 
-    # What people do with the table
+    # Statements of people
 
     def change(self, **changes: int | None) -> None:
         """Give rows of the table, by id, other values; or delete them."""
@@ -172,7 +172,7 @@ class Scene:
         self.rows, self.greatest = {}, {}
         self._change(world, {int(key[1:]): value for key, value in changes.items()})
 
-    # What comes of it
+    # Outcomes
 
     def check(self) -> None:
         """All that is derived and stored follows from the table that has the name now, and from nothing else."""
@@ -197,7 +197,7 @@ class Scene:
         return [document for rows in parts for document in rows.documents()]
 
     def tables(self) -> dict[str, list[tuple[Any, ...]]]:
-        """What is materialized."""
+        """The rows of the materialized tables."""
         tables = {}
         queries = {"items": "id, v", "sums": "g, n, v", "greatest": "g, v"}
         for name, columns in queries.items():

@@ -152,7 +152,7 @@ EDITS_THAT_STOP = [
 
 @pytest.mark.parametrize(("after", "shards"), EDITS_THAT_STOP)
 def test_a_task_with_an_edit_that_stops_it_keeps_what_it_needed_before(after: str, shards: int, tmp_path: Path) -> None:
-    """Whoever undoes the edit finds that nothing has gone meanwhile."""
+    """The history that the task needed is there when the edit is undone."""
     before = ONE.replace("readDelay: 5s, ", "").replace(
         "name: later, source: n/changes", "name: later, source: n/others"
     )
