@@ -24,6 +24,7 @@ PAGES = [
     for page in sorted((REPOSITORY / "docs").glob("*.md"))
     if any(file for _, file, _ in BLOCK.findall(page.read_text()))
 ]
+PROSE = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 
 
 def commands_of(block: str) -> list[tuple[str, list[str]]]:
@@ -91,3 +92,20 @@ def test_an_ellipsis_stands_for_any_lines() -> None:
     assert not matches(["a"], "a\nb\n")
     assert matches(["1 passed in … s"], "1 passed in 0.2 s\n")
     assert not matches(["1 passed in … s"], "2 passed in 0.2 s\n")
+
+
+def anchors_of(page: Path) -> set[str]:
+    """Return the anchors that GitHub gives to the headings of a page."""
+    prose = BLOCK.sub("", page.read_text(encoding="utf-8"))
+    headings = re.findall(r"^#+ (.+)$", prose, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PROSE, ids=lambda page: page.name)
+def test_links_of_a_page_lead_to_files_and_headings(page: Path) -> None:
+    links = re.findall(r"\]\(([^)\s]+)\)", BLOCK.sub("", page.read_text(encoding="utf-8")))
+    local = [link.partition("#")[::2] for link in links if "://" not in link]
+    targets = [((page.parent / file).resolve() if file else page, anchor) for file, anchor in local]
+
+    assert [file for file, _ in targets if not file.exists()] == []
+    assert [(file.name, anchor) for file, anchor in targets if anchor and anchor not in anchors_of(file)] == []
