@@ -19,6 +19,7 @@ from derive.engine.opening import open_changing_run
 from derive.engine.run import Run
 from derive.protocol.specs import CatalogSpec, Document
 from derive.spark.executor import SparkExecutor
+from derive.sql.heap import HEAP
 from derive.storage.contents import ReadOptions, read_rows
 from derive.storage.ingest import Ingestion
 from derive.storage.metadata.descriptions import TaskCommit
@@ -91,6 +92,14 @@ class World:
     def digest(self) -> dict[str, str]:
         """Every byte of every derived collection, in short."""
         return {name: hashlib.sha256(repr(self.rows(name)).encode()).hexdigest() for name in self.catalog.derivations}
+
+
+@pytest.fixture(autouse=True)
+def heap_limit_released() -> Iterator[None]:
+    """Fail a test that leaves SQLite's heap limited for the tests after it."""
+    held = HEAP.held
+    yield
+    assert HEAP.held <= held, "a session over SQLite was not closed"
 
 
 @pytest.fixture

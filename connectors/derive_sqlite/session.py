@@ -62,13 +62,13 @@ class SqliteSession:
                 if isinstance(program, list):
                     raise first_issue(program[0])
                 self._programs.append(program)
+            self._layout = _layout_of(self._programs)
+            self._forgets_rows = any(program.asks_row_ids for program in self._programs)
+            can_alternate = all(program.together and program.steps for program in self._programs)
+            asks_others = self._chance is not None or self._forgets_rows
+            self._may_alternate = len(self._programs) > 1 and can_alternate and not asks_others
+            self._cursor = database.cursor()
             self._guarded = guarded.pop_all()
-        self._layout = _layout_of(self._programs)
-        self._forgets_rows = any(program.asks_row_ids for program in self._programs)
-        can_alternate = all(program.together and program.steps for program in self._programs)
-        asks_others = self._chance is not None or self._forgets_rows
-        self._may_alternate = len(self._programs) > 1 and can_alternate and not asks_others
-        self._cursor = database.cursor()
 
     @property
     def flushes(self) -> bool:
@@ -298,8 +298,8 @@ class SqliteSession:
 
     def close(self) -> None:
         """Let go of statements that are under way, and of the database."""
-        self._cursor.close(True)
-        self._guarded.close()
+        with self._guarded:
+            self._cursor.close(True)
 
 
 @dataclass(frozen=True, slots=True)

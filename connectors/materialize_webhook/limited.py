@@ -16,8 +16,32 @@ from threading import Timer
 from typing_extensions import override
 
 
+class PlainConnection(HTTPConnection):
+    """A connection that keeps its socket while an answer without a length is read.
+
+    `HTTPConnection` hands its socket over to such an answer, which ends with the connection.
+
+    Attributes:
+        reached: the socket of the last `connect`; None before the first.
+    """
+
+    reached: socket.socket | None = None
+
+    @override
+    def connect(self) -> None:
+        """Connect."""
+        super().connect()
+        self.reached = self.sock
+
+
 class TlsConnection(HTTPSConnection):
-    """A connection by TLS that has its socket before the handshake, so that the handshake can be ended."""
+    """A connection by TLS that has its socket before the handshake, so that the handshake can be ended.
+
+    Attributes:
+        reached: as that of `PlainConnection`.
+    """
+
+    reached: socket.socket | None = None
 
     @override
     def connect(self) -> None:
@@ -26,11 +50,14 @@ class TlsConnection(HTTPSConnection):
         context = ssl.create_default_context()
         context.set_alpn_protocols(["http/1.1"])
         tls = context.wrap_socket(self.sock, server_hostname=self.host, do_handshake_on_connect=False)
-        self.sock = tls
+        self.sock = self.reached = tls
         tls.do_handshake()
 
 
-def connected(connection: HTTPConnection, seconds: float) -> None:
+Connection = PlainConnection | TlsConnection
+
+
+def connected(connection: Connection, seconds: float) -> None:
     """Connect, unless that is done.
 
     Raises:
@@ -41,7 +68,7 @@ def connected(connection: HTTPConnection, seconds: float) -> None:
             connection.connect()
 
 
-def answered(connection: HTTPConnection, seconds: float, most_bytes: int) -> tuple[HTTPResponse, bytes]:
+def answered(connection: Connection, seconds: float, most_bytes: int) -> tuple[HTTPResponse, bytes]:
     """Return the answer to a request that was sent, and the beginning of its body.
 
     Raises:
@@ -53,15 +80,15 @@ def answered(connection: HTTPConnection, seconds: float, most_bytes: int) -> tup
         return response, response.read(most_bytes)
 
 
-def interrupt(connection: HTTPConnection) -> None:
+def interrupt(connection: Connection) -> None:
     """Have what is at work on a connection fail; from any thread."""
-    if (at_work := connection.sock) is not None:
+    if (at_work := connection.reached) is not None:
         with suppress(OSError):  # that of TLS would forget its keys while another thread reads
             socket.socket.shutdown(at_work, socket.SHUT_RDWR)
 
 
 @contextmanager
-def _limited(connection: HTTPConnection, seconds: float) -> Iterator[None]:
+def _limited(connection: Connection, seconds: float) -> Iterator[None]:
     is_over = False
 
     def end() -> None:

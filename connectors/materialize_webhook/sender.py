@@ -7,11 +7,18 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPException
 from urllib.parse import urlsplit
 
 from connectors.materialize_webhook.config import WebhookConfig
-from connectors.materialize_webhook.limited import TlsConnection, answered, connected, interrupt
+from connectors.materialize_webhook.limited import (
+    Connection,
+    PlainConnection,
+    TlsConnection,
+    answered,
+    connected,
+    interrupt,
+)
 from derive.errors import DeniedError, EndpointError, EndpointGoneError
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 60.0
@@ -46,7 +53,7 @@ class Sender:
         self._pause = pause
         self._clock = clock
         self._target = urlsplit(config.address)
-        self._connection: HTTPConnection | None = None
+        self._connection: Connection | None = None
 
     def post(self, path: str, body: bytes, headers: Mapping[str, str]) -> None:
         """Post a body, over and over until that has worked.
@@ -112,9 +119,9 @@ class Sender:
             raise DeniedError(f"{self._config.host} does not let us in: {failure}")
         raise EndpointError(f"{self._config.host} has refused documents: {failure}")
 
-    def _connected(self) -> HTTPConnection:
+    def _connected(self) -> Connection:
         if self._connection is None:
-            kind = TlsConnection if self._target.scheme == "https" else HTTPConnection
+            kind = TlsConnection if self._target.scheme == "https" else PlainConnection
             self._connection = kind(self._target.netloc, timeout=self._config.timeout_seconds)
         return self._connection
 

@@ -23,6 +23,11 @@ class Heap:
         self._held = 0
         self._before = 0
 
+    @property
+    def held(self) -> int:
+        """Number of `hold` calls that no `release` has undone."""
+        return self._held
+
     def hold(self, size: int) -> None:
         """Let the heap grow by so many bytes from now on, and by no more until it is released."""
         with self._lock:

@@ -66,12 +66,12 @@ class Watch:
         self._count, self._since, self._used = -1, 0.0, 0
 
     def __enter__(self) -> None:
-        HEAP.hold(self.megabytes << 20)
         self._db.set_progress_handler(self._look, _STEPS)
+        HEAP.hold(self.megabytes << 20)
 
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, at: TracebackType | None) -> None:
-        self._db.set_progress_handler(None)
         HEAP.release()
+        self._db.set_progress_handler(None)
 
     def _look(self) -> bool:
         now, count = self._clock(), length_hint(self._left)

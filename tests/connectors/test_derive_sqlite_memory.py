@@ -17,6 +17,7 @@ from connectors.derive_sqlite.session import SqliteSession
 from derive.errors import LambdaError
 from derive.protocol.limits import LambdaLimits
 from derive.sql.heap import HEAP
+from derive.sql.watch import Watch
 
 MEGABYTES = 64
 DOCUMENT = {"id": 1, "sender": "ann", "amount": 1}
@@ -104,6 +105,26 @@ def test_a_session_that_cannot_open_holds_no_limit(tmp_path: Path) -> None:
     limit = apsw.hard_heap_limit(-1)
     with pytest.raises(LambdaError), opened(tmp_path, "SELECT $nope"):
         pass
+    assert apsw.hard_heap_limit(-1) == limit
+
+
+def test_a_session_releases_its_limit_even_if_its_database_is_closed(tmp_path: Path) -> None:
+    spec = derivation("SELECT $id")
+    limit = apsw.hard_heap_limit(-1)
+    database = apsw.Connection(str(tmp_path / "state.db"))
+    database.execute("BEGIN")
+    session = SqliteConnector().open(spec, database, say_nothing)
+    assert HEAP.held == 1
+    database.close(True)
+
+    with pytest.raises(apsw.ConnectionClosedError):
+        session.close()
+    with pytest.raises(apsw.ConnectionClosedError):
+        SqliteConnector().open(spec, database, say_nothing)
+    with pytest.raises(apsw.ConnectionClosedError), Watch(database, 60.0):
+        pass
+
+    assert HEAP.held == 0
     assert apsw.hard_heap_limit(-1) == limit
 
 

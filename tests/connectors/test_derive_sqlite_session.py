@@ -177,6 +177,7 @@ def test_what_came_before_a_failure_is_published_before_it() -> None:
     assert next(rows) == (0, {"x": [1]})
     with pytest.raises(LambdaError):
         next(rows)
+    session.close()
 
 
 def test_nothing_is_run_once_the_transaction_has_ended() -> None:
@@ -203,6 +204,7 @@ def test_a_full_disk_is_left_to_the_runtime() -> None:
     session = SqliteConnector().open(spec, db, say_nothing)
     with pytest.raises(apsw.FullError):
         list(session.invoke(batch([{"id": 1, "sender": "x" * 20_000, "amount": 1}])))
+    session.close()
 
 
 # The law: a batch is what its documents are one at a time, each statement executed by itself.

@@ -98,7 +98,7 @@ def listening() -> Iterator[Hook]:
 def dripping(at_once: bytes, little: bytes) -> Iterator[tuple[str, threading.Event]]:
     """An address that answers one connection with some bytes at once, and others one by one, for a minute.
 
-    The event is set once it has ended by itself.
+    The event is set if it has sent them all.
     """
     listener = socket.create_server(("127.0.0.1", 0))
     is_closing, is_over = threading.Event(), threading.Event()
@@ -114,7 +114,7 @@ def dripping(at_once: bytes, little: bytes) -> Iterator[tuple[str, threading.Eve
                         return
                     with suppress(OSError):
                         client.sendall(little[at % len(little) :][:1])
-        is_over.set()
+                is_over.set()
 
     thread = threading.Thread(target=drip, daemon=True)
     thread.start()

@@ -14,7 +14,7 @@ from conftest import World, write_catalog
 
 from derive.catalog import load
 from derive.document.clock import format_rfc3339
-from derive.errors import FlowError, LambdaError, SchemaViolation, StorageError
+from derive.errors import FlowError, LambdaError, SchemaViolation, StorageError, UnacceptedError
 
 BASE = 1_700_000_000_000_000
 SECOND = 1_000_000
@@ -245,7 +245,7 @@ def test_another_read_delay_neither_skips_nor_repeats(before: str, after: str, s
     assert len(changed.rows("e/beside")) == 27
 
 
-def test_another_source_is_read_from_its_start(tmp_path: Path) -> None:
+def test_another_source_waits_and_is_read_from_its_start_once_accepted(tmp_path: Path) -> None:
     world = world_of(tmp_path, catalog_text())
     add(world, 0)
     world.step()
@@ -259,7 +259,11 @@ def test_another_source_is_read_from_its_start(tmp_path: Path) -> None:
     )
     changed = world_of(tmp_path, text, world.wall)
 
-    run = changed.run()
+    with pytest.raises(UnacceptedError, match="'count' reads 'e/beside' in the place of 'e/source'"):
+        changed.step()
+    assert len(changed.rows("e/counts")) == 1
+
+    run = changed.run(accepted=["e/counts"])
     assert [each.name for each in run.tasks["e/counts"].beginning.again] == ["count"]
     run.step()
     run.close()
