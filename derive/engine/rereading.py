@@ -123,11 +123,11 @@ def _spans(
     begin = positions[key] - offset_of(transform.input, spec.tick) if key in positions else BEGINNING
     others = [source_of(state.fingerprints[other]) for other in own if other in state.fingerprints]
     if key not in positions and any(other != source for other in others):
-        why = f"'{transform.name}' reads '{source}' in the place of '{others[0]}', and what followed from that stays"
+        why = f"'{transform.name}' reads '{source}' in place of '{others[0]}', whose results stay"
         yield _Span(begin, END_OF_TIME, why, f"let it read '{others[0]}' again")
     for other, end in _ends(own, source, state, relations).items():
         if end > begin:
-            why = f"'{transform.name}' has another 'backfill' than the {_backfill_of(other)} that it has had"
+            why = f"the 'backfill' of '{transform.name}' was {_backfill_of(other)} before"
             yield _Span(begin, end, why, f"raise it above {max(map(_backfill_of, own))} to ask for that")
     yield from _renamed(spec, transform, state, relations, begin)
 
@@ -148,7 +148,10 @@ def _gone(spec: DerivationSpec, state: TaskState, relations: Mapping[str, int]) 
 
 
 def _ways(former: str, transform: TransformSpec) -> str:
-    return f"call it '{former}' again, or say 'formerly: {former}' at '{transform.name}' to have it go on from there"
+    return (
+        f"to go on where '{former}' stopped: write 'formerly: {former}' at '{transform.name}';"
+        f" to undo the edit: rename '{transform.name}' to '{former}'"
+    )
 
 
 def _replaced(
@@ -164,7 +167,7 @@ def _replaced(
             continue
         if not store.replaces_nothing(source, place.relation):
             why = (
-                f"'{former}' is not in the catalog any more, and '{transform.name}' reads '{source}', which is another"
+                f"transform '{former}' is gone, and '{transform.name}' reads its source '{source}', which is another"
                 f" relation now: {store.tell_fate(source, place.relation)}"
             )
             yield _Span(BEGINNING, END_OF_TIME, why, _ways(former, transform), former)
@@ -181,15 +184,15 @@ def _renamed(
         former = name_of(key)
         ways = _ways(former, transform)
         if ends.get(key, BEGINNING) > begin:
-            why = f"'{former}' is not in the catalog any more, and '{transform.name}' reads '{source}' as that did"
+            why = f"transform '{former}' is gone, and '{transform.name}' reads its source '{source}'"
             yield _Span(begin, ends[key], why, ways, former)
         text = state.fingerprints.get(key)
         if text is not None and source_of(text) != source and text.endswith(hash_of(transform)):
             why = (
-                f"'{former}' is not in the catalog any more, and '{transform.name}' has its lambda and reads '{source}'"
-                f" in the place of '{source_of(text)}'"
+                f"transform '{former}' is gone, and '{transform.name}' has its lambda and reads '{source}'"
+                f" in place of '{source_of(text)}'"
             )
-            yield _Span(begin, END_OF_TIME, why, f"call it '{former}' again", former)
+            yield _Span(begin, END_OF_TIME, why, f"to undo the edit: rename '{transform.name}' to '{former}'", former)
 
 
 def _ends(keys: list[str], source: str, state: TaskState, relations: Mapping[str, int]) -> Mapping[str, int]:
@@ -212,7 +215,7 @@ def _unaccepted(store: View, spec: DerivationSpec, transform: TransformSpec, spa
     name = transform.input.source
     if span.end == END_OF_TIME:  # who derives it may have yet to begin
         what = f"all documents of '{name}'"
-        again = "from its start"
+        again = "from the start"
     else:
         offset = offset_of(transform.input, spec.tick)
         begin = max(span.begin, BEGINNING)
@@ -221,14 +224,15 @@ def _unaccepted(store: View, spec: DerivationSpec, transform: TransformSpec, spa
         documents, first = count_documents(store.root, read), first_clock(store.root, read)
         if first is None:
             return
-        what = f"{documents:,} document{'' if documents == 1 else 's'} of '{name}', from {format_rfc3339(first)} on,"
+        what = f"{documents:,} document{'' if documents == 1 else 's'} of '{name}' (from {format_rfc3339(first)} on)"
         again = "again"
+    why = f"{span.why}: '{transform.name}'"
     yield Unaccepted(
         part=transform.input.state_key,
-        message=f"{span.why}: {what} would be read {again}, and what follows would come on top",
+        message=f"{why} would read {what} {again} and add the results to those published before",
         hint=span.ways,
         position=transform.position,
-        accepted=f"{span.why}: {what} {'was' if what.startswith('1 ') else 'were'} read {again}, as was accepted",
+        accepted=f"{why} has read {what} {again}, as was accepted",
         former=span.former,
     )
 

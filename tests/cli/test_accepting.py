@@ -58,7 +58,7 @@ def told_commands(folder: Path) -> list[list[str]]:
     status, _, err = flowctl(folder, "run", "--until-idle")
     assert status == 1
     assert "w/sums waits, as it was edited; the other tasks go on" in err
-    assert "2 documents of 'w/events', from 20" in err
+    assert "2 documents of 'w/events' (from 20" in err
     return [command.split() for command in re.findall(r"flowctl ((?:run|reset)[^;)\n]*)", err)]
 
 
@@ -68,7 +68,7 @@ def test_an_edit_that_waits_is_shown_until_it_is_undone(folder: Path) -> None:
     assert told_commands(folder) == [["run", "--accept", "w/sums"], ["reset", "--task", "w/sums", "--cascade"]]
     assert state(folder) == waiting
     _, _, err = flowctl(folder, "status", "-o", "json")
-    assert "waits to be accepted: 'of' is not in the catalog any more, and 'since' reads 'w/events' as that did" in err
+    assert "waits to be accepted: transform 'of' is gone, and 'since' reads its source 'w/events'" in err
     write_catalog(folder, CATALOG)
     assert state(folder) == [("w/sums", "behind", True, 0), ("w/large", "idle", True, 0)]
     assert flowctl(folder, "run", "--until-idle")[0] == 0
@@ -80,8 +80,8 @@ def test_every_command_that_is_told_settles_it(folder: Path) -> None:
     accept, reset = told_commands(folder)
     status, _, err = flowctl(folder, *accept, "--until-idle")
     assert status == 0
-    assert "'since' reads 'w/events' as that did: 2 documents" in err
-    assert "were read again, as was accepted" in err
+    assert "'since' reads its source 'w/events': 'since' has read 2 documents" in err
+    assert "again, as was accepted" in err
     assert total(folder) == 5
     _, _, err = flowctl(folder, "status", "-o", "json")
     assert "to be rid of that start over: flowctl reset --task w/sums --cascade" in err

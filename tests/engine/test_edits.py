@@ -107,8 +107,8 @@ def test_white_space_around_a_lambda_is_no_edit(world: World) -> None:
 def test_another_name_waits_and_what_was_accepted_is_shown_until_the_task_starts_over(world: World) -> None:
     edit(world, name="other", more=MORE)
     again = (
-        "'copy' is not in the catalog any more, and 'other' reads 'e/numbers' as that did: 1 document of 'e/numbers',"
-        " from 2023-11-14T22:13:20.000000Z on, was read again, as was accepted"
+        "transform 'copy' is gone, and 'other' reads its source 'e/numbers': 'other' has read 1 document of 'e/numbers'"
+        " (from 2023-11-14T22:13:20.000000Z on) again, as was accepted"
     )
     run, _ = open_changing_run(world.catalog, world.store, InProcessExecutor(), shards=1, accepted=["e/copies"])
     run.step()

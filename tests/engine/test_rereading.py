@@ -174,36 +174,38 @@ def test_an_edit_goes_on_that_counts_nothing_unasked(after: str, times: int, tmp
 WAITS = [
     pytest.param(
         catalog_text(RENAMED, FROM_Y),
-        "'fromX' is not in the catalog any more, and 'ofX' reads 'r/x' as that did: 4 documents of 'r/x', from"
-        " 2023-11-14T22:13:20.000000Z on, would be read again, and what follows would come on top",
-        "call it 'fromX' again, or say 'formerly: fromX' at 'ofX' to have it go on from there",
+        "transform 'fromX' is gone, and 'ofX' reads its source 'r/x': 'ofX' would read 4 documents of 'r/x' (from"
+        " 2023-11-14T22:13:20.000000Z on) again and add the results to those published before",
+        "to go on where 'fromX' stopped: write 'formerly: fromX' at 'ofX'; to undo the edit: rename 'ofX' to 'fromX'",
         once("x", end=4),
         id="renamed",
     ),
     pytest.param(
         catalog_text(Transform("ofX", "x", n=2), FROM_Y),
-        "'fromX' is not in the catalog any more, and 'ofX' reads 'r/x' as that did",
-        "call it 'fromX' again",
+        "transform 'fromX' is gone, and 'ofX' reads its source 'r/x'",
+        "to go on where 'fromX' stopped",
         once("x", end=4, times=2) + once("x", end=6) - once("x", end=4),
         id="renamed, and its lambda edited",
     ),
     pytest.param(
         catalog_text(Transform("ofX", "x", more="backfill: 3"), FROM_Y),
-        "'fromX' is not in the catalog any more",
-        "call it 'fromX' again",
+        "transform 'fromX' is gone",
+        "to go on where 'fromX' stopped",
         once("x", end=4),
         id="renamed, and backfill raised",
     ),
     pytest.param(
         catalog_text(RENAMED, Transform("ofY", "y")),
         "4 documents of 'r/y'",
-        "call it 'fromX' again, or say 'formerly: fromX' at 'ofX' to have it go on from there; call it 'fromY' again",
+        "to go on where 'fromX' stopped: write 'formerly: fromX' at 'ofX'; to undo the edit: rename 'ofX' to 'fromX';"
+        " to go on where 'fromY' stopped",
         once("x", "y", end=4),
         id="both are renamed",
     ),
     pytest.param(
         catalog_text(Transform("fromX", "y"), Transform("fromY", "x")),
-        "'fromX' reads 'r/y' in the place of 'r/x', and what followed from that stays: all documents of 'r/y' would be read from its start, and what follows would come on top",
+        "'fromX' reads 'r/y' in place of 'r/x', whose results stay: 'fromX' would read all documents of 'r/y' from"
+        " the start and add the results to those published before",
         "let it read 'r/x' again",
         once("x", "y", end=4),
         id="names are swapped",
@@ -211,14 +213,14 @@ WAITS = [
     pytest.param(
         catalog_text(Transform("ofX", "x", more="source: {name: r/x, partitions: {include: {p: [odd]}}}"), FROM_Y),
         "2 documents of 'r/x'",
-        "call it 'fromX' again",
+        "to go on where 'fromX' stopped",
         Counter({"x1": 1, "x3": 1, "x4": -1}),
         id="renamed, and selected",
     ),
     pytest.param(
         catalog_text(FROM_X, Transform("fromX2", "x"), Transform("ofY", "y")),
         "4 documents of 'r/y'",
-        "call it 'fromY' again",
+        "to go on where 'fromY' stopped",
         once("x", end=6) + once("y", end=4),
         id="renamed, beside a new one",
     ),
@@ -293,7 +295,7 @@ def test_a_lowered_backfill_waits_where_it_would_read_again(tmp_path: Path) -> N
     world.catalog = load(write_catalog(tmp_path, BEFORE))
     error = run(world)
     assert isinstance(error, UnacceptedError)
-    assert "'fromX' has another 'backfill' than the 1 that it has had: 2 documents of 'r/x'" in error.message
+    assert "the 'backfill' of 'fromX' was 1 before: 'fromX' would read 2 documents of 'r/x'" in error.message
     assert error.hint is not None
     assert error.hint.startswith("raise it above 1 to ask for that")
     world.catalog = raised
