@@ -82,7 +82,7 @@ tests:
 
 
 def generate(folder: Path, files: int) -> Path:
-    """Write a catalog of `files` files; returns its root."""
+    """Write a catalog of `files` files; return its root."""
     (folder / "shared.schema.yaml").write_text(SHARED)
     for file in range(files):
         path = folder / f"part-{file}" / "flow.yaml"
@@ -97,7 +97,7 @@ def generate(folder: Path, files: int) -> Path:
 
 
 def measure(root: Path) -> float:
-    """Seconds of one check, from the start of the process to its end."""
+    """Return the seconds of one check, from the start of the process to its end."""
     command = [sys.executable, "-c", "from derive.cli.main import main; main()", "check", "--source", str(root)]
     begun = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,8 +1,8 @@
-"""From cold: processes as a person starts them, from their start to their end.
+"""Cold runs: seconds of whole processes, from their start to their end.
 
-`flowctl run --until-idle` on transfers that are ingested, peers, and the hand-written loop before and after them, each
-a process of its own. Medians count where there are several rounds. Files are in the page cache, and Spark's classes
-are archived (`flowctl prepare`).
+Compared are `flowctl run --until-idle` over ingested transfers, peers, and the hand-written loop before and after them,
+each in a process of its own. Medians count where there are several rounds. Files are in the page cache, and Spark's
+classes are archived (`flowctl prepare`).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ CEILINGS: dict[tuple[str, int], tuple[float, str]] = {
     ("acmeBank/last-large-send", 1_000_000): (2.5, "×"),
     ("acmeBank/first-send", 1_000_000): (1.5, "×"),
 }
-"""The most that a run may take, by derivation and transfers: seconds, or times what the loop takes."""
+"""Ceilings by derivation and number of transfers: seconds, or multiples of the loop's time."""
 
 _OFTEN = 100_000
-"""Up to so many transfers, there are three rounds."""
+"""Maximum number of transfers for which there are three rounds."""
 
 
 def measure(report: Report, sizes: list[Transfers], tasks: list[str], others: Sequence[peers.Peer]) -> None:
-    """Print how long everything takes that peers know, too."""
+    """Print the seconds of all derivations that peers implement, too."""
     columns = [Column("flowctl s"), Column("loop s"), Column("ratio", width=8), Column("at most", width=9)]
     columns += [Column(f"{peer.name} s", width=14) for peer in others]
     report.begin(
@@ -57,7 +57,7 @@ def _report(report: Report, transfers: Transfers, task: str, others: Sequence[pe
 
 
 def _seconds(transfers: Transfers, task: str, others: Sequence[peers.Peer]) -> dict[str, float]:
-    """The median of each, by name."""
+    """Return the median seconds by name."""
     ways: dict[str, Callable[[], tuple[float, int]]] = {
         "loop": partial(_loop, transfers, task),
         "flowctl": partial(_ours, transfers, task),
@@ -74,13 +74,13 @@ def _seconds(transfers: Transfers, task: str, others: Sequence[peers.Peer]) -> d
 
 
 def _compare(task: str, documents: dict[str, int]) -> None:
-    """Make sure that all have published as many documents.
+    """Check that all have published the same number of documents.
 
     Raises:
-        SystemExit: they have not, so they are not to be compared.
+        SystemExit: the numbers differ, so the times cannot be compared.
     """
     ours, loops = documents["flowctl"], documents["loop"]
-    combined = task == "acmeBank/last-large-send" and 0 < ours <= loops  # per sender and second
+    combined = task == "acmeBank/last-large-send" and 0 < ours <= loops  # combined per sender and second
     if any(count != loops for name, count in documents.items() if not (combined and name == "flowctl")):
         raise SystemExit(f"{task} is not the same for all: {documents}")
 

@@ -1,8 +1,8 @@
 """The bench of cycles: two derivations that read one another, over events an hour apart.
 
-Every event goes round: the first derivation hears of it, the second answers a tick later, the first asks again another
-tick later, and so on. So there are five small steps an event, each of which waits for the one before. Measured is a
-whole `flowctl run --until-idle`, from cold. Exit code 1 if that takes longer than its ceiling.
+Each event takes five small steps: the first derivation reads the event, the second answers a tick later, the first asks
+again another tick later, and so on; each step waits for the one before. Measured is a whole cold `flowctl run
+--until-idle`. The exit code is 1 if the run takes longer than its ceiling.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bench.process import flowctl, run
 from derive.document.clock import format_rfc3339
 
 CEILING = 20.0
-"""Seconds for 6,000 events."""
+"""Maximum seconds for 6,000 events."""
 
 BEGIN, HOUR = 1_600_000_000_000_000, 3_600_000_000
 

@@ -1,9 +1,9 @@
-"""The bench of freshness: how far views of SQL are behind the collection that they are over, in a run that goes on.
+"""The bench of freshness: the lag of SQL views behind their collection, in a continuous run.
 
-A real `flowctl run` derives AcmeBank, a real `flowctl sql serve` keeps two views over the balances up to date, and this
-process ingests one transfer after the other, at any moment of a tick. Each has a moment at which the balances are known
-with all that follows from it, as whoever reads the collection sees it, and one at which a subscription of a view is
-told that everything up to it was sent. Exit code 1 if a view is more than a tick behind the collection.
+A real `flowctl run` derives AcmeBank, a real `flowctl sql serve` maintains two views over the balances, and this
+process ingests single transfers at random times within a tick. For each transfer the bench notes when the balances'
+upper passed its timestamp, and when a subscription of each view reported that timestamp. The exit code is 1 if a view
+lags more than a tick behind the collection.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from derive.storage.ingest import Ingestion
 from derive.storage.store import Store
 
 TICK = 1.0
-"""Seconds of a tick of the balances, by which a view may be behind them."""
+"""Length of a tick of the balances in seconds, which is the maximum lag of a view."""
 
 ACCOUNTS, STANDING = 5_000, 20_000
-"""Accounts, and the transfers that are there before."""
+"""Number of accounts, and of transfers ingested before the measurement."""
 
 PATIENCE = 120.0
 
@@ -54,25 +54,25 @@ _EQUAL: tuple[tuple[LiteralString, LiteralString], ...] = (
     ('SELECT count(*), sum(balance) FROM "acmeBank/balances"', "SELECT accounts, balance FROM total"),
     ('SELECT count(*) FROM "acmeBank/balances" WHERE balance < 0', "SELECT count(*) FROM owing"),
 )
-"""What is worked out from the collection, and the view that has it."""
+"""Pairs of a query over the collection and an equal query over a view."""
 
 
 class Known:
-    """When it was seen that everything before a time is known: pairs of that time and the moment, both ascending."""
+    """Pairs of an upper and the wall-clock time when it was seen, both ascending."""
 
     def __init__(self) -> None:
         self._seen: list[tuple[int, float]] = []
         self._news = threading.Condition()
 
     def note(self, upper: int) -> None:
-        """Everything before `upper`, a clock, is known now."""
+        """Note that `upper`, in microseconds, was reached now."""
         with self._news:
             if not self._seen or upper > self._seen[-1][0]:
                 self._seen.append((upper, time.time()))
                 self._news.notify_all()
 
     def moment(self, clock: int) -> float:
-        """The moment from which on everything up to a clock was known; waits for it."""
+        """Wait until the upper has passed a timestamp; return the wall-clock time when this was seen."""
         with self._news:
             if not self._news.wait_for(lambda: bool(self._seen) and self._seen[-1][0] > clock, PATIENCE):
                 raise SystemExit(f"nothing is known of {clock} after {PATIENCE:g} s")
@@ -81,7 +81,7 @@ class Known:
 
 @contextmanager
 def watching(work: Callable[[threading.Event], None]) -> Iterator[None]:
-    """Work in a thread for as long as the block takes."""
+    """Run `work` in a thread for the length of the block."""
     is_over = threading.Event()
     thread = threading.Thread(target=work, args=(is_over,))
     thread.start()
@@ -93,7 +93,7 @@ def watching(work: Callable[[threading.Event], None]) -> Iterator[None]:
 
 
 def watch_collection(store: Store, known: Known, is_over: threading.Event) -> None:
-    """Note how far the collection is known."""
+    """Note each new upper of the collection."""
     while not is_over.is_set():
         mark = store.changes.mark()
         collection = store.collection(_DERIVED)
@@ -103,7 +103,7 @@ def watch_collection(store: Store, known: Known, is_over: threading.Event) -> No
 
 
 def watch_view(port: int, kind: str, known: Known, is_over: threading.Event) -> None:
-    """Note how far a subscription of a view was told."""
+    """Note each timestamp that a subscription of a view reports as complete."""
     with connect(port) as connection, connection.transaction(), connection.cursor() as cursor:
         cursor.execute(_FOLLOWED[kind])
         while not is_over.is_set():
@@ -114,7 +114,7 @@ def watch_view(port: int, kind: str, known: Known, is_over: threading.Event) -> 
 
 @contextmanager
 def running(folder: Path) -> Iterator[None]:
-    """`flowctl run` for as long as the block takes."""
+    """Run `flowctl run` for the length of the block."""
     command = flowctl("run", "--source", str(folder / "flow.yaml"), "--data", str(folder / ".flow"))
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
         try:
@@ -124,10 +124,10 @@ def running(folder: Path) -> Iterator[None]:
 
 
 class Feed:
-    """Transfers that arrive one by one.
+    """Ingests transfers one by one.
 
     Args:
-        store: of the data folder.
+        store: store of the data folder.
     """
 
     def __init__(self, store: Store) -> None:
@@ -138,7 +138,7 @@ class Feed:
         self._sent = STANDING
 
     def send(self) -> tuple[int, float]:
-        """Send a transfer; its clock, and the moment at which it was stored."""
+        """Ingest a transfer; return its timestamp in microseconds, and the wall-clock time when it was stored."""
         self._sent += 1
         sender, recipient = self._dice.sample(range(ACCOUNTS), 2)
         amount = self._dice.randrange(1, 400) / 4
@@ -153,7 +153,7 @@ def _account(number: int) -> str:
 
 
 def until_fresh(connection: psycopg.Connection[Any], known: dict[str, Known], clock: int) -> None:
-    """Wait until a transfer has come to all that is watched, and make sure that views are right."""
+    """Wait until all watched collections and views have a transfer, and check the rows of the views."""
     for watched in known.values():
         watched.moment(clock)
     for scratch, view in _EQUAL:
@@ -163,7 +163,7 @@ def until_fresh(connection: psycopg.Connection[Any], known: dict[str, Known], cl
 
 
 def measure(report: Report, transfers: int, folder: Path) -> None:
-    """Print how long transfers take to come to the collection, and how far views are behind that."""
+    """Print the latency from transfers to the collection, and the lag of views behind the collection."""
     generate(folder / "generated", STANDING, ACCOUNTS, 10.0).data.rename(folder / ".flow")
     (folder / "flow.yaml").write_text(f"import: [{(BANK / 'flow.yaml').as_uri()}]\n")
     known = {kind: Known() for kind in ("collection", *_FOLLOWED)}
@@ -171,7 +171,7 @@ def measure(report: Report, transfers: int, folder: Path) -> None:
         store = stack.enter_context(closing(Store(folder / ".flow")))
         stack.enter_context(running(folder))
         stack.enter_context(watching(partial(watch_collection, store, known["collection"])))
-        known["collection"].moment(time.time_ns() // 1_000)  # all that was there before is derived
+        known["collection"].moment(time.time_ns() // 1_000)  # all earlier transfers are derived
         port = stack.enter_context(serving(folder))
         connection = stack.enter_context(connect(port))
         for statement in _VIEWS:

@@ -1,8 +1,8 @@
-"""The bench of hydration: what others notice while a view of many rows begins to be maintained.
+"""The bench of hydration: the effect on other clients while a view of many rows is hydrated.
 
-A small view ticks ten times a second, and rows are looked up all the time; meanwhile views of a collection that reduces
-and of a table begin, a million rows each. Printed are how long they take, the longest that a tick is late, and
-the times of look-ups, beside those of a quiet server. Exit code 1 if others notice too much.
+A small view ticks ten times a second, and rows are looked up all the time. Meanwhile views of a reduced collection and
+of a table hydrate, a million rows each. Printed are the seconds of hydration, the latest tick, and the times of
+lookups, beside those of a quiet server. The exit code is 1 if a limit is missed.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from bench.sql import Connection, connect, percentile, serving
 from derive.storage.store import Store
 
 MOST_TICK_SECONDS = 0.5
-"""A tick may be late by so much while others begin."""
+"""Maximum lateness of a tick while a view hydrates, in seconds."""
 MOST_RATIO = 2.0
-"""So many times as long as on a quiet server 99 of 100 look-ups may take."""
+"""Maximum ratio of the 99th percentile of lookups to that on a quiet server."""
 
 QUIET_SECONDS, PATIENCE_SECONDS = 8.0, 300.0
 _LOOKED_UP = 10_000
@@ -49,7 +49,7 @@ collections:
 
 
 def facts(folder: Path, accounts: int) -> None:
-    """Ingest what accounts have spent: each has one document, and every tenth another."""
+    """Ingest spending of accounts: one document for each account, and another one for every tenth."""
     lines = folder / "spending.jsonl"
     (folder / "flow.yaml").write_text(_CATALOG)
     with lines.open("wb") as file:
@@ -61,7 +61,7 @@ def facts(folder: Path, accounts: int) -> None:
 
 @dataclass(slots=True)
 class Others:
-    """What other clients notice, in seconds."""
+    """Measurements of other clients, in seconds."""
 
     ticks: list[float] = field(default_factory=list)
     lookups: list[float] = field(default_factory=list)
@@ -70,7 +70,7 @@ class Others:
 
 @contextmanager
 def noticing(port: int) -> Iterator[Others]:
-    """Other clients at work for as long as the block takes."""
+    """Run other clients for the length of the block."""
     others = Others()
     is_over = threading.Event()
 
@@ -111,7 +111,7 @@ def noticing(port: int) -> Iterator[Others]:
 
 
 def prepare(connection: Connection, rows: int) -> None:
-    """Make what others look at, and the table that is large."""
+    """Create the views and tables that other clients read, and the large table."""
     connection.execute("CREATE TABLE ticks (n bigint)")
     connection.execute("CREATE VIEW ticked AS SELECT count(*) FROM ticks")
     connection.execute("CREATE INDEX ON ticked (count)")
@@ -129,7 +129,7 @@ def prepare(connection: Connection, rows: int) -> None:
 
 
 def hydrate(connection: Connection, view: str, query: str, column: str, value: str) -> float:
-    """Begin to maintain a view; seconds until rows of it can be looked up."""
+    """Create a view and its index; return the seconds until its rows can be looked up."""
     begun = time.perf_counter()
     connection.execute(f"CREATE VIEW {view} AS {query}")
     connection.execute(f"CREATE INDEX ON {view} ({column})")
@@ -146,7 +146,7 @@ def hydrate(connection: Connection, view: str, query: str, column: str, value: s
 
 
 def materialize(connection: Connection, folder: Path) -> float:
-    """Begin a materialized view; seconds until it is written to Storage, where others read it."""
+    """Create a materialized view; return the seconds until it is written to Storage."""
     begun = time.perf_counter()
     connection.execute("SET statement_timeout = '1h'")
     connection.execute('CREATE MATERIALIZED VIEW written AS SELECT account, spent FROM "bench/spending"')
@@ -193,7 +193,7 @@ def main() -> int:
 
 
 def row(report: Report, rows: int, what: str, seconds: float, others: Others, usual: float) -> None:
-    """Print what others noticed."""
+    """Print the measurements of other clients."""
     ratio = percentile(others.lookups) / usual
     values: dict[str, Value] = {
         "seconds": seconds,

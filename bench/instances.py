@@ -1,8 +1,8 @@
-"""The bench of compute instances: what clients notice when the server starts again, and when one is lost.
+"""The bench of compute instances: the effect on clients when the server restarts, and when an instance is lost.
 
-`restart`: a server with many indexed views is killed and started again: nothing is worked out anew, and all of them are
+`restart`: a server with many indexed views is killed and restarted: no view is recomputed, and all of them can be
 looked up soon. `kill`: one of two replicas is killed every few seconds while clients look rows up, insert and follow
-views: no statement fails, and no subscription misses or repeats anything. Exit code 1 if clients notice too much.
+views: no statement fails, and no subscription misses or repeats a row. The exit code is 1 if a limit is missed.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ from derive.compute.dataflow.database import NAME
 from derive.storage.task_log import recent_entries
 
 MOST_ANSWER_SECONDS = 2.0
-"""After a server was killed and is started again at once, every view is looked up within so long."""
+"""Maximum seconds from killing and restarting a server until every view is looked up."""
 MOST_KILLED_RATIO = 5.0
-"""So many times as long as undisturbed ones 99 of 100 look-ups may take while replicas are killed."""
+"""Maximum ratio of the 99th percentile of lookups while replicas are killed to that without kills."""
 
 PATIENCE_SECONDS = 3_600.0
 _TABLES, _BUCKETS, _LOOKED_UP = 10, 100, 10_000
 _LOOKUP_CLIENTS, _SUBSCRIBERS = 3, 2
 _KILL_SECONDS = 5.0
 _SETTLING_SECONDS = 15.0
-"""After so long it is durable from when on views are known."""
+"""Seconds after which the uppers of views are durable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A server that was started.
+    """A started server.
 
     Attributes:
-        process: of it.
-        port: where it serves.
-        start_seconds: from the start of its process until its address was printed.
+        process: the server's process.
+        port: the port on which it listens.
+        start_seconds: seconds from the start of the process until its address was printed.
     """
 
     process: subprocess.Popen[str]
@@ -61,13 +61,13 @@ class Served:
     start_seconds: float
 
     def replicas(self) -> list[int]:
-        """The processes of its replicas."""
+        """Return the process ids of the server's replicas."""
         tasks = Path(f"/proc/{self.process.pid}/task").glob("*/children")
         children = [int(child) for task in tasks for child in task.read_text().split()]
         return [child for child in children if b"compute" in Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")]
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """Have it end, with its replicas."""
+        """End the server and its replicas."""
         replicas = self.replicas()
         end(self.process, number)
         until(lambda: all(map(has_ended, replicas)), "the end of replicas")
@@ -75,10 +75,10 @@ class Served:
 
 @contextmanager
 def serving(folder: Path, *options: str) -> Iterator[Served]:
-    """`flowctl sql serve` for as long as the block takes, if it does not end it."""
+    """Run `flowctl sql serve` for the length of the block, unless the block ends it."""
     source = folder / "flow.yaml"
     source.write_text("collections: {}\n")
-    # As it is installed: what was compiled once is not compiled again with each start.
+    # As installed: Python caches compiled modules between starts.
     program = ["env", "-u", "PYTHONDONTWRITEBYTECODE", sys.executable, "-m", "derive.cli.main", "sql", "serve"]
     begun = time.perf_counter()
     command = [*program, "--listen", "127.0.0.1:0", "--source", str(source), *options]
@@ -94,7 +94,7 @@ def serving(folder: Path, *options: str) -> Iterator[Served]:
 
 
 def until(holds: Callable[[], bool], what: str) -> float:
-    """Wait until something holds; seconds that it took."""
+    """Wait until a condition holds; return the seconds that it took."""
     begun = time.perf_counter()
     while not holds():
         if time.perf_counter() - begun > PATIENCE_SECONDS:
@@ -104,7 +104,7 @@ def until(holds: Callable[[], bool], what: str) -> float:
 
 
 def welcomes(folder: Path) -> list[dict[str, Any]]:
-    """What instances have said of their dataflows when they were connected to."""
+    """Return the log entries in which instances reported their dataflows on connecting."""
     return [entry for entry in recent_entries(folder / ".flow", FOLDER) if "rebuilt" in entry]
 
 
@@ -112,7 +112,7 @@ def welcomes(folder: Path) -> list[dict[str, Any]]:
 
 
 def prepare(connection: Connection, rows: int, views: int) -> None:
-    """Make tables, and indexed views over them."""
+    """Create tables, and indexed views over them."""
     for table in range(_TABLES):
         connection.execute(f"CREATE TABLE large{table} (part bigint, bucket bigint, amount double precision)")
         with connection.cursor() as cursor, cursor.copy(f"COPY large{table} FROM STDIN") as copy:
@@ -127,18 +127,18 @@ def prepare(connection: Connection, rows: int, views: int) -> None:
 
 
 def expected(rows: int) -> int:
-    """How many rows of a table a view has in its first bucket."""
+    """Return the number of table rows in the first bucket of a view."""
     return len([number for number in range(0, rows // _TABLES, 10) if number // 10 % _BUCKETS == 0])
 
 
 def look_at(connection: Connection, view: int, rows: int) -> None:
-    """Look a row of a view up."""
+    """Look up a row of a view and check it."""
     if (row := connection.execute(f"SELECT number FROM view{view} WHERE bucket = 0").fetchone()) != (expected(rows),):
         raise SystemExit(f"view{view} has {row}, not {expected(rows)}")
 
 
 def until_maintained(connection: Connection, views: int) -> float:
-    """Wait until all views are maintained, and up to date; seconds."""
+    """Wait until all views are maintained and up to date; return the seconds."""
     present = time.time() * 1e6
 
     def is_maintained() -> bool:
@@ -156,16 +156,16 @@ def until_everywhere(folder: Path, views: int) -> None:
 
 
 def has_dataflows(place: Path, count: int) -> bool:
-    """Whether an instance has begun with so many dataflows."""
+    """Return whether an instance has begun this many dataflows."""
     try:
         with closing(apsw.Connection(str(place / NAME), flags=apsw.SQLITE_OPEN_READONLY)) as database:
             return bool(database.execute("SELECT count(*) FROM dataflows").get == count)
-    except apsw.Error:  # it is only just being made
+    except apsw.Error:  # the database is being created
         return False
 
 
 def restart(report: Report, rows: int, views: int, options: Sequence[str]) -> None:
-    """Kill a server with many views, start it again, and look all of them up."""
+    """Kill a server with many views, restart it, and look all of them up."""
     name = "in its process" if not options else f"{options[1]} replicas"
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -211,14 +211,14 @@ def restart(report: Report, rows: int, views: int, options: Sequence[str]) -> No
 
 @dataclass(slots=True)
 class Load:
-    """What clients notice.
+    """Measurements of clients.
 
     Attributes:
-        lookups: seconds of each.
-        inserts: seconds of each.
-        inserted: numbers that were inserted, each once.
-        followed: how often each subscription has told of each number.
-        failures: of statements.
+        lookups: seconds of each lookup.
+        inserts: seconds of each insert.
+        inserted: inserted numbers, each once.
+        followed: for each subscription, how often it has reported each number.
+        failures: errors of statements.
     """
 
     lookups: list[float] = field(default_factory=list)
@@ -229,7 +229,7 @@ class Load:
 
 
 def make_load(connection: Connection) -> None:
-    """Make what clients look at, and wait until it is maintained."""
+    """Create the tables and views that clients use, and wait until they are maintained."""
     connection.execute("CREATE TABLE looked_up (id bigint, name text)")
     connection.execute("CREATE TABLE written (id bigint)")
     with connection.cursor() as cursor, cursor.copy("COPY looked_up FROM STDIN") as copy:
@@ -242,7 +242,7 @@ def make_load(connection: Connection) -> None:
 
 
 def _look_up(load: Load, connection: Connection, is_over: threading.Event) -> None:
-    """Look one row after the other up."""
+    """Look up one row after the other."""
     number = 0
     while not is_over.wait(0.005):
         number = (number + 7_919) % _LOOKED_UP
@@ -264,7 +264,7 @@ def _insert(load: Load, connection: Connection, is_over: threading.Event, first:
 
 
 def _follow(load: Load, connection: Connection, begun: threading.Barrier, is_followed: threading.Event) -> None:
-    """Follow a view until everything was told that was inserted, or nothing comes for long."""
+    """Follow a view until all inserted numbers are reported, or no rows arrive for long."""
     told: Counter[int] = Counter()
     load.followed.append(told)
     with connection.transaction(), connection.cursor() as cursor:
@@ -279,7 +279,7 @@ def _follow(load: Load, connection: Connection, begun: threading.Barrier, is_fol
 
 @contextmanager
 def loaded(port: int, first: int) -> Iterator[Load]:
-    """Clients at work for as long as the block takes; numbers from `first` on are inserted."""
+    """Run clients for the length of the block; numbers from `first` on are inserted."""
     load = Load()
     is_over, is_followed = threading.Event(), threading.Event()
     begun = threading.Barrier(_LOOKUP_CLIENTS + _SUBSCRIBERS + 2)
@@ -320,7 +320,7 @@ def loaded(port: int, first: int) -> Iterator[Load]:
 
 
 def faults_of(load: Load) -> list[str]:
-    """What must never be: statements that failed, and what subscriptions have missed or repeated."""
+    """Return violations: failed statements, and rows that subscriptions have missed or repeated."""
     faults = [f"{len(load.failures)} statements failed, such as {load.failures[0]}"] if load.failures else []
     for told in load.followed:
         missed = len([number for number in load.inserted if number not in told])
@@ -331,7 +331,7 @@ def faults_of(load: Load) -> list[str]:
 
 
 def row(report: Report, what: str, load: Load, faults: list[str], usual: Load, times: int, most: float) -> None:
-    """Print what clients noticed, beside what is usual."""
+    """Print the measurements of clients, beside those without kills."""
     ratio = percentile(load.lookups) / percentile(usual.lookups)
     values: dict[str, Value] = {
         "p50 ms": statistics.median(load.lookups) * 1e3,
@@ -364,7 +364,7 @@ def kill(report: Report, seconds: float) -> None:
             deadline = time.monotonic() + seconds
             while time.monotonic() < deadline:
                 last = welcomes(folder)[-1:]
-                os.kill(min(served.replicas()), signal.SIGKILL)  # which lives for longest
+                os.kill(min(served.replicas()), signal.SIGKILL)  # the oldest one
                 killed += 1
                 time.sleep(_KILL_SECONDS)
                 until(lambda last=last: welcomes(folder)[-1:] != last, "a replica is there again")  # type: ignore[misc]

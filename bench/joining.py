@@ -1,9 +1,9 @@
-"""The bench of a replica that joins: how long another one takes to answer while it works everything out.
+"""The bench of a joining replica: the latency of another replica while the new one computes all views.
 
-A server has one replica with a view of many rows, and with what clients look up, insert and follow. Then another one is
-created, has to work all of that out from Storage, and is dropped again; over and over. Exit code 1 if look-ups take too
-much longer meanwhile than before, over all rounds together, as one of them is so short that other users of the machine
-change it by as much; or if a statement fails, or a subscription misses or repeats anything.
+A server has one replica with a large view, and with views that clients look up, insert into and follow. In each round a
+replica is created, computes all views from Storage, and is dropped. The exit code is 1 if the median lookup over all
+rounds takes too long compared with before, if a statement fails, or if a subscription misses or repeats a row. A single
+round is too short to be judged.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from bench.sql import Connection, connect, percentile
 from derive.adapter.instances import PROCESSES
 
 MOST_RATIO = 1.5
-"""So many times as long as before the median look-up may take while a replica joins."""
+"""Maximum ratio of the median lookup while a replica joins to that before."""
 
 _QUIET_SECONDS = 8.0
 _DATAFLOWS = 3
@@ -39,7 +39,7 @@ _REPLICA = "joining"
 
 
 def make_large(connection: Connection, rows: int) -> None:
-    """Make a view of many rows."""
+    """Create a view of many rows."""
     connection.execute("CREATE TABLE large (id bigint, name text, amount double precision)")
     for begin in range(0, rows, 100_000):
         with connection.cursor() as cursor, cursor.copy("COPY large FROM STDIN") as copy:
@@ -51,7 +51,7 @@ def make_large(connection: Connection, rows: int) -> None:
 
 
 def row(report: Report, what: str, load: Load, before: Load, seconds: float, faults: list[str]) -> None:
-    """Print what clients noticed, beside what they did before."""
+    """Print the measurements of clients, beside those before."""
     values: dict[str, Value] = {
         "seconds": seconds,
         "p50 ms": statistics.median(load.lookups) * 1e3,
@@ -68,7 +68,7 @@ def _ratio(load: Load, before: Load) -> float:
 
 
 def join(report: Report, rows: int, rounds: int) -> None:
-    """Have a replica join, and leave, over and over."""
+    """Let a replica join and leave, over and over."""
     all_before, all_joining, all_seconds = Load(), Load(), 0.0
     with tempfile.TemporaryDirectory() as scratch, ExitStack() as stack:
         folder, first = Path(scratch), 0

@@ -1,9 +1,9 @@
-"""The bench of latency: how long it takes until what a document causes can be read, in a run that goes on.
+"""The bench of latency: the time until the results of a document can be read, in a continuous run.
 
-A real `flowctl run` runs beside this process, which ingests one document after the other, at any moment of a tick, and
-waits for what each causes, as whoever follows a collection does. The derivation is keyed and keeps state in two shards.
-Two times are told of each document: from handing it to `ingest`; and from when it could have been processed at all,
-which is when its ingestion is committed and its tick has ended. Exit code 1 if one of the latter is above its ceiling.
+A real `flowctl run` runs beside this process, which ingests single documents at random times within a tick, and follows
+the derived collection. The derivation is keyed and keeps state in two shards. Two times are printed for each document:
+from calling `ingest`, and from when the document can be processed, which is when its ingestion is committed and its
+tick has ended. The exit code is 1 if one of the latter is above its ceiling.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TICKS = (10, 100)
 """Milliseconds."""
 
 MEDIAN, WORST = 0.030, 0.150
-"""Seconds that it may take from the end of a tick on."""
+"""Maximum seconds from the end of a tick."""
 
 CATALOG = """\
 collections:
@@ -55,11 +55,11 @@ collections:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Seconds that one document takes.
+    """Latency of one document, in seconds.
 
     Attributes:
-        handed: from handing it to `ingest`.
-        ready: from when it could be processed.
+        handed: seconds from the call of `ingest`.
+        ready: seconds from when the document could be processed.
     """
 
     handed: float
@@ -67,7 +67,7 @@ class Times:
 
 
 class Latency:
-    """A catalog, and a `flowctl run` at work on it."""
+    """A catalog, and a `flowctl run` on it."""
 
     def __init__(self, folder: Path, tick: int, options: list[str]) -> None:
         source = folder / "flow.yaml"
@@ -85,7 +85,7 @@ class Latency:
         self._sent = 0
 
     def send(self) -> Times:
-        """Send one document, and wait for what it causes."""
+        """Ingest one document, and wait for its result."""
         self._sent += 1
         document = {"id": self._sent, "user": f"user-{self._sent % 7}"}
         begun = time.time()
@@ -108,7 +108,7 @@ class Latency:
             self._store.changes.wait(mark, 1)
 
     def processor_seconds(self) -> float:
-        """What the run has taken of the processors so far, without processes that it has started."""
+        """Return the processor seconds of the run so far, without its child processes."""
         fields = Path(f"/proc/{self._run.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / 100
 
@@ -118,13 +118,13 @@ class Latency:
 
 
 def measure(tick: int, options: argparse.Namespace) -> list[Times]:
-    """Send documents to a run of its own, and tell how idle it is then."""
+    """Send documents to a new run, and print its processor use when busy and when idle."""
     pauses = random.Random(7)
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         latency = Latency(Path(folder), tick, options.run)
         try:
             for _ in range(5):
-                latency.send()  # whatever begins does so now
+                latency.send()  # warms up the run
             time.sleep(options.settle)
             times, begun = [], latency.processor_seconds()
             for _ in range(options.documents):

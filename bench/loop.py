@@ -1,11 +1,11 @@
-"""The hand-written loop: what a person would write without us, in one process.
+"""The hand-written loop: a program that a person would write without flowctl, in one process.
 
-orjson and apsw, the same SQL, tables in a file, one transaction, no validation, no ordering by time but that of the
-file. What it publishes and its tables are on the disk when it ends; if it is killed before, there is nothing.
+The loop uses orjson and apsw, the same SQL, tables in a file, one transaction, no validation, and the order of the
+file. Its output and its tables are on the disk when it ends; if it is killed before, nothing is.
 
     python -m bench.loop acmeBank/first-send transfers.jsonl FOLDER
 
-prints how many seconds it took, its own start not counted, and leaves `first-send.jsonl` in the folder.
+prints its seconds without the start of Python, and leaves `first-send.jsonl` in the folder.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _REQUEST = ("id", "sender", "recipient", "amount")
 
 
 def last_large_send(transfers: Documents, db: apsw.Connection) -> Documents:
-    """A filter."""
+    """Yield transfers with large amounts."""
     execute = db.cursor().execute
     for transfer in transfers:
         bound = (transfer["id"], transfer["sender"], transfer["recipient"], transfer["amount"])
@@ -39,7 +39,7 @@ def last_large_send(transfers: Documents, db: apsw.Connection) -> Documents:
 
 
 def first_send(transfers: Documents, db: apsw.Connection) -> Documents:
-    """First occurrences, in a table."""
+    """Yield the first transfer of each pair, with a table of seen pairs."""
     db.execute("CREATE TABLE seen_pairs (sender TEXT, recipient TEXT, PRIMARY KEY (sender, recipient)) WITHOUT ROWID")
     execute = db.cursor().execute
     sql = (
@@ -53,7 +53,7 @@ def first_send(transfers: Documents, db: apsw.Connection) -> Documents:
 
 
 def grouped_transfers(transfers: Documents, db: apsw.Connection) -> Documents:
-    """A 24-hour window."""
+    """Yield transfers with their 24-hour windows."""
     db.execute(
         "CREATE TABLE window (sender TEXT, id INTEGER, recipient TEXT, amount REAL, PRIMARY KEY (sender, id))"
         " WITHOUT ROWID"
@@ -80,7 +80,7 @@ def grouped_transfers(transfers: Documents, db: apsw.Connection) -> Documents:
 
 
 def transfer_outcomes(transfers: Documents, db: apsw.Connection) -> Documents:
-    """Approvals that depend on earlier ones, which arrive a second later."""
+    """Yield approvals that depend on earlier ones, which arrive a second later."""
     db.execute("CREATE TABLE balances (account TEXT PRIMARY KEY, balance REAL) WITHOUT ROWID")
     execute = db.cursor().execute
     debit = (_BANK / "debitSender.sql").read_text()
@@ -102,7 +102,7 @@ def transfer_outcomes(transfers: Documents, db: apsw.Connection) -> Documents:
 
 
 def balances(outcomes: Documents, db: apsw.Connection) -> Documents:
-    """Sums, published once at the end."""
+    """Yield the sum of each account once, at the end."""
     db.execute("CREATE TABLE balances (user TEXT PRIMARY KEY, balance REAL) WITHOUT ROWID")
     execute = db.cursor().execute
     sql = "INSERT INTO balances VALUES (?, ?) ON CONFLICT DO UPDATE SET balance = balance + excluded.balance"
@@ -124,17 +124,17 @@ DERIVATIONS: dict[str, Callable[[Documents, apsw.Connection], Documents]] = {
 
 
 def output_of(task: str, folder: Path) -> Path:
-    """Where the loop writes what a derivation publishes."""
+    """Return the path of the loop's output for a derivation."""
     return folder / f"{task.split('/')[1]}.jsonl"
 
 
 def derive(task: str, lines: Path, folder: Path) -> float:
-    """Seconds that one derivation takes.
+    """Run one derivation; return its seconds.
 
     Args:
-        task: which one.
-        lines: what it reads: transfers, or outcomes for the balances.
-        folder: where its tables and what it publishes go.
+        task: name of the derivation.
+        lines: input file: transfers, or outcomes for the balances.
+        folder: folder of its tables and its output.
     """
     output = output_of(task, folder)
     db = apsw.Connection(str(output.with_suffix(".db")))
@@ -161,7 +161,7 @@ def _parsed(lines: Path) -> Documents:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("task", choices=DERIVATIONS)
     parser.add_argument("lines", type=Path)

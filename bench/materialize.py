@@ -1,9 +1,9 @@
-"""The bench of materializations: rows that a run stores in PostgreSQL, beside what PostgreSQL takes by itself.
+"""The bench of materializations: the rate of a run that stores rows in PostgreSQL, beside PostgreSQL's own rates.
 
-One server, with its defaults for what survives a crash, takes the same rows three ways: by plain COPY, by psycopg's
-`executemany` of upserts, and from a materialization, whose connector is a process of its own. The first is what a
-loader without any guarantee would do, the second is what most people write. Columns, key and document are the same.
-Then single rows are stored one by one, as a run does that goes on, and the time of such a transaction is told.
+One server with default durability stores the same rows three ways: by plain COPY, by psycopg's `executemany` of
+upserts, and from a materialization whose connector is a process of its own. COPY stands for a loader without
+guarantees, `executemany` for common practice. Columns, key and document are the same. Then single rows are stored one
+by one, as in a continuous run, and the time of each transaction is printed.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from derive.storage.ingest import Ingestion
 from derive.storage.store import Store
 
 INSERTS, UPDATES, MOST_SECONDS = 0.3, 1.0, 0.050
-"""The least rates, of COPY's and of `executemany`'s; and the most that a transaction of one row takes."""
+"""Minimum ratios to the rates of COPY and of `executemany`, and maximum seconds of a transaction of one row."""
 
 ROUNDS = 3
-"""How often rows are updated, in turns; the median counts."""
+"""Rounds of updates, alternating; the median counts."""
 
 CATALOG = """\
 collections:
@@ -74,14 +74,14 @@ Row: TypeAlias = tuple[int, float, str, str, str, str]
 
 
 def documents(begin: int, count: int, cents: int) -> Iterator[dict[str, Any]]:
-    """Transfers with ids from `begin` on."""
+    """Yield transfers with ids from `begin` on."""
     for number in range(begin, begin + count):
         sender, recipient = f"account-{number * 7919 % 50_000}", f"account-{number * 104_729 % 50_000}"
         yield {"id": number, "sender": sender, "recipient": recipient, "amount": number % 1000 + cents / 100}
 
 
 def rows_of(begin: int, count: int, cents: int) -> list[Row]:
-    """The same as rows of a table."""
+    """Return the documents of `documents` as table rows."""
     now = datetime.now(UTC).isoformat()
     return [
         (row["id"], row["amount"], now, row["recipient"], row["sender"], orjson.dumps(row).decode())
@@ -90,20 +90,20 @@ def rows_of(begin: int, count: int, cents: int) -> list[Row]:
 
 
 class Single(Timer):
-    """Notes the time of each transaction."""
+    """Collects the seconds of each transaction."""
 
     def __init__(self) -> None:
         super().__init__()
         self.each: list[float] = []
 
     def committed(self, task: str, done: Committed) -> None:
-        """A transaction is committed."""
+        """Note the seconds of a committed transaction."""
         super().committed(task, done)
         self.each.append(done.seconds)
 
 
 class Materializing:
-    """A run at work on a materialization."""
+    """A run of a materialization."""
 
     def __init__(self, folder: Path, address: str) -> None:
         source = folder / "flow.yaml"
@@ -116,20 +116,20 @@ class Materializing:
         self._run: Run = open_run(self._catalog, self._store, InProcessExecutor(), observer=self._timer)
 
     def store(self, begin: int, count: int, cents: int) -> list[float]:
-        """Store transfers; the seconds of each transaction."""
+        """Ingest and store transfers; return the seconds of each transaction."""
         self._ingestion.load("bench", enumerate(documents(begin, count, cents)))
         self._timer.each = []
         self._run.until_idle()
         return self._timer.each
 
     def close(self) -> None:
-        """End the run, and its connector."""
+        """End the run and its connector."""
         self._run.close()
         self._store.close()
 
 
 def copy(connection: psycopg.Connection[Any], rows: list[Row]) -> float:
-    """Seconds of a COPY of rows that have been written as text already."""
+    """Return the seconds of a COPY of rows, whose text is built before."""
     text = "".join("\t".join(map(str, row)) + "\n" for row in rows).encode()
     begun = time.perf_counter()
     with connection.transaction(), connection.cursor().copy(COPY) as taking:
@@ -138,7 +138,7 @@ def copy(connection: psycopg.Connection[Any], rows: list[Row]) -> float:
 
 
 def upsert(connection: psycopg.Connection[Any], rows: list[Row]) -> float:
-    """Seconds of upserts of rows."""
+    """Return the seconds of upserts of rows."""
     begun = time.perf_counter()
     with connection.transaction():
         connection.cursor().executemany(UPSERT, rows)
@@ -162,7 +162,7 @@ def measure(report: Report, folder: Path, counts: list[int], singles: int) -> No
             psycopg.connect(uri, autocommit=True) as connection,
             closing(Materializing(folder, str(address))) as ours,
         ):
-            ours.store(0, 1, 0)  # starts the connector, which makes the table
+            ours.store(0, 1, 0)  # starts the connector, which creates the table
             for table in ("by_copy", "by_executemany"):
                 connection.execute(f"CREATE TABLE {table} (LIKE transfers INCLUDING ALL)")
             begin = 1
@@ -210,7 +210,7 @@ def _tell(report: Report, count: int, what: str, stored: float, upserted: float,
 
 
 def main() -> int:
-    """Measure what was asked for; exit code 1 if limits are missed."""
+    """Run the requested measurements; return exit code 1 if limits are missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, nargs="+", default=[10_000, 300_000], metavar="N")
     parser.add_argument("--singles", type=int, default=200, help="how many transactions of one row")

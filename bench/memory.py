@@ -1,4 +1,4 @@
-"""How large the processes of a run have grown."""
+"""Peak memory of the processes of a run."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _KINDS = {"a Python worker": b"-m\0derive.spark.daemon\0", "the Java virtual mac
 
 
 class PeakMemory:
-    """The greatest resident size that processes below this one ever had, KiB, by kind; looked up now and then."""
+    """The peak resident size in KiB of each kind of child process, polled every half second."""
 
     def __init__(self) -> None:
         self.kib = dict.fromkeys([*_KINDS, _DRIVER], 0)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Look, while the processes are at work that are meant."""
+        """Poll for the length of the block."""
         done = threading.Event()
         thread = threading.Thread(target=self._watch, args=(done,), daemon=True)
         thread.start()
@@ -38,7 +38,7 @@ class PeakMemory:
             while below:
                 pid = below.pop()
                 below += children.get(pid, [])
-                with suppress(OSError):  # it may just have ended
+                with suppress(OSError):  # the process may just have ended
                     command = Path(f"/proc/{pid}/cmdline").read_bytes()
                     for kind, part in _KINDS.items():
                         if part in command:
@@ -51,10 +51,10 @@ class PeakMemory:
 
 
 def _children() -> dict[int, list[int]]:
-    """The processes of this machine by their parent."""
+    """Return the processes of this machine by their parent."""
     children: dict[int, list[int]] = {}
     for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it may just have ended
+        with suppress(OSError):  # the process may just have ended
             parent = (process / "stat").read_text().rpartition(")")[2].split()[1]
             children.setdefault(int(parent), []).append(int(process.name))
     return children

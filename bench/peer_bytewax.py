@@ -1,8 +1,8 @@
-"""The filter and the first occurrences as a dataflow of bytewax, with its recovery store on.
+"""The filter and the first occurrences as a bytewax dataflow, with its recovery store on.
 
     python -m bench.peer_bytewax acmeBank/first-send transfers.jsonl FOLDER
 
-prints how many seconds the last round took, what was imported not counted, and how many documents it published.
+prints the seconds of the last round without imports, and the number of published documents.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def _unless_seen(seen: bool | None, transfer: dict[str, Any]) -> tuple[bool, lis
 
 
 def last_large_send(lines: Any) -> Any:
-    """A filter."""
+    """Build the filter."""
     return op.flat_map_batch("large", lines, _large)
 
 
 def first_send(lines: Any) -> Any:
-    """First occurrences."""
+    """Build the first occurrences."""
     return op.stateful_flat_map("first", op.flat_map_batch("by_pair", lines, _by_pair), _unless_seen)
 
 
@@ -64,7 +64,7 @@ DERIVATIONS: dict[str, Callable[[Any], Any]] = {
 
 
 def derive(task: str, lines: Path, folder: Path) -> tuple[float, int]:
-    """Seconds that it takes from its empty store to its last snapshot, and how many documents it publishes."""
+    """Run a dataflow from its empty store to its last snapshot; return its seconds, and the number of documents."""
     output, store = folder / "output.jsonl", folder / "recovery"
     begun = time.perf_counter()
     store.mkdir()

@@ -1,4 +1,4 @@
-"""The command line of a peer: it derives once, or again in the same process to tell its rate when it is warm."""
+"""The command line of a peer: run a derivation once, or several times in the same process for its warm rate."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TypeAlias
 
 Derive: TypeAlias = Callable[[str, Path, Path], tuple[float, int]]
-"""Given a task, its input and an empty folder, derives; returns seconds, and how many documents are published."""
+"""Runs a derivation, given a task, its input and an empty folder; returns seconds and the number of documents."""
 
 
 def rounds_of(derive: Derive, tasks: Iterable[str]) -> None:
-    """Derive as the command line says, and print seconds and documents of the last round."""
+    """Run the derivation of the command line, and print seconds and documents of the last round."""
     parser = argparse.ArgumentParser()
     parser.add_argument("task", choices=tuple(tasks))
     parser.add_argument("lines", type=Path)

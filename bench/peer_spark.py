@@ -1,8 +1,8 @@
-"""The filter and the first occurrences as Spark does them by itself, and what is read reduced as an aggregation.
+"""The filter and the first occurrences with Spark alone, and reduced reads as an aggregation.
 
     python -m bench.peer_spark acmeBank/first-send transfers.jsonl FOLDER
 
-prints how many seconds the last round took, Spark's start not counted, and how many documents it published.
+prints the seconds of the last round without Spark's start, and the number of published documents.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _REQUEST = ("id", "sender", "recipient", "amount")
 
 @dataclass(frozen=True, slots=True)
 class Derivation:
-    """What Spark is to do.
+    """A derivation in Spark.
 
     Attributes:
-        columns: those of its input.
-        derived: makes the result of the input.
-        form: that of its output.
+        columns: columns of the input.
+        derived: builds the result from the input.
+        form: file format of the output.
     """
 
     columns: str
@@ -40,17 +40,17 @@ class Derivation:
 
 
 def last_large_send(transfers: DataFrame) -> DataFrame:
-    """A filter."""
+    """Return the large transfers."""
     return transfers.filter(transfers.amount > 100).select(*_REQUEST)
 
 
 def first_send(transfers: DataFrame) -> DataFrame:
-    """One transfer of each pair, of which Spark does not say that it is the first."""
+    """Return one transfer of each pair; Spark does not guarantee that it is the first one."""
     return transfers.dropDuplicates(["sender", "recipient"]).select(*_REQUEST)
 
 
 def spending(facts: DataFrame) -> DataFrame:
-    """What each account has spent."""
+    """Return the spending of each account."""
     from pyspark.sql import functions as F
 
     return facts.groupBy("account").agg(F.sum("transfers").alias("transfers"), F.sum("spent").alias("spent"))
@@ -65,7 +65,7 @@ DERIVATIONS = {
 
 @cache
 def session() -> SparkSession:
-    """Spark as it comes, on all cores of this machine."""
+    """Return Spark with default settings, on all cores of this machine."""
     from pyspark.sql import SparkSession
 
     ensure_java()
@@ -74,7 +74,7 @@ def session() -> SparkSession:
 
 
 def derive(task: str, lines: Path, folder: Path) -> tuple[float, int]:
-    """Seconds that it takes from JSON Lines to files, and how many documents these hold."""
+    """Run a derivation from JSON Lines to files; return its seconds, and the number of documents."""
     spark = session()
     derivation = DERIVATIONS[task]
     output = folder / "output"

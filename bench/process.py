@@ -1,6 +1,7 @@
-"""Processes from their start to their end, as a person waits for them.
+"""Processes timed from their start to their end.
 
-A person's modules are compiled once, so processes keep what they compile, whatever the bench itself was told.
+An installed program compiles its modules once, so these processes cache compiled modules, whatever the bench's own
+setting is.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ _FLOWCTL = "import sys; sys.argv[0] = 'flowctl'; from derive.cli.main import mai
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A process that has ended well.
+    """A process that has ended successfully.
 
     Attributes:
-        seconds: from its start to its end.
-        output: what it said on standard output, if that did not go to a file.
+        seconds: seconds from its start to its end.
+        output: text of standard output, unless it went to a file.
     """
 
     seconds: float
@@ -33,12 +34,12 @@ class Ended:
 
 
 def flowctl(*arguments: str) -> list[str]:
-    """The command line of a `flowctl` command."""
+    """Return the command line of a `flowctl` command."""
     return [sys.executable, "-c", _FLOWCTL, *arguments]
 
 
 def module(name: str, *arguments: str) -> list[str]:
-    """The command line of a module of the bench."""
+    """Return the command line of a module of the bench."""
     return [sys.executable, "-m", name, *arguments]
 
 
@@ -47,10 +48,10 @@ def run(command: list[str], output: Path | None = None) -> Ended:
 
     Args:
         command: its command line.
-        output: the file that is given its standard output; None to return it.
+        output: the file for standard output; None to return the text.
 
     Raises:
-        SystemExit: it failed.
+        SystemExit: the process failed.
     """
     with Path(output or "/dev/null").open("wb") as file:
         begun = time.perf_counter()
@@ -63,12 +64,12 @@ def run(command: list[str], output: Path | None = None) -> Ended:
 
 
 def end(process: subprocess.Popen[Any], number: signal.Signals = signal.SIGTERM, patience: float = 120) -> None:
-    """End a process by a signal, and by force where it does not end in so many seconds.
+    """End a process by a signal, and kill it if it does not end within `patience` seconds.
 
-    Ctrl-C would not do: a shell has its background jobs ignore that, and what they start inherits it.
+    SIGINT would not work: a shell's background jobs and their children ignore it.
 
     Raises:
-        SystemExit: it had to be killed.
+        SystemExit: the process had to be killed.
     """
     process.send_signal(number)
     try:
@@ -80,7 +81,7 @@ def end(process: subprocess.Popen[Any], number: signal.Signals = signal.SIGTERM,
 
 
 def place(process: int, processors: set[int]) -> None:
-    """Have a process, and those that it has started, run on some processors only."""
+    """Restrict a process and its children to some processors."""
     for thread in Path(f"/proc/{process}/task").iterdir():
         os.sched_setaffinity(int(thread.name), processors)
         for child in (thread / "children").read_text().split():
@@ -88,7 +89,7 @@ def place(process: int, processors: set[int]) -> None:
 
 
 def has_ended(process: int) -> bool:
-    """Whether a process has ended, though the system may not have forgotten it yet: some take seconds for that."""
+    """Return whether a process has ended; a zombie counts as ended."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
     except (FileNotFoundError, ProcessLookupError):

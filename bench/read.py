@@ -1,7 +1,8 @@
-"""Reading reduced, from cold: `flowctl collections read --reduce`, beside Spark alone on the same facts.
+"""Cold reduced reads: `flowctl collections read --reduce`, beside Spark alone on the same facts.
 
-Each fact says what an account has spent once; reduced, there is a sum per account. Spark alone reads JSON Lines, groups
-and adds, and writes JSON Lines. Both are processes of their own, from start to end, and ours runs before and after.
+Each fact is one payment of an account; reduced, there is a sum per account. Spark alone reads JSON Lines, groups and
+sums, and writes JSON Lines. Both are processes of their own, timed from start to end; flowctl runs before and after
+Spark.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from bench.transfers import Transfers
 NAME = "bench/spending"
 ROWS = [5_000, 1_000_000]
 CEILING, FEW = 1.0, 5_000
-"""The most seconds for so few rows; more of them are read in less than Spark alone takes."""
+"""Maximum seconds for up to FEW rows; larger reads must be faster than Spark alone."""
 
 _CATALOG = """\
 collections:
@@ -37,7 +38,7 @@ collections:
 
 
 def measure(report: Report, folder: Path, accounts: int, rows: list[int]) -> None:
-    """Print how long both take."""
+    """Print the seconds of both."""
     columns = [
         Column("flowctl s"),
         Column("Spark alone s", width=14),
@@ -65,7 +66,7 @@ def _report(report: Report, count: int, ours: float, spark: float) -> None:
 
 
 def _facts(folder: Path, count: int, accounts: int) -> Transfers:
-    """Facts as JSON Lines and in a data folder."""
+    """Write facts as JSON Lines, and ingest them into a data folder."""
     folder.mkdir()
     (folder / "flow.yaml").write_text(_CATALOG)
     facts = Transfers(count, folder)

@@ -1,8 +1,8 @@
-"""The bench of reductions: documents a second of the combiner beside parsing and writing the same documents.
+"""The bench of reductions: documents per second of the combiner beside parsing and writing the same documents.
 
-One process. `loads` + `dumps` with orjson is what anything that handles a document pays, so it is the unit: a ratio of
-0.5 means that reducing a document takes twice as long as parsing and writing it. Rounds of both alternate, and the best
-of each counts, so that what else the machine does falls on neither. Exit code 1 if a ratio is below its floor.
+The bench runs in one process. `loads` + `dumps` with orjson is the unit: a ratio of 0.5 means that reducing a document
+takes twice as long as parsing and writing it. Rounds of both alternate, and the best of each counts, so that other load
+falls on neither. The exit code is 1 if a ratio is below its floor.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from derive.reduce.combiner import Combiner
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A schema, documents of a few keys, and the least ratio that is good enough."""
+    """A schema, documents with a few keys, and the minimum ratio."""
 
     name: str
     schema: dict[str, Any]
@@ -69,7 +69,7 @@ CASES = (
 
 
 def seconds(task: Callable[[], object]) -> float:
-    """How long it takes, without the garbage collector, which would count the documents again and again."""
+    """Return the seconds of a task, without the garbage collector, which would traverse the documents repeatedly."""
     gc.disable()
     try:
         begin = time.perf_counter()
@@ -85,7 +85,7 @@ def parse_and_write(texts: list[bytes]) -> None:
 
 
 def measure(case: Case, count: int, rounds: int) -> dict[str, float]:
-    """Documents a second of each way."""
+    """Return documents per second of each way."""
     documents = case.documents(count)
     texts = [orjson.dumps(document) for document in documents]
     combiner = Combiner(case.schema, name=case.name)

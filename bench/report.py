@@ -1,4 +1,4 @@
-"""What the bench prints: tables for people, or a JSON object per row; and which limits were missed."""
+"""Output of the bench: tables for people, or a JSON object per row, and the missed limits."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Column:
 
     Attributes:
         name: its heading.
-        form: how its numbers are shown, as `format` takes it.
-        width: characters, the space before it included.
+        form: format specification of its numbers.
+        width: width in characters, with the space before it.
     """
 
     name: str
@@ -25,7 +25,7 @@ class Column:
     width: int = 12
 
     def cell(self, value: Value) -> str:
-        """A value as it is shown."""
+        """Return a value as text, padded to the width."""
         text = "" if value is None else value if isinstance(value, str) else format(value, self.form)
         return text.rjust(self.width)
 
@@ -44,8 +44,8 @@ class Report:
 
         Args:
             table: its name, for JSON.
-            columns: what its rows have, after the first column, which says what is done with how many documents.
-            about: what it shows.
+            columns: its columns after the first one, which names the work and the number of documents.
+            about: its title.
         """
         self._table, self._columns = table, columns
         self.say(f"\n{about}")
@@ -55,10 +55,10 @@ class Report:
         """Print a row.
 
         Args:
-            documents: of how many it is.
-            what: what is done with them.
-            values: by name of the column; those that are missing stay empty.
-            miss: the limit that it misses, in words.
+            documents: number of documents.
+            what: the work done with the documents.
+            values: values by name of the column; missing ones stay empty.
+            miss: the limit that the row misses, in words.
         """
         name = f"{documents:,} × {what}"
         if miss is not None:
@@ -71,6 +71,6 @@ class Report:
             print(f"{name:<32}{cells}{'  missed' if miss else ''}", flush=True)
 
     def say(self, text: str) -> None:
-        """Tell a person something."""
+        """Print a line for people; JSON output leaves it out."""
         if not self._as_json:
             print(text, flush=True)

@@ -1,4 +1,4 @@
-"""The bench: AcmeBank beside a hand-written loop and beside peers, warm and from cold, in one run on one machine."""
+"""The bench: AcmeBank beside a hand-written loop and peers, warm and cold, in one run on one machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PARTS = ["warm", "cold", "read"]
 
 
 def main() -> int:
-    """Measure what was asked for; exit code 1 if limits are missed."""
+    """Run the requested measurements; return exit code 1 if limits are missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--transfers", type=int, nargs="+", default=SIZES, metavar="N", help="how many; also 10000000")
     parser.add_argument("--rows", type=int, nargs="+", default=read.ROWS, metavar="N", help="how many are read reduced")

@@ -1,7 +1,7 @@
-"""The bench of SQL: clients that look rows up and write some, beside PostgreSQL, which has the same rows and clients.
+"""The bench of SQL: clients that look up and write rows, beside PostgreSQL with the same rows and clients.
 
-Both are processes of their own, reached by TCP, and asked in turns, so that whatever else the machine does slows both
-down. Then many clients ask ours at once, while others are idle. Exit code 1 if ours takes too much longer.
+Both servers are processes of their own, reached by TCP, and queried in turns, so that other load slows both. Then many
+clients query flowctl at once, while others are idle. The exit code is 1 if flowctl takes too much longer.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from bench.process import end, place
 from bench.report import Column, Report, Value
 
 MOST = 3.0
-"""How many times as long as PostgreSQL's the median may be."""
+"""Maximum ratio of the median to PostgreSQL's."""
 BUSY, IDLE = 50, 200
-"""Clients that ask at once, and that only are there."""
+"""Number of clients that query at once, and of idle clients."""
 
 SETTLED, PATIENCE = 0.003, 120.0
-"""Seconds that a look-up takes once the index is made, and that this may take."""
+"""Maximum seconds of a lookup after the index is built, and maximum seconds to wait for the index."""
 
 ROUND = 100
 _AT_ONCE = 2_000
@@ -41,14 +41,14 @@ UPDATE = "UPDATE written SET note = 'another row' WHERE id = %s"
 DELETE = "DELETE FROM written WHERE id = %s"
 
 PREPARED, UNPREPARED, SIMPLE = "prepared", "not prepared", "as texts with their numbers"
-"""How clients send statements: psycopg does the second at first, the first after a while, and psql the third."""
+"""Ways to send statements: psycopg starts unprepared and later prepares, psql sends texts with their numbers."""
 
 Connection: TypeAlias = psycopg.Connection[Any]
 
 
 @contextmanager
 def serving(folder: Path) -> Iterator[int]:
-    """`flowctl sql serve` over a data folder, whose catalog has no collections unless there is one; its port."""
+    """Run `flowctl sql serve` over a data folder, with an empty catalog unless there is one; yield its port."""
     source = folder / "flow.yaml"
     if not source.exists():
         source.write_text("collections: {}\n")
@@ -62,7 +62,7 @@ def serving(folder: Path) -> Iterator[int]:
 
 
 def fill(connection: Connection, rows: int) -> None:
-    """Make the tables and the index."""
+    """Create the tables and the index."""
     connection.execute("CREATE TABLE written (id bigint, note text)")
     connection.execute("CREATE TABLE looked_up (id bigint, name text, amount double precision)")
     for begin in range(0, rows, _AT_ONCE):
@@ -73,7 +73,7 @@ def fill(connection: Connection, rows: int) -> None:
 
 
 def ask(connection: Connection, text: str, numbers: range, *, how: str = PREPARED) -> list[float]:
-    """Seconds that each statement takes; rows are held against what was written."""
+    """Run a statement for each number, check its rows, and return the seconds of each."""
     cursor = psycopg.ClientCursor(connection) if how == SIMPLE else connection.cursor()
     taken = []
     for number in numbers:
@@ -87,7 +87,7 @@ def ask(connection: Connection, text: str, numbers: range, *, how: str = PREPARE
 
 
 def settle(connection: Connection) -> None:
-    """Wait until the index is made, which CREATE INDEX does not wait for."""
+    """Wait until the index is built; CREATE INDEX does not wait."""
     deadline = time.monotonic() + PATIENCE
     while statistics.median(ask(connection, LOOKUP, range(20))) > SETTLED:
         if time.monotonic() > deadline:
@@ -96,7 +96,7 @@ def settle(connection: Connection) -> None:
 
 @contextmanager
 def placed(client: set[int], servers: set[int], postgres: Connection) -> Iterator[None]:
-    """In this block this thread, which is the client, has some processors, and both servers have some."""
+    """Restrict this client thread to some processors, and both servers to others, for the length of the block."""
     everywhere = os.sched_getaffinity(0)
     backend = postgres.info.backend_pid
     for process in (os.getpid(), backend):
@@ -119,7 +119,7 @@ def compare(
     most: float,
     how: str = PREPARED,
 ) -> None:
-    """Ask both in turns, and print the times."""
+    """Query both servers in turns, and print the times."""
     of_ours: list[float] = []
     of_theirs: list[float] = []
     for connection in (ours, theirs):
@@ -140,7 +140,7 @@ def compare(
 
 
 def crowd(report: Report, open_client: Callable[[], Connection], text: str, what: str, count: int, idle: int) -> None:
-    """Carry a statement out for many clients at once, while others are idle, and print how long that takes."""
+    """Run a statement for many clients at once, while others are idle, and print the times."""
     with ExitStack() as stack:
         clients = [stack.enter_context(open_client()) for _ in range(BUSY + idle)]
         taken: list[list[float]] = [[] for _ in range(BUSY)]
@@ -161,12 +161,12 @@ def crowd(report: Report, open_client: Callable[[], Connection], text: str, what
 
 
 def connect(port: int) -> Connection:
-    """A connection without transactions."""
+    """Return a connection in autocommit mode."""
     return psycopg.connect(f"host=127.0.0.1 port={port} user=flow dbname=flow", autocommit=True)
 
 
 def percentile(times: list[float]) -> float:
-    """What 99 of 100 do not exceed."""
+    """Return the 99th percentile."""
     return sorted(times)[len(times) * 99 // 100]
 
 

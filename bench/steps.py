@@ -1,9 +1,9 @@
-"""A profile by step: microseconds a document that a derivation takes in one process, by the code that takes them.
+"""A profile by step: microseconds per document of a derivation in one process, by function.
 
-A signal comes after each millisecond of processor time, and what has passed since the last one goes to the innermost
-function of ours that is at work, with what that has Python, SQLite or Arrow do for it. What other threads take, which
-encode segments and cost no time where a processor idles, is a step of its own. Nothing is slowed down much, but
-which of several short steps a millisecond goes to is chance, so small figures are rough.
+A signal arrives after each millisecond of processor time. The elapsed time is charged to the innermost function of this
+project on the stack, with the Python, SQLite and Arrow code that it calls. Other threads, which encode segments, are
+one step. The profile slows the run little; times of short steps are rough, because each sample charges a whole
+millisecond.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from derive.storage.store import Store
 
 OURS = tuple(f"{ROOT / folder}/" for folder in ("derive", "connectors"))
 CALLED_BACK = f"{ROOT / 'derive' / 'sql' / 'watch.py'}"
-"""SQLite calls it in the middle of its work, so a signal that came meanwhile is seen there, and means its caller."""
+"""SQLite calls this function in the middle of its work, so a signal seen here belongs to the caller."""
 
 EVERY_SECONDS = 0.001
 LEAST_SHARE = 0.01
-"""Steps that take less are added up."""
+"""Steps with a smaller share are added up."""
 
 
 class Sampler:
-    """Notes where processor time goes, by file and function of ours."""
+    """Collects processor time by file and function of this project."""
 
     def __init__(self) -> None:
         self.seconds: defaultdict[tuple[str, str], float] = defaultdict(float)
@@ -71,7 +71,7 @@ def _step(frame: FrameType) -> tuple[str, str]:
 
 
 def profile(transfers: Transfers, task: str, rounds: int) -> dict[tuple[str, str], float]:
-    """Microseconds a document, by file and function; a first round, in which all is loaded, does not count."""
+    """Return microseconds per document, by file and function; a first round for loading does not count."""
     sampler = Sampler()
     _derive(transfers, task, Sampler())
     for _ in range(rounds):
@@ -112,7 +112,7 @@ def show(task: str, micros: dict[tuple[str, str], float]) -> None:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--transfers", type=int, default=100_000)
     parser.add_argument("--accounts", type=int, default=50_000)

@@ -1,9 +1,9 @@
 """The bench of small transactions: a collection that grew by a few documents at a time, before and after compaction.
 
-Each transaction is a segment of its own, made durable and committed through the storage interface, as a task does it;
-some more go through a whole ingestion. Measured are appending (at the beginning, and over all those segments), reading
-everything in order, and what every plan of a transaction begins with: looking at the frontiers and the segments. Then
-the segments are merged, then history is reduced, and it is all measured again. Exit code 1 if a ratio is too low.
+Each transaction is a segment of its own, made durable and committed through the storage interface, as a task does; some
+go through a whole ingestion. Measured are appending (at the beginning, and over all segments), reading everything in
+order, and looking up frontiers and segments, as every plan of a transaction does. Then the segments are merged, then
+history is reduced, and all is measured again. The exit code is 1 if a ratio is too low.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ FLOORS = {
     "read, merged": 5.0,
     "look, merged": 20.0,
 }
-"""The least ratios: of appending and ingesting to the time at the beginning, of the rest to the time before merging."""
+"""Minimum ratios: of append and ingest to the time at the beginning, of the others to the time before merging."""
 
 
 class Bench:
-    """A collection, and how long things take with it."""
+    """A collection, and the operations to time."""
 
     def __init__(self, folder: Path, size: int) -> None:
         (folder / "flow.yaml").write_text(CATALOG)
@@ -66,7 +66,7 @@ class Bench:
         self._count = 0
 
     def append(self) -> None:
-        """One transaction of a task: a segment, durable, and its commit."""
+        """Run one transaction of a task: write a durable segment, and commit it."""
         documents = self._documents()
         first = self.store.timeline.assign(self._size)
         writer = SegmentWriter(self.store.root, self.spec, f"bench-{self._count}")
@@ -78,20 +78,20 @@ class Bench:
         self._capability = self.store.commit_task(self._capability, None, [update])
 
     def ingest(self) -> None:
-        """One ingestion of a small file."""
+        """Run one ingestion of a small file."""
         self.store.release_task(self._capability)
         Ingestion(self.store, self.spec).load("bench", enumerate(self._documents(), start=1))
         self._capability, _ = self.store.acquire_task(NAME, 1, [NAME])
 
     def read(self) -> None:
-        """Everything, in order."""
+        """Read everything in order."""
         documents = sum(len(rows) for rows in read_rows(self.store, self.spec, ReadOptions()))
         known = self.store.collection(NAME)
         assert known is not None
         assert documents == known.documents
 
     def look(self) -> None:
-        """What a plan begins with."""
+        """Look up the frontiers and segments, as a plan does first."""
         self.store.collection(NAME)
         self.store.segments(self.spec)
 
@@ -102,7 +102,7 @@ class Bench:
 
 
 def seconds(task: Callable[[], object], rounds: int = 1) -> float:
-    """The median of how long it takes."""
+    """Return the median seconds of a task."""
     taken = []
     for _ in range(rounds):
         begin = time.perf_counter()
@@ -112,7 +112,7 @@ def seconds(task: Callable[[], object], rounds: int = 1) -> float:
 
 
 def measure(bench: Bench) -> dict[str, float]:
-    """Seconds of each; what reads comes first, before there are new segments."""
+    """Return the seconds of each operation; reads come first, before there are new segments."""
     return {
         "look": seconds(bench.look, 20),
         "read": seconds(bench.read, 3),
@@ -131,7 +131,7 @@ def show(what: str, bench: Bench) -> dict[str, float]:
 
 
 def run(folder: Path, transactions: int, size: int) -> bool:
-    """Whether every ratio is above its floor."""
+    """Return whether every ratio is above its floor."""
     bench = Bench(folder, size)
     print(f"{'':22}{'segments':>10}{'documents':>12}{'look ms':>11}{'read ms':>11}{'append ms':>11}{'ingest ms':>11}")
     first = show("at the beginning", bench)

@@ -1,4 +1,4 @@
-"""What the bench works on: AcmeBank's transfers, as JSON Lines and in a data folder, made once and copied for use."""
+"""Input of the bench: AcmeBank's transfers as JSON Lines and in a data folder, generated once and copied for use."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Transfers:
     """Generated transfers.
 
     Attributes:
-        count: how many.
-        folder: where they lie, and what is made of them.
+        count: number of transfers.
+        folder: folder of the transfers and of files made from them.
     """
 
     count: int
@@ -30,29 +30,29 @@ class Transfers:
 
     @property
     def lines(self) -> Path:
-        """The file with one JSON object a line."""
+        """Return the path of the file with one JSON object per line."""
         return self.folder / "transfers.jsonl"
 
     @property
     def data(self) -> Path:
-        """The data folder into which they are ingested; nobody runs on it but on copies."""
+        """Return the path of the data folder with the ingested transfers; runs use copies of the folder."""
         return self.folder / "data"
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """An empty folder that is removed in the end."""
+        """Yield an empty folder, which is removed at the end."""
         with tempfile.TemporaryDirectory(dir=self.folder) as folder:
             yield Path(folder)
 
     @contextmanager
     def ingested(self) -> Iterator[Path]:
-        """A copy of the data folder that is removed in the end."""
+        """Yield a copy of the data folder, which is removed at the end."""
         with self.scratch() as folder:
             yield Path(shutil.copytree(self.data, folder / "data"))
 
 
 def generate(folder: Path, count: int, accounts: int, every_ms: float) -> Transfers:
-    """Generate transfers, and ingest them as a person does."""
+    """Generate transfers, and ingest them with `flowctl ingest`."""
     folder.mkdir()
     transfers = Transfers(count, folder)
     made = {"transfers": count, "accounts": accounts, "every-ms": every_ms}

@@ -1,9 +1,9 @@
 """The bench of TypeScript: a derivation that passes documents through, beside the same in SQL, and beside plain Deno.
 
-End to end is a whole transaction of the shard runtime in one process, from segments to segments, so that nothing of
-Spark, which costs both the same, hides the difference. Deno alone is our harness, given frames, beside a program that
-reads lines, parses each, and writes it out again, a chunk at a time: about what one would write by hand. Rounds of both
-alternate, and the best of each counts. Exit code 1 if a ratio is below its floor.
+End to end is a whole transaction of the shard runtime in one process, from segments to segments, without Spark, whose
+equal cost would hide the difference. Deno alone compares our harness, given frames, with a hand-written program that
+reads lines, parses each, and writes it, a chunk at a time. Rounds of both alternate, and the best of each counts. The
+exit code is 1 if a ratio is below its floor.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from derive.storage.store import Store
 END_TO_END, ALONE = 0.5, 0.5
 
 _BATCH = 10_000
-"""Documents that the runtime hands to a session at a time."""
+"""Number of documents in a batch of the runtime."""
 
 CATALOG = """
 collections:
@@ -104,7 +104,7 @@ def transfers(count: int) -> list[dict[str, Any]]:
 
 
 def end_to_end(catalog: CatalogSpec, data: Path, task: str) -> float:
-    """Seconds of a run of one derivation over everything."""
+    """Return the seconds of a run of one derivation over everything."""
     store = Store(data, durable=False)
     run = open_run(catalog, store, InProcessExecutor(), tasks=[task])
     begun = time.perf_counter()
@@ -119,7 +119,7 @@ def end_to_end(catalog: CatalogSpec, data: Path, task: str) -> float:
 
 
 def piped(command: list[str], source: Path, folder: Path, environ: dict[str, str]) -> float:
-    """Seconds of a program that reads a file and writes as much."""
+    """Return the seconds of a program that copies a file."""
     with source.open("rb") as stdin, (folder / "output").open("wb") as stdout:
         begun = time.perf_counter()
         subprocess.run(command, cwd=folder, env=environ, stdin=stdin, stdout=stdout, check=True)
@@ -148,7 +148,7 @@ def best(rounds: int, tasks: dict[str, Callable[[], float]]) -> dict[str, float]
 
 
 def measure_end_to_end(catalog: CatalogSpec, folder: Path, count: int, rounds: int) -> dict[str, float]:
-    """Best seconds of each derivation."""
+    """Return the best seconds of each derivation."""
     data = folder / "data"
     store = Store(data, durable=False)
     lines = [orjson.dumps(document) for document in transfers(count)]
@@ -166,7 +166,7 @@ def measure_end_to_end(catalog: CatalogSpec, folder: Path, count: int, rounds: i
 
 
 def measure_alone(spec: DerivationSpec, folder: Path, count: int, rounds: int) -> dict[str, float]:
-    """Best seconds of our harness, and of a plain program."""
+    """Return the best seconds of our harness, and of a plain program."""
     documents = transfers(count)
     lines, framed = folder / "lines", folder / "frames"
     lines.write_bytes(b"".join(orjson.dumps(document) + b"\n" for document in documents))

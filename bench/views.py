@@ -1,8 +1,8 @@
-"""The bench of views: how many updates a second keep a join with groups up to date, and how long a look-up takes.
+"""The bench of views: updates per second of a maintained join with groups, and the time of a lookup.
 
-200,000 orders are joined with 20,000 customers, and counted, summed up and the largest is found for each of 200 cities.
-Then orders are replaced, in ticks of one, of a hundred and of ten thousand. What is measured is processor time, of the
-best round, so that what else the machine does falls on nobody. Exit code 1 if a limit is missed.
+200,000 orders are joined with 20,000 customers; a view has count, sum and maximum for each of 200 cities. Then orders
+are replaced, in ticks of one, a hundred and ten thousand. Measured is the processor time of the best round, so that
+other load does not count. The exit code is 1 if a limit is missed.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from derive.compute.scalar.registry import resolve_aggregate, resolve_operator
 
 ORDERS, CUSTOMERS, CITIES = 200_000, 20_000, 200
 TICKS = ((1, 300), (100, 50), (10_000, 3))
-"""How many orders are replaced in a tick, and how many ticks a round has."""
+"""Numbers of orders replaced in a tick, and of ticks in a round."""
 ROUNDS = 3
 LOOKUPS = 5_000
 
 LEAST_UPDATES = 60_000
-"""So many updates a second are to be had in the largest ticks."""
+"""Minimum updates per second in the largest ticks."""
 MOST_LOOKUP_SECONDS = 50e-6
-"""A look-up of one order by its number takes at most so long, in the middle."""
+"""Maximum median seconds of a lookup of one order by its number."""
 
 _BIGINT = Type.BIGINT
 _ORDERS = Get(1, (_BIGINT, _BIGINT, _BIGINT))
@@ -40,7 +40,7 @@ _VIEW = 3
 
 @dataclass(slots=True)
 class Stream:
-    """A collection that is changed as the bench goes on."""
+    """A collection that the bench changes."""
 
     types: tuple[Type, ...]
     rows: list[Row]
@@ -50,17 +50,17 @@ class Stream:
     updates: list[tuple[int, Row, int]] = field(default_factory=list)
 
     def snapshot(self, as_of: int) -> Iterator[list[Row]]:
-        """The rows at the beginning, which is the only time there is a question about."""
+        """Yield the rows at `since`, the only time that is read."""
         assert as_of == self.since
         yield self.rows
 
     def poll(self) -> tuple[int, list[tuple[int, Row, int]]]:
-        """What has changed."""
+        """Return the frontier and the pending updates."""
         updates, self.updates = self.updates, []
         return self.frontier, updates
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there are no resources to release."""
 
 
 def _call(symbol: str, left: Column, right: Column | Parameter) -> Call:
@@ -73,7 +73,7 @@ def _aggregate(symbol: str, *arguments: Column) -> Aggregate:
 
 
 def view() -> Reduce:
-    """Number, sum and maximum of the amounts of a city's customers."""
+    """Return a view with count, sum and maximum of the amounts per city."""
     amount = Column(2, _BIGINT)
     joined = Join((_ORDERS, _CUSTOMERS), (_call("=", Column(1, _BIGINT), Column(3, _BIGINT)),))
     return Reduce(
@@ -82,7 +82,7 @@ def view() -> Reduce:
 
 
 class Bench:
-    """An instance with a view, and what it is about."""
+    """An instance with a view, and its input."""
 
     def __init__(self) -> None:
         self.random = Random(1)
@@ -92,23 +92,23 @@ class Bench:
         self.instance = Instance()
 
     def order(self, number: int) -> Row:
-        """An order as it may be."""
+        """Return a random order."""
         return number, self.random.randrange(CUSTOMERS), self.random.randrange(1000)
 
     def settle(self) -> None:
-        """Work until there is none."""
+        """Work until there is none left."""
         while self.instance.step():
             pass
 
     def hydrate(self) -> float:
-        """Begin to maintain the view; seconds."""
+        """Begin to maintain the view; return the processor seconds."""
         begin = time.process_time()
         self.instance.maintain(_VIEW, view(), 1, {1: self.streams[0], 2: self.streams[1]})
         self.settle()
         return time.process_time() - begin
 
     def replace(self, count: int, ticks: int) -> float:
-        """Replace orders, so many in a tick; seconds."""
+        """Replace `count` orders in each tick; return the processor seconds."""
         first = self.streams[0].frontier
         changes = [self._changes(first + tick, count) for tick in range(ticks)]
         begin = time.process_time()
@@ -127,7 +127,7 @@ class Bench:
         return updates
 
     def lookups(self) -> list[float]:
-        """Seconds of look-ups of orders by their number, in order of length."""
+        """Return the sorted seconds of lookups of orders by their number."""
         now = self.streams[0].frontier - 1
         orders = Stream(_ORDERS.types, self.orders, now, now + 1)
         self.instance.maintain(1, _ORDERS, now, {1: orders})
@@ -146,7 +146,7 @@ class Bench:
 
 
 def main(arguments: Sequence[str] = ()) -> int:
-    """Measure; exit code 1 if a limit is missed."""
+    """Run the measurements; return exit code 1 if a limit is missed."""
     assert not arguments, "there is nothing to choose"
     bench = Bench()
     print(f"\nA view of {ORDERS:,} orders joined with {CUSTOMERS:,} customers in {CITIES} groups: count, sum, max")

@@ -1,9 +1,8 @@
-"""Warm rates: documents a second once everything has started, ours beside the hand-written loop and peers.
+"""Warm rates: documents per second after start-up, beside the hand-written loop and peers.
 
-Ours are that of Spark, which has all cores, and that of this process, which has one, and where `flowctl run` carries
-out what is too little for Spark. Ours on Spark runs between two rounds of the loop, so that what else the machine does
-falls on both; ratios are ours to the loop's mean. Of ours and of peers, a first round in the same process does not
-count: it loads code, and Java compiles it.
+flowctl runs on Spark with all cores, and in this process with one core, as `flowctl run` does for small work. The run
+on Spark is between two rounds of the loop, so that other load falls on both; ratios compare with the loop's mean. A
+first round in the same process does not count: it loads code, and Java compiles it.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ FLOORS = {
     "acmeBank/transfer-outcomes": 0.9,
     "acmeBank/balances": 1.1,
 }
-"""The derivations, and the least ratios of a million transfers on two cores."""
+"""The derivations, and minimum ratios for a million transfers on two cores."""
 
 FLOORS_HOLD_AT = 1_000_000
 _READS = {"acmeBank/balances": "acmeBank/transfer-outcomes"}
-"""What reads another derivation; the others read transfers."""
+"""Derivations that read another derivation; the others read transfers."""
 
 
 class Timer:
@@ -47,24 +46,24 @@ class Timer:
         self.seconds = 0.0
 
     def working(self, task: str, documents: int) -> None:
-        """Nothing to note."""
+        """Do nothing: only committed transactions count."""
 
     def committed(self, task: str, done: Committed) -> None:
-        """A transaction is committed."""
+        """Add the seconds of a committed transaction."""
         self.seconds += done.seconds
 
     def failed(self, task: str, error: Exception) -> None:
-        """Give up."""
+        """Raise the error of a task."""
         raise error
 
 
 def with_inputs(tasks: list[str]) -> list[str]:
-    """Derivations and what they read, in the order in which they run."""
+    """Return derivations and their inputs, in execution order."""
     return [task for task in FLOORS if task in tasks or task in {_READS.get(name) for name in tasks}]
 
 
 def measure(report: Report, sizes: list[Transfers], tasks: list[str], others: Sequence[peers.Peer]) -> PeakMemory:
-    """Print the rates; returns how large our processes became."""
+    """Print the rates; return the peak memory of flowctl's processes."""
     columns = [Column("on Spark", ",.0f"), Column("ratio", width=7), Column("floor", width=7)]
     columns += [Column("in process", ",.0f"), Column("ratio here", width=12), Column("loop", ",.0f", 11)]
     columns += [Column(peer.name, ",.0f", 13) for peer in others]
@@ -81,7 +80,7 @@ def measure(report: Report, sizes: list[Transfers], tasks: list[str], others: Se
 
 
 class _Rates:
-    """Rates of so many transfers."""
+    """Rates for one number of transfers."""
 
     def __init__(self, transfers: Transfers, spark: SparkExecutor, peak: PeakMemory) -> None:
         self._transfers = transfers
@@ -119,7 +118,7 @@ class _Rates:
         report.row(count, task.partition("/")[2], values, miss=miss)
 
     def _loop(self, task: str) -> float:
-        """Seconds of the hand-written loop; what it publishes is kept for those that read it."""
+        """Return the seconds of the hand-written loop; its output is kept for derivations that read it."""
         source = _READS.get(task)
         lines = loop.output_of(source, self._outputs) if source else self._transfers.lines
         seconds = loop.derive(task, lines, self._outputs)
@@ -128,7 +127,7 @@ class _Rates:
         return seconds
 
     def _ours(self, task: str, store: Store, executor: Executor) -> float:
-        """Seconds that all transactions of a task take, from what is stored to what is committed."""
+        """Return the seconds of all transactions of a task."""
         timer = Timer()
         run = open_run(self._catalog, store, executor, cores=os.cpu_count() or 1, observer=timer, tasks=[task])
         run.until_idle()
@@ -141,5 +140,5 @@ class _Rates:
 
 
 def _in_process(spark: SparkExecutor) -> Executor:
-    """What `flowctl run` has before Spark is worth its start, for any number of documents."""
+    """Return the executor of `flowctl run` without Spark, for any number of documents."""
     return TakeoverExecutor(spark, Worth(cores=1, local_documents=sys.maxsize), lambda _: None)
