@@ -1,7 +1,7 @@
-"""Bindings: from a document to the values of a statement's parameters, compiled once per transform.
+"""Bindings: functions from a document to the values of a statement's parameters, compiled once per transform.
 
-This is run for every document, so what can be known from the schema is decided beforehand: a property that every
-document has, of a type SQLite takes as it is, is fetched by `operator.itemgetter` and costs no Python at all.
+A binding runs for every document, so the schema is evaluated beforehand: a property that every document has, of a type
+that SQLite accepts unchanged, is fetched by `operator.itemgetter` without Python code.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from derive.document.pointer import JSON, MISSING, compile_pointer, parse_pointe
 from derive.protocol.specs import Document, ProjectionSpec
 
 Value: TypeAlias = Any
-"""What SQLite takes: None, bool, int, float, str or bytes."""
+"""A value that SQLite accepts: None, bool, int, float, str or bytes."""
 
 Getter: TypeAlias = Callable[[Document, int], Value]
-"""From a document and its clock (microseconds) to the value of one parameter."""
+"""A function from a document and its timestamp (microseconds) to the value of one parameter."""
 
 PUBLISHED_AT = "/_meta/uuid"
-"""Pointer of `flow_published_at`, which is made from the document's clock."""
+"""Pointer of `flow_published_at`, whose value is derived from the document's timestamp."""
 
 _I64 = 1 << 63
 _INTEGER = re.compile(r"([+-]?\d+)(\.0+)?", re.ASCII)
@@ -39,26 +39,26 @@ class Binding:
     """The values of a sequence of parameters.
 
     Attributes:
-        values: from a document and its clock to the tuple of values.
-        properties: names of the properties, if all are fetched as they are from documents that have them.
+        values: function from a document and its timestamp to the tuple of values.
+        properties: names of the properties, if every document has all of them and SQLite accepts them unchanged.
     """
 
     values: Callable[[Document, int], tuple[Value, ...]]
     properties: tuple[str, ...] = ()
 
     def feed(self, documents: Iterable[Document], published: Iterable[int]) -> Iterator[tuple[Value, ...]]:
-        """The values of many documents; each document is pulled when its values are."""
+        """Yield the values of each document; a document is pulled together with its values."""
         if not self.properties:
             return map(self.values, documents, published)
         fetched = map(itemgetter(*self.properties), documents)
-        # An itemgetter of one name makes no tuple.
+        # An itemgetter of one name returns no tuple.
         return zip(fetched, strict=True) if len(self.properties) == 1 else fetched
 
 
 def compile_binding(projections: Sequence[ProjectionSpec]) -> Binding:
-    """The binding of parameters that name these projections, in this order.
+    """Compile the binding of parameters that name these projections, in this order.
 
-    The function is put together as source text, one expression a parameter, as the standard library does for named
+    The function is built as source text, with one expression per parameter, as the standard library does for named
     tuples: a call per parameter and document would cost more than SQLite's own work.
     """
     names: dict[str, Any] = {"wide": _wide}
@@ -90,8 +90,8 @@ class ColumnBinding:
     """The values of a sequence of parameters, from columns of fields.
 
     Attributes:
-        terms: for each parameter, the number of its field, and what makes SQLite's value of one that is not None; None
-            where it is taken as it is. For `flow_published_at` the number is -1.
+        terms: for each parameter, the index of its field, and a function that converts a value for SQLite; None if no
+            conversion is needed. The index of `flow_published_at` is -1.
     """
 
     terms: tuple[tuple[int, Callable[[JSON], Value] | None], ...]
@@ -99,15 +99,15 @@ class ColumnBinding:
     def feed(
         self, fields: Sequence[Sequence[JSON]], published: Sequence[int]
     ) -> tuple[Iterator[tuple[Value, ...]], Iterator[object]]:
-        """The values of many documents, and an iterator whose length hint says how many are left.
+        """Return an iterator of the values of each document, and an iterator whose length hint is the number left.
 
         Args:
             fields: the values of each field.
-            published: the documents' clocks, microseconds.
+            published: the documents' timestamps, microseconds.
         """
         iterators = [iter(self._column(fields, published, *term)) for term in self.terms]
         if iterators:
-            return zip(*iterators, strict=False), iterators[0]  # the first one ends
+            return zip(*iterators, strict=False), iterators[0]  # zip pulls from the first iterator first
         left = iter(range(len(published)))
         return (() for _ in left), left
 
@@ -128,7 +128,7 @@ class ColumnBinding:
 
 
 def compile_columns(projections: Sequence[ProjectionSpec], fields: Sequence[str]) -> ColumnBinding:
-    """The binding of parameters that name these projections, in this order, from columns of these fields."""
+    """Compile the binding of parameters that name these projections, in this order, from columns of these fields."""
     clock = (-1, None)
     return ColumnBinding(
         tuple(
@@ -139,14 +139,14 @@ def compile_columns(projections: Sequence[ProjectionSpec], fields: Sequence[str]
 
 
 def _column_conversion(projection: ProjectionSpec) -> Callable[[JSON], Value] | None:
-    """What makes SQLite's value of one of a scalar field; None if it is the same."""
+    """Return the function that converts a scalar field's value for SQLite; None if no conversion is needed."""
     convert = _conversion(projection) if projection.types & {"string", "fractional"} else _plain
     is_structured = bool(projection.default) and isinstance(projection.default[0], dict | list)
     return None if convert is _plain and not is_structured else convert
 
 
 def compile_getter(projection: ProjectionSpec) -> Getter:
-    """A function from a document and its clock to the value SQLite is given for a field."""
+    """Compile a function from a document and its timestamp to the SQLite value of a field."""
     if projection.pointer == PUBLISHED_AT:
         return lambda _, published: format_rfc3339(published)
     get = compile_pointer(projection.pointer)
@@ -163,7 +163,7 @@ def compile_getter(projection: ProjectionSpec) -> Getter:
 
 
 def _plain_property(projection: ProjectionSpec) -> str | None:
-    """The name of a top-level property that SQLite takes as it is; None if there is more to it."""
+    """Return the name of a top-level property that SQLite accepts unchanged; None for other projections."""
     tokens = parse_pointer(projection.pointer)
     if len(tokens) != 1 or projection.types & {"object", "array"}:
         return None
@@ -186,7 +186,7 @@ def _plain(value: JSON) -> Value:
 
 
 def _wide(value: JSON) -> Value:
-    """A number that may have a fraction: an integer beyond SQLite's is a REAL, as it is where written 1e19."""
+    """Convert a number that may have a fraction: an integer beyond 64 bits becomes a REAL, as the literal 1e19 is."""
     if type(value) is int and not -_I64 <= value < _I64:
         with suppress(OverflowError):
             return float(value) if float(value) == value else value
@@ -194,7 +194,7 @@ def _wide(value: JSON) -> Value:
 
 
 def _numbers(values: Sequence[JSON]) -> Sequence[Value]:
-    """The same for a column, in which such integers are rare."""
+    """Convert a column of numbers as `_wide` does; integers beyond 64 bits are rare."""
     kinds = set(map(type, values))
     if kinds.isdisjoint({dict, list}) and (
         int not in kinds or all(-_I64 <= value < _I64 for value in values if type(value) is int)
@@ -212,7 +212,7 @@ def _integer(value: JSON) -> Value:
 
 
 def _number(value: JSON) -> Value:
-    # NaN stays text: SQLite would make a NULL of it.
+    # NaN stays text: SQLite would store NULL.
     return float(value) if type(value) is str and _NUMBER.fullmatch(value) else _wide(value)
 
 

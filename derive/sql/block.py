@@ -1,6 +1,6 @@
-"""Blocks of SQL, split into statements and understood before the first document comes.
+"""Blocks of SQL, split into statements and inspected before the first document is processed.
 
-SQLite itself decides where a statement ends: each is prepared, and what is left over is the rest of the block. So a
+SQLite itself finds the end of a statement: each is prepared, and the remaining text is the rest of the block. So a
 semicolon in a string, a trigger's body or an explicit parameter splits nothing.
 """
 
@@ -30,16 +30,16 @@ class Statement:
     """One statement of a block.
 
     Attributes:
-        text: the SQL, with its semicolon unless it ends the block without one.
-        offset: where it begins in the block's text, comments before it included.
-        begin: where its first word is in the block's text.
+        text: SQL text, with its semicolon unless the block ends without one.
+        offset: start in the block's text, including comments before the statement.
+        begin: start of the first word in the block's text.
         parameters: names of its parameters in binding order, without `$`.
-        columns: names of its result columns; none if it returns no rows.
-        reads: tables it reads, itself or by triggers.
-        writes: tables it writes or changes, likewise.
-        read_columns: tables and columns that it reads, likewise.
-        calls: functions that it calls, likewise, in small letters.
-        origins: for each result column, the table and column that it is; None for what is computed.
+        columns: names of its result columns; empty if it returns no rows.
+        reads: tables that the statement or its triggers read.
+        writes: tables that the statement or its triggers write or alter.
+        read_columns: tables and columns that the statement or its triggers read.
+        calls: functions that the statement or its triggers call, in lower case.
+        origins: for each result column, its source table and column; None for a computed column.
     """
 
     text: str
@@ -55,15 +55,15 @@ class Statement:
 
 
 def read_block(guard: Guard, script: Script, what: str) -> Iterator[Statement | Issue]:
-    """The statements of a block, each prepared only when it is asked for, and none run.
+    """Yield the statements of a block, each prepared when it is pulled, without running it.
 
-    A statement that does not prepare, or may not be used, is an `Issue` in its place, and reading goes on behind it.
-    Comments alone are no statement.
+    A statement that does not prepare, or is forbidden, yields an `Issue`, and reading continues after it. Comments
+    alone are no statement.
 
     Args:
-        guard: on; its database has the tables the block refers to.
+        guard: active guard; its database has the tables that the block refers to.
         script: the block.
-        what: names it in issues.
+        what: name of the block in issues.
     """
     text = script.text
     if "\0" in text:
@@ -77,7 +77,7 @@ def read_block(guard: Guard, script: Script, what: str) -> Iterator[Statement | 
 
 
 def first_issue(issue: Issue) -> LambdaError:
-    """The issue as the error that stops a task."""
+    """Return the issue as the error that stops a task."""
     return LambdaError(issue.message, position=issue.position, hint=issue.hint)
 
 
@@ -117,7 +117,7 @@ def _prepare_first(guard: Guard, script: Script, offset: int, begin: int, what: 
         offset=offset,
         begin=begin,
         parameters=inspected.parameters,
-        # A column's name reaches to the next comma, whatever comments lie before it.
+        # A column's name extends to the next comma, including comments before it.
         columns=tuple(_without_comments(column) for column in inspected.columns),
         reads=frozenset(guard.reads),
         writes=frozenset(guard.writes),
@@ -128,7 +128,7 @@ def _prepare_first(guard: Guard, script: Script, offset: int, begin: int, what: 
 
 
 def _refusal(inspected: _Inspected, script: Script, offset: int, begin: int, what: str) -> Issue | None:
-    """Why a statement that prepares may not be used, where SQLite's authorizer is not asked; None if it may."""
+    """Return the issue of a prepared but forbidden statement that SQLite's authorizer does not see; None if it is allowed."""
     rollback, present = find_rollback(inspected.text), find_present(inspected.text)
     if rollback is not None:
         message = f"{what} may not use ROLLBACK to resolve a conflict: the runtime owns the transaction"
@@ -148,7 +148,7 @@ def _refusal(inspected: _Inspected, script: Script, offset: int, begin: int, wha
 
 @dataclass(frozen=True, slots=True)
 class _Inspected:
-    """SQLite's description of a statement: its text, the names of its parameters and columns, where these come from."""
+    """SQLite's description of a statement: its text, names of parameters and columns, and origins of columns."""
 
     text: str
     parameters: tuple[str, ...]
@@ -158,19 +158,19 @@ class _Inspected:
 
 
 class _Nulls(dict[str, None]):
-    """Values of parameters, whatever their names: null."""
+    """A mapping from every parameter name to null."""
 
     def __missing__(self, name: str) -> None:
-        """Any name has a value."""
+        """Return null for any name."""
 
 
 def _inspect(db: apsw.Connection, text: str) -> _Inspected:
-    """Inspect the first of some statements, without running it.
+    """Inspect the first of several statements, without running it.
 
-    `apsw.ext` can do that, and much more, and takes longer to load than most lambdas to check.
+    `apsw.ext` has the same function, but importing it takes longer than checking most lambdas.
 
     Raises:
-        BindingsError: it has a parameter without a name.
+        BindingsError: the statement has a parameter without a name.
     """
     told: list[_Inspected] = []
 
@@ -190,7 +190,7 @@ def _inspect(db: apsw.Connection, text: str) -> _Inspected:
 
 
 def _refused_position(guard: Guard, script: Script, begin: int) -> Position:
-    """Where the table or function that was refused is written, or else the statement."""
+    """Return the position of the refused table or function, or of the statement if the name is not found."""
     text, word = script.text, None
     if guard.refused:
         name = re.compile(re.escape(guard.refused), re.IGNORECASE)
@@ -200,7 +200,7 @@ def _refused_position(guard: Guard, script: Script, begin: int) -> Position:
 
 
 def _characters(text: str, size: int) -> int:
-    """How many characters the first `size` bytes of UTF-8 are, in which SQLite counts."""
+    """Return the number of characters in the first `size` bytes of UTF-8, the unit of SQLite's offsets."""
     return len(text.encode()[:size].decode(errors="ignore"))
 
 

@@ -1,9 +1,9 @@
-"""Time and chance in SQL: `now` is the document's adjusted clock, and `random()` is seeded by the document (law L1).
+"""Time and randomness in SQL: `now` is the document's adjusted time, and the document seeds `random()` (law L1).
 
-The time zone is UTC, whatever that of the process is.
+The time zone is UTC, whatever the process's time zone is.
 
-Nothing is registered, and nothing is paid, unless the derivation's SQL calls such a function. All calls are
-overridden then, whatever their arguments, because a document may itself hold the text `now`.
+Functions are overridden only if the derivation's SQL calls one of them. All calls are overridden then, whatever their
+arguments, because a document may itself hold the text `now`.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ _CALLED = re.compile(
 )
 _PRESENT, _ZONES = frozenset({"now", "subsec", "subsecond"}), frozenset({"localtime", "utc"})
 _NO_ZONE = "+0 seconds"
-"""The modifier that does what `localtime` and `utc` do where the time zone is UTC."""
+"""The modifier equivalent to `localtime` and `utc` if the time zone is UTC."""
 
 _I64 = 1 << 63
 _MOST_BYTES = 1_000_000_000
-"""The most that SQLite lets a blob have."""
+"""SQLite's limit on the size of a blob."""
 
 _PART_BYTES = 1 << 20
 
 
 class Chance:
-    """The present and the dice of the document being processed; while migrations run, the time is the epoch.
+    """The present time and the random generator of the current document; during migrations, the time is the epoch.
 
     Args:
-        megabytes: of memory that a document may take.
+        megabytes: memory limit of one document.
     """
 
     def __init__(self, megabytes: int = LambdaLimits().sqlite_megabytes) -> None:
@@ -54,19 +54,20 @@ class Chance:
         self._helper = apsw.Connection(":memory:").cursor()
 
     def begin(self, transform: int, clock: int, document: Document) -> None:
-        """Another document is processed from now on.
+        """Start with another document.
 
         Args:
-            transform: index of the transform that reads it.
-            clock: its adjusted clock, microseconds.
+            transform: index of the transform that reads the document.
+            clock: adjusted timestamp of the document, microseconds.
             document: the document.
         """
         self._clock, self._transform, self._document, self._random = clock, transform, document, None
 
     def register(self, db: apsw.Connection) -> None:
         """Override the functions of a connection."""
-        # Time is fixed within one run of a statement, as SQLite's own functions have it; so it may index by them. That
-        # an index asks for the present itself, `find_present` of `kept.py` finds.
+        # Time is constant within one run of a statement, as for SQLite's own functions, so the functions may be
+        # declared deterministic and used in an index. `find_present` of `kept.py` refuses an index that itself
+        # asks for the present.
         for name, index in TIMES.items():
             db.create_scalar_function(name, partial(self._time, name, index), deterministic=True)
         db.create_scalar_function("timediff", self._timediff, 2, deterministic=True)
@@ -91,11 +92,11 @@ class Chance:
             raise apsw.TooBigError("string or blob too big")
         if size > self._most:
             raise apsw.NoMemError("out of memory")
-        dice = self._dice()  # which gives the same in parts, but no more than 256 MB at a time
+        dice = self._dice()  # the bytes are the same in parts, but one call is limited to 256 MB
         return b"".join(dice.randbytes(min(_PART_BYTES, size - begin)) for begin in range(0, size, _PART_BYTES))
 
     def _now(self) -> str:
-        # SQLite's clock has milliseconds, and more digits would round up, into the future.
+        # SQLite has millisecond resolution, and more digits would be rounded up, into the future.
         return format_rfc3339(self._clock // 1000 * 1000)
 
     def _time(self, function: str, index: int, *arguments: Any) -> Any:
@@ -116,12 +117,12 @@ class Chance:
 
 
 def _word(value: Any) -> str | None:
-    """A value as SQLite reads a word of it: up to a NUL, in small letters, and of a BLOB as well; None of a number."""
+    """Return a value as SQLite reads a keyword from it: up to a NUL, in lower case, also from a BLOB; None for a number."""
     if isinstance(value, str):
         return value.partition("\0")[0].lower()
     return value.partition(b"\0")[0].decode("ascii", "replace").lower() if isinstance(value, bytes) else None
 
 
 def calls_chance(texts: Iterable[str]) -> bool:
-    """Whether any SQL asks for the time or for a random value."""
+    """Return whether any SQL text asks for the time or for a random value."""
     return any(_CALLED.search(text) for text in texts)

@@ -1,4 +1,4 @@
-"""Failures of SQL: what may be raised, and why it was, in words."""
+"""Failures of SQL: the exceptions that SQL may raise, and their reasons in words."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from derive.sql.heap import MEMORY_HINT
 from derive.sql.watch import TIMEOUT_HINT, Watch
 
 ENVIRONMENT = (apsw.FullError, apsw.IOError, apsw.CorruptError, apsw.NotADBError, apsw.ReadOnlyError)
-"""What goes wrong with the machine; the runtime, which opened the database, knows what to say about it."""
+"""Errors of the machine; the runtime, which opened the database, explains them."""
 
 FAILURES = (apsw.Error, OverflowError, UnicodeDecodeError)
-"""What SQL raises: beyond SQLite's own errors, integers and texts that one of the two languages does not have."""
+"""Exceptions that SQL raises: SQLite's own, and errors of converting integers and texts between SQLite and Python."""
 
 _SHOWN_BYTES = 40
 
 
 def reason_of(exc: Exception, guard: Guard, watch: Watch) -> str:
-    """What went wrong, to follow the name of what failed."""
+    """Return the reason of a failure, as a text to follow the name of the failed part."""
     if isinstance(exc, LambdaError):
         return exc.message
     if _is_outgrown(exc, watch):
@@ -40,13 +40,13 @@ def _is_outgrown(exc: Exception, watch: Watch) -> bool:
 
 
 def hint_of(exc: Exception, watch: Watch) -> str | None:
-    """What to do about it."""
+    """Return a hint with the option to raise the exceeded limit; None if no limit was exceeded."""
     if _is_outgrown(exc, watch):
         return MEMORY_HINT
     return TIMEOUT_HINT if isinstance(exc, apsw.InterruptError) else None
 
 
 def show_document(document: Document, most: int) -> str:
-    """A document's JSON, cut if it is longer than `most` characters."""
+    """Return a document's JSON, cut if it is longer than `most` characters."""
     shown = dump_exact(document).decode()
     return shown if len(shown) <= most else f"{shown[:most]}…"

@@ -1,4 +1,4 @@
-"""Fields: which projections of its source the parameters of a statement name."""
+"""Fields: the projections of a source that the parameters of a statement name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SHOWN_PARAMETERS = 12
 def named_fields(
     script: Script, statement: Statement, transform: TransformSpec, projections: Sequence[ProjectionSpec]
 ) -> Mapping[str, ProjectionSpec] | list[Issue]:
-    """The projection that each parameter of a statement names; or an issue for each parameter that names none."""
+    """Return the projection that each parameter names, or an issue for each parameter that names none."""
     named = {name: find_projection(name, projections) for name in statement.parameters}
     unknown = [name for name, projection in named.items() if projection is None]
     if unknown:

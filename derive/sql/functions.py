@@ -1,19 +1,19 @@
-"""SQLite's functions and modules, by what their results depend on (law L1).
+"""SQLite's functions and modules, grouped by the inputs of their results (law L1).
 
-A function that is in none of these sets is refused: a newer SQLite may bring one that tells the machine or the moment.
+A function outside these sets is refused: a newer SQLite may add one that depends on the machine or the time.
 `docs/sql.md` has the table for authors.
 """
 
 from __future__ import annotations
 
 TIMES = {"date": 0, "time": 0, "datetime": 0, "julianday": 0, "unixepoch": 0, "strftime": 1}
-"""Functions of time, and which argument of each is the time."""
+"""Functions of time, with the index of each one's time argument."""
 
 FOLLOWING = frozenset({*TIMES, "timediff", "current_date", "current_time", "current_timestamp", "random", "randomblob"})
-"""Functions whose time or chance is the document's: `Chance` overrides them."""
+"""Functions of the document's time or random generator: `Chance` overrides them."""
 
 PER_DOCUMENT = frozenset({"changes", "last_insert_rowid"})
-"""Counters of the connection: of the document's own statements, or refused."""
+"""Counters of the connection: they count the document's own statements, or are refused."""
 
 REFUSED_FUNCTIONS = {
     "total_changes": "may not ask for total_changes(): it counts what is done for other documents, too",
@@ -35,7 +35,7 @@ REFUSED_FUNCTIONS = {
     "fts3_tokenizer": "may not use fts3_tokenizer(): it gives an address in memory",
     "sqlite_log": "may not use sqlite_log(): the runtime's log is no place for documents",
 }
-"""Functions that no SQL of a catalog may call, and why."""
+"""Functions that no SQL of a catalog may call, with the reasons."""
 
 _SCALARS = """
     -> ->> abs acos acosh asin asinh atan atan2 atanh ceil ceiling char coalesce concat concat_ws cos cosh degrees exp
@@ -67,21 +67,21 @@ _INNER = frozenset(
     sqlite_drop_constraint sqlite_add_constraint sqlite_find_constraint sqlite_fail
     """.split()  # noqa: SIM905
 )
-"""Functions that ALTER TABLE calls, and nothing else can."""
+"""Functions that only ALTER TABLE can call."""
 
 MODULES = frozenset({"fts3", "fts4", "fts5", "fts5vocab", "fts4aux", "fts3tokenize", "rtree", "rtree_i32", "geopoly"})
-"""Modules that virtual tables may be made of; they keep what they hold in tables of the same database."""
+"""Modules that virtual tables may use; they store their data in tables of the same database."""
 
 INNER_TABLES = frozenset({"dbstat", "sqlite_dbpage", "sqlite_stmt", "sqlite_memstat", "bytecode", "tables_used"})
-"""Tables, besides those that begin with `pragma_`, that show how SQLite works."""
+"""Tables, besides those whose names begin with `pragma_`, that show SQLite's internals."""
 
 
 def refusal_of_function(name: str, *, has_clock: bool) -> str | None:
-    """Why SQL of a catalog may not call a function; None if it may.
+    """Return the reason why SQL of a catalog may not call a function; None if it may.
 
     Args:
-        name: of the function, in small letters.
-        has_clock: whether functions of time and chance are overridden.
+        name: name of the function, in lower case.
+        has_clock: whether functions of time and randomness are overridden.
     """
     if name in REFUSED_FUNCTIONS:
         return REFUSED_FUNCTIONS[name]

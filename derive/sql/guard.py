@@ -1,9 +1,8 @@
-"""The guard: what SQL of a catalog may do to the database it is run on, and which tables it reads and writes.
+"""The guard: restricts what SQL of a catalog may do to its database, and records the tables it reads and writes.
 
-The runtime owns the transaction: what a lambda did is committed with the documents it published, or not at all.
-SQLite's authorizer is asked about everything a statement would do when it is prepared, triggers included, so a refusal
-comes before anything has happened, and costs documents nothing. Besides, nothing can be committed while a guard is on:
-whatever might have ended the runtime's transaction, what is run after it leaves nothing.
+The runtime owns the transaction: the changes of a lambda are committed with the documents it published, or not at all.
+SQLite's authorizer checks each action of a statement, including triggers, when the statement is prepared. So a refusal
+comes before any change, and costs documents nothing. While a guard is active, a commit hook also refuses every commit.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from derive.protocol.derive import STATE_TABLES
 from derive.sql.functions import INNER_TABLES, MODULES, refusal_of_function
 
 MIGRATIONS = "flow_migrations"
-"""The table that remembers which migrations were applied."""
+"""The table that records the applied migrations."""
 
 _OWN_TABLES = STATE_TABLES | {MIGRATIONS}
 
@@ -40,7 +39,7 @@ _TABLE_ARGUMENT = {
 """Actions on a table, with the place of its name among the authorizer's two arguments."""
 
 _MADE = frozenset({apsw.SQLITE_CREATE_TABLE, apsw.SQLITE_CREATE_VTABLE, apsw.SQLITE_CREATE_VIEW})
-"""Actions that make something, in the database that the authorizer names: `temp.x` says no TEMP."""
+"""Actions that create an object in the database that the authorizer names: `temp.x` does not say TEMP."""
 
 _TEMPORARY = "may not make anything temporary: it would be gone with the transaction"
 _TRANSACTION = "the runtime owns the transaction and the database"
@@ -62,21 +61,21 @@ _REFUSED = {
     ),
 }
 _INNER_PRAGMAS = frozenset({"data_version", "page_size", "quick_check"})
-"""Pragmas that full-text search uses by itself, and ALTER TABLE where it adds a CHECK."""
+"""Pragmas that full-text search uses internally, and ALTER TABLE uses to add a CHECK."""
 
 
 class Guard:
-    """Watches over a database while SQL of a catalog is prepared or run on it (`with guard:`).
+    """Guards a database while SQL of a catalog is prepared or run on it (`with guard:`).
 
     Attributes:
         db: the database.
-        has_clock: whether its functions of time and chance follow the document.
-        refusal: what was refused last, to follow the name of what did it.
-        refused: the table or function it was about, if it was about one.
-        reads: tables that were read by what was prepared since `forget`.
-        writes: tables that were written or changed.
-        columns: tables and columns that were read.
-        calls: functions that were called, in small letters.
+        has_clock: whether its functions of time and randomness follow the document.
+        refusal: the last refusal, as a text to follow the name of the refused statement.
+        refused: name of the refused table or function, if any.
+        reads: tables read by statements prepared since `forget`.
+        writes: tables written or changed.
+        columns: tables and columns read.
+        calls: functions called, in lower case.
     """
 
     def __init__(self, db: apsw.Connection, *, has_clock: bool = False) -> None:
@@ -84,7 +83,7 @@ class Guard:
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew with what was seen."""
+        """Clear the recorded refusal, tables, columns and calls."""
         self.refusal: str | None = None
         self.refused: str | None = None
         self.reads: set[str] = set()
@@ -129,7 +128,7 @@ def _refusal_of(
         return f"may not read '{name}': how the runtime keeps its state is not the same everywhere"
     if action == apsw.SQLITE_PRAGMA and first in _INNER_PRAGMAS:
         return None
-    is_in_temp = action == apsw.SQLITE_INSERT and name == "sqlite_temp_master"  # as of a trigger of a table of main
+    is_in_temp = action == apsw.SQLITE_INSERT and name == "sqlite_temp_master"  # a trigger of a main table, for example
     if is_in_temp or (action in _MADE and (database or "").lower() == "temp"):
         return _TEMPORARY
     if action == apsw.SQLITE_CREATE_VTABLE and (second or "").lower() not in MODULES:

@@ -1,9 +1,8 @@
-"""The heap of SQLite: how much SQL of a catalog may have it grow.
+"""SQLite's heap: a limit on the growth that SQL of a catalog may cause.
 
-SQLite counts what it takes for the process as a whole, in which several shards and the runtime's own databases may be
-at work. So its hard limit, beyond which it fails, stands only while lambdas run, and is moved up by whoever begins: it
-is there for a single document's SQL, which fails by itself then and not with the process. Before that, the watch
-interrupts what has made the heap grow by too much between two looks.
+SQLite counts the memory of the whole process, in which several shards and the runtime's own databases may run. So the
+hard limit is set only while lambdas run, and each start of a lambda raises it. With the limit, a single document's SQL
+fails instead of the process. The watch interrupts earlier, if the heap grows by too much between two checks.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ MEMORY_HINT = "if it needs more: --sqlite-memory MB"
 
 
 class Heap:
-    """The hard limit of SQLite's heap, for as long as somebody holds it."""
+    """The hard limit of SQLite's heap, active while there are holders."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -29,7 +28,7 @@ class Heap:
         return self._held
 
     def hold(self, size: int) -> None:
-        """Let the heap grow by so many bytes from now on, and by no more until it is released."""
+        """Allow the heap to grow by `size` bytes from now on, until the hold is released."""
         with self._lock:
             limit = apsw.memory_used() + size
             before = apsw.hard_heap_limit(-1)
@@ -40,7 +39,7 @@ class Heap:
             self._held += 1
 
     def release(self) -> None:
-        """Undo one `hold`; after the last the limit is what it was."""
+        """Undo one `hold`; the last release restores the former limit."""
         with self._lock:
             self._held -= 1
             if not self._held:

@@ -1,8 +1,8 @@
-"""Expressions that a schema keeps: those of indexes, CHECK constraints and generated columns.
+"""Expressions stored in a schema: those of indexes, CHECK constraints and generated columns.
 
-SQLite works them out when a row is written, and takes the result for true when the row is read or removed. One that
-asks for the present would be written by the clock of one document and looked for by that of another, so rows that were
-deleted would be found. SQLite refuses its own functions there, and cannot tell what those that follow the document do.
+SQLite evaluates them when a row is written, and trusts the result when the row is read or removed. An expression that
+asks for the present would be written at the time of one document and searched at the time of another, so deleted rows
+would be found. SQLite refuses its own time functions there, but cannot see that our overrides follow the document.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ _CURRENT = frozenset({"current_date", "current_time", "current_timestamp"})
 
 
 def find_present(sql: str) -> tuple[int, str] | None:
-    """Where an expression that is kept asks for the present or the time zone, and how; None if none does.
+    """Return the position and the name of a call in a stored expression that asks for the present or the time zone.
+
+    Return None without such a call.
 
     >>> find_present("CREATE INDEX live ON t (k) WHERE until > unixepoch('now')")
     (41, 'unixepoch')
@@ -35,7 +37,7 @@ def find_present(sql: str) -> tuple[int, str] | None:
 
 
 def _kept(tokens: Sequence[Token]) -> Iterator[tuple[int, int]]:
-    """Ranges of tokens, each of an expression that is kept."""
+    """Yield the range of tokens of each stored expression."""
     words = [token.word for token in tokens]
     if words[:2] == ["CREATE", "INDEX"] or words[:3] == ["CREATE", "UNIQUE", "INDEX"]:
         yield 0, len(tokens)
@@ -46,12 +48,12 @@ def _kept(tokens: Sequence[Token]) -> Iterator[tuple[int, int]]:
 
 
 def _is_selected(words: Sequence[str]) -> bool:
-    """Whether a table is made of what a SELECT returns: it keeps rows then, and no expression."""
+    """Return whether a table is created from a SELECT: it stores rows then, and no expression."""
     return "AS" in words and ("(" not in words or words.index("AS") < words.index("("))
 
 
 def _end_of(words: Sequence[str], place: int) -> int:
-    """The place behind the bracket that closes the one at a place."""
+    """Return the place after the bracket that closes the bracket at `place`."""
     depth = 0
     for end in range(place, len(words)):
         depth += (words[end] == "(") - (words[end] == ")")
@@ -65,7 +67,7 @@ def _calls(tokens: Sequence[Token], place: int) -> bool:
 
 
 def _arguments(tokens: Sequence[Token], place: int) -> list[list[Token]]:
-    """The arguments of a call, of which the bracket is at a place."""
+    """Return the arguments of a call whose opening bracket is at `place`."""
     end = _end_of([token.word for token in tokens], place)
     arguments: list[list[Token]] = [[]]
     depth = 0
@@ -79,7 +81,7 @@ def _arguments(tokens: Sequence[Token], place: int) -> list[list[Token]]:
 
 
 def _asks(function: str, arguments: Sequence[Sequence[Token]]) -> bool:
-    """Whether a function of time, given these arguments, asks for the present or the time zone."""
+    """Return whether a time function with these arguments asks for the present or the time zone."""
     if function == "timediff":
         return any(_says(argument, _PRESENT) for argument in arguments)
     index = TIMES.get(function)

@@ -1,4 +1,4 @@
-"""Parameters: how SQL names the fields of a source document."""
+"""Parameters: the names of a source document's fields in SQL."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from derive.protocol.specs import ProjectionSpec
 
 _CANONICAL = re.compile(r"[\w\s\-/]+")
 _EXPLICIT = re.compile(r"p::\((.*)\)", re.DOTALL)
-# What looks like a parameter may be inside of a text, and reach beyond it: so another one may begin inside of it.
+# A match may lie inside a string and extend beyond it, so another parameter may begin within the match.
 _MENTIONED = re.compile(r"(?=[$@:#]((?:[\w$]|[^\x00-\x7f]|::)*(?:\([^\s)]*\))?))")
 
 
 def parameter_of(field: str) -> str:
-    """The parameter that names a field, with its `$`."""
+    """Return the parameter that names a field, with its `$`."""
     if _CANONICAL.fullmatch(field):
         return "$" + re.sub(r"[\s\-]", "_", field).replace("/", "$")
     return "$p::(" + re.sub(r"\s", "_", field) + ")"
 
 
 def find_projection(name: str, projections: Sequence[ProjectionSpec]) -> ProjectionSpec | None:
-    """The projection that a parameter (without its `$`) names.
+    """Return the projection that a parameter (without its `$`) names; None if there is none.
 
-    An exact name counts first; otherwise `_` may stand for white space or a hyphen (only for white space in the
+    An exact name has priority; otherwise `_` may stand for white space or a hyphen (only for white space in the
     explicit form).
     """
     explicit = _EXPLICIT.fullmatch(name)
@@ -35,13 +35,13 @@ def find_projection(name: str, projections: Sequence[ProjectionSpec]) -> Project
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """Projections by what names them.
+    """Projections by parameter name.
 
     Attributes:
         of: the projections.
-        exact: by their fields.
-        loose: by their fields with `_` for white space and hyphens; the first of several.
-        explicit: the same, for white space alone.
+        exact: projections by field.
+        loose: projections by field with `_` for white space and hyphens; the first of several.
+        explicit: projections by field with `_` for white space alone; the first of several.
     """
 
     of: Sequence[ProjectionSpec]
@@ -51,7 +51,7 @@ class _Names:
 
 
 _last: list[_Names] = []
-"""The names that were asked for last: a lambda has many parameters, and its source many projections."""
+"""The last names, cached: a lambda has many parameters, and its source many projections."""
 
 
 def _names_of(projections: Sequence[ProjectionSpec]) -> _Names:
@@ -65,13 +65,13 @@ def _names_of(projections: Sequence[ProjectionSpec]) -> _Names:
         {re.sub(r"[\s\-]", "_", projection.field): projection for projection in backwards},
         {re.sub(r"\s", "_", projection.field): projection for projection in backwards},
     )
-    if isinstance(projections, tuple):  # which stays as it is
+    if isinstance(projections, tuple):  # a tuple is immutable, so it can be cached
         _last[:] = [names]
     return names
 
 
 def mentioned_projections(sql: str, projections: Sequence[ProjectionSpec]) -> list[ProjectionSpec]:
-    """All projections that parameters of SQL name, without having it prepared; those in comments and texts as well."""
+    """Return all projections that parameters of SQL name, without preparing it; those in comments and strings count."""
     names = dict.fromkeys(match[1] for match in _MENTIONED.finditer(sql))
     named = {name: find_projection(name, projections) for name in names}
     return list({projection.field: projection for projection in named.values() if projection is not None}.values())

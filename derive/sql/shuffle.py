@@ -1,4 +1,4 @@
-"""Computed shuffle keys: a statement that makes one row of each document, which says on which shard it belongs."""
+"""Computed shuffle keys: a statement that returns one row per document, which determines the document's shard."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Compiled:
 
 
 def check_shuffles(spec: DerivationSpec) -> list[Issue]:
-    """Everything wrong with the computed shuffles of a derivation that can be known without documents."""
+    """Return all issues of a derivation's computed shuffles that can be found without documents."""
     compiled = [
         _compile(_open(has_clock=True), spec, transform) for transform in spec.transforms if transform.shuffle.script
     ]
@@ -40,7 +40,7 @@ def check_shuffles(spec: DerivationSpec) -> list[Issue]:
 
 
 class ComputedShuffle:
-    """The computed shuffle of one transform. It sees the document and nothing else: there is no state yet.
+    """The computed shuffle of one transform. The statement sees the document only, and no state.
 
     Raises:
         LambdaError: the statement is wrong.
@@ -65,10 +65,10 @@ class ComputedShuffle:
         self._watch = Watch(database, spec.limits.sqlite_seconds, megabytes=spec.limits.sqlite_megabytes)
 
     def keys(self, batch: ReadBatch) -> list[tuple[JSON, ...]]:
-        """The components of each document's shuffle key.
+        """Compute the components of each document's shuffle key.
 
         Raises:
-            LambdaError: a document has none or several, or one of other types than the derivation shuffles by.
+            LambdaError: a document has no row or several, or a component has another type than the shuffle key.
         """
         left = iter(list(batch.documents))
         self._watch.begin(self._cursor, left)
@@ -123,12 +123,12 @@ class ComputedShuffle:
 
 
 def _open(*, has_clock: bool) -> Guard:
-    """A database without anything in it."""
+    """Return a guard of an empty database."""
     return Guard(apsw.Connection(":memory:"), has_clock=has_clock)
 
 
 def _compile(guard: Guard, spec: DerivationSpec, transform: TransformSpec) -> _Compiled | list[Issue]:
-    """The statement of a computed shuffle, or everything that is wrong with it."""
+    """Compile the statement of a computed shuffle; return its issues if it is wrong."""
     script = transform.shuffle.script
     assert script is not None
     what = f"the shuffle of transform '{transform.name}'"

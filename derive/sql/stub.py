@@ -1,4 +1,4 @@
-"""Stubs: the beginnings of SQL files that a catalog names and that are still to be written."""
+"""Stubs: initial SQL files that a catalog names and that do not exist yet."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TYPES = ("object", "array", "boolean", "integer", "number", "string")
 
 
 def shuffle_stubs(spec: DerivationSpec, missing: Collection[str]) -> list[GeneratedFile]:
-    """A stub for each missing file of a computed shuffle."""
+    """Return a stub for each missing file of a computed shuffle."""
     stubs = []
     for transform in spec.transforms:
         if transform.shuffle.script is not None:
@@ -22,7 +22,7 @@ def shuffle_stubs(spec: DerivationSpec, missing: Collection[str]) -> list[Genera
 
 
 def shuffle_stub(spec: DerivationSpec, transform: TransformSpec) -> str:
-    """The beginning of a computed shuffle: a column for each component of the key."""
+    """Return the stub of a computed shuffle: a column for each component of the key."""
     types, source = transform.shuffle.key_types, transform.input.source
     lines = [
         f"-- Shuffle of transform '{transform.name}' of {spec.name}: where a document of {source} belongs.",
@@ -33,7 +33,7 @@ def shuffle_stub(spec: DerivationSpec, transform: TransformSpec) -> str:
 
 
 def listed_fields(title: str, projections: Collection[ProjectionSpec]) -> Iterator[str]:
-    """Comment lines that list fields below a title; none if there are no fields."""
+    """Yield comment lines that list fields below a title; none if there are no fields."""
     if projections:
         yield f"\n-- {title}"
     for projection in projections:
@@ -42,7 +42,7 @@ def listed_fields(title: str, projections: Collection[ProjectionSpec]) -> Iterat
 
 
 def describe(projection: ProjectionSpec) -> str:
-    """A field on one line: what it is, where, of which types, and what its schema says of it."""
+    """Return a field on one line: its kind, place, types, and its title and description."""
     kind = "Key" if projection.is_key else "Partitioned field" if projection.is_partition else "Field"
     where = projection.pointer or "the root"
     texts = [text for text in (projection.title, projection.description) if text]

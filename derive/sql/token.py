@@ -1,4 +1,4 @@
-"""Tokens of SQL, to write a statement in fewer characters, and to find what SQLite's authorizer says nothing about."""
+"""Tokens of SQL, to shorten a statement, and to find parts that SQLite's authorizer does not report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _ENDS = frozenset("(),;=<>+|")
-"""Tokens beside which space is needless."""
+"""Tokens that need no space beside them."""
 
 _BEFORE_ROLLBACK = frozenset({("INSERT", "OR"), ("UPDATE", "OR"), ("ON", "CONFLICT"), ("RAISE", "(")})
 
@@ -27,10 +27,10 @@ class Token:
     """A token of a statement.
 
     Attributes:
-        begin: where it is in the statement.
-        word: what it says, in capital letters; empty if it is quoted.
-        name: what it names, in small letters, without quotes.
-        is_quoted: whether it is quoted: a text or a name.
+        begin: start in the statement.
+        word: text in upper case; empty if the token is quoted.
+        name: text in lower case, without quotes.
+        is_quoted: whether the token is quoted: a text or a name.
     """
 
     begin: int
@@ -40,7 +40,7 @@ class Token:
 
 
 def tokens_of(sql: str) -> list[Token]:
-    """The tokens of a statement, without space and comments."""
+    """Return the tokens of a statement, without space and comments."""
     tokens = []
     for token in _TOKEN.finditer(sql):
         if token.lastgroup == "nothing":
@@ -52,10 +52,10 @@ def tokens_of(sql: str) -> list[Token]:
 
 
 def find_rollback(sql: str) -> int | None:
-    """Where a statement says that a conflict rolls the whole transaction back; None if it does not.
+    """Return the offset of a clause by which a conflict rolls the whole transaction back; None if there is none.
 
-    That is `INSERT OR ROLLBACK`, `UPDATE OR ROLLBACK`, `ON CONFLICT ROLLBACK` of a constraint, or `RAISE(ROLLBACK, …)`
-    of a trigger. Elsewhere the word may be a name.
+    The clauses are `INSERT OR ROLLBACK`, `UPDATE OR ROLLBACK`, `ON CONFLICT ROLLBACK` of a constraint, and
+    `RAISE(ROLLBACK, …)` of a trigger. Elsewhere the word may be a name.
 
     Args:
         sql: one statement that prepares.
@@ -72,7 +72,7 @@ def find_rollback(sql: str) -> int | None:
 
 
 def outer_tokens(sql: str) -> list[tuple[int, str]]:
-    """The tokens of a statement that are outside of brackets, which are among them, and where each begins.
+    """Return the offset and the text of each token outside brackets, and of the outer brackets themselves.
 
     Args:
         sql: one statement that prepares.
@@ -88,7 +88,7 @@ def outer_tokens(sql: str) -> list[tuple[int, str]]:
 
 
 def parameters_of(sql: str) -> tuple[str, ...]:
-    """The parameters of a statement in binding order, as they are written.
+    """Return the parameters of a statement in binding order, as written.
 
     Args:
         sql: one statement that prepares.
@@ -97,17 +97,17 @@ def parameters_of(sql: str) -> tuple[str, ...]:
 
 
 def shorten(sql: str, parameters: Sequence[str]) -> str:
-    """A statement without comments and needless space, whose parameters are numbers.
+    """Return a statement without comments and needless space, with numbered parameters.
 
-    A statement that is run is found again by its text, so each character of it costs a nanosecond for each document.
-    What has no name is called by its text: columns may be called otherwise, which SQL can see.
+    SQLite finds a cached statement by its text, so each character costs a nanosecond per document. The name of a column
+    without an alias is its text: such names change, which SQL can see.
 
     Args:
         sql: one statement that prepares.
         parameters: names of its parameters in binding order, without `$`.
 
     Returns:
-        The statement as it is if it has other parameters.
+        The shortened statement; the statement unchanged if it has other parameters.
     """
     numbers = {name: f"?{number}" for number, name in enumerate(parameters, start=1)}
     written: list[str] = []

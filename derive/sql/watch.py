@@ -1,7 +1,7 @@
-"""The watch: how long SQL may take for one document, and how much memory.
+"""The watch: limits on the time and the memory that SQL may use for one document.
 
-SQLite calls it every so many steps of its virtual machine, so a document costs nothing by itself. One call of a
-function, however long it takes, is one step; what it takes of memory is bounded by the heap's limit.
+SQLite calls the watch after a fixed number of virtual machine steps, so a document costs nothing by itself. One call of
+a function is one step, however long it takes; the heap's limit bounds its memory.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from derive.sql.heap import HEAP
 TIMEOUT_HINT = "if it needs longer: --sqlite-timeout SECONDS"
 
 _STEPS = 10_000
-"""Steps between two looks at the clock: some tenths of a millisecond, of which a look takes one part in a thousand."""
+"""Steps between two checks of the clock: some tenths of a millisecond; a check costs a thousandth of that."""
 
 
 class Watch:
-    """Interrupts what takes too long on a database (`with watch:`).
+    """Interrupts statements that exceed a limit on a database (`with watch:`).
 
     Args:
         db: the database.
-        seconds: how long one document may take.
-        clock: seconds that only ascend.
-        megabytes: by how much one document may have SQLite's heap grow.
+        seconds: time limit of one document.
+        clock: monotonic seconds.
+        megabytes: limit of the growth of SQLite's heap by one document.
 
     Attributes:
-        seconds: how long one document may take.
-        megabytes: by how much one document may have SQLite's heap grow.
-        interrupted: text of the statement that was interrupted, with the values of its parameters.
-        outgrown: whether it was interrupted for what it takes of memory.
+        seconds: time limit of one document.
+        megabytes: limit of the growth of SQLite's heap by one document.
+        interrupted: text of the interrupted statement, with the values of its parameters.
+        outgrown: whether the statement was interrupted because of its memory.
     """
 
     def __init__(
@@ -56,11 +56,11 @@ class Watch:
         self.begin(db.cursor(), iter(()))
 
     def begin(self, cursor: apsw.Cursor, left: Iterator[Any]) -> None:
-        """Other documents are processed from now on.
+        """Start with other documents.
 
         Args:
-            cursor: what runs the statements.
-            left: has a length hint, which falls with each document.
+            cursor: cursor that runs the statements.
+            left: iterator whose length hint falls with each document.
         """
         self._cursor, self._left = cursor, left
         self._count, self._since, self._used = -1, 0.0, 0
