@@ -128,7 +128,7 @@ def _prepare_first(guard: Guard, script: Script, offset: int, begin: int, what: 
 
 
 def _refusal(inspected: _Inspected, script: Script, offset: int, begin: int, what: str) -> Issue | None:
-    """Return the issue of a prepared but forbidden statement that SQLite's authorizer does not see; None if it is allowed."""
+    """Return the issue of a forbidden statement that SQLite's authorizer does not see; None if it is allowed."""
     rollback, present = find_rollback(inspected.text), find_present(inspected.text)
     if rollback is not None:
         message = f"{what} may not use ROLLBACK to resolve a conflict: the runtime owns the transaction"

@@ -117,7 +117,7 @@ class Chance:
 
 
 def _word(value: Any) -> str | None:
-    """Return a value as SQLite reads a keyword from it: up to a NUL, in lower case, also from a BLOB; None for a number."""
+    """Return a value as SQLite reads a keyword: up to a NUL, in lower case, also from a BLOB; None for a number."""
     if isinstance(value, str):
         return value.partition("\0")[0].lower()
     return value.partition(b"\0")[0].decode("ascii", "replace").lower() if isinstance(value, bytes) else None
