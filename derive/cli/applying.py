@@ -1,7 +1,4 @@
-"""Applying changes: a run that goes on is brought in line with its catalog, and with what others do to its tasks.
-
-It says what becomes of them.
-"""
+"""Applying catalog edits, resets and splits to a run, and reporting each change to the user."""
 
 from __future__ import annotations
 
@@ -21,12 +18,12 @@ if TYPE_CHECKING:
 
 
 class Applying:
-    """Applies to a run the edits of a catalog, and what `flowctl reset` and `flowctl split` have done to its tasks.
+    """Applies catalog edits, and the effects of `flowctl reset` and `flowctl split`, to the tasks of a run.
 
     Args:
         run: the run.
-        reconciler: brings its tasks in line with a catalog.
-        watch: tells of edits.
+        reconciler: applies a catalog to the run's tasks.
+        watch: source of catalog edits.
     """
 
     def __init__(self, run: Run, reconciler: TaskReconciler, watch: CatalogWatch) -> None:
@@ -38,10 +35,10 @@ class Applying:
         run.is_mended = True
 
     def advance(self, scheduler: Scheduler) -> bool:
-        """Apply what is new to the tasks that are between two transactions; whether others have yet to be changed.
+        """Apply pending changes to tasks between transactions; return whether other tasks still wait for a change.
 
         Raises:
-            FencedError: another run has taken over.
+            FencedError: another run has fenced this run.
         """
         from derive.cli.console import note
         from derive.errors import FencedError
@@ -62,7 +59,7 @@ class Applying:
             return True
         try:
             change = self._reconciler.apply(self._run, catalog, waiting)
-        except FencedError:  # somebody was faster: the next look tells who
+        except FencedError:  # another process was faster: the next call reports why
             return True
         scheduler.adopt([cycle for cycle in affected if not waiting.isdisjoint(cycle)])
         done = {**done, **dict.fromkeys(free, "is free")}
@@ -70,7 +67,7 @@ class Applying:
         self._tell(", ".join(reasons), change, waiting)
         self._note_waits(waiting, sorted(name for cycle in busy for name in cycle))
         for name in left.keys() - self._left.keys():
-            note(f"{name} is left to another flowctl ({left[name]}), which runs it, and starts once that has ended")
+            note(f"{name} is run by another flowctl ({left[name]}); this run starts it once that process has ended")
         self._left = left
         self._told = (edit, done, left, waiting)
         if not waiting:
@@ -84,7 +81,7 @@ class Applying:
         tell_new(self._run.tasks[name] for name in (*change.restarted, *change.started))
 
     def _note_waits(self, waiting: Collection[str], busy: Sequence[str]) -> None:
-        """Tell other processes which tasks wait for which transactions."""
+        """Record, for other processes, the transactions that each waiting task waits for."""
         from derive.engine.edit_wait import begin_wait, end_wait
 
         waits = {name: [name] if name in busy else busy for name in waiting}
@@ -96,7 +93,7 @@ class Applying:
         self._waits = waits
 
     def _take_edit(self) -> None:
-        """Look whether the catalog was edited."""
+        """Take the latest catalog edit; print its error if the catalog is wrong."""
         from derive.cli.console import note, print_error
         from derive.errors import FlowError
 
@@ -105,7 +102,7 @@ class Applying:
             return
         if isinstance(edit.outcome, FlowError):
             print_error(edit.outcome)
-            note(f"{_edited(edit.files)}, and is wrong: what runs goes on unchanged", level="warn")
+            note(f"{_edited(edit.files)}, but the catalog has errors: all tasks continue unchanged", level="warn")
         else:
             self._edit = edit.files, edit.outcome
 
@@ -118,7 +115,7 @@ def applying_edits(
     resources: Resources,
     wake: Callable[[], None],
 ) -> Iterator[Applying]:
-    """Watch a catalog for as long as the block takes; see `Applying` and `CatalogWatch`."""
+    """Watch a catalog for the length of the block; see `Applying` and `CatalogWatch`."""
     from derive.cli.watching import CatalogWatch
 
     with CatalogWatch(load, resources, wake) as watch:
@@ -136,13 +133,13 @@ def _describe(change: Change, waiting: Collection[str]) -> str:
             parts.append(f"{', '.join(names)} {verb}{'s' if len(names) == 1 else ''}")
     if waiting:
         verb = "waits" if len(waiting) == 1 else "wait"
-        parts.append(f"{', '.join(sorted(waiting))} {verb} for the end of what is at work")
+        parts.append(f"{', '.join(sorted(waiting))} {verb} for running transactions to end")
     count = sum(name not in waiting for name in change.kept)
-    return ", ".join([*parts, f"{count} task{' goes' if count == 1 else 's go'} on"])
+    return ", ".join([*parts, f"{count} task{' continues' if count == 1 else 's continue'}"])
 
 
 def tell_superseded(runners: Mapping[str, Runner]) -> None:
-    """Say from which runs tasks were taken over.
+    """Report the runs whose tasks this run has fenced.
 
     Args:
         runners: for each task, the process that had the right to run the task before.
@@ -161,14 +158,14 @@ def tell_superseded(runners: Mapping[str, Runner]) -> None:
 
 
 def tell_new(tasks: Iterable[Task]) -> None:
-    """Say with what tasks begin: what they read again, and what was edited under what they had derived."""
+    """Report the sources that tasks read again from the start, and edits made after documents were derived."""
     from derive.cli.console import note
     from derive.document.clock import format_rfc3339
 
     for task in tasks:
         for transform, since in task.beginning.compacted:
             note(
-                f"{task.spec.name}: '{transform.name}' reads '{transform.source}', of which the history before"
+                f"{task.spec.name}: '{transform.name}' reads '{transform.source}', whose history before"
                 f" {format_rfc3339(since)} is compacted to one document per key"
             )
         for transform in task.beginning.again:
@@ -179,10 +176,10 @@ def tell_new(tasks: Iterable[Task]) -> None:
 
 
 def tell_accepted(tasks: Iterable[Task], accepted: Collection[str]) -> None:
-    """Say of which tasks nothing had waited to be accepted."""
+    """Report the tasks in `accepted` that had no edit waiting to be accepted."""
     from derive.cli.console import note
 
     done = {task.spec.name for task in tasks if task.beginning.is_accepted}
     for name in dict.fromkeys(accepted):
         if name not in done:
-            note(f"{name}: no edit of it waited to be accepted", task=name)
+            note(f"{name}: no edit waited to be accepted", task=name)

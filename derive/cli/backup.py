@@ -16,14 +16,15 @@ from derive.cli.options import catalog_options, open_store, stored_folder
 @click.option(
     "--base",
     type=click.Path(path_type=Path, file_okay=False),
-    help="An earlier backup: what has not changed since is linked, and takes no space.",
+    help="An earlier backup: files that are unchanged since then are hard-linked and take no space.",
 )
-@click.option("--copy", "copies", is_flag=True, help="Copy files of collections, also on the same file system.")
+@click.option("--copy", "copies", is_flag=True, help="Copy files of collections even on the same file system.")
 def command(folder: Path, source: Path, data: Path | None, base: Path | None, *, copies: bool) -> None:
-    """Back a data folder up into FOLDER, which is new or empty, while everything runs.
+    """Back up a data folder into FOLDER, which is new or empty. Tasks may run meanwhile.
 
-    The backup is of one moment: collections, tables and names of SQL, states of tasks, and how far these are. On the
-    same file system files of collections are linked, and else copied. Tasks wait while their state is copied.
+    All parts of the backup are as of one time: collections, SQL tables and names, states and progress of tasks. Files
+    of collections are hard-linked on the same file system, and copied to another one. A task waits while its state is
+    copied.
 
     \b
     Examples:

@@ -22,17 +22,17 @@ _COLUMNS = ("code", "message", "file", "line", "column", "length", "hint")
 @catalog_options
 @output_option
 def command(source: Path, data: Path | None, output: str | None) -> None:
-    """Find everything that is wrong in a catalog: its structure, references, keys, SQL, TypeScript, materializations.
+    """Report every error in a catalog: structure, references, keys, SQL, TypeScript, materializations.
 
-    Connectors of materializations are asked what they say of them. What is only not there, such as a database or a
-    secret, is noted, and is no error. Where there is a data folder, collections that are derived may not belong to
-    another writer in it, such as `flowctl ingest`.
+    The connector of each materialization validates its bindings. A database or a secret that is missing is reported as
+    a note, and is no error. If there is a data folder, it is an error if a derived collection belongs to another writer
+    there, such as `flowctl ingest`.
 
-    With -o json, each error is an object on a line of its own, in file order: code ("E" and three digits), message,
-    file, line and column (from 1), length (characters to underline), and hint (or null).
+    With -o json, each error is one object per line, in file order: code ("E" and three digits), message, file, line and
+    column (from 1), length (characters to underline), and hint (or null).
 
     \b
-    Exit codes: 0 if nothing is wrong, 1 if something is, 2 if the command line makes no sense.
+    Exit codes: 0 without errors, 1 with errors, 2 if the command line is wrong.
 
     \b
     Example:
@@ -67,7 +67,7 @@ def command(source: Path, data: Path | None, output: str | None) -> None:
 
 
 def _owner_issues(catalog: CatalogSpec, folder: Path) -> Iterator[Issue]:
-    """Yield the issues of collections that belong to another writer in the data folder, if there is one."""
+    """Yield an issue for each derived collection that belongs to another writer in the data folder, if there is one."""
     from derive.cli.console import note
     from derive.engine.owners import owner_issues
     from derive.errors import StorageError
@@ -79,4 +79,4 @@ def _owner_issues(catalog: CatalogSpec, folder: Path) -> Iterator[Issue]:
         with closing(open_store(folder, reading=True)) as store:
             yield from owner_issues(catalog, store)
     except StorageError as error:
-        note(f"{folder} could not be looked at, so who writes the catalog's collections was not checked: {error}")
+        note(f"the writers of the catalog's collections were not checked, as {folder} could not be read: {error}")

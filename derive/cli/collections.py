@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from derive.time.source_read import SourceRead
 
 Show: TypeAlias = "Callable[[ContentRows | ReadRows], str]"
-"""Lines of text for documents."""
+"""A function that formats documents as lines of text."""
 
 _POLL_MILLISECONDS = 200
 
@@ -51,9 +51,9 @@ def command() -> None:
     "--all", "with_internal", is_flag=True, help="List also the collections that the SQL catalog keeps for itself."
 )
 def list_command(source: Path, data: Path | None, output: str | None, *, wide: bool, with_internal: bool) -> None:
-    """List collections, and tables: how much they hold, between which times they are exactly known, and for whom.
+    """List collections and tables: sizes, the times between which their contents are known exactly, and who holds them.
 
-    A reader of a collection keeps its contents from a time on; a writer keeps the collection from being final at later
+    A reader keeps the contents of a collection from a time on. A writer keeps the collection from being final at later
     times.
 
     \b
@@ -115,7 +115,7 @@ def _listed(store: Kept, name: str, key: Sequence[str]) -> dict[str, Any]:
 
 
 def _holder(hold: Hold) -> str:
-    """Who holds a frontier back, and where."""
+    """Return the holder of a frontier, and the frontier's time, as text."""
     from derive.document.clock import format_rfc3339
 
     who = hold.task or (f"{hold.purpose} ({hold.holder})" if hold.purpose else hold.holder)
@@ -124,12 +124,12 @@ def _holder(hold: Hold) -> str:
 
 @command.command("read")
 @catalog_options
-@click.option("--collection", required=True, help="What to read.")
+@click.option("--collection", required=True, help="The collection to read.")
 @click.option("--reduce", "reduced", is_flag=True, help="One document per key, reduced by the schema's annotations.")
 @click.option("--since", metavar="TIME", help="Only documents published at or after this RFC 3339 time.")
 @click.option("--as-of", metavar="TIME", help="The contents at this RFC 3339 time.")
-@click.option("--follow", is_flag=True, help="Go on with documents as they become final, until stopped with Ctrl-C.")
-@click.option("--progress", is_flag=True, help='With --follow, say how far it is in lines {"_meta":{"upper":TIME}}.')
+@click.option("--follow", is_flag=True, help="Continue with documents as they become final, until Ctrl-C.")
+@click.option("--progress", is_flag=True, help='With --follow, print progress lines {"_meta":{"upper":TIME}}.')
 @click.option("--partitions", metavar="JSON", help='Logical partitions: \'{"include": {"field": ["value"]}}\'.')
 @click.option("--uuid", is_flag=True, help="Add /_meta/uuid, which holds the publication time.")
 @click.option("--master", help="Spark master URL, for --reduce.  [default: this machine]")
@@ -151,8 +151,8 @@ def read_command(
 ) -> None:
     """Print documents of a collection, one JSON object per line.
 
-    With --follow, standard error tells after each batch the time up to which everything was printed; --since with that
-    time goes on from there.
+    With --follow, a note after each batch gives the time before which everything is printed. To resume, pass this time
+    to --since.
 
     \b
     Examples:
@@ -166,15 +166,15 @@ def read_command(
     from derive.storage.metadata.opening import is_data_folder
 
     if follow and (reduced or as_of is not None):
-        raise UsageError(f"--follow has no end, so {'--reduce' if reduced else '--as-of'} does not go with it")
+        raise UsageError(f"--follow never ends, so it cannot be combined with {'--reduce' if reduced else '--as-of'}")
     if progress and not follow:
-        raise UsageError("--progress goes with --follow")
+        raise UsageError("--progress needs --follow")
     spec = load_without_tests(source).find_collection(collection)
     options = ReadOptions(clock_of("--since", since), clock_of("--as-of", as_of), _selector(spec, partitions))
     folder = stored_folder(source, data)
     show = _with_uuid if uuid else _as_it_is
     if follow:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # a supervisor's Ctrl-C
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # supervisors send SIGTERM: treat it as Ctrl-C
     with ExitStack() as stack:
         while follow and not is_data_folder(folder):
             _check_output(_POLL_MILLISECONDS)
@@ -240,7 +240,7 @@ def _reduced_on_spark(
 
 
 def _follow(store: Readable, spec: CollectionSpec, options: ReadOptions, show: Show, *, in_stream: bool) -> None:
-    """Print documents as they become final, and up to which time, until standard output is closed."""
+    """Print documents, and the time before which all are printed, until standard output is closed."""
     from derive.cli.console import note
     from derive.document.clock import format_rfc3339
     from derive.storage.segments.deletions import told
@@ -263,11 +263,11 @@ def _follow(store: Readable, spec: CollectionSpec, options: ReadOptions, show: S
                 printed = 0
                 sys.stdout.flush()
     except KeyboardInterrupt:
-        note(f"stopped; go on with --since {format_rfc3339(upper)}" if upper is not None else "stopped")
+        note(f"stopped; resume with --since {format_rfc3339(upper)}" if upper is not None else "stopped")
 
 
 def _check_output(milliseconds: int = 0) -> None:
-    """Raise an error if standard output has been closed, or is closed within a time.
+    """Raise an error if standard output is closed, or becomes closed within a time.
 
     Raises:
         BrokenPipeError: standard output is a pipe whose other end is closed.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @wide_option
 @click.option("--since", metavar="TIME", help="Reduce the history before this RFC 3339 time to one document per key.")
 @click.option("--grace", default="10m", show_default=True, metavar="DURATION", help="How long replaced files are kept.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option("--dry-run", is_flag=True, help="Show the planned work, and do nothing.")
 def command(
     source: Path,
     data: Path | None,
@@ -37,14 +37,14 @@ def command(
     wide: bool,
     dry_run: bool,
 ) -> None:
-    """Merge small files into larger ones, which are read faster, and forget history with --since.
+    """Merge small files into larger ones, which are faster to read, and delete history with --since.
 
-    Without --since, collections stay what they are, at every time. With it, what they held before that time is no
-    longer known; at and after it, reading them reduced gives what it gave before. No history goes that a derivation
-    has yet to read, or that someone is reading. It cannot be undone.
+    Without --since, the contents of collections stay the same at every time. With --since, contents before that time
+    are lost; a reduced read at or after that time returns the same documents as before. History that a derivation has
+    yet to read, or that a process is reading, is kept. Compaction cannot be undone.
 
-    Others may read and write meanwhile; replaced files are kept for a while for those who began to read them. A
-    continuous `flowctl run` merges files by itself now and then, and never forgets history.
+    Other processes may read and write meanwhile: replaced files are kept for --grace, for readers that have opened
+    them. A continuous `flowctl run` merges files by itself from time to time, and never deletes history.
 
     \b
     Examples:
@@ -68,7 +68,7 @@ def command(
         chosen = [known.get(name) or catalog.find_collection(name) for name in names]
         collections = chosen or list({**catalog.collections, **known}.values())
         if bound is not None and bound > store.timeline.wall():
-            raise UsageError(f"--since {since} is in the future: there is no history to forget beyond the present")
+            raise UsageError(f"--since {since} is in the future: give a past time")
         if dry_run:
             _show_forecast(_forecast(catalog, collections, store, bound), output, wide=wide)
         else:
@@ -84,7 +84,7 @@ def _forecast(
 
     absent = gone(catalog, store) if since is not None else []
     for name in absent:
-        note(f"{name} is not in the catalog any more, and would hold no history back")
+        note(f"{name} is not in the catalog any more: its hold on history would be released")
     return [entry for spec in collections if (entry := forecast(store, spec, since=since, gone=absent))]
 
 
@@ -117,7 +117,7 @@ def _compact(
 
     if since is not None:
         for name in settle(catalog, store):
-            note(f"{name} is not in the catalog any more, and holds no history back")
+            note(f"{name} is not in the catalog any more: its hold on history was released")
     stored = [spec for spec in collections if store.collection(spec.name) is not None]
     return [done for spec in stored if (done := compact(store, spec, since=since, grace=grace))]
 
@@ -144,11 +144,11 @@ def _show(compactions: Sequence[Compaction], output: str | None, *, wide: bool) 
 
 
 def _tell_held(outcomes: Sequence[Compaction | Forecast]) -> None:
-    """Tell who still needs the history of a collection."""
+    """Report the tasks and processes that still need the history of a collection."""
     from derive.cli.console import note
     from derive.document.clock import format_rfc3339
 
     for outcome in outcomes:
         for hold in outcome.held_by:
             who = f"'{hold.task}' has yet to process it" if hold.task else f"process {hold.holder} is reading it"
-            note(f"{outcome.collection}: history from {format_rfc3339(outcome.since)} on stays, as {who}")
+            note(f"{outcome.collection}: history from {format_rfc3339(outcome.since)} on is kept, as {who}")

@@ -24,7 +24,7 @@ _FOLDER = "compute"
     default="127.0.0.1:6876",
     show_default=True,
     metavar="HOST:PORT",
-    help="Where controllers of this machine connect to; port 0 for any that is free.",
+    help="Address that controllers of this machine connect to; port 0 picks a free one.",
 )
 @click.option(
     "--data",
@@ -36,19 +36,19 @@ _FOLDER = "compute"
 @click.option(
     "--folder",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Where this instance keeps what it has worked out.  [default: one of its own in the data folder]",
+    help="Folder where this instance caches computed rows.  [default: one per port in the data folder]",
 )
 @click.option(
-    "--end-with-input", is_flag=True, help="End once standard input is closed, as whoever started it has ended."
+    "--end-with-input", is_flag=True, help="End once standard input is closed, because the parent process has ended."
 )
 @click.option(
     "--token-file",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    help="A secret that the controller has as well, in a file.",
+    help="File with a secret that the controller shares.",
 )
 @click.option("--tls-certificate", metavar="PEM", help="Certificate of this instance, for mutual TLS.")
 @click.option("--tls-key", metavar="PEM", help="Its private key.  [default: in the same file]")
-@click.option("--tls-authority", metavar="PEM", help="Certificate that signs those of controllers.")
+@click.option("--tls-authority", metavar="PEM", help="Certificate of the authority that signs controllers.")
 def command(
     listen: str,
     data: Path,
@@ -60,12 +60,13 @@ def command(
     *,
     end_with_input: bool,
 ) -> None:
-    """Be a compute instance, which keeps views up to date and answers queries for `flowctl sql serve --instance`.
+    """Serve a compute instance: it maintains views and answers queries for `flowctl sql serve --instance`.
 
-    It runs on the machine of that server: a data folder is in use on one machine at a time.
+    The instance runs on the same machine as that server: only one machine may use a data folder at a time.
 
-    Prints the address on standard output as soon as controllers can connect, and works until it is stopped. What it has
-    worked out stays in its folder, so that it goes on where it was. It has no state that cannot be worked out again.
+    The address is printed on standard output when controllers can connect; the instance runs until it is stopped. Its
+    folder caches computed rows, so that it resumes where it was. The cache can be deleted: the rows are then computed
+    again.
 
     \b
     Examples:
@@ -117,22 +118,22 @@ def _report(failure: Exception | None) -> None:
     from derive.cli.console import note
 
     if failure is None:
-        note("work goes on")
+        note("work has resumed")
     else:
-        note(f"work does not go on, which is tried again: {failure}", level="warn")
+        note(f"work failed and is retried: {failure}", level="warn")
 
 
 def security_of(token_file: Path | None, certificate: str | None, key: str | None, authority: str | None) -> Security:
-    """How both ends know one another.
+    """Return the credentials with which a controller and an instance authenticate one another.
 
     Raises:
-        UsageError: something is missing, or cannot be read.
+        UsageError: an option is missing, or a file cannot be read.
     """
     from derive.compute.protocol.security import Security
     from derive.errors import UsageError
 
     if (key or authority) and not certificate:
-        raise UsageError("--tls-key and --tls-authority are about a certificate", hint="give it with --tls-certificate")
+        raise UsageError("--tls-key and --tls-authority need a certificate", hint="give it with --tls-certificate")
     try:
         token = token_file.read_text().strip() if token_file else None
         pem = Path(certificate).read_bytes() if certificate else None

@@ -9,13 +9,13 @@ from derive.cli.options import output_option
 
 @click.group()
 def command() -> None:
-    """List the connectors that collections can be materialized with, and serve one of them."""
+    """List the installed materialize connectors, and serve one of them."""
 
 
 @command.command("list")
 @output_option
 def list_command(output: str | None) -> None:
-    """List the materialize connectors that are installed, by the names of their images."""
+    """List the installed materialize connectors, by the names of their images."""
     from connectors.kit.installed import installed_materialize_connectors
     from derive.cli.console import print_rows
 
@@ -25,14 +25,20 @@ def list_command(output: str | None) -> None:
 
 @command.command("serve")
 @click.argument("name")
-@click.option("--listen", default="127.0.0.1:0", show_default=True, metavar="HOST:PORT", help="Port 0 is a free one.")
+@click.option(
+    "--listen",
+    default="127.0.0.1:0",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Address to listen on; port 0 picks a free one.",
+)
 def serve_command(name: str, listen: str) -> None:
     """Serve a materialize connector over gRPC, until standard input ends or SIGTERM.
 
-    The first line on standard output is the address, HOST:PORT, printed when the connector is ready. Runs start their
-    connectors by themselves; serve one for those who say `address` in their catalog, maybe on another machine. There
-    is no password and no encryption: listen where only they can connect. With /dev/null as standard input, only a
-    signal ends it.
+    The first line on standard output is the address, HOST:PORT, printed when the connector is ready. A run starts its
+    connectors by itself. Serve a connector for catalogs that name its `address`, perhaps on another machine. The
+    connection has no password and no encryption: listen only where trusted clients can connect. With /dev/null as
+    standard input, only a signal stops the connector.
 
     \b
     Examples:

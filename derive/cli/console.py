@@ -1,6 +1,7 @@
-"""The terminal: data on standard output, everything else on standard error. The only module that knows rich.
+"""The terminal: data on standard output, all other text on standard error.
 
-It takes longer to load than most commands to run, so what has neither colours nor columns is written without it.
+This is the only module that imports rich. Importing rich takes longer than most commands run, so text without colours
+or columns is written without rich.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _REPEAT_SECONDS, _REPEAT_MOST, _FORGET_SECONDS = 60.0, 3600.0, 120.0
 
 @dataclass(slots=True)
 class _Repeated:
-    """An error that was printed: when at first and when it came last, and when to tell of it again."""
+    """A printed error: times of the first and last occurrence, and the time of the next report."""
 
     first: float
     last: float
@@ -49,7 +50,7 @@ _repeated: dict[tuple[Any, ...], _Repeated] = {}
 class _Form:
     is_json = False
     is_live = False
-    """Whether live lines are on the terminal, above which everything else goes."""
+    """Whether live lines are on the terminal; other text then goes above them."""
 
 
 _form = _Form()
@@ -67,7 +68,7 @@ def _is_terminal() -> bool:
 
 
 def _print(line: str, style: str = "") -> None:
-    """Write a line to standard error, in a style where that is a terminal."""
+    """Write a line to standard error, in a style if standard error is a terminal."""
     line = visible(line)
     if _form.is_live or (style and _is_terminal()):
         from rich.text import Text
@@ -79,7 +80,7 @@ def _print(line: str, style: str = "") -> None:
 
 
 def use_json() -> None:
-    """From now on, write everything that goes to standard error as one JSON object a line."""
+    """Write everything to standard error as one JSON object per line from now on."""
     _form.is_json = True
 
 
@@ -95,15 +96,15 @@ def print_error(error: FlowError) -> None:
 
 
 def print_repeated(error: FlowError, lead: str | None = None, **fields: Any) -> None:
-    """Print an error that may come again and again, as one of an endpoint that cannot be reached does.
+    """Print an error that may repeat, such as an error of an endpoint that cannot be reached.
 
-    The error is printed whole the first time. Its repetitions are one line after a minute, and one after ever longer
-    times, at most an hour. As JSON, each repetition is an entry.
+    The first occurrence is printed in full. Repetitions print one line after a minute, then one line at growing
+    intervals of at most an hour. As JSON, each repetition is an entry.
 
     Args:
         error: the error.
         lead: a note to print before the error.
-        fields: more about the note, for programs; they also tell one repeated error from another.
+        fields: more about the note, for programs; they also distinguish one repeated error from another.
     """
     key = (lead, error.message, *sorted(fields.items()))
     now = time.monotonic()
@@ -130,7 +131,7 @@ def note(text: str, *, level: str = "info", **fields: Any) -> None:
     Args:
         text: the note, for people.
         level: `info` or `warn`.
-        fields: more about it, for programs: only JSON shows them.
+        fields: more about the note, for programs: only JSON shows them.
     """
     if _form.is_json:
         _print_entry(level, message=text, **fields)
@@ -154,8 +155,8 @@ def print_rows(
 ) -> None:
     """Print rows on standard output: as a table, or as one JSON object per line.
 
-    A table on a terminal leaves out columns that have no place, and a note on standard error names them. A table that
-    goes elsewhere has all columns.
+    A table on a terminal leaves out columns that do not fit, and a note on standard error names them. Otherwise a table
+    has all columns.
 
     Args:
         columns: properties of the rows, in order.
@@ -179,16 +180,16 @@ def print_rows(
     sys.stdout.write("".join(f"{line}\n" for line in (header, *lines)))
     if hidden:
         sys.stdout.flush()
-        note(f"--wide shows also {', '.join(hidden)}")
+        note(f"--wide also shows {', '.join(hidden)}")
 
 
 class Progress:
-    """Shows on standard error how far long work is: live lines on a terminal, now and then a plain line elsewhere.
+    """Progress of long work on standard error: live lines on a terminal, otherwise a plain line from time to time.
 
     Threads may show different work at the same time.
 
     Args:
-        unit: what is counted.
+        unit: name of the things counted.
     """
 
     def __init__(self, unit: str = "documents") -> None:
@@ -211,7 +212,7 @@ class Progress:
             _form.is_live = False
 
     def show(self, work: str, documents: int) -> None:
-        """The work has come to this many documents; the first call begins it."""
+        """Show that the work has processed this many documents; the first call starts the work."""
         with self._turn:
             self._begun.setdefault(work, time.monotonic())
             self._counts[work] = documents
@@ -224,14 +225,14 @@ class Progress:
                 self._tell(work)
 
     def done(self, work: str, documents: int) -> None:
-        """The work is finished, with this many documents."""
+        """Report that the work is finished, with this many documents."""
         with self._turn:
             self._counts[work] = documents
             self._tell(work)
             self._forget(work)
 
     def stop(self, work: str) -> None:
-        """The work has ended without a result."""
+        """Stop showing work that has ended without a result."""
         with self._turn:
             self._forget(work)
 

@@ -1,4 +1,4 @@
-"""Errors as text: code, message, position, the line itself with the fault underlined, and a hint."""
+"""Errors as text: code, message, position, the source line with the fault underlined, and a hint."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from derive.position import Position
 from derive.protocol.secrets import hide_in_line
 
 _CONFIGURATIONS = (".yaml", ".yml", ".json")
-"""How files end in which passwords may be written."""
+"""Suffixes of files that may contain passwords."""
 
 _BEFORE, _BEHIND = 80, 120
-"""Characters of a long line that are shown, on both sides of the column."""
+"""Characters of a long line shown before and after the column."""
 
 
 def render_error(error: FlowError) -> str:
-    """An error as lines of text."""
+    """Return an error as lines of text."""
     if isinstance(error, CatalogError):
         count = len(error.issues)
         issues = [_render(f"error[{issue.code}]", issue.message, issue.position, issue.hint) for issue in error.issues]
@@ -32,7 +32,7 @@ def render_error(error: FlowError) -> str:
 
 
 def describe_error(error: FlowError) -> list[dict[str, Any]]:
-    """An error as JSON objects, one for each issue of a catalog; some have a `code`; what is not known is null."""
+    """Return an error as JSON objects, one for each issue of a catalog; unknown properties are null."""
     if isinstance(error, CatalogError):
         return [{"code": issue.code, **_describe(issue.message, issue.position, issue.hint)} for issue in error.issues]
     if isinstance(error, ViewError):
@@ -55,7 +55,7 @@ def _describe(message: str, position: Position | None, hint: str | None) -> dict
 
 
 def render_issue(issue: Issue) -> str:
-    """An issue of a catalog as lines of text."""
+    """Return an issue of a catalog as lines of text."""
     return _render(f"error[{issue.code}]", issue.message, issue.position, issue.hint)
 
 
@@ -79,14 +79,14 @@ def _render(label: str, message: str, position: Position | None, hint: str | Non
 
 
 def _blank(letter: str) -> str:
-    """What is as wide as a letter, so that carets stand below what they mark: a tab stays a tab."""
+    """Return blanks as wide as a character, so that carets stand below the marked text; a tab stays a tab."""
     if letter == "\t":
         return letter
     return "" if combining(letter) else "  " if east_asian_width(letter) in "WF" else " "
 
 
 def _window(line: str, column: int) -> tuple[str, int]:
-    """As much of a line as can be shown, and where a column of it is then."""
+    """Return the part of a line around a column, and the column's number in that part."""
     if len(line) <= _BEFORE + _BEHIND:
         return line, column
     begin, end = max(0, column - _BEFORE), column + _BEHIND

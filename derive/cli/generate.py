@@ -12,25 +12,25 @@ from derive.protocol.resource import show
 
 @click.command()
 @source_option
-@click.option("--check", is_flag=True, help="Write nothing; exit with 1 if something would change.")
+@click.option("--check", is_flag=True, help="Write nothing; exit with 1 if a file would change.")
 @click.option("--cache", is_flag=True, help="Also fetch the libraries that TypeScript modules import.")
 @output_option
 def command(source: Path, output: str | None, *, check: bool, cache: bool) -> None:
-    """Write types for TypeScript modules, and stubs of code that the catalog names and that is still to be written.
+    """Write types for TypeScript modules, and stubs for code files that the catalog names and that do not exist.
 
-    Types go to flow_generated/typescript/<collection>.ts in the project's outermost folder with a flow.yaml, where
-    deno.json tells editors of them; 'check', 'test' and 'run' do not need them. Stubs are begun where the catalog
-    names a file that does not exist: a module with a method for each transform, or SQL with every $parameter.
+    Types go to flow_generated/typescript/<collection>.ts in the project's outermost folder with a flow.yaml. deno.json
+    there points editors to the types; 'check', 'test' and 'run' do not need them. A stub is a TypeScript module with a
+    method for each transform, or SQL with every $parameter.
 
-    Libraries ('npm:', 'jsr:' and 'https:') are fetched with --cache, and never otherwise: 'check', 'test' and 'run' use
-    what is there, without a network.
+    Libraries ('npm:', 'jsr:' and 'https:') are fetched only with --cache. 'check', 'test' and 'run' use the fetched
+    libraries, without a network.
 
-    Only flow_generated is ever overwritten, and files there that nothing needs any more are removed. Each file is
-    listed with what became of it: created, updated, unchanged or removed.
+    Only files in flow_generated are overwritten; unused files there are removed. Each file is listed with its outcome:
+    created, updated, unchanged or removed.
 
     \b
-    Exit codes: 0 if all was written, 1 if the catalog has errors other than in its code (what can be is written all
-    the same) or, with --check, if something would change.
+    Exit codes: 0 if all was written, 1 if the catalog has errors outside its code (the possible files are written
+    all the same) or, with --check, if a file would change.
 
     \b
     Examples:
@@ -54,8 +54,8 @@ def command(source: Path, output: str | None, *, check: bool, cache: bool) -> No
     for line in cache_libraries(changes.derivations) if cache else ():
         note(line)
     if changes.issues:
-        note("the catalog has errors, so not everything may have been generated, and nothing was removed")
+        note("the catalog has errors: some files may not have been generated, and no file was removed")
         raise CatalogError(changes.issues)
     if check and any(change.outcome != "unchanged" for change in changes.files):
-        note("not up to date; 'flowctl generate' writes what is listed as created, updated or removed")
+        note("files are not up to date; run 'flowctl generate' to create, update or remove the files listed")
         raise click.exceptions.Exit(1)

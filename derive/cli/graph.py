@@ -32,13 +32,13 @@ _SUFFIXES = {
     "--format",
     "form",
     type=click.Choice(_FORMS),
-    help="Form of the picture.  [default: by the suffix of --output, else text]",
+    help="Format of the picture.  [default: by the suffix of --output, else text]",
 )
-@click.option("--output", "file", type=click.Path(path_type=Path), help="Write here.  [default: standard output]")
+@click.option("--output", "file", type=click.Path(path_type=Path), help="File to write.  [default: standard output]")
 def command(source: Path, form: str | None, file: Path | None) -> None:
-    """Draw a catalog's data flow: what is derived from what, how each transform reads, and what is materialized.
+    """Draw a catalog's data flow: sources of each derivation, how each transform reads, and materializations.
 
-    SVG and HTML pictures need no other program and load nothing from the net.
+    SVG and HTML pictures need no other program and load nothing from the network.
 
     \b
     Examples:
@@ -55,7 +55,7 @@ def command(source: Path, form: str | None, file: Path | None) -> None:
         hint = (
             f"name a file that ends with {', '.join(filter(None, _SUFFIXES))}, or give --format ({', '.join(_FORMS)})"
         )
-        raise UsageError(f"{file}: no picture has the suffix '{file.suffix}'", hint=hint)
+        raise UsageError(f"{file}: unknown picture suffix '{file.suffix}'", hint=hint)
     form = form or (_SUFFIXES[file.suffix.lower()] if file else "text")
     text = render(flow_graph(load(source)), form, title=str(source))
     if file is None:
@@ -69,7 +69,7 @@ def command(source: Path, form: str | None, file: Path | None) -> None:
 
 
 def render(graph: FlowGraph, form: str, *, title: str) -> str:
-    """The picture of a graph in one of the formats; `title` heads those that have a heading."""
+    """Return the picture of a graph in one of the formats; formats with a heading show `title`."""
     from derive.cli.picture.dot import render_dot, render_mermaid
     from derive.cli.picture.html import render_html
     from derive.cli.picture.plain import render_text

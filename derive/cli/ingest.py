@@ -22,15 +22,15 @@ _FORMS = {".csv": "csv", ".parquet": "parquet"}
 
 @click.command()
 @catalog_options
-@click.option("--collection", required=True, help="Where the documents go.")
+@click.option("--collection", required=True, help="The collection to load into.")
 @click.option(
     "--format",
     "form",
     type=click.Choice(["jsonl", "csv", "parquet"]),
-    help="Form of the files.  [default: by the file's suffix, else jsonl]",
+    help="Format of the files.  [default: by the file's suffix, else jsonl]",
 )
 @click.option(
-    "--clock", metavar="/PTR", help="Take each document's time from here (RFC 3339, ascending) to load history."
+    "--clock", metavar="/PTR", help="Property with each document's time (RFC 3339, ascending), to load history."
 )
 @click.option(
     "--max-document-mib",
@@ -38,7 +38,7 @@ _FORMS = {".csv": "csv", ".parquet": "parquet"}
     type=click.IntRange(1, 2047),
     default=128,
     show_default=True,
-    help="A document with more MiB (a line, or a row) is an error.",
+    help="Largest document (line or row), in MiB.",
 )
 @click.argument("files", nargs=-1)
 def command(
@@ -52,8 +52,8 @@ def command(
 ) -> None:
     """Load FILES (or standard input, '-') into a collection. Each file is loaded as a whole or not at all.
 
-    JSON Lines and CSV may be packed with gzip or zstd (.jsonl.gz, .csv.zst). CSV begins with a line that names its
-    columns, and a cell that is empty is left out, as is a null of Parquet.
+    JSON Lines and CSV may be compressed with gzip or zstd (.jsonl.gz, .csv.zst). The first line of CSV names its
+    columns. An empty CSV cell, or a Parquet null, is left out of the document.
 
     \b
     Examples:
@@ -101,7 +101,7 @@ def _documents(name: str, form: str | None, spec: CollectionSpec, most_bytes: in
     is_packed = path.suffix in SUFFIXES
     form = form or _FORMS.get(path.with_suffix("").suffix if is_packed else path.suffix, "jsonl")
     if form == "parquet" and is_packed:
-        raise UsageError(f"{name} is packed, and Parquet packs by itself", hint="unpack it first")
+        raise UsageError(f"{name} is a compressed Parquet file, which cannot be read", hint="decompress it first")
     if form == "parquet" and name == "-":
         raise UsageError("a Parquet file cannot be read from standard input")
     if form == "parquet":
@@ -114,7 +114,7 @@ def _documents(name: str, form: str | None, spec: CollectionSpec, most_bytes: in
 
 @contextmanager
 def _text(name: str) -> Iterator[BinaryIO]:
-    """The text of a file or of standard input, unpacked if it is packed."""
+    """Open the text of a file or of standard input, decompressed if it is compressed."""
     from derive.errors import UsageError
     from derive.storage.inputs.unpacked import unpacked
 

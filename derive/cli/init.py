@@ -14,10 +14,10 @@ from derive.errors import FlowError, UsageError
 @click.command()
 @click.argument("folder", metavar="[DIR]", default=".", type=click.Path(path_type=Path))
 def command(folder: Path) -> None:
-    """Write a small working catalog into DIR (this folder, unless told otherwise), as a beginning of your own.
+    """Write a small working catalog into DIR (by default the current folder), as a start for your own.
 
-    It has a collection of orders, a derivation in SQL, a test, and a few documents to ingest. Nothing that exists is
-    ever overwritten.
+    The catalog has a collection of orders, a derivation in SQL, a test, and a few documents to ingest. Existing files
+    are never overwritten.
 
     \b
     Example:
@@ -41,14 +41,14 @@ def command(folder: Path) -> None:
 
 
 def write_files(folder: Path, files: Mapping[str, str]) -> list[Path]:
-    """Write files into a folder, which is made if it does not exist: all of them, or none.
+    """Write all files into a folder, or none; create the folder if it does not exist.
 
     Args:
-        folder: where they go.
+        folder: the folder.
         files: text by file name.
 
     Returns:
-        Their paths, in the same order.
+        Paths of the files, in the same order.
 
     Raises:
         UsageError: the folder is a file, or one of the files exists.

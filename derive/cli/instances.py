@@ -1,4 +1,4 @@
-"""Compute instances, as `flowctl status` tells of them."""
+"""Compute instances in the output of `flowctl status`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _DATAFLOW_SPARE = ("upper", "kind")
 
 
 def print_instances(folder: Path, present: int, output: str | None, *, wide: bool) -> None:
-    """Print how compute instances are, if there is a server of SQL, or was one that was killed.
+    """Print the state of compute instances, if an SQL server runs or was killed.
 
     Args:
         folder: the data folder.
-        present: what time it is in it.
+        present: present time in the data folder, in microseconds.
         output: as for `print_rows`.
         wide: as for `print_rows`.
     """
@@ -43,7 +43,7 @@ def print_instances(folder: Path, present: int, output: str | None, *, wide: boo
             print_rows(_DATAFLOW_COLUMNS, dataflows, "table", spare=_DATAFLOW_SPARE, wide=wide)
     if not record.is_live:
         note(
-            f"no server of SQL is at work: compute instances are as {show_process(record.process)} wrote at"
+            f"no SQL server is running: compute instances are shown as {show_process(record.process)} recorded them at"
             f" {format_rfc3339(record.at)}, before it was killed",
             level="warn",
         )
@@ -84,7 +84,7 @@ def _row(record: Record, instance: Mapping[str, Any], present: int) -> dict[str,
 
 
 def _furthest(dataflows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each dataflow, as the instance has it that is the furthest."""
+    """Return each dataflow once, from the instance with the highest upper."""
     furthest: dict[str, dict[str, Any]] = {}
     for dataflow in sorted(dataflows, key=lambda dataflow: (dataflow["name"], dataflow["upper"] or "")):
         furthest[dataflow["name"]] = dataflow

@@ -7,9 +7,9 @@ import click
 
 @click.command()
 def command() -> None:
-    """Print the JSON Schema of flow.yaml (draft 2020-12), with which editors complete and check it.
+    """Print the JSON Schema of flow.yaml (draft 2020-12); editors use it to complete and check the file.
 
-    It knows what the connectors that are installed are configured with.
+    The schema includes the configuration of the installed connectors.
 
     \b
     Example, with the YAML language server of most editors:
@@ -30,7 +30,7 @@ def command() -> None:
         try:
             spec = find_materialize_connector(name).spec()
         except FlowError as error:
-            note(f"nothing is said of what '{name}' is configured with: {error}", level="warn")
+            note(f"the schema lacks the configuration of connector '{name}': {error}", level="warn")
         else:
             schemas[name] = (spec.endpoint_schema, spec.resource_schema)
     click.echo(json.dumps(with_connectors(catalog_schema(), schemas), indent=2, ensure_ascii=False))

@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 @click.command()
 @catalog_options
-@click.option("--task", "tasks", multiple=True, metavar="NAME", help="Only this task's (repeatable).")
+@click.option("--task", "tasks", multiple=True, metavar="NAME", help="Only entries of this task (repeatable).")
 @click.option(
     "--level",
     type=click.Choice(["debug", "info", "warn", "error"]),
     default="info",
     show_default=True,
-    help="Nothing less important.",
+    help="Lowest level to show.",
 )
-@click.option("--since", metavar="TIME", help="Only what was said at or after this RFC 3339 time.")
+@click.option("--since", metavar="TIME", help="Only entries at or after this RFC 3339 time.")
 @click.option("--tail", type=click.IntRange(0), metavar="N", help="Only the last N entries.")
-@click.option("--follow", "-f", is_flag=True, help="Go on with what is said from now on, until Ctrl-C.")
+@click.option("--follow", "-f", is_flag=True, help="Continue with new entries, until Ctrl-C.")
 @output_option
 def command(
     source: Path,
@@ -41,9 +41,9 @@ def command(
     *,
     follow: bool,
 ) -> None:
-    """Show what tasks did, what stopped them, and what their lambdas said (`console.log` in TypeScript).
+    """Show the logs of tasks: transactions, errors, and output of lambdas (`console.log` in TypeScript).
 
-    The task `sql-views` is the server of SQL, which tells of its compute instances.
+    The task `sql-views` is the SQL server; its log reports compute instances.
 
     \b
     Examples:
@@ -74,7 +74,7 @@ def command(
 
 
 def _read(readers: list[LogReader], levels: tuple[str, ...], begin: str) -> list[Entry]:
-    """The entries that have not been read yet, by time."""
+    """Return the entries that have not been read yet, by time."""
     entries = [
         entry for reader in readers for entry in reader.read() if entry["level"] in levels and entry["at"] >= begin
     ]

@@ -1,6 +1,6 @@
-"""`flowctl`: finds the command, and turns failures into messages and exit codes.
+"""`flowctl`: find the command, and turn failures into messages and exit codes.
 
-Exit codes: 0 for success, 1 for a failure, 2 for a command line that makes no sense, 130 when stopped with Ctrl-C.
+Exit codes: 0 for success, 1 for a failure, 2 for a wrong command line, 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -18,43 +18,43 @@ from derive.errors import FlowError, UsageError
 from derive.suggest import suggest
 
 _COMMANDS = {
-    "backup": "Copy a data folder, as it is at one moment, while all runs.",
-    "check": "Find everything that is wrong in a catalog.",
+    "backup": "Back up a data folder while tasks run.",
+    "check": "Report every error in a catalog.",
     "collections": "List collections, and read their documents.",
     "compact": "Merge small files of collections into larger ones.",
-    "compute": "Keep views up to date in a process of its own.",
-    "connector": "List connectors to materialize with, and serve one.",
+    "compute": "Serve a compute instance, which maintains views.",
+    "connector": "List materialize connectors, and serve one.",
     "generate": "Write types and stubs for the code of derivations.",
-    "graph": "Draw what flows where in a catalog.",
+    "graph": "Draw a catalog's data flow.",
     "ingest": "Load documents into a collection.",
-    "init": "Write a small working catalog to begin with.",
+    "init": "Write a small working catalog to start from.",
     "json-schema": "Print the JSON Schema of flow.yaml, for editors.",
-    "materialize": "See what materializations would do to their endpoints.",
+    "materialize": "Plan the changes of materializations to their endpoints.",
     "prepare": "Make Spark start in about half the time.",
     "reset": "Start a derivation over.",
-    "logs": "Show what tasks did, and what their lambdas said.",
-    "restore": "Make a data folder of a backup.",
+    "logs": "Show the logs of tasks and their lambdas.",
+    "restore": "Restore a backup into a data folder.",
     "run": "Run derivations.",
     "split": "Double the shards of a derivation.",
-    "sql": "Ask collections in SQL, and serve PostgreSQL's clients.",
-    "status": "Show how far each task is, and why it stopped.",
+    "sql": "Query collections with SQL, and serve PostgreSQL's clients.",
+    "status": "Show each task's progress, and why it stopped.",
     "test": "Run the catalog's tests.",
     "verify": "Find files that are missing, damaged or unknown.",
 }
 
 _WORTH_COLLECTING = 500_000
-"""How many more objects there must be before garbage is looked for."""
+"""Number of new objects before the garbage collector runs."""
 
 
 class LazyGroup(click.Group):
-    """A group that imports a command only when it is used, so that help is instant."""
+    """A group that imports a command only when the command is used, so that help is fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names of all commands."""
+        """Return the names of all commands."""
         return sorted(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of this name."""
+        """Return the command with this name."""
         if cmd_name not in _COMMANDS:
             return None
         command: click.Command = import_module(f"derive.cli.{cmd_name.replace('-', '_')}").command
@@ -68,9 +68,9 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; one whose reader has closed the pipe ends quietly, and has not failed.
+        """Run the command; exit with 0 if the reader of standard output has closed the pipe.
 
-        click itself would count that as a failure.
+        click itself would count a closed pipe as a failure.
         """
         try:
             try:
@@ -96,13 +96,13 @@ class LazyGroup(click.Group):
     type=click.Choice(["text", "json"]),
     default="text",
     envvar="FLOW_LOG_FORMAT",
-    help="Form of what goes to standard error; as JSON, one object a line.  [default: text; env FLOW_LOG_FORMAT]",
+    help="Format of standard error; json writes one object per line.  [default: text; env FLOW_LOG_FORMAT]",
 )
 def flowctl(*, log_format: str, debug: bool) -> None:
     """Keep derived collections of JSON documents correct and up to date.
 
     \b
-    A first round, with the catalog in ./flow.yaml:
+    First steps, with the catalog in ./flow.yaml:
       flowctl test
       flowctl ingest --collection acmeBank/transfers transfers.jsonl
       flowctl run --until-idle
@@ -117,11 +117,12 @@ def flowctl(*, log_format: str, debug: bool) -> None:
 
 
 def main() -> None:
-    """Entry point of the console script."""
-    # What a command loads stays; looking for garbage in it takes a tenth of the time of a short one, and finds none.
+    """Run `flowctl`: the entry point of the console script."""
+    # Objects that a command loads stay alive. Collecting garbage takes a tenth of a short command's time and finds
+    # none.
     gc.set_threshold(_WORTH_COLLECTING, 20, 100)
     try:
-        # Left to itself, click would print no FlowError; asked not to exit, it returns the code of an `Exit`.
+        # In standalone mode click would print no FlowError; otherwise it returns the code of an `Exit`.
         status = flowctl.main(standalone_mode=False)
     except click.ClickException as exc:
         exc.show()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def command() -> None:
-    """See what the materializations of a catalog would do to their endpoints."""
+    """Plan the changes that a catalog's materializations would make to their endpoints."""
 
 
 @command.command("plan")
@@ -29,18 +29,18 @@ def command() -> None:
 @catalog_options
 @output_option
 def plan_command(names: tuple[str, ...], source: Path, data: Path | None, output: str | None) -> None:
-    """Say which fields are materialized, and what would be done to the endpoints before documents are stored.
+    """List materialized fields, and the changes to endpoints that a run would make before it stores documents.
 
-    Connectors are asked, and nothing is changed. What was stored before is known by the data folder: which fields there
-    were, and which edits a run would have to be told to accept. Without names, all materializations that are not
-    disabled are planned. Secrets show as ***.
+    The connectors are asked for their plans; nothing is changed. The data folder holds the fields stored so far, and so
+    the edits that a run would need to have accepted. Without names, all materializations that are not disabled are
+    planned. Secrets are shown as ***.
 
-    With -o json, each materialization is an object on a line of its own: materialization, version, bindings (binding,
-    collection, resource, key, values, document, deltaUpdates, leftOut), action (what would be done, or ""), and
-    unaccepted (edits with which the next run waits).
+    With -o json, each materialization is one object per line: materialization, version, bindings (binding, collection,
+    resource, key, values, document, deltaUpdates, leftOut), action (the planned changes, or ""), and unaccepted (edits
+    that the next run waits with).
 
     \b
-    Exit codes: 0 if all of them could run, 1 if one could not, 2 if the command line makes no sense.
+    Exit codes: 0 if all could run, 1 if one could not, 2 if the command line is wrong.
 
     \b
     Examples:
@@ -109,7 +109,7 @@ def _plan(
 
 
 def _unaccepted(spec: MaterializationSpec, task: TaskState | None) -> list[str]:
-    """The edits with which the next run waits."""
+    """Return the edits that the next run waits with."""
     from derive.engine.stored_bindings import find_stored_edits
 
     return [f"{edit.message} ({edit.hint})" for edit in find_stored_edits(spec, task)] if task else []
@@ -139,19 +139,19 @@ def _row(prepared: PreparedMaterialization, action: str, unaccepted: Sequence[st
 
 
 def _lines(prepared: PreparedMaterialization, action: str, unaccepted: Sequence[str]) -> Iterator[str]:
-    from derive.materialize.check import show_left_out  # which loads gRPC
+    from derive.materialize.check import show_left_out  # imports gRPC
 
     yield prepared.spec.name
     for binding in prepared.bindings:
-        how = "updates as they come" if binding.delta_updates else "one row per key"
+        how = "delta updates" if binding.delta_updates else "one row per key"
         yield f"  {binding.spec.collection.name} -> {'.'.join(binding.resource_path)} ({how})"
         yield f"    key       {', '.join(binding.fields.keys)}"
         yield f"    values    {', '.join(binding.fields.values) or 'none'}"
         yield f"    document  {binding.fields.document or 'none'}"
         if binding.fields.left_out:
             yield f"    {show_left_out(binding.fields)}"
-    yield "  to be done:" if action else "  nothing is to be done"
+    yield "  planned changes:" if action else "  no changes are planned"
     yield from (f"    {line}" for line in action.splitlines())
     if unaccepted:
-        yield f"  to be accepted, by flowctl run --accept {prepared.spec.name}:"
+        yield f"  edits to accept with flowctl run --accept {prepared.spec.name}:"
         yield from (f"    {line}" for line in unaccepted)

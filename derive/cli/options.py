@@ -35,15 +35,15 @@ output_option = click.option(
     "-o",
     "--output",
     type=click.Choice(["table", "json"]),
-    help="Form of the output.  [default: table on a terminal, json otherwise]",
+    help="Format of the output.  [default: table on a terminal, json otherwise]",
 )
-wide_option = click.option("--wide", is_flag=True, help="Show all columns of tables, however wide the terminal is.")
+wide_option = click.option("--wide", is_flag=True, help="Show all columns of tables, even if they do not fit.")
 local_option = click.option(
     "--local-documents",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Work on N documents at most in this process, and on more with Spark; 0 for Spark alone."
-    "  [default: by what Spark costs here]",
+    help="Process at most N documents in this process, and more with Spark; 0 for Spark alone."
+    "  [default: by the cost of Spark here]",
 )
 
 
@@ -54,7 +54,7 @@ _LIMITS = (
         default=60.0,
         show_default=True,
         metavar="SECONDS",
-        help="How long SQL may take for one document.",
+        help="Time limit of SQL for one document.",
     ),
     click.option(
         "--sqlite-memory",
@@ -62,7 +62,7 @@ _LIMITS = (
         default=1024,
         show_default=True,
         metavar="MB",
-        help="How much memory SQL may take for one document.",
+        help="Memory limit of SQL for one document.",
     ),
     click.option(
         "--deno-timeout",
@@ -70,7 +70,7 @@ _LIMITS = (
         default=60.0,
         show_default=True,
         metavar="SECONDS",
-        help="How long a TypeScript module may take for one document.",
+        help="Time limit of a TypeScript module for one document.",
     ),
     click.option(
         "--deno-heap",
@@ -78,7 +78,7 @@ _LIMITS = (
         default=512,
         show_default=True,
         metavar="MB",
-        help="How large the heap of a TypeScript module may grow.",
+        help="Heap limit of a TypeScript module.",
     ),
     click.option(
         "--allow-permissions", is_flag=True, help="Grant TypeScript modules the permissions that the catalog lists."
@@ -87,7 +87,7 @@ _LIMITS = (
 
 
 def limit_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Options that limit what lambdas may take and touch; the command is given them as `lambda_limits`."""
+    """Add options that limit the resources and permissions of lambdas; the command gets them as `lambda_limits`."""
 
     @wraps(command)
     def limited(
@@ -112,13 +112,13 @@ def limit_options(command: Callable[..., None]) -> Callable[..., None]:
 def limited_catalog(
     source: Path, lambda_limits: LambdaLimits, resources: Resources | None = None, *, with_tests: bool = True
 ) -> CatalogSpec:
-    """Load a catalog whose lambdas are limited.
+    """Load a catalog and limit its lambdas.
 
     Args:
         source: the catalog's root file.
         lambda_limits: the limits.
         resources: loads the files.
-        with_tests: load the catalog's tests, too; an error in a test is an error then.
+        with_tests: whether to load the catalog's tests; if so, an error in a test is raised.
 
     Raises:
         CatalogError: the catalog is wrong, or a module asks for permissions that are not granted.
@@ -136,17 +136,17 @@ def limited_catalog(
 
 
 def catalog_options(command: Command) -> Command:
-    """The options `--source` and `--data`."""
+    """Add the options `--source` and `--data`."""
     return source_option(data_option(command))
 
 
 def data_folder(source: Path, data: Path | None) -> Path:
-    """The data folder to use."""
+    """Return the absolute path of the data folder to use."""
     return (data or source.parent / ".flow").absolute()
 
 
 def optional_catalog(source: Path, data: Path | None) -> CatalogSpec | None:
-    """The catalog; None if there is none, and `--data` names a data folder, which may have been filled by SQL alone.
+    """Load the catalog; return None if it does not exist and `--data` is given, as for a folder filled by SQL alone.
 
     Raises:
         CatalogError: the catalog is wrong.
@@ -157,7 +157,7 @@ def optional_catalog(source: Path, data: Path | None) -> CatalogSpec | None:
 
 
 def stored_folder(source: Path, data: Path | None) -> Path:
-    """The data folder for a command that creates none. It may be missing if `--data` is not given.
+    """Return the data folder for a command that creates none. The folder may be missing if `--data` is not given.
 
     Raises:
         UsageError: `--data` names no data folder.
@@ -182,11 +182,11 @@ def open_store(folder: Path, *, reading: bool = False) -> Store:
     """Open a data folder.
 
     Args:
-        folder: where it is.
-        reading: nothing is going to be written.
+        folder: path of the data folder.
+        reading: whether the store is opened read-only.
 
     Raises:
-        StorageError: another machine uses it, or it cannot be used.
+        StorageError: another machine uses the folder, or the folder cannot be used.
     """
     from derive.storage.store import Store
 
@@ -194,7 +194,7 @@ def open_store(folder: Path, *, reading: bool = False) -> Store:
 
 
 def _meant(folder: Path, default: Path) -> Path | None:
-    """The data folder that was probably meant by a path that leads to none."""
+    """Return the data folder that a wrong path probably meant; None without a guess."""
     from derive.storage.metadata.opening import is_data_folder
     from derive.suggest import suggest
 
@@ -208,7 +208,7 @@ def _meant(folder: Path, default: Path) -> Path | None:
 
 
 def clock_of(option: str, text: str | None) -> int | None:
-    """The clock of a time given as an option; None if it is not given.
+    """Parse the time of an option as microseconds; return None if the option is not given.
 
     Raises:
         UsageError: the text is no RFC 3339 time.

@@ -1,4 +1,4 @@
-"""Standard output and standard error as pipes whose reader may go away, as `head` does."""
+"""Standard output and standard error as pipes whose reader may close them, as `head` does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def is_unread(stream: TextIO, milliseconds: int = 0) -> bool:
 
     Args:
         stream: standard output or standard error.
-        milliseconds: how long to wait for the other end to be closed.
+        milliseconds: time to wait for the other end to be closed.
     """
     poll = select.poll()
     poll.register(stream.fileno(), 0)  # errors are always reported
@@ -21,7 +21,7 @@ def is_unread(stream: TextIO, milliseconds: int = 0) -> bool:
 
 
 def discard_unread() -> bool:
-    """Discard all that is still to be written to pipes without a reader; return whether there is such a pipe."""
+    """Discard all output that waits in pipes without a reader; return whether there is such a pipe."""
     unread = [stream for stream in (sys.stdout, sys.stderr) if is_unread(stream)]
     for stream in unread:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

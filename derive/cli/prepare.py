@@ -9,9 +9,9 @@ import click
 def command() -> None:
     """Make Spark start in about half the time.
 
-    Java archives the classes that Spark loads, in a file of some 170 MB in this Python environment. It takes as long as
-    three starts of Spark, once for each version of Java and Spark; do it where an image for containers is built. On a
-    terminal, the first run that has needed Spark does it by itself, unless FLOW_PREPARE=never.
+    Java archives the classes that Spark loads in a file of some 170 MB in this Python environment. This takes as long
+    as three starts of Spark, and is needed once for each version of Java and Spark; run it when you build a container
+    image. On a terminal, the first run that needs Spark starts it in the background, unless FLOW_PREPARE=never.
 
     \b
     Examples:

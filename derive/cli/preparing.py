@@ -1,4 +1,4 @@
-"""After the first run that needed Spark, what `flowctl prepare` does is done by itself."""
+"""Archiving Spark's classes in the background after the first run that needed Spark, as `flowctl prepare` does."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from derive.spark.executor import SparkExecutor
 
 SETTING = "FLOW_PREPARE"
-"""The variable that turns it off (`never`), or on where nobody watches (`always`)."""
+"""Environment variable that disables the archiving (`never`), or enables it without a terminal (`always`)."""
 
 
 def prepare_after(spark: SparkExecutor) -> None:
-    """Begin to archive Spark's classes in the background, if Spark was started without, and say so."""
+    """Begin to archive Spark's classes in the background, if Spark was started without an archive, and print a note."""
     if not spark.was_started or not is_wanted(os.environ, is_watched=sys.stderr.isatty()):
         return
     from derive.cli.console import note
@@ -23,18 +23,18 @@ def prepare_after(spark: SparkExecutor) -> None:
 
     if not is_prepared() and can_prepare():
         prepare_in_background()
-        note(f"archiving Spark's classes in the background: it will start in half the time ({SETTING}=never: not so)")
+        note(f"archiving Spark's classes in the background, to halve Spark's start ({SETTING}=never disables it)")
 
 
 def is_wanted(environment: Mapping[str, str], *, is_watched: bool) -> bool:
-    """Whether it is to be done.
+    """Return whether Spark's classes are to be archived.
 
-    Left to itself it is done where a person watches the run. A service or a job of CI may be thrown away with all that
-    it has made, and should not be slowed down by it: `flowctl prepare` is run where an image is built for these.
+    By default they are archived if the run writes to a terminal. The environment of a service or a CI job may be thrown
+    away after the run, so there the archiving is left to `flowctl prepare` when the image is built.
 
     Args:
         environment: variables of the process.
-        is_watched: the run speaks to a terminal.
+        is_watched: whether the run writes to a terminal.
     """
     setting = environment.get(SETTING, "")
     return setting == "always" or (setting != "never" and is_watched)

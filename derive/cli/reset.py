@@ -12,13 +12,13 @@ from derive.cli.options import catalog_options, open_store, stored_folder
 @click.command()
 @catalog_options
 @click.option("--task", "tasks", multiple=True, required=True, metavar="NAME", help="The task (repeatable).")
-@click.option("--cascade", is_flag=True, help="Also reset the tasks that read it.")
+@click.option("--cascade", is_flag=True, help="Also reset the tasks that read the collection.")
 def command(source: Path, data: Path | None, tasks: tuple[str, ...], *, cascade: bool) -> None:
-    """Start a task over: remove what it derived, its state and its progress.
+    """Start a task over: remove its derived documents, its state and its progress.
 
-    The next run, or a `flowctl run --watch` that is at work, derives everything again, from the first document of its
-    sources. One of a materialization deletes what it has stored, row by row, and stores everything again; what goes out
-    as delta updates goes out once more.
+    The next run, or a `flowctl run --watch` that is running, derives everything again from the first document of each
+    source. A materialization deletes its stored rows one by one, and stores all rows again; delta updates are sent
+    again.
 
     \b
     Examples:
@@ -33,6 +33,6 @@ def command(source: Path, data: Path | None, tasks: tuple[str, ...], *, cascade:
     store = open_store(stored_folder(source, data))
     try:
         for name in reset(catalog, store, tasks, cascade=cascade):
-            note(f"{name} starts over with the next run, or with a 'flowctl run --watch' that is at work")
+            note(f"{name} starts over with the next run, or in a running 'flowctl run --watch'")
     finally:
         store.close()

@@ -12,12 +12,12 @@ from derive.cli.options import catalog_options, data_folder
 @click.command()
 @click.argument("backup", type=click.Path(path_type=Path, file_okay=False, exists=True))
 @catalog_options
-@click.option("--copy", "copies", is_flag=True, help="Copy files of collections, also on the same file system.")
+@click.option("--copy", "copies", is_flag=True, help="Copy files of collections even on the same file system.")
 def command(backup: Path, source: Path, data: Path | None, *, copies: bool) -> None:
-    """Restore BACKUP into a data folder that is new or empty; every file is compared with its checksum.
+    """Restore BACKUP into a data folder that is new or empty, and compare every file with its checksum.
 
-    A run over the new folder goes on where the backup was. It is another data folder than the one that was backed up: a
-    materialization whose endpoint is ahead of the backup stops, and says what to do.
+    A run over the new folder resumes at the time of the backup. The new folder is not the one that was backed up: if an
+    endpoint is ahead of the backup, its materialization stops with a hint.
 
     \b
     Examples:

@@ -42,18 +42,22 @@ _CLUSTER_CORES = 1024
 @click.command()
 @catalog_options
 @click.option("--until-idle", is_flag=True, help="Stop once everything ingested so far is processed.")
-@click.option("--watch", is_flag=True, help="Apply edits of the catalog while the run is at work.")
+@click.option("--watch", is_flag=True, help="Apply edits of the catalog while the run continues.")
 @click.option("--task", "tasks", multiple=True, metavar="NAME", help="Run only this task (repeatable).")
 @click.option(
     "--accept",
     "accepted",
     multiple=True,
     metavar="NAME",
-    help="Accept the edits that this task waits with (repeatable).",
+    help="Accept the pending edits of this task (repeatable).",
 )
-@click.option("--shards", type=click.IntRange(1, 1024), help="Shards of tasks that run for the first time.")
+@click.option("--shards", type=click.IntRange(1, 1024), help="Number of shards of tasks that run for the first time.")
 @click.option(
-    "--threads", type=click.IntRange(1, 256), default=4, show_default=True, help="Tasks at work at the same time."
+    "--threads",
+    type=click.IntRange(1, 256),
+    default=4,
+    show_default=True,
+    help="Maximum number of tasks that run at once.",
 )
 @click.option("--master", metavar="URL", help="Spark master.  [default: this machine's cores]")
 @click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark (repeatable).")
@@ -78,17 +82,17 @@ def command(
 ) -> None:
     """Run the catalog's derivations and materializations, until stopped with Ctrl-C.
 
-    Work begins in this process at once. Spark starts in the background where a backlog is worth it, and takes over.
+    Work begins in this process at once. If a backlog is large enough, Spark starts in the background and takes over.
 
-    One that fails stops alone, `flowctl status` and `flowctl logs` say why, and it goes on where it stopped once the
-    cause is gone.
+    A task that fails does not stop the others: `flowctl status` and `flowctl logs` show the error, and the task resumes
+    once the cause is gone.
 
-    With --watch, edits of the files of the catalog are applied while it is at work: tasks that are defined otherwise
-    begin anew after their transaction, others go on. While the catalog is wrong, what runs goes on unchanged. So are
-    `flowctl reset` and `flowctl split` of its tasks.
+    With --watch, edits of the catalog's files, `flowctl reset` and `flowctl split` are applied while the run continues.
+    A changed task restarts after its transaction; the other tasks continue. While the catalog has errors, all tasks
+    continue unchanged.
 
-    A task that was edited so that it would count documents twice waits, and no other; it says what would happen, and
-    what else can be done. --accept lets it go on with that.
+    If an edit would make a task count documents twice, only this task waits, and prints what the edit would do and the
+    alternatives. --accept applies the edit.
 
     \b
     Examples:
@@ -104,7 +108,7 @@ def command(
     from derive.shard.collector import spare_documents
     from derive.time.limits import Limits
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a supervisor's Ctrl-C
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # supervisors send SIGTERM: treat it as Ctrl-C
     _refuse_both(watch=watch, until_idle=until_idle)
     load = partial(_load, source, lambda_limits, tasks or None)
     resources = Resources()
@@ -137,13 +141,13 @@ def _refuse_both(*, watch: bool, until_idle: bool) -> None:
     from derive.errors import UsageError
 
     if watch and until_idle:
-        raise UsageError("--watch goes on until it is stopped, and --until-idle ends", hint="leave one of them out")
+        raise UsageError("--watch runs until it is stopped, but --until-idle ends", hint="leave one of them out")
 
 
 def _load(
     source: Path, lambda_limits: LambdaLimits, tasks: tuple[str, ...] | None, resources: Resources
 ) -> CatalogSpec:
-    """Load a catalog, and check the code of what runs."""
+    """Load a catalog, and check the code of the selected tasks."""
     from derive.catalog.check import require_sound
 
     catalog = limited_catalog(source, lambda_limits, resources, with_tests=False)
@@ -154,7 +158,7 @@ def _load(
 def _executors(
     master: str | None, log_file: Path, conf: tuple[str, ...], local_documents: int | None
 ) -> tuple[SparkExecutor, Executor]:
-    """Spark, and what carries out transactions: Spark alone, or this process until Spark takes over."""
+    """Return Spark, and the executor of transactions: Spark alone, or this process until Spark is ready."""
     from derive.cli.console import note
     from derive.engine.takeover import TakeoverExecutor
     from derive.engine.worth import Worth
@@ -164,14 +168,14 @@ def _executors(
     spark = SparkExecutor(master, log_file, _settings(conf))
     if local_documents == 0:
         return spark, spark
-    # How many cores a cluster has is not known: then shards alone bound how many are of use.
+    # The number of a cluster's cores is unknown: then only the number of shards limits the useful cores.
     cores = os.cpu_count() or 1 if master is None or master.startswith("local") else _CLUSTER_CORES
     worth = Worth(cores, start_seconds(master), local_documents)
     return spark, TakeoverExecutor(spark, worth, note, partial(remember_start, master))
 
 
 def _carry_on(run: Run, threads: int, applying: Applying | None, *, until_idle: bool) -> None:
-    """Run tasks until there is nothing left to do, or until Ctrl-C."""
+    """Run tasks until no work is left, or until Ctrl-C."""
     from derive.cli.console import note
     from derive.engine.scheduler import Scheduler
 
@@ -182,7 +186,7 @@ def _carry_on(run: Run, threads: int, applying: Applying | None, *, until_idle: 
             else:
                 _forever(run, scheduler, applying)
     except KeyboardInterrupt:
-        note("stopped; what was not committed will be done again")
+        note("stopped; the next run repeats uncommitted work")
         raise click.exceptions.Exit(0 if not until_idle else 130) from None
 
 
@@ -216,11 +220,11 @@ def _forever(run: Run, scheduler: Scheduler, applying: Applying | None) -> None:
 
 
 def _attempt(action: Callable[[], Value], *, is_patient: bool) -> Value:
-    """Return what an action returns.
+    """Return the result of an action; repeat the action while it raises a transient error, if `is_patient`.
 
     Args:
-        action: is repeated where it fails with a transient error, such as a full disk, …
-        is_patient: … if this is true.
+        action: an action that may fail with a transient error, such as a full disk.
+        is_patient: whether to repeat the action.
     """
     from derive.errors import FlowError
 
@@ -234,7 +238,7 @@ def _attempt(action: Callable[[], Value], *, is_patient: bool) -> Value:
 
 
 def _pause(error: FlowError) -> None:
-    """Tell a transient error, and wait before the next try."""
+    """Print a transient error, and wait before the next try."""
     from derive.cli.console import print_repeated
 
     print_repeated(error)
@@ -248,9 +252,9 @@ def _tell_waiting(waiting: list[Waiting]) -> None:
     for wait in waiting:
         reason = f"wait for its read delay of {format_duration(wait.delay)}, the first until {format_rfc3339(wait.due)}"
         if wait.behind is not None:
-            reason = f"wait for '{wait.behind}', which does not go on"
+            reason = f"wait for '{wait.behind}', which has stopped"
         elif not wait.delay:
-            reason = f"have times yet to come, from {format_rfc3339(wait.due)}"
+            reason = f"have future times, from {format_rfc3339(wait.due)}"
         note(f"{wait.task}: {wait.documents:,} documents for '{wait.transform}' {reason}", task=wait.task)
 
 
@@ -263,24 +267,24 @@ class _Reporter:
         self.failures = 0
 
     def working(self, task: str, documents: int) -> None:
-        """A transaction of `task` has come this far."""
+        """Show the progress of a transaction of `task`."""
         self._progress.show(task, documents)
 
     def committed(self, task: str, done: Committed) -> None:
-        """A transaction is committed."""
+        """Report a committed transaction."""
         if done.documents_in:
             self._progress.done(task, done.documents_in)
 
     def failed(self, task: str, error: FlowError) -> None:
-        """A task has stopped."""
+        """Report a task that has stopped."""
         from derive.cli.console import note, print_error, print_repeated
         from derive.errors import UnacceptedError
 
         self.failures += 1
         self._progress.stop(task)
         if isinstance(error, UnacceptedError):
-            note(f"{task} waits, as it was edited; the other tasks go on", level="warn", task=task)
+            note(f"{task} waits because of an edit; the other tasks continue", level="warn", task=task)
             print_error(error)
             return
-        then = ", and will be tried again" if error.heals and self._goes_on else ""
+        then = ", and will be retried" if error.heals and self._goes_on else ""
         print_repeated(error, f"{task} stopped; its transaction was rolled back{then}", task=task)

@@ -12,15 +12,18 @@ from derive.cli.options import catalog_options, open_store, stored_folder
 @click.command()
 @catalog_options
 @click.option("--task", "tasks", multiple=True, required=True, metavar="NAME", help="The task (repeatable).")
-@click.option("--shards", type=click.IntRange(1, 1024), help="Double them until there are so many.  [default: once]")
+@click.option(
+    "--shards",
+    type=click.IntRange(1, 1024),
+    help="Double until the task has N shards.  [default: once]",
+)
 def command(source: Path, data: Path | None, tasks: tuple[str, ...], shards: int | None) -> None:
-    """Double the shards of a task, at the cost of a copy of its state.
+    """Double the shards of a task. This copies the state of the task.
 
-    What it derives or materializes stays the same, byte for byte. A `flowctl run --watch` that is under way goes on
-    with them; without `--watch`, start it again.
+    The documents that the task derives or materializes stay the same, byte for byte. A `flowctl run --watch` that is
+    running continues with the new shards; a run without `--watch` must be restarted.
 
-    Nobody knows of a split that was killed whether it has come to be. With --shards it can be given again: nothing
-    happens to a task that has so many.
+    If a split was killed, run it again with --shards: a task that has that many shards is not changed.
 
     \b
     Examples:

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 class _SqlGroup(click.Group):
-    """`flowctl sql` runs statements; `flowctl sql serve` is a command of its own."""
+    """The group of `flowctl sql`, which runs statements, and of its subcommand `flowctl sql serve`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names of the commands."""
+        """Return the names of the subcommands."""
         return ["serve"] if find_spec("derive.cli.sql_serve") else []
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of this name."""
+        """Return the subcommand with this name."""
         if cmd_name not in self.list_commands(ctx):
             return None
         served: click.Command = import_module("derive.cli.sql_serve").command
@@ -47,13 +47,13 @@ class _SqlGroup(click.Group):
     "-o",
     "--output",
     type=click.Choice(["table", "json", "csv"]),
-    help="Form of the output.  [default: table on a terminal, json otherwise]",
+    help="Format of the output.  [default: table on a terminal, json otherwise]",
 )
 @click.option(
     "--max-result-bytes",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Fail where a result has more bytes than that.  [default: any number]",
+    help="Fail if a result has more bytes.  [default: no limit]",
 )
 @click.pass_context
 def command(
@@ -65,11 +65,11 @@ def command(
     output: str | None,
     max_result_bytes: int | None,
 ) -> None:
-    """Ask collections in SQL, and keep tables and views beside them.
+    """Query collections with SQL, and create tables and views.
 
-    Statements come from `-c`, from a file, or from standard input. Each is a transaction of its own, unless they say
-    BEGIN. They read the newest time at which everything that they read is known, without waiting for tasks;
-    `SET transaction_isolation = 'strict serializable'` asks for the present.
+    Statements come from `-c`, from a file, or from standard input. Each statement is a transaction of its own, except
+    between BEGIN and COMMIT. A query reads at the newest time at which all its sources are known, without waiting for
+    tasks; after `SET transaction_isolation = 'strict serializable'` it reads at the present time.
 
     \b
     Examples:
@@ -96,10 +96,10 @@ def command(
 
 
 def _text_of(file: Path | None) -> tuple[str, str]:
-    """What a file is called, or standard input, and what it holds.
+    """Return the name and the text of a file, or of standard input.
 
     Raises:
-        UsageError: that is no text.
+        UsageError: the bytes are not UTF-8.
     """
     from derive.errors import UsageError
 
@@ -108,7 +108,7 @@ def _text_of(file: Path | None) -> tuple[str, str]:
     try:
         return name, data.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as exc:
-        raise UsageError(f"{name} is no text in UTF-8: byte {exc.start + 1} is {data[exc.start]:#04x}") from exc
+        raise UsageError(f"{name} is not UTF-8 text: byte {exc.start + 1} is {data[exc.start]:#04x}") from exc
 
 
 async def _run(
@@ -162,7 +162,7 @@ async def _execute(session: SqlSession, text: str, output: str | None) -> None:
 
 
 async def _print(result: Result, output: str | None) -> int:
-    """Print the rows of a result; returns how many they are."""
+    """Print the rows of a result; return their number."""
     if result.columns is None or result.rows is None:
         return 0
     if result.copy_out is not None:
@@ -180,7 +180,7 @@ async def _print(result: Result, output: str | None) -> int:
 
 
 async def _copy(form: CopyOut, batches: AsyncIterator[Sequence[Row]]) -> int:
-    """Print the lines of COPY … TO STDOUT; returns how many rows they are."""
+    """Print the lines of COPY … TO STDOUT; return the number of rows."""
     sys.stdout.flush()
     sys.stdout.buffer.write(form.header or b"")
     count = 0
@@ -194,13 +194,13 @@ async def _copy(form: CopyOut, batches: AsyncIterator[Sequence[Row]]) -> int:
 
 
 async def _standard_input() -> AsyncIterator[bytes]:
-    """What COPY … FROM STDIN reads."""
+    """Yield the bytes of standard input, for COPY … FROM STDIN."""
     while piece := sys.stdin.buffer.read(1 << 16):
         yield piece
 
 
 class _LinePrinter:
-    """Prints rows as JSON Lines or CSV, as they come."""
+    """Prints each batch of rows at once, as JSON Lines or CSV."""
 
     def __init__(self, columns: Sequence[ResultColumn], form: str) -> None:
         import csv
@@ -225,18 +225,18 @@ class _LinePrinter:
                 sys.stdout.write(orjson.dumps(_json_of(self._columns, row)).decode() + "\n")
 
     def end(self) -> None:
-        """There are no more."""
+        """Do nothing: all rows are printed."""
 
 
 class _TablePrinter:
-    """Prints rows as a table once all are there."""
+    """Prints rows as a table once all rows are there."""
 
     def __init__(self, columns: Sequence[ResultColumn]) -> None:
         self._columns = columns
         self._rows: list[list[str]] = []
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Take rows."""
+        """Collect rows."""
         from derive.compute.scalar.values import text_function
 
         texts = [text_function(column.type, column.form) for column in self._columns]
@@ -245,7 +245,7 @@ class _TablePrinter:
             self._rows.append(["" if datum is None else visible_line(text(datum)) for text, datum in pairs])
 
     def end(self) -> None:
-        """Print all."""
+        """Print the table."""
         names = [visible_line(column.name) for column in self._columns]
         widths = [max(map(len, texts)) for texts in zip(names, *self._rows, strict=True)]
         rights = [column.type in _numeric_types() for column in self._columns]
@@ -261,7 +261,7 @@ class _TablePrinter:
 
 
 def _with_distinct_names(columns: Sequence[ResultColumn]) -> Sequence[ResultColumn]:
-    """The columns, with other names for those that have the name of another: an object has each property once."""
+    """Return the columns with distinct names, as a JSON object has each property once."""
     from derive.cli.console import note
 
     taken = {column.name for column in columns}
@@ -271,7 +271,7 @@ def _with_distinct_names(columns: Sequence[ResultColumn]) -> Sequence[ResultColu
         name = column.name
         if name in seen:
             name = next(other for suffix in counted(2) if (other := f"{column.name}_{suffix}") not in taken)
-            note(f"column {number} is named '{column.name}' as another is: here it is '{name}'")
+            note(f"column {number} has the same name '{column.name}' as an earlier column: it is printed as '{name}'")
         taken.add(name)
         seen.add(column.name)
         distinct.append(replace(column, name=name))

@@ -1,4 +1,4 @@
-"""Where in a text of SQL something is wrong, for people: its line, and the word that is to be underlined."""
+"""The position of an error in SQL text, for people: its line, and the word to underline."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _TOKEN = re.compile(rf"{_NAME}(?:\.{_NAME})*|'(?:[^']|'')*'?|[^\w\s]")
 
 
 def place_in(name: str, text: str, offset: int) -> Position:
-    """The place of a character of statements.
+    """Return the position of a character in statements.
 
     Args:
-        name: of the file they are in, or of what else they come from.
+        name: name of the file or other source of the statements.
         text: the statements.
-        offset: of the character, from 0 on; that behind the last one is the end.
+        offset: index of the character, from 0; the length of the text stands for its end.
     """
     offset = min(offset, len(text.rstrip()))
     begin = text.rfind("\n", 0, offset) + 1

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from derive.adapter.user import User
 
 _THREADS = 64
-"""Queries that are worked out at once."""
+"""Maximum number of queries computed at the same time."""
 
 _MOST_REPLICAS = 16
 
@@ -41,12 +41,12 @@ _MOST_REPLICAS = 16
     default="127.0.0.1:6875",
     show_default=True,
     metavar="HOST:PORT",
-    help="Where clients connect to; port 0 for any that is free.",
+    help="Address that clients connect to; port 0 picks a free one.",
 )
 @click.option(
     "--password-file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Who may connect: user:password on each line. Without it, only this machine can.",
+    help="File of the users who may connect: user:password on each line.  [default: only clients of this machine]",
 )
 @click.option(
     "--files",
@@ -54,13 +54,13 @@ _MOST_REPLICAS = 16
     multiple=True,
     type=click.Path(path_type=Path, file_okay=False, exists=True),
     metavar="DIR",
-    help="A folder from whose files sources may be created, by users marked [files] in the password file; may be "
+    help="A folder whose files users marked [files] in the password file may create sources from; may be "
     "repeated.  [default: none with a password file, else all]",
 )
-@click.option("--tls-certificate", metavar="PEM", help="Certificate that connections are encrypted with.")
+@click.option("--tls-certificate", metavar="PEM", help="Certificate that encrypts connections.")
 @click.option("--tls-key", metavar="PEM", help="Its private key.  [default: in the same file]")
 @click.option(
-    "--max-connections", type=click.IntRange(min=1), default=400, show_default=True, help="Clients that there may be."
+    "--max-connections", type=click.IntRange(min=1), default=400, show_default=True, help="Maximum number of clients."
 )
 @click.option(
     "--login-timeout",
@@ -68,43 +68,43 @@ _MOST_REPLICAS = 16
     default=15,
     show_default=True,
     metavar="SECONDS",
-    help="For how long a connection may take to log in.",
+    help="Time limit for a login.",
 )
 @click.option(
     "--max-result-bytes",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Fail where a result has more bytes than that.  [default: any number]",
+    help="Fail if a result has more bytes.  [default: no limit]",
 )
 @click.option(
     "--retention",
     default="60s",
     show_default=True,
     metavar="DURATION",
-    help="For how long AS OF finds what was there, whoever compacts.",
+    help="How long history is kept for AS OF, even if collections are compacted.",
 )
 @click.option(
     "--replicas",
     type=click.IntRange(min=0, max=_MOST_REPLICAS),
     default=0,
     metavar="N",
-    help="Start N compute instances, as processes that keep the same views.  [default: one, in this process]",
+    help="Start N compute instances, as processes that maintain the same views.  [default: one, in this process]",
 )
 @click.option(
     "--instance",
     "addresses",
     multiple=True,
     metavar="HOST:PORT",
-    help="Use a compute instance that `flowctl compute` serves there, on this machine; may be repeated.",
+    help="Use a compute instance that `flowctl compute` serves at this address of this machine; may be repeated.",
 )
 @click.option(
     "--compute-token-file",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    help="The secret of those instances, in a file.",
+    help="File with the secret that these instances share.",
 )
-@click.option("--compute-tls-certificate", metavar="PEM", help="Certificate of this end, for mutual TLS with them.")
+@click.option("--compute-tls-certificate", metavar="PEM", help="Certificate of this server, for mutual TLS with them.")
 @click.option("--compute-tls-key", metavar="PEM", help="Its private key.  [default: in the same file]")
-@click.option("--compute-tls-authority", metavar="PEM", help="Certificate that signs those of instances.")
+@click.option("--compute-tls-authority", metavar="PEM", help="Certificate of the authority that signs instances.")
 @catalog_options
 def command(
     listen: str,
@@ -125,7 +125,7 @@ def command(
 ) -> None:
     """Serve collections to PostgreSQL's clients.
 
-    Prints the address on standard output as soon as clients can connect, and serves until it is stopped.
+    The address is printed on standard output when clients can connect; the server runs until it is stopped.
 
     \b
     Examples:
@@ -177,15 +177,15 @@ def command(
 def _clients(
     password_file: Path | None, certificate: str | None, key: str | None
 ) -> tuple[Passwords | None, SSLContext | None]:
-    """Who may connect, and how connections are encrypted.
+    """Return the passwords of users who may connect, and the TLS context; None for each that is not configured.
 
     Raises:
-        UsageError: options make no sense, or a file cannot be read.
+        UsageError: options contradict one another, or a file cannot be read.
     """
     from derive.errors import UsageError
 
     if key and not certificate:
-        raise UsageError("--tls-key is the key of a certificate", hint="give it with --tls-certificate")
+        raise UsageError("--tls-key needs a certificate", hint="give it with --tls-certificate")
     passwords = tls = None
     if password_file:
         from derive.adapter.server.passwords import Passwords
@@ -200,9 +200,9 @@ def _clients(
 
 @contextmanager
 def _started(folder: Path, instances: Instances) -> Iterator[Ownership]:
-    """The processes of replicas get ready while this one imports what it needs, which takes as long.
+    """Start the replica processes while this process imports its modules, which takes as long.
 
-    Where SQL was never served there is nothing that they could have ready.
+    In a data folder where SQL was never served, the replicas have nothing to load, so they start later.
     """
     from derive.adapter.ownership import Ownership
 
@@ -226,10 +226,10 @@ def _instances(
     compute_tls_key: str | None,
     compute_tls_authority: str | None,
 ) -> Instances:
-    """The compute instances that options name.
+    """Return the compute instances that options name.
 
     Raises:
-        UsageError: they make no sense.
+        UsageError: an address is wrong, or given twice.
     """
     from functools import partial
 
@@ -248,7 +248,7 @@ def _instances(
 
 
 def _replica_command(log_format: str, data: Path, folder: Path, token_file: Path) -> list[str]:
-    """What runs a compute instance that ends with this process."""
+    """Return the command that runs a compute instance which ends with this process."""
     command = [sys.executable, "-P", "-m", "derive.cli.main", f"--log-format={log_format}", "compute"]
     where = [f"--data={data.resolve()}", f"--folder={folder.resolve()}", f"--token-file={token_file.resolve()}"]
     return [*command, "--listen=127.0.0.1:0", *where, "--end-with-input"]
@@ -260,9 +260,9 @@ def _tell_line(line: str) -> None:
 
 
 def _connections(most: int) -> tuple[int, int]:
-    """Return how many clients there may be, and how many connections that log in, for the files that may be open.
+    """Return the numbers of clients, and of connections at login, that the limit of open files allows.
 
-    Connections never take the descriptors that the work of clients takes.
+    Connections never use the file descriptors that queries of clients need.
     """
     from derive.adapter.server.descriptors import raised_limit, shares
     from derive.cli.console import note
@@ -270,13 +270,13 @@ def _connections(most: int) -> tuple[int, int]:
     limit = raised_limit()
     connections, waiting = shares(most, limit)
     if connections < most:
-        what = f"at most {connections} clients are served, and not {most}, as this process may have {limit} files open"
-        note(f"{what}: raise that with `ulimit -n`", level="warn")
+        what = f"at most {connections} clients are served instead of {most}, as only {limit} files may be open"
+        note(f"{what}: raise the limit with `ulimit -n`", level="warn")
     return connections, waiting
 
 
 def _files(folders: Sequence[Path], secret: Iterable[Path | str | None], passwords: Passwords | None) -> FileAccess:
-    """Return which files sources may read: never those that keep secrets, if not all."""
+    """Return the files that sources may read: all of them, or the given folders without files that hold secrets."""
     from derive.adapter.file_access import ALL_FILES, FileAccess
 
     if passwords is None and not folders:
@@ -318,7 +318,7 @@ def _user(name: str, passwords: Passwords | None) -> User:
 
 
 async def _serve(server: Server, host: str, port: int, announce: Callable[[str], None], stopped: asyncio.Event) -> None:
-    """Serve until a signal asks for the end, or something else has stopped it."""
+    """Serve until a signal or another part of the process sets `stopped`."""
     import asyncio
     import signal
     from concurrent.futures import ThreadPoolExecutor
@@ -350,7 +350,7 @@ def _tell_defect(error: BaseException) -> None:
 
 
 def _duration(retention: str) -> int:
-    """Microseconds for which history is kept.
+    """Parse the duration for which history is kept, in microseconds.
 
     Raises:
         UsageError: the text is no duration.
@@ -365,10 +365,10 @@ def _duration(retention: str) -> int:
 
 
 def _address(listen: str) -> tuple[str, int]:
-    """The host and the port of an address.
+    """Return the host and the port of an address.
 
     Raises:
-        UsageError: it is none.
+        UsageError: the text is not HOST:PORT.
     """
     from derive.errors import UsageError
 

@@ -1,4 +1,4 @@
-"""The catalog that `flowctl init` writes: the smallest one that shows every part working together."""
+"""The catalog that `flowctl init` writes: the smallest one that shows all parts working together."""
 
 from __future__ import annotations
 
@@ -114,4 +114,4 @@ FILES: Mapping[str, str] = MappingProxyType(
         "README.md": _README,
     }
 )
-"""Contents of each file of the catalog, by name, in the order in which a person should read them."""
+"""Contents of each file of the catalog, by name, in reading order."""

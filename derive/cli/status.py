@@ -34,10 +34,10 @@ _COLUMNS = [
 _SPARE = ("shards", "transactions", "upper", "rate", "documents in", "documents out", "lag")
 
 _RECENT = 10
-"""Over how many transactions the rate is an average."""
+"""Number of transactions that the rate averages over."""
 
 _WORTH_TELLING = 1_000_000
-"""How many microseconds ahead of the wall clock time must be for `status` to say so."""
+"""Difference to the wall clock, in microseconds, from which `status` prints a note."""
 
 
 @click.command()
@@ -45,19 +45,26 @@ _WORTH_TELLING = 1_000_000
 @output_option
 @wide_option
 def command(source: Path, data: Path | None, output: str | None, *, wide: bool) -> None:
-    """Show each task: how far it is, what waits for it, and why it stopped if it did.
+    """Show each task: its progress, the documents that wait for it, and its error if it stopped.
 
-    A task is `idle` if nothing waits, `delayed` if what waits has a read delay to go, `behind` if there is work for
-    `flowctl run`, and `failed` if an error stopped it; one that the catalog disables is `disabled`, whatever stopped it
-    before. `rate` is documents read a second in its last transactions, `lag` how far its `upper` is behind the present:
-    what is before that is derived, or stored by a materialization. As JSON, `waiting for` says more: for each transform
-    how many documents wait, and when the first of them is due. What was edited under documents that a task had
-    published before is told below the table, and so is one that waits to be accepted by `flowctl run --accept` (its
-    task is `waiting`; `unaccepted` in JSON), and an edit that `flowctl run --watch` applies to a task only after
-    transactions under way: which ones, and since when (`edit waits for` in JSON).
+    \b
+    state     meaning
+    idle      no documents wait
+    delayed   documents wait for their read delay
+    behind    documents wait for `flowctl run`
+    waiting   an edit waits to be accepted by `flowctl run --accept`
+    failed    an error stopped the task
+    disabled  the catalog disables the task
 
-    Compute instances of `flowctl sql serve` follow, and views and indexes, each as far as the instance that is the
-    furthest; of a server that was killed, as they were. In JSON, dataflows are those of an instance.
+    `rate` is the number of documents read per second in the last transactions. `lag` is the distance of `upper` from
+    the present: everything before `upper` is derived, or stored by a materialization.
+
+    JSON has more: `waiting for` (per transform: number of waiting documents, and the time when the first is due),
+    `unaccepted` (edits to accept), and `edit waits for` (transactions that must end before `flowctl run --watch`
+    applies an edit to the task, and since when). Edits made after documents were published are listed below the table.
+
+    Compute instances of `flowctl sql serve` follow, then views and indexes as of the instance with the highest upper.
+    After a server was killed, its last record is shown. In JSON, each instance lists its own dataflows.
 
     \b
     Examples:
@@ -81,15 +88,15 @@ def command(source: Path, data: Path | None, output: str | None, *, wide: bool) 
     print_instances(folder, present, output, wide=wide)
     if ahead >= _WORTH_TELLING:
         note(
-            f"in the data folder it is {format_rfc3339(present)}, {format_duration(_whole_seconds(ahead))} ahead of"
-            " this machine's clock, which was set back; time goes on from there",
+            f"the data folder's time is {format_rfc3339(present)}, {format_duration(_whole_seconds(ahead))} ahead of"
+            " this machine's clock, which was set back; the data folder's time continues from there",
             level="warn",
         )
     for row, error in rows:
         if wait := row["edit waits for"]:
             own = wait["tasks"] == [row["task"]]
             what = "its own transaction" if own else f"transactions of {', '.join(wait['tasks'])}"
-            note(f"{row['task']}: an edit waits since {wait['since']} for the end of {what}", task=row["task"])
+            note(f"{row['task']}: an edit has waited since {wait['since']} for the end of {what}", task=row["task"])
         for edit in row["edits"]:
             note(f"{row['task']}: {edit['message']}, {_since(edit['at'])} ({edit['hint']})", task=row["task"])
         if error and row["state"] in ("failed", "waiting"):
@@ -101,7 +108,7 @@ def _since(at: str | None) -> str:
 
 
 def _row(store: Kept, spec: DerivationSpec | MaterializationSpec) -> tuple[dict[str, Any], FlowError | None]:
-    """The row of a task, and the error that stopped it or will stop it."""
+    """Return the row of a task, and the error that stopped it or will stop it."""
     import orjson
 
     from derive.document.clock import format_duration, format_rfc3339
@@ -143,7 +150,7 @@ def _row(store: Kept, spec: DerivationSpec | MaterializationSpec) -> tuple[dict[
 
 
 def _positions(store: View, spec: DerivationSpec | MaterializationSpec, task: TaskState | None) -> Mapping[str, int]:
-    """Where each input of a task goes on."""
+    """Return the position of each input of a task, in microseconds."""
     from derive.time.positions import current_positions
 
     known = {name: collection.relation for name in spec.sources if (collection := store.collection(name))}
@@ -151,7 +158,7 @@ def _positions(store: View, spec: DerivationSpec | MaterializationSpec, task: Ta
 
 
 def _places(inputs: Sequence[InputSpec], positions: Mapping[str, int], task: TaskState | None) -> dict[str, Place]:
-    """Return in what a task goes on, for each input that has begun."""
+    """Return the place that each started input of a task is in."""
     begun = [item.state_key for item in inputs if item.state_key in positions]
     return {key: task.places[key].arrived(positions[key]) for key in begun if key in task.places} if task else {}
 
@@ -169,7 +176,7 @@ def _counts(task: TaskState | None) -> dict[str, int | None]:
 
 
 def _upper(store: View, spec: DerivationSpec | MaterializationSpec, positions: Mapping[str, int]) -> int | None:
-    """Up to when a task is done: what it derives is final, or what it materializes is stored."""
+    """Return the time before which a derivation is final, or a materialization is stored; None at the beginning."""
     from derive.protocol.specs import DerivationSpec
     from derive.time.frontier import BEGINNING
 
@@ -182,7 +189,7 @@ def _upper(store: View, spec: DerivationSpec | MaterializationSpec, positions: M
 
 
 def _task(store: View, spec: DerivationSpec | MaterializationSpec) -> TaskState | None:
-    """Return the state of a task, by the names that its transforms have now."""
+    """Return the state of a task, by the present names of its transforms."""
     from derive.engine.rereading import carried_over, renaming_of
     from derive.protocol.specs import DerivationSpec
 
@@ -192,13 +199,13 @@ def _task(store: View, spec: DerivationSpec | MaterializationSpec) -> TaskState 
 
 
 def _unaccepted(store: View, spec: DerivationSpec | MaterializationSpec, task: TaskState) -> tuple[Unaccepted, ...]:
-    """The edits of a task that wait to be accepted."""
+    """Return the edits of a task that wait to be accepted."""
     from derive.engine.rereading import find_rereadings
     from derive.protocol.specs import DerivationSpec
 
     if isinstance(spec, DerivationSpec):
         return find_rereadings(store, spec, task)
-    from derive.engine.stored_bindings import find_stored_edits  # which loads gRPC
+    from derive.engine.stored_bindings import find_stored_edits  # imports gRPC
 
     return find_stored_edits(spec, task)
 
@@ -214,7 +221,7 @@ def _edits(
     if isinstance(spec, DerivationSpec):
         told = {edit.former for edit in unaccepted if edit.former is not None}
         return edits_of(spec, task, reset=reset, told=told)
-    from derive.engine.stored_bindings import remembered_edits  # which loads gRPC
+    from derive.engine.stored_bindings import remembered_edits  # imports gRPC
 
     return remembered_edits(spec, task)
 
@@ -248,9 +255,9 @@ def _whole_seconds(micros: int) -> int:
 
 
 def _rate(store: View, task: str) -> float | None:
-    """Source documents a second, over the last transactions that had any; None if there were none.
+    """Return source documents per second over the last transactions that read documents; None without any.
 
-    What was before a reset does not count. Below 100, a tenth of a document matters.
+    Transactions before a reset do not count. Rates below 100 are rounded to tenths.
     """
     from derive.storage.task_log import recent_entries
 

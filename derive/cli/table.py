@@ -1,6 +1,6 @@
 """Tables as text: columns that fit a terminal, and cells that are never folded.
 
-A name or a number that is folded can be neither read nor copied. A table that is too wide leaves out whole columns.
+A folded name or number can be neither read nor copied, so a table that is too wide leaves out whole columns.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _GAP = 2
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column that is shown: its name, the text of each cell, and how both are aligned."""
+    """A shown column: its name, the text of each cell, and the alignment of both."""
 
     name: str
     cells: tuple[str, ...]
@@ -46,12 +46,12 @@ def fit(columns: Sequence[Column], width: int | None, spare: Sequence[str]) -> t
 
     Args:
         columns: all columns, in order.
-        width: the places of a terminal's line; None if any number fits.
+        width: number of places in a terminal's line; None if any number fits.
         spare: the columns that may be left out, the first one first.
 
     Returns:
-        The columns to show, and the names of the others, both in the order of `columns`. Where the columns that cannot
-        be spared are too wide together, lines are longer than the terminal.
+        The columns to show, and the names of the others, both in the order of `columns`. Lines may be longer than the
+            terminal if the columns that are not in `spare` do not fit.
     """
     hidden: set[str] = set()
     for name in spare:

@@ -78,7 +78,7 @@ def _print_json(name: str, seconds: float, failure: Failure | None) -> None:
 
 
 def render_failure(failure: Failure) -> str:
-    """Why a test failed, as lines of text: only what differs."""
+    """Return the reason why a test failed, as lines of text that show only differences."""
     from derive.cli.excerpt import render_error
 
     lines = [f"step {failure.step} · {failure.description}    {failure.position}"]

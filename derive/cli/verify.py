@@ -26,13 +26,13 @@ _COLUMNS = ["kind", "path", "collection", "task", "what"]
 @click.option(
     "--accept-older",
     is_flag=True,
-    help="Go on with a metadata.db that is older than the rest, and lose what it does not know.",
+    help="Accept a metadata.db that is older than the other files, and lose the entries it lacks.",
 )
 def command(source: Path, data: Path | None, backup: Path | None, output: str | None, *, accept_older: bool) -> None:
-    """Compare each file of a data folder with its checksum, and have its databases look through themselves.
+    """Compare each file of a data folder with its checksum, and run the integrity checks of its databases.
 
-    It tells of files that are missing, truncated, changed or damaged, and of files that nothing knows, which are left
-    alone. The exit code is 1 if there is anything. It may be done while everything runs.
+    Files that are missing, truncated, changed or damaged are listed, and also unknown files, which are not touched. The
+    exit code is 1 if there is any finding. Tasks may run meanwhile.
 
     \b
     Examples:
@@ -45,7 +45,7 @@ def command(source: Path, data: Path | None, backup: Path | None, output: str | 
     from derive.errors import UsageError
 
     if backup is not None and (data is not None or accept_older):
-        raise UsageError("--backup goes with neither --data nor --accept-older")
+        raise UsageError("--backup cannot be combined with --data or --accept-older")
     with Progress("files") as progress:
         show = lambda count: progress.show("verify", count)  # noqa: E731
         if backup is not None:
@@ -75,7 +75,7 @@ def _verify(folder: Path, show: Progress, *, accept_older: bool) -> list[Finding
         findings = list(Verification(folder, store.garbage.unknown).run(show))
         if accept_older and any(finding.kind == "older" for finding in findings):
             store.accept_metadata()
-            note("this metadata.db is the latest from now on; what it does not know is left alone", level="warn")
+            note("this metadata.db is now the latest one; files unknown to it are left alone", level="warn")
     return findings
 
 

@@ -1,8 +1,7 @@
-"""Text of others as a terminal is to show it: control characters are shown, and not sent.
+"""Untrusted text for a terminal: control characters are shown as escapes, and not sent.
 
-A document, a lambda or an endpoint may say anything, and a terminal does what escape sequences say: it hides lines,
-renames windows, fills the clipboard. All commands that print such text for people ask here; JSON and raw data stay as
-they are.
+A document, a lambda or an endpoint may contain escape sequences, with which a terminal hides lines, renames windows or
+fills the clipboard. All commands that print such text for people use this module; JSON and raw data stay unchanged.
 """
 
 from __future__ import annotations
@@ -10,8 +9,8 @@ from __future__ import annotations
 import re
 
 _CONTROLS = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 but for tabs and the ends of lines, DEL, C1
-    "\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]"  # what changes the direction of text, or its lines
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 without tab and newline, DEL, C1
+    "\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]"  # text direction, line separators
 )
 _SHORT = {"\r": "\\r", "\n": "\\n", "\b": "\\b", "\f": "\\f"}
 

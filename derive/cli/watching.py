@@ -1,7 +1,7 @@
-"""Watching a catalog: the files that it was loaded from are looked at now and then, and loaded again after an edit.
+"""Watching a catalog: poll the files it was loaded from, and load it again after an edit.
 
-Loading and checking may take seconds, and have a thread of their own. An edit is over once the files are the same for a
-moment; whoever saves several of them has one edit.
+Loading and checking may take seconds, and run in a thread of their own. An edit ends once two polls see the same files,
+so saving several files at once is one edit.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from derive.protocol.resource import is_remote
 from derive.protocol.specs import CatalogSpec
 
 _EVERY_SECONDS = 0.25
-"""How often files are looked at; they have to be the same twice."""
+"""Interval between two polls, in seconds; an edit ends when two polls see the same files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """What a catalog came to.
+    """The result of loading a catalog after an edit.
 
     Attributes:
-        files: names of those that were edited.
-        outcome: the catalog, or what is wrong with it.
+        files: names of the edited files.
+        outcome: the catalog, or its error.
     """
 
     files: tuple[str, ...]
@@ -37,13 +37,13 @@ class Edit:
 
 
 class CatalogWatch:
-    """Loads a catalog again whenever one of its files was edited, for as long as the block takes.
+    """Loads a catalog again after each edit of one of its files, for the length of the block.
 
     Args:
         load: loads and checks the catalog.
-        resources: what it was loaded from first.
+        resources: the files of the first load.
         wake: called when there is an edit to take.
-        every: seconds from one look to the next.
+        every: seconds between two polls.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class CatalogWatch:
         self._over.set()
 
     def take(self) -> Edit | None:
-        """The latest edit, if there was one since the last call."""
+        """Return the latest edit since the last call; None without an edit."""
         if self._error is not None:
             raise self._error
         edit, self._edit = self._edit, None
@@ -82,7 +82,7 @@ class CatalogWatch:
         try:
             while not self._over.wait(self._every):
                 self._look()
-        except BaseException as error:  # whatever it is, it is raised where the catalog is used
+        except BaseException as error:  # any error is raised again in `take`
             self._error = error
             self._wake()
 
@@ -92,7 +92,7 @@ class CatalogWatch:
             return
         self._stats = stats
         if self._over.wait(self._every) or stats != {file: _stat(file) for file in self._files}:
-            self._stats = {}  # somebody is still at it
+            self._stats = {}  # a program is still writing
             return
         contents = _contents(self._files)
         edited = tuple(sorted(file for file in self._files if contents[file] != self._known.get(file)))
@@ -104,7 +104,8 @@ class CatalogWatch:
             outcome = self._load(resources)
         except FlowError as error:
             outcome = error
-        # What a broken catalog does not lead to any more may still be what is mended.
+        # A broken catalog may lose the reference to the file that the user mends next: keep watching the former
+        # files.
         self._files = _local(resources) | (self._files if isinstance(outcome, CatalogError) else frozenset())
         self._known = {**contents, **_contents(_local(resources), resources)}
         self._stats = {}
@@ -125,7 +126,7 @@ def _stat(file: str) -> object:
 
 
 def _contents(files: Iterable[str], resources: Resources | None = None) -> dict[str, str]:
-    """A hash of each file, as it was loaded, or as it is."""
+    """Return a hash of each file: as it was loaded, or as it is now."""
     hashes = {}
     for file in files:
         if resources is not None and file in resources.hashes:

@@ -57,7 +57,7 @@ def told_commands(folder: Path) -> list[list[str]]:
     """The commands that the error of a run tells."""
     status, _, err = flowctl(folder, "run", "--until-idle")
     assert status == 1
-    assert "w/sums waits, as it was edited; the other tasks go on" in err
+    assert "w/sums waits because of an edit; the other tasks continue" in err
     assert "2 documents of 'w/events' (from 20" in err
     return [command.split() for command in re.findall(r"flowctl ((?:run|reset)[^;)\n]*)", err)]
 
@@ -103,7 +103,7 @@ def test_what_does_not_wait_cannot_be_accepted(folder: Path) -> None:
     write_catalog(folder, CATALOG)
     status, _, err = flowctl(folder, "run", "--accept", "w/sums", "--until-idle")
     assert status == 0
-    assert "w/sums: no edit of it waited to be accepted" in err
+    assert "w/sums: no edit waited to be accepted" in err
     status, _, err = flowctl(folder, "run", "--accept", "w/sum", "--until-idle")
     assert status == 2
     assert "did you mean 'w/sums'?" in err

@@ -59,7 +59,7 @@ def test_each_file_is_told_and_a_second_run_changes_nothing(folder: Path) -> Non
 def test_check_writes_nothing_and_fails_until_all_is_written(folder: Path) -> None:
     status, rows, said = generate(folder, "--check")
     assert (status, rows[0]) == (1, ("created", TYPES))
-    assert said == "not up to date; 'flowctl generate' writes what is listed as created, updated or removed\n"
+    assert said == "files are not up to date; run 'flowctl generate' to create, update or remove the files listed\n"
     assert sorted(path.name for path in folder.iterdir()) == ["flow.yaml"]
     generate(folder)
     assert generate(folder, "--check")[0] == 0
@@ -74,7 +74,7 @@ def test_other_errors_are_told_as_by_check(folder: Path) -> None:
     assert (
         said
         == """\
-the catalog has errors, so not everything may have been generated, and nothing was removed
+the catalog has errors: some files may not have been generated, and no file was removed
 error[E201]: collection 'a/sauce', referenced by transform 'fromSource' of 'a/derived', is not defined
   --> flow.yaml:10:47
 10 |       transforms: [{name: fromSource, source: a/sauce, shuffle: any}]

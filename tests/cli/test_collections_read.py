@@ -105,7 +105,7 @@ def test_followed_documents_come_as_they_become_final_and_can_be_resumed(folder:
     assert [orjson.loads(line)["n"] for line in lines] == [1, 2, 3]
     assert status == 0
     assert err.splitlines()[0] == "2 documents before 1970-01-01T00:00:02.000001Z"
-    assert err.splitlines()[-1] == "stopped; go on with --since 1970-01-01T00:00:03.000001Z"
+    assert err.splitlines()[-1] == "stopped; resume with --since 1970-01-01T00:00:03.000001Z"
     ingest(folder, 4)
     with following(folder, "--since", "1970-01-01T00:00:03.000001Z", "--progress") as follower:
         resumed = [follower.line() for _ in range(2)]
@@ -210,9 +210,9 @@ def test_compacted_history_is_an_error_that_names_since(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--follow", "--reduce"], "--follow has no end, so --reduce does not go with it"),
-        (["--follow", "--as-of", "1970-01-01T00:00:06Z"], "--follow has no end, so --as-of does not go with it"),
-        (["--progress"], "--progress goes with --follow"),
+        (["--follow", "--reduce"], "--follow never ends, so it cannot be combined with --reduce"),
+        (["--follow", "--as-of", "1970-01-01T00:00:06Z"], "--follow never ends, so it cannot be combined with --as-of"),
+        (["--progress"], "--progress needs --follow"),
         (["--since", "now"], "--since takes a time such as 2024-01-01T00:00:00Z, and not now"),
     ],
 )

@@ -299,7 +299,7 @@ def test_a_suffix_that_no_picture_has_is_refused(folder: Path) -> None:
     status, out, err = flowctl(folder, "--output", "g.png")
 
     assert (status, out) == (2, "")
-    assert "g.png: no picture has the suffix '.png'" in err
+    assert "g.png: unknown picture suffix '.png'" in err
     assert "name a file that ends with .txt, .mmd, .dot, .gv, .svg, .html, .json, or give --format (text, " in err
     assert not (folder / "g.png").exists()
     assert flowctl(folder, "--output", "g.png", "--format", "dot")[0] == 0

@@ -174,7 +174,7 @@ def test_a_command_line_that_makes_no_sense_exits_with_2(folder: Path, arguments
         (["."], ". is a folder (name its files, such as *.jsonl)"),
         (["sub"], "sub is a folder (name its files, such as sub/*.jsonl)"),
         (["gone.jsonl"], "there is no file gone.jsonl"),
-        (["a.parquet.gz"], "a.parquet.gz is packed, and Parquet packs by itself (unpack it first)"),
+        (["a.parquet.gz"], "a.parquet.gz is a compressed Parquet file, which cannot be read (decompress it first)"),
         (["--format", "parquet"], "a Parquet file cannot be read from standard input"),
         (["not.jsonl.gz"], "not.jsonl.gz is not gzip, though its name says so"),
     ],

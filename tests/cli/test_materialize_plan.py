@@ -64,7 +64,7 @@ def test_a_plan_says_what_would_be_done_and_does_nothing(folder: Path) -> None:
         "    key       id\n"
         "    values    amount, customer\n"
         "    document  flow_document\n"
-        "  to be done:\n"
+        "  planned changes:\n"
     )
     assert '    CREATE TABLE "orders" (' in out
     assert not list(folder.rglob("*.db"))

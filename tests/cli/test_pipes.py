@@ -114,7 +114,7 @@ def test_tables_on_narrow_terminals_hide_columns_and_fold_nothing(folder: Path, 
     assert max(map(len, lines[:-1])) <= 80
     (row,) = (line for line in lines if line.startswith("a/copies-of-transfers-with-a-long-name "))
     assert "20,000" in row
-    assert lines[-1].startswith("--wide shows also ")
+    assert lines[-1].startswith("--wide also shows ")
     (whole,) = (line for line in wide if line.startswith("a/copies-of-transfers-with-a-long-name "))
     assert len(whole) > 80
     assert "--wide" not in wide[-1]

@@ -76,7 +76,7 @@ def test_errors_show_their_line_and_what_was_meant(tmp_path: Path) -> None:
 def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     (tmp_path / "t.sql").write_bytes(b"SELECT '\xff'")
 
-    message = "error: t.sql is no text in UTF-8: byte 9 is 0xff\n"
+    message = "error: t.sql is not UTF-8 text: byte 9 is 0xff\n"
     assert flowctl(tmp_path, "-f", "t.sql") == (2, "", message)
 
 
@@ -86,6 +86,6 @@ def test_json_has_each_column_under_a_name_of_its_own(tmp_path: Path) -> None:
     assert flowctl(tmp_path, "-c", query, "-o", "json") == (
         0,
         '{"x":1,"x_3":2,"x_2":3,"x_4":4,"?column?":5}\n',
-        "column 2 is named 'x' as another is: here it is 'x_3'\ncolumn 4 is named 'x' as another is: here it is 'x_4'\n",
+        "column 2 has the same name 'x' as an earlier column: it is printed as 'x_3'\ncolumn 4 has the same name 'x' as an earlier column: it is printed as 'x_4'\n",
     )
     assert flowctl(tmp_path, "-c", query, "-o", "csv") == (0, "x,x,x_2,x,?column?\n1,2,3,4,5\n", "")

@@ -31,7 +31,7 @@ def test_it_says_by_how_much_time_is_ahead_of_a_clock_that_was_set_back(tmp_path
 
     assert (status, out) == (0, "")
     assert "Z, 1h 59m" in err or "Z, 2h ahead" in err
-    assert "ahead of this machine's clock, which was set back; time goes on from there" in err
+    assert "ahead of this machine's clock, which was set back; the data folder's time continues from there" in err
 
 
 def test_it_says_nothing_of_time_that_is_as_the_clock_says(tmp_path: Path) -> None:
@@ -97,7 +97,9 @@ def test_it_tells_for_which_transactions_an_edit_waits_and_since_when(tmp_path: 
 
     wait = json.loads(out)["edit waits for"]
     assert wait["tasks"] == ["s/other", "s/third"]
-    assert err == f"s/copies: an edit waits since {wait['since']} for the end of transactions of s/other, s/third\n"
+    assert (
+        err == f"s/copies: an edit has waited since {wait['since']} for the end of transactions of s/other, s/third\n"
+    )
     begin_wait(root, "s/copies", ["s/copies"])
     assert "for the end of its own transaction\n" in flowctl(tmp_path, "status")[2]
 

@@ -160,24 +160,26 @@ def test_edits_are_applied_under_a_run(tmp_path: Path) -> None:
     try:
         run.wait_for_text("running 1 task")
         both(NUMBERS + copies())
-        run.edit(NUMBERS + copies() + copies("again", "copies"), "flow.yaml changed: w/again starts, 1 task goes on")
+        run.edit(NUMBERS + copies() + copies("again", "copies"), "flow.yaml changed: w/again starts, 1 task continues")
         both(NUMBERS + copies() + copies("again", "copies"))
-        run.edit(TEN, "one.sql changed: w/copies, w/again restart, 0 tasks go on", name="one.sql")
+        run.edit(TEN, "one.sql changed: w/copies, w/again restart, 0 tasks continue", name="one.sql")
         assert "the lambda of 'from' was edited" in run.told.read_text()
         both(NUMBERS + copies() + copies("again", "copies"), TEN)
 
-        run.edit(NUMBERS + "  w/copies: [", "flow.yaml changed, and is wrong: what runs goes on unchanged")
+        run.edit(
+            NUMBERS + "  w/copies: [", "flow.yaml changed, but the catalog has errors: all tasks continue unchanged"
+        )
         assert f"{live / 'flow.yaml'}:" in run.told.read_text()
         (live / "flow.yaml").write_text(NUMBERS + copies() + copies("again", "copies"))
-        run.wait_for_text("flow.yaml changed: 2 tasks go on")
+        run.wait_for_text("flow.yaml changed: 2 tasks continue")
         both(NUMBERS + copies() + copies("again", "copies"), TEN)
 
         # What is derived does not fit the schema any more: one task fails, and the other goes on.
-        run.edit(NUMBERS + copies() + copies("again", "copies", kind="string"), "w/again restarts, 1 task goes on")
+        run.edit(NUMBERS + copies() + copies("again", "copies", kind="string"), "w/again restarts, 1 task continues")
         run.ingest()
         run.wait_for(lambda: run.error_of("w/again"))
         run.wait_for_documents("w/copies", 10)
-        run.edit(NUMBERS + copies() + STORED, "w/stored starts, w/again stops, 1 task goes on")
+        run.edit(NUMBERS + copies() + STORED, "w/stored starts, w/again stops, 1 task continues")
         run.wait_for((live / "stored.db").exists)
         assert run.stop() == 0
     finally:
@@ -228,15 +230,15 @@ def test_resets_and_splits_are_applied_under_a_run(tmp_path: Path) -> None:
         run.wait_for_text("running 3 tasks")
         go_on()
         run.flowctl("split", "--task", "w/copies")
-        run.wait_for_text("w/copies was split: w/copies restarts, 2 tasks go on")
+        run.wait_for_text("w/copies was split: w/copies restarts, 2 tasks continue")
         assert (run.shards("w/copies"), run.shards("w/again")) == (2, 1)
         go_on()
         told = run.flowctl("reset", "--task", "w/again")
-        assert told == "w/again starts over with the next run, or with a 'flowctl run --watch' that is at work\n"
-        run.wait_for_text("w/again was reset: w/again restarts, 2 tasks go on")
+        assert told == "w/again starts over with the next run, or in a running 'flowctl run --watch'\n"
+        run.wait_for_text("w/again was reset: w/again restarts, 2 tasks continue")
         go_on()
         run.flowctl("split", "--task", "w/stored")
-        run.wait_for_text("w/stored was split: w/stored restarts, 2 tasks go on")
+        run.wait_for_text("w/stored was split: w/stored restarts, 2 tasks continue")
         go_on()
         run.flowctl("reset", "--task", "w/copies", "--cascade")
         run.wait_for_text(
@@ -291,14 +293,14 @@ def test_a_task_that_another_run_has_is_left_to_it_until_that_ends(tmp_path: Pat
     try:
         for run in runs:
             run.wait_for_text("running 1 task")
-        first.edit(NUMBERS + copies() + copies("again") + copies("more"), "w/more starts, 1 task goes on")
-        first.wait_for_text(f":{second.process.pid}), which runs it, and starts once that has ended")
+        first.edit(NUMBERS + copies() + copies("again") + copies("more"), "w/more starts, 1 task continues")
+        first.wait_for_text(f":{second.process.pid}); this run starts it once that process has ended")
         first.ingest()
         for name in ("w/copies", "w/again", "w/more"):
             first.wait_for_documents(name, 2)
         assert second.process.poll() is None
         assert second.stop() == 0
-        first.wait_for_text("w/again is free: w/again starts, 2 tasks go on")
+        first.wait_for_text("w/again is free: w/again starts, 2 tasks continue")
         first.ingest()
         first.wait_for_documents("w/again", 4)
         assert first.stop() == 0

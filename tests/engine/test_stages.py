@@ -115,8 +115,8 @@ def test_a_new_task_starts_while_one_that_the_same_edit_changes_is_in_a_transact
         scheduler.look()
         wait_for(lambda: len(world.rows("a/new")) == 5)
         assert capsys.readouterr().err == (
-            "flow.yaml changed: a/new, a/late start, a/gone stops, a/copies waits for the end of what is at work,"
-            " 0 tasks go on\n"
+            "flow.yaml changed: a/new, a/late start, a/gone stops, a/copies waits for running transactions to end,"
+            " 0 tasks continue\n"
         )
         assert world.rows("a/copies") == []
         wait = find_wait(world.root, "a/copies")
@@ -128,7 +128,7 @@ def test_a_new_task_starts_while_one_that_the_same_edit_changes_is_in_a_transact
         executor.go_on.set()
         wait_for(lambda: not applying.advance(scheduler))
         assert find_wait(world.root, "a/copies") is None
-        assert "flow.yaml changed: a/copies restarts, 2 tasks go on\n" in capsys.readouterr().err
+        assert "flow.yaml changed: a/copies restarts, 2 tasks continue\n" in capsys.readouterr().err
         go_on(world, 1)
         scheduler.step()
     ones = [f'{{"n":{n + added},"times":1}}' for added in (1, 2) for n in range(5)]

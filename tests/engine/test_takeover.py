@@ -314,7 +314,7 @@ def test_ctrl_c_ends_a_transaction_of_the_driver_soon(ending: signal.Signals, tm
     said = process.communicate(timeout=60)[1]
 
     assert process.returncode == 130, said
-    assert said.splitlines()[-1] == "stopped; what was not committed will be done again"
+    assert said.splitlines()[-1] == "stopped; the next run repeats uncommitted work"
     assert time.monotonic() - begun < 30  # of SQL the batch has for a minute
     state = world.store.task(TASK)
     assert state is not None

@@ -1,4 +1,4 @@
-"""Pictures of a data flow: each module turns a `FlowGraph` into text of one format, and needs nothing else to do it.
+"""Pictures of a data flow: each module turns a `FlowGraph` into text of one format, without other programs.
 
-Names and values in a catalog are anyone's: each format escapes all of them, in one function of its own.
+Names and values in a catalog are untrusted: each format escapes all of them, in one function of its own.
 """

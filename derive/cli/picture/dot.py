@@ -1,4 +1,4 @@
-"""A data flow in the languages of other programs that draw: Graphviz and Mermaid."""
+"""A data flow in the languages of two drawing programs: Graphviz and Mermaid."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HARMLESS = frozenset(" /._-,:()=")
 
 
 def render_dot(graph: FlowGraph) -> str:
-    """The graph for Graphviz's `dot`."""
+    """Return the graph for Graphviz's `dot`."""
     numbers = _numbers(graph)
     lines = ["digraph catalog {", "  rankdir=LR;", '  node [fontname="monospace"];', '  edge [fontname="monospace"];']
     lines += [
@@ -31,7 +31,7 @@ def render_dot(graph: FlowGraph) -> str:
 
 
 def render_mermaid(graph: FlowGraph) -> str:
-    """The graph for Mermaid, which GitHub and many editors draw inside Markdown."""
+    """Return the graph for Mermaid, which GitHub and many editors draw inside Markdown."""
     numbers = _numbers(graph)
     lines = ["flowchart LR"]
     for node in graph.nodes:
@@ -57,13 +57,14 @@ def _flow_lines(flow: Flow) -> list[str]:
 
 
 def _dot(lines: list[str]) -> str:
-    # Graphviz reads both backslash escapes and HTML entities in a quoted label.
+    # Graphviz interprets both backslash escapes and HTML entities in a quoted label.
     escaped = [visible(line).replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;") for line in lines]
     return '"' + "\\n".join(escaped) + '"'
 
 
 def _mermaid(lines: list[str]) -> str:
-    # Mermaid reads HTML, Markdown and entities of its own in a quoted label; a number stands for any character.
+    # Mermaid interprets HTML, Markdown and its own entities in a quoted label; a code point can stand for any
+    # character.
     escaped = ["".join(_mermaid_character(character) for character in visible(line)) for line in lines]
     return '"' + "<br>".join(escaped) + '"'
 

@@ -1,4 +1,4 @@
-"""A data flow as a page: the picture, and the same data as a table, which can be searched, copied and read aloud."""
+"""A data flow as an HTML page: the picture, and the same data as a table that can be searched and copied."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def render_html(graph: FlowGraph, title: str) -> str:
-    """The page; its heading is `title`."""
+    """Return the page, with the heading `title`."""
     heading = text_of(f"Data flow of {title}")
     rows = "".join(_row(flow) for flow in graph.flows)
     head = "<tr><th>Derived</th><th>Transform</th><th>Source</th><th>How it reads</th></tr>"

@@ -1,8 +1,7 @@
-"""Layering: the column in which each node of a picture stands, and the order within a column.
+"""Layering: assign each node of a picture to a column, and order the items within each column.
 
-This is the layered method: a node stands to the right of all it reads (longest path), a flow that passes columns gets a
-stop in each, and every column is ordered by the mean position of the items that its own are linked with, so that few
-flows cross.
+This is the layered method. A node stands to the right of all its sources (longest path). A flow that passes a column
+gets a stop in the column. Each column is ordered by the mean position of linked items, so that few flows cross.
 
 Source: Sugiyama, Tagawa, Toda, "Methods for visual understanding of hierarchical system structures" (1981).
 """
@@ -19,7 +18,7 @@ from typing import TypeAlias
 from derive.catalog.graph import Flow, FlowGraph
 
 Item: TypeAlias = str | tuple[int, int]
-"""What stands in a column: a node by its name, or the stop of a flow, by the flow's index and the column."""
+"""An item of a column: a node's name, or the stop of a flow as (index of the flow, column)."""
 
 _SWEEPS = 8
 _LONE_COLUMNS = 4
@@ -30,9 +29,9 @@ class Link:
     """A piece of a flow from one column to the next.
 
     Attributes:
-        left: where it begins.
-        right: where it ends.
-        entry: how far down `right` it enters, from 0 to 1.
+        left: item where the piece begins.
+        right: item where the piece ends.
+        entry: height of the entry into `right`, from 0 (top) to 1.
     """
 
     left: Item
@@ -41,9 +40,9 @@ class Link:
 
 
 def components(graph: FlowGraph) -> list[FlowGraph]:
-    """The parts of a graph that nothing connects, by their first node; all nodes without flows are one part, the last.
+    """Return the connected components of a graph, by their first node; the nodes without flows form the last component.
 
-    A picture draws each part below the one before.
+    A picture draws each component below the one before.
     """
     part = {node.name: number for number, node in enumerate(graph.nodes)}
     members = {number: [name] for name, number in part.items()}
@@ -66,10 +65,10 @@ def _within(graph: FlowGraph, names: set[str]) -> FlowGraph:
 
 
 def columns(graph: FlowGraph) -> dict[str, int]:
-    """The column of each node, from 0 on the left.
+    """Return the column of each node, from 0 on the left.
 
-    Every flow from an earlier node of `graph.nodes` to a later one leads to the right; any other is a back flow.
-    Nodes that read nothing stand right before the first that reads them.
+    Every flow from an earlier node of `graph.nodes` to a later one leads to the right; any other flow is a back flow. A
+    node without sources stands directly before its first reader.
     """
     if not graph.flows:
         return {node.name: number % _LONE_COLUMNS for number, node in enumerate(graph.nodes)}
@@ -87,12 +86,12 @@ def columns(graph: FlowGraph) -> dict[str, int]:
 
 
 def is_back(flow: Flow, column: Mapping[str, int]) -> bool:
-    """Whether a flow does not lead to the right."""
+    """Return whether a flow does not lead to the right."""
     return column[flow.source] >= column[flow.target]
 
 
 def links_of(graph: FlowGraph, column: Mapping[str, int]) -> list[Link]:
-    """The pieces of all flows that lead to the right, through their stops."""
+    """Return the pieces of all flows that lead to the right, through their stops."""
     rows: dict[str, int] = {}
     total: dict[str, int] = {}
     for flow in graph.flows:
@@ -110,7 +109,7 @@ def links_of(graph: FlowGraph, column: Mapping[str, int]) -> list[Link]:
 
 
 def arrange(graph: FlowGraph, column: Mapping[str, int], links: Sequence[Link]) -> list[list[Item]]:
-    """The items of each column from top to bottom: of the orders that were tried, the one with the fewest crossings."""
+    """Return the items of each column from top to bottom: the order with the fewest crossings among those tried."""
     order: list[list[Item]] = [[] for _ in range(max(column.values()) + 1)]
     for node in graph.nodes:
         order[column[node.name]].append(node.name)
@@ -147,7 +146,7 @@ def _swept(order: Sequence[Sequence[Item]], links: Sequence[Link], *, rightward:
 
 
 def crossings(order: Iterable[Sequence[Item]], links: Sequence[Link]) -> int:
-    """How many pairs of links cross."""
+    """Return the number of pairs of links that cross."""
     at = {item: (number, index) for number, items in enumerate(order) for index, item in enumerate(items)}
     by_column: dict[int, list[tuple[float, float]]] = {}
     for link in links:

@@ -1,8 +1,8 @@
-"""Layout: where everything in a picture of a data flow stands, in pixels.
+"""Layout: the position of each part of a data flow picture, in pixels.
 
-A node is a box: a head with its name and notes, and one row for each flow that enters it. Flows enter at their rows, so
-what is said about them stands in the box and labels cannot overlap. Flows to the right pass between boxes; back flows
-run beneath them, each in a lane of its own.
+A node is a box: a head with its name and notes, and one row for each flow that enters the node. Flows enter at their
+rows, so their labels stand in the box and cannot overlap. Flows to the right pass between boxes; back flows run beneath
+the boxes, each in a lane of its own.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SWEEPS = 12
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What a box says about one flow that enters it; `y` is its top, `port` the height at which the flow enters."""
+    """The text of a box about one incoming flow; `y` is the row's top, `port` the height at which the flow enters."""
 
     flow: Flow
     label: str
@@ -64,9 +64,8 @@ class Wire:
 
     Attributes:
         flow: the flow.
-        points: the points it passes: corners of a line if `back`, else ends of curves (from even to odd places:
-            straight pieces after them).
-        back: whether it leads to the left, beneath the boxes.
+        points: corners of a line if `back`; otherwise ends of curves (even index) and of straight pieces (odd index).
+        back: whether the flow leads to the left, beneath the boxes.
     """
 
     flow: Flow
@@ -85,17 +84,20 @@ class Layout:
 
 
 def cells(text: str) -> int:
-    """Columns a text takes in a monospaced font: wide characters take two, combining ones none."""
+    """Return the width of a text in columns of a monospaced font: wide characters take two, combining ones none."""
     return sum(0 if combining(character) else 2 if east_asian_width(character) in "WF" else 1 for character in text)
 
 
 def text_width(text: str, size: float) -> float:
-    """Pixels a text takes at most: monospaced fonts are 0.6 of their size wide, rounded up where they are hinted."""
+    """Return the maximum width of a text in pixels.
+
+    Monospaced fonts are 0.6 of their size wide, rounded up where they are hinted.
+    """
     return cells(text) * ceil(size * 0.602)
 
 
 def shortened(text: str, most: int) -> str:
-    """The text, or as much of its beginning as fits into `most` columns with an ellipsis."""
+    """Return the text, or as much of its beginning as fits into `most` columns with an ellipsis."""
     text = visible(text)
     if cells(text) <= most:
         return text
@@ -105,7 +107,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def lay_out(graph: FlowGraph) -> Layout:
-    """Place a graph: its connected parts one below the other."""
+    """Place a graph: its connected components one below the other."""
     boxes: list[Box] = []
     wires: list[Wire] = []
     width, top = 0.0, _MARGIN
@@ -120,7 +122,7 @@ def lay_out(graph: FlowGraph) -> Layout:
 
 
 class _Part:
-    """Places one connected part of a graph, its top at `top`."""
+    """The placement of one connected component of a graph, whose top is at `top`."""
 
     def __init__(self, graph: FlowGraph, top: float) -> None:
         self.column = columns(graph)
@@ -142,12 +144,12 @@ class _Part:
         self.right = max(box.x + box.width for box in self.boxes.values()) + outset
 
     def _below(self, name: str) -> float:
-        """Pixels that the self-reads of a node need beneath its box."""
+        """Return the pixels that the self-reads of a node need beneath its box."""
         loops = sum(1 for flow in self._back if flow.source == flow.target == name)
         return _LANE * (loops + 1) if loops else 0.0
 
     def _place(self, drafts: Mapping[str, Box], top: float) -> dict[Item, float]:
-        """The top of each item: in turn, columns are moved as near to what they are linked with as order allows."""
+        """Compute the top of each item by moving each column in turn towards its linked items."""
         height = {item: _STOP if isinstance(item, tuple) else 0.0 for items in self._order for item in items}
         for name, box in drafts.items():
             height[name] = box.height + _BETWEEN + self._below(name)
@@ -213,7 +215,7 @@ class _Part:
 
 
 def _ports(link: Link, drafts: Mapping[str, Box]) -> tuple[float, float]:
-    """How far below the tops of its items a link leaves and enters."""
+    """Return how far below the tops of its items a link leaves and enters, in pixels."""
     leave = _STOP / 2 if isinstance(link.left, tuple) else drafts[link.left].head / 2
     if isinstance(link.right, tuple):
         return leave, _STOP / 2
@@ -222,7 +224,7 @@ def _ports(link: Link, drafts: Mapping[str, Box]) -> tuple[float, float]:
 
 
 def spread(wanted: Sequence[float], heights: Sequence[float]) -> list[float]:
-    """Tops of items, stacked in this order, that are nearest to the wanted tops by least squares.
+    """Return the tops of stacked items that are nearest to the wanted tops by least squares.
 
     Source: pooling of adjacent violators, as for isotonic regression.
     """
@@ -246,7 +248,7 @@ def spread(wanted: Sequence[float], heights: Sequence[float]) -> list[float]:
 
 
 def _draft(node: Node, flows: Sequence[Flow]) -> Box:
-    """The box of a node at the origin, as wide as its text needs."""
+    """Return the box of a node at the origin, as wide as its text needs."""
     name, notes = shortened(node.name, _NAME_CELLS), _note_lines(node.notes)
     head = y = PAD + _NAME_LINE + _LINE * len(notes) + PAD / 2
     rows = []

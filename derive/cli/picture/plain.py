@@ -10,14 +10,14 @@ _WIDTH = 80
 
 
 def visible(text: str) -> str:
-    """A text in which characters that act on a terminal, or reorder their neighbours, are written as escapes."""
+    """Return a text with non-printable characters as escapes, including terminal and bidirectional controls."""
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
     )
 
 
 def render_text(graph: FlowGraph) -> str:
-    """Each node, and beneath it what it reads; lines of at most 80 columns unless a single word is longer."""
+    """Return each node with its sources beneath; lines have at most 80 columns unless a single word is longer."""
     incoming: dict[str, list[Flow]] = {}
     for flow in graph.flows:
         incoming.setdefault(flow.target, []).append(flow)

@@ -1,4 +1,4 @@
-"""A data flow as an SVG picture that stands alone: it has no scripts, and loads nothing from the net."""
+"""A data flow as a self-contained SVG picture, without scripts and external resources."""
 
 from __future__ import annotations
 
@@ -53,17 +53,17 @@ _LEGEND_WIDTH, _LEGEND_HEIGHT = 300.0, 28.0
 
 
 def text_of(text: str) -> str:
-    """A text escaped for SVG and HTML, between tags or quotes, without characters that they may not hold."""
+    """Return a text escaped for SVG and HTML, valid between tags and in quotes."""
     return escape(visible(text), quote=True)
 
 
 def render_svg(graph: FlowGraph) -> str:
-    """The picture, as a file of its own."""
+    """Return the picture as an SVG file."""
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + svg_element(graph)
 
 
 def svg_element(graph: FlowGraph) -> str:
-    """The picture as an element, which HTML can hold too."""
+    """Return the picture as an SVG element, which can be embedded in HTML."""
     layout = lay_out(graph)
     feedback = any(flow.feedback for flow in graph.flows)
     width = max(layout.width, _LEGEND_WIDTH) if feedback else layout.width
@@ -123,7 +123,7 @@ def _wire(wire: Wire) -> str:
 
 
 def _curved(points: Sequence[Point]) -> str:
-    """A path of curves between columns, and of straight pieces across them."""
+    """Return a path of curves between columns, and of straight pieces across them."""
     path = f"M{_n(points[0][0])} {_n(points[0][1])}"
     for number, ((x, y), (to_x, to_y)) in enumerate(pairwise(points)):
         middle = (x + to_x) / 2
@@ -133,7 +133,7 @@ def _curved(points: Sequence[Point]) -> str:
 
 
 def _rounded(points: Sequence[Point]) -> str:
-    """A path of lines along the axes, with round corners."""
+    """Return a path of lines along the axes, with round corners."""
     path = f"M{_n(points[0][0])} {_n(points[0][1])}"
     for before, corner, after in zip(points[:-2], points[1:-1], points[2:], strict=True):
         into, out = _towards(corner, before), _towards(corner, after)
@@ -158,6 +158,6 @@ def _node_title(node: Node) -> str:
 
 
 def flow_title(flow: Flow) -> str:
-    """The description of a flow in one line, which is shown when a person points at it."""
+    """Return the description of a flow in one line, used as a tooltip."""
     mark = " (feedback)" if flow.feedback else ""
     return f"{flow.label}: {flow.source} → {flow.target}{mark}; {', '.join(flow.notes)}"
