@@ -1,1 +1,1 @@
-"""Connectors: the languages lambdas are written in, found through entry points."""
+"""Connectors: languages of lambdas and kinds of endpoints, found through entry points."""

@@ -1,4 +1,4 @@
-"""Checking a derivation's SQL: migrations are applied to an empty database, and lambdas prepared against it."""
+"""Checking a derivation's SQL: apply the migrations to an empty database, and prepare lambdas against it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from derive.sql.watch import Watch
 
 
 def check_sql(spec: DerivationSpec) -> list[Issue]:
-    """Everything wrong with the migrations and lambdas of a derivation.
+    """Return all issues of the migrations and lambdas of a derivation.
 
-    Where the migrations fail nothing is said about the lambdas, which could not be prepared without their tables.
+    If a migration fails, the lambdas are not checked: they cannot be prepared without their tables.
     """
     with closing(_empty_state()) as database:
         guard = Guard(database, has_clock=True)
@@ -46,7 +46,7 @@ def check_sql(spec: DerivationSpec) -> list[Issue]:
 
 
 def _empty_state() -> apsw.Connection:
-    """A database in memory that looks like that of a new shard: in a transaction, with the runtime's own tables."""
+    """Return an in-memory database like that of a new shard: in a transaction, with the runtime's own tables."""
     database = apsw.Connection(":memory:")
     database.execute("BEGIN")
     for table in STATE_TABLES:

@@ -1,7 +1,7 @@
-"""Columns: whether the properties that a lambda selects are ones that the derived collection can have.
+"""Columns: check that the derived collection can have the properties that a lambda selects.
 
-A column's name is the only place where SQL says what it publishes, and SQLite takes any. A closed schema refuses a
-misspelt one only when documents come; an open one never does.
+SQL names a published property only by its column, and SQLite accepts any name. A closed schema refuses a misspelt one
+only when documents come; an open schema never does.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from derive.suggest import distance, suggest
 
 _SHOWN = 12
 _NEAR = 5
-"""Characters of a name for each that may be wrong in it."""
+"""Number of characters of a name per allowed difference."""
 
 
 def check_columns(spec: DerivationSpec, program: Program) -> Iterator[Issue]:
-    """An error for each column that no document may have, and a note for each that was probably meant otherwise.
+    """Yield an error for each column that no document may have, and a note for each that is probably misspelt.
 
     Args:
         spec: the derivation.
-        program: of one of its transforms.
+        program: the program of one of its transforms.
     """
     projections = spec.sources[program.transform.input.source].projections
     schema = spec.collection.write_schema
@@ -38,9 +38,9 @@ def check_columns(spec: DerivationSpec, program: Program) -> Iterator[Issue]:
     for step in program.steps:
         columns = step.statement.columns
         if len(columns) == 1 and columns[0].lower().startswith("json"):
-            continue  # the document itself
+            continue  # the column is the whole document
         published = {column: _property(column, step.statement, projections) for column in columns}
-        if any(declared.get(name, False) is False for name in published.values()):  # or nothing need be inferred
+        if any(declared.get(name, False) is False for name in published.values()):  # else nothing to infer
             shown = {column: name for column, name in published.items() if redactor is None or not redactor.hides(name)}
             yield from _look_at(shown, program, step.statement, spec.name, infer(schema))
 
@@ -63,7 +63,7 @@ def _look_at(
 
 
 def _property(column: str, statement: Statement, projections: Sequence[ProjectionSpec]) -> str:
-    """The property that a column becomes: that of its field, if it is a parameter."""
+    """Return the property of a column: the field of its parameter, or the column's own name."""
     projection = find_projection(column[1:], projections) if column[1:] in statement.parameters else None
     return projection.field if projection and column[0] == "$" else column
 
@@ -76,6 +76,6 @@ def _hint(name: str, shape: Shape) -> str:
 
 
 def _near(name: str, known: set[str]) -> str | None:
-    """A name so close that the other is hardly meant; an open schema allows any."""
+    """Return a known name that is so close that a misspelling is likely; None without one."""
     guess = suggest(name, known)
     return guess if guess and distance(name, guess) <= max(1, len(name) // _NEAR) else None

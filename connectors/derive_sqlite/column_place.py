@@ -1,4 +1,4 @@
-"""The places in a lambda where its columns get their names."""
+"""Positions in a lambda where its columns are named."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from derive.sql.block import Statement
 
 
 def place_of(script: Script, statement: Statement, column: str, number: int = 0) -> Position:
-    """Return where a column gets its name, or else where its statement begins.
+    """Return the position where a column is named, or the start of its statement.
 
     Args:
         script: the lambda.
         statement: one of its statements.
         column: the name that SQLite gives the column.
-        number: of the column among those of the name, from 0.
+        number: index of the column among columns of this name, from 0.
     """
     begin, end = statement.begin, statement.offset + len(statement.text)
     name = re.escape(column)

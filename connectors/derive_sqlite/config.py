@@ -22,12 +22,12 @@ SCHEMA = {
     "patternProperties": {"^x-": True},
     "additionalProperties": False,
 }
-"""The JSON Schema of what a catalog says below `using: {sqlite: …}`."""
+"""The JSON Schema of a catalog's value below `using: {sqlite: …}`."""
 
 
 @dataclass(frozen=True, slots=True)
 class SqliteConfig:
-    """What a derivation in SQL has beside its lambdas.
+    """The configuration of a derivation in SQL, apart from its lambdas.
 
     Attributes:
         migrations: SQL blocks that build the tables, in order.
@@ -37,7 +37,7 @@ class SqliteConfig:
 
 
 def load_config(at: LocatedValue, files: CatalogFiles) -> SqliteConfig:
-    """What is written below `sqlite`, with the migrations that can be loaded."""
+    """Return the configuration below `sqlite`, with the migrations that can be loaded."""
     fields = dict(at.items()) if at.value else {}
     written = fields["migrations"].elements() if "migrations" in fields else ()
     scripts = [files.script(migration, "the migration") for migration in written]
@@ -45,6 +45,6 @@ def load_config(at: LocatedValue, files: CatalogFiles) -> SqliteConfig:
 
 
 def migrations_of(spec: DerivationSpec) -> tuple[Script, ...]:
-    """The migrations of a derivation in SQL."""
+    """Return the migrations of a derivation in SQL."""
     config: SqliteConfig = spec.connector_config
     return config.migrations

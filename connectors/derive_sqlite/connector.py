@@ -1,6 +1,6 @@
 """The connector: checks a derivation's SQL, and opens sessions.
 
-Every catalog asks every connector what may be said in its language, so what else it does is loaded when it does it.
+Every catalog asks every connector for its configuration schema, so all other modules are imported only when used.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ class SqliteConnector:
     """Derivations in SQL."""
 
     def config_schema(self) -> JSON:
-        """What a catalog may say below `sqlite`."""
+        """Return the JSON Schema of the value below `sqlite`."""
         return SCHEMA
 
     def configure(self, at: LocatedValue, files: CatalogFiles) -> SqliteConfig:
-        """The migrations."""
+        """Return the configuration with its migrations."""
         return load_config(at, files)
 
     def check(self, specs: Sequence[DerivationSpec]) -> list[Issue]:
         """Apply the migrations of each derivation to an empty database, and prepare every lambda against it.
 
-        Where the migrations fail nothing is said about the lambdas, which could not be prepared without their tables.
+        If a migration fails, the lambdas are not checked: they cannot be prepared without their tables.
         """
         from connectors.derive_sqlite.check import check_sql
 
         return [issue for spec in specs for issue in check_sql(spec)]
 
     def keeps_state(self, spec: DerivationSpec) -> bool:
-        """Whether there are tables."""
+        """Return whether there are tables."""
         return bool(migrations_of(spec))
 
     def shared_code(self, spec: DerivationSpec) -> SharedCode | None:
-        """None: lambdas share tables, and no code."""
+        """Return None: lambdas share tables, and no code."""
         return None
 
     def refusal(self, spec: DerivationSpec) -> Issue | None:
-        """None: SQL asks for nothing."""
+        """Return None: SQL needs no permissions."""
         return None
 
     def open(self, spec: DerivationSpec, database: apsw.Connection, log: Log) -> SqliteSession:
-        """A session over a shard's state; SQL has nothing to say to the log.
+        """Open a session over a shard's state; SQL writes nothing to the log.
 
         Raises:
             LambdaError: a migration or a lambda is wrong.
@@ -64,7 +64,7 @@ class SqliteConnector:
         return SqliteSession(spec, database)
 
     def fields_read(self, spec: DerivationSpec) -> list[list[str]] | None:
-        """The fields that lambdas name; None where random values are asked for, which are made of documents."""
+        """Return the fields that lambdas name; None if SQL uses random values, which depend on whole documents."""
         from connectors.derive_sqlite.program import fields_of
         from derive.sql.chance import calls_chance
 
@@ -74,11 +74,11 @@ class SqliteConnector:
         return [fields_of(spec, transform) for transform in spec.transforms]
 
     def generate(self, spec: DerivationSpec, root: Path, missing: Collection[str]) -> Generation:
-        """Stubs of lambdas and migrations."""
+        """Return stubs of lambdas and migrations."""
         from connectors.derive_sqlite.stub import sql_stubs
 
         return Generation(tuple(sql_stubs(spec, missing)))
 
     def cache(self, spec: DerivationSpec) -> list[str]:
-        """SQL has no libraries."""
+        """Return an empty list: SQL has no libraries."""
         return []

@@ -1,6 +1,6 @@
-"""Failures: which statement of a block failed on a document, and why, found out only after it has.
+"""Failures: find the statement of a block that failed on a document, and the reason, after the failure.
 
-Keeping note of it beforehand would cost every document.
+Recording the statement beforehand would cost time for every document.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Failure:
     """A lambda that failed.
 
     Attributes:
-        program: what failed.
-        document: what it failed on.
-        published: the document's clock, microseconds.
-        cause: how.
-        step: where in the program, if that is known.
+        program: the program that failed.
+        document: the document on which it failed.
+        published: the document's timestamp, microseconds.
+        cause: the exception.
+        step: the step that failed, if it is known.
     """
 
     program: Program
@@ -42,7 +42,7 @@ class Failure:
 
 
 def explain(failure: Failure, guard: Guard, watch: Watch) -> LambdaError:
-    """The error that stops the task; the database's transaction is lost."""
+    """Return the error that stops the task; the database's transaction is lost."""
     program, exc, step = failure.program, failure.cause, failure.step
     reason = reason_of(exc, guard, watch)
     if isinstance(exc, OverflowError):
@@ -69,28 +69,28 @@ def _find_oversized(failure: Failure) -> tuple[Step, str] | None:
 
 
 def _find_failing(failure: Failure, db: apsw.Connection, watch: Watch) -> Step | None:
-    """The step that failed; None if it cannot be told."""
+    """Return the step that failed; None if it is not known."""
     steps = failure.program.steps
     if len(steps) == 1:
         return steps[0]
     if isinstance(failure.cause, apsw.InterruptError):
         return _only([step for step in steps if watch.interrupted.startswith(_constant(step))])
-    if isinstance(failure.cause, LambdaError):  # a row is no document
+    if isinstance(failure.cause, LambdaError):  # the row is not a valid document
         return next((step for step in steps if step.make is not None), None)
     return _find_by_trying(failure, db)
 
 
 def _constant(step: Step) -> str:
-    """The text of a statement up to its first parameter."""
+    """Return the text of a statement up to its first parameter."""
     names = "|".join([*map(re.escape, step.statement.parameters), r"\d"])
     first = re.search(rf"[$:@?](?:{names})", step.sql)
     return step.sql[: first.start()] if first else step.sql
 
 
 def _find_by_trying(failure: Failure, db: apsw.Connection) -> Step | None:
-    """The step that fails in the same way when it is run again.
+    """Return the step that fails with the same message when it is run again; None if it is not unique.
 
-    Some errors end the transaction, and outside of it nothing may be run.
+    Some errors end the transaction, and outside a transaction no statement may be run.
     """
     failing = []
     for step in failure.program.steps:

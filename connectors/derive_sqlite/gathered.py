@@ -1,4 +1,4 @@
-"""Rows that a session gathers, to publish many of them at once as columns."""
+"""Rows that a session collects, to publish many of them at once as columns."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 from connectors.derive_sqlite.row import Row
 
 PART, FEW = 9_984, 256
-"""How many published documents are worth handling at once, and how many rows; many times as many."""
+"""Number of published documents, and of rows, in one batch; a multiple of rows."""
 _FIRST, _SECOND = itemgetter(0), itemgetter(1)
 
 
 class Gathered:
-    """Rows as columns, and the numbers of the documents that caused them, until they are many.
+    """Rows as columns, and the index of the document that caused each, until a batch is full.
 
-    Few rows at a time become parts of columns: as long as the processor's caches hold them, that costs a third.
+    Rows are transposed in small groups, which stay in the processor's caches; this costs a third of the time.
     """
 
     def __init__(self, width: int) -> None:
@@ -26,10 +26,10 @@ class Gathered:
         self._rows: list[Row] = []
 
     def is_filled(self, counted: Iterator[tuple[Row, int]], last: int) -> bool:
-        """Take rows, each with how many documents were left then, of which the last is `last`.
+        """Collect rows, each with the number of documents that were left; the last document's index is `last`.
 
         Returns:
-            Whether there are many; if not, no more can be had.
+            Whether a batch is full; if not, there are no more rows.
         """
         while len(self.causes) < PART:
             taken: list[tuple[Row, int]] = []
@@ -44,14 +44,14 @@ class Gathered:
         return True
 
     def add(self, rows: Sequence[Row], causes: Sequence[int]) -> None:
-        """Take rows and their causes."""
+        """Collect rows and the indexes of their documents."""
         self._rows.extend(rows)
         self.causes.extend(causes)
         if len(self._rows) >= FEW:
             self._transpose()
 
     def take(self) -> tuple[list[int], list[list[Any]]]:
-        """Causes and columns, which are no longer held."""
+        """Return and clear the indexes and columns."""
         self._transpose()
         causes, columns = self.causes, self.columns
         self.causes, self.columns = [], [[] for _ in columns]

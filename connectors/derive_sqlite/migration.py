@@ -1,7 +1,7 @@
-"""Migrations: each is run once; what has been run may not change.
+"""Migrations: each runs once; an applied migration may not change.
 
-A silently skipped edit would leave the catalog saying one thing and the state being another, so every applied
-migration is compared with the text that was applied.
+If an edit were skipped silently, the catalog and the state would differ. So every applied migration is compared with
+the text that was applied.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ _TABLE = f"CREATE TABLE IF NOT EXISTS {MIGRATIONS} (script_index INTEGER PRIMARY
 
 
 def apply_migrations(guard: Guard, watch: Watch, migrations: tuple[Script, ...], task: str, position: Position) -> None:
-    """Run the migrations that have not been run on this database, inside its open transaction.
+    """Run the pending migrations on a database, inside its open transaction.
 
     Args:
-        guard: off; of a shard's state.
-        watch: likewise; a statement may take as long as a document.
-        migrations: of the catalog.
-        task: names the derivation in errors.
-        position: where the derivation is written, for errors about what is written no longer.
+        guard: inactive guard of a shard's state.
+        watch: inactive watch; a statement has the time limit of a document.
+        migrations: migrations of the catalog.
+        task: name of the derivation in errors.
+        position: position of the derivation, for errors about removed migrations.
 
     Raises:
-        LambdaError: one fails, or one that was run has been edited, removed or moved.
+        LambdaError: a migration fails, or an applied migration has been edited, removed or moved.
     """
     db = guard.db
     db.execute(_TABLE)

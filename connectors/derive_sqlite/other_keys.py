@@ -1,11 +1,11 @@
-"""Rows of other keys, which a lambda may see by accident.
+"""Notes on statements that may see rows of other shuffle keys by accident.
 
-A document finds on its shard the rows that earlier documents of its shuffle key wrote. Rows of other keys are there or
-not, as there are few shards or many, so results that depend on them are not repeated when a shard is split (law L1).
-SQLite's authorizer tells which columns a statement reads; which of them hold the shuffle key is seen where lambdas
-write it and where they compare with it. A statement that looks at none of these cannot keep to its own key's rows.
+A document finds on its shard the rows that earlier documents of its shuffle key wrote. Rows of other keys are there
+only if they share the shard, so results that depend on them change when a shard is split (law L1). SQLite's authorizer
+reports the columns that a statement reads; the columns that hold the shuffle key are found from the INSERTs and
+comparisons of lambdas. A statement that reads none of these columns cannot restrict itself to its own key.
 
-This gives notes and no errors: what is seen of other keys may be of no consequence.
+The check yields notes and no errors, because the other rows may not affect the result.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _WRITING = frozenset({"INSERT", "REPLACE"})
 
 
 def check_other_keys(spec: DerivationSpec, programs: Sequence[Program], db: apsw.Connection) -> list[Issue]:
-    """A note for each statement whose result depends on rows of other keys, as far as its shape shows.
+    """Return a note for each statement whose result depends on rows of other keys, as far as its text shows.
 
     Args:
         spec: the derivation.
-        programs: of its transforms.
-        db: has the derivation's tables.
+        programs: programs of its transforms.
+        db: database with the derivation's tables.
     """
     written = {table for program in programs for step in program.steps for table in step.statement.writes} - {SCHEMA}
     tables = {name: _Table(name, db) for name in written}
@@ -53,13 +53,13 @@ class _Table:
     """A table that lambdas write.
 
     Attributes:
-        name: of the table.
-        columns: its columns in order, in small letters.
-        row_ids: names of its rows' ids.
-        root: its first page; None of a virtual table.
-        key_columns: those that hold components of the shuffle key.
-        is_known: whether it is seen how all of its rows are written.
-        numbers_rows: whether SQLite chooses the ids of rows.
+        name: name of the table.
+        columns: its columns in order, in lower case.
+        row_ids: column names of its row ids.
+        root: number of its first page; None for a virtual table.
+        key_columns: columns that hold components of the shuffle key.
+        is_known: whether the writers of all its rows are known.
+        numbers_rows: whether SQLite chooses the row ids.
     """
 
     def __init__(self, name: str, db: apsw.Connection) -> None:
@@ -70,12 +70,12 @@ class _Table:
         self.row_ids = {"rowid", *(primary if sum(bool(pk) for _, pk, _ in described) == 1 else ())}
         self.root = db.execute("SELECT rootpage FROM sqlite_schema WHERE type = 'table' AND name = ?", (name,)).get
         self.key_columns: set[str] = set()
-        self.is_known = bool(self.root)  # what a virtual table is made of is its own matter
+        self.is_known = bool(self.root)  # the tables behind a virtual table are not visible
         self.numbers_rows = False
 
 
 def _keys_of(spec: DerivationSpec, program: Program) -> set[str]:
-    """The parameters that name components of a transform's shuffle key, with their `$`, in small letters."""
+    """Return the parameters that name components of a transform's shuffle key, with `$`, in lower case."""
     transform = program.transform
     projections = spec.sources[transform.input.source].projections
     names = {name for step in program.steps for name in step.statement.parameters}
@@ -88,11 +88,11 @@ def _keys_of(spec: DerivationSpec, program: Program) -> set[str]:
 
 
 def _learn(statement: Statement, keys: set[str], tables: dict[str, _Table]) -> None:
-    """Find the columns that a statement shows to hold the shuffle key."""
+    """Record the columns that hold the shuffle key according to a statement."""
     tokens = tokens_of(statement.text)
     target = _target_of(tokens)
     for name in statement.writes & tables.keys():
-        if name.lower() != target:  # a trigger writes it
+        if name.lower() != target:  # a trigger writes the table
             tables[name].is_known = False
     for name in (statement.reads | statement.writes) & tables.keys():
         compared = {column for column in tables[name].columns if _is_compared(tokens, column, keys)}
@@ -108,7 +108,7 @@ def _learn(statement: Statement, keys: set[str], tables: dict[str, _Table]) -> N
 
 
 def _target_of(tokens: Sequence[Token]) -> str | None:
-    """The table that a statement writes by itself, in small letters."""
+    """Return the table that a statement itself writes, in lower case; None if there is none."""
     for place, token in enumerate(tokens[:-1]):
         following = tokens[place + 1 :]
         if token.word in ("INTO", "FROM") or (token.word == "UPDATE" and following[0].word != "OR"):
@@ -121,13 +121,13 @@ def _target_of(tokens: Sequence[Token]) -> str | None:
 
 
 def _named(tokens: Sequence[Token]) -> str | None:
-    """The name that tokens begin with, without that of a database."""
+    """Return the name at the start of tokens, without the database's name."""
     has_database = len(tokens) > 2 and tokens[1].word == "."
     return tokens[2 if has_database else 0].name if tokens else None
 
 
 def _is_compared(tokens: Sequence[Token], column: str, keys: set[str]) -> bool:
-    """Whether a statement compares a column with a component of the shuffle key."""
+    """Return whether a statement compares a column with a component of the shuffle key."""
     for place in range(1, len(tokens) - 1):
         if tokens[place].word not in ("=", "IS", "IN"):
             continue
@@ -135,12 +135,12 @@ def _is_compared(tokens: Sequence[Token], column: str, keys: set[str]) -> bool:
         if {before, after} & keys and column in (before, after):
             return True
         if after == "=" and place + 2 < len(tokens) and column == before and tokens[place + 2].name in keys:
-            return True  # as in C
+            return True  # `==`, as in C
     return False
 
 
 def _inserted(tokens: Sequence[Token], columns: Sequence[str]) -> dict[str, str]:
-    """Return the value of each column of an INSERT, where the value is one token; empty if none is seen."""
+    """Return the value of each column of an INSERT, if it is one token; empty if no columns are found."""
     words = [token.word for token in tokens]
     begin = next((place for place, word in enumerate(words) if word in ("VALUES", "SELECT")), None)
     if begin is None:
@@ -192,7 +192,7 @@ def _lowered(statement: Statement) -> set[tuple[str, str]]:
 
 
 def _seen(statement: Statement, tables: dict[str, _Table]) -> list[_Table]:
-    """Tables whose rows a statement looks at; what INSERT says of the row it writes is no look at others."""
+    """Return the tables whose rows a statement reads; an INSERT's own row does not count."""
     tokens = tokens_of(statement.text)
     own = _target_of(tokens) if tokens and tokens[0].word in _WRITING else None
     sources = {
@@ -205,7 +205,7 @@ def _seen(statement: Statement, tables: dict[str, _Table]) -> list[_Table]:
 
 
 def _numbered(statement: Statement, tables: dict[str, _Table]) -> str | None:
-    """A table of which a statement returns ids of rows that SQLite chose."""
+    """Return a table whose SQLite-chosen row ids a statement returns; None without one."""
     for origin in statement.origins:
         if origin is not None and origin[0] in tables:
             table = tables[origin[0]]
@@ -221,7 +221,7 @@ def _numbered(statement: Statement, tables: dict[str, _Table]) -> str | None:
 
 
 def _find_numbered(db: apsw.Connection, programs: Sequence[Program], tables: dict[str, _Table]) -> None:
-    """Find the tables for whose rows SQLite chooses ids."""
+    """Mark the tables whose row ids SQLite chooses."""
     for program in programs:
         for step in program.steps:
             if not step.statement.writes & tables.keys():

@@ -1,4 +1,4 @@
-"""Programs: a transform's block of SQL, compiled for documents to be run through it."""
+"""Programs: a transform's block of SQL, compiled to run for each document."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from derive.sql.parameter import find_projection, mentioned_projections
 from derive.sql.token import shorten
 
 SCHEMA = "sqlite_master"
-"""Where SQLite keeps the definitions of all tables: what changes one writes there too."""
+"""The table with SQLite's schema: a statement that changes a definition writes to it, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +31,13 @@ class Step:
     """One statement.
 
     Attributes:
-        statement: its text.
-        sql: what does the same in less time.
+        statement: the statement.
+        sql: equivalent SQL that runs faster.
         parameters: names of the parameters of `sql` in binding order, without `$`.
-        binding: of the statement's parameters.
-        columns: the same, from columns of the fields that `fields_of` names.
-        make: makes documents of its rows; None if it returns none.
-        layout: makes columns of its rows, if that can be.
+        binding: binding of the statement's parameters.
+        columns: the same binding from columns of the fields that `fields_of` returns.
+        make: function from a row to a document; None if the statement returns no rows.
+        layout: layout of its rows as columns; None if they cannot be columns.
     """
 
     statement: Statement
@@ -51,19 +51,19 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A transform's lambda, compiled.
+    """A compiled lambda of a transform.
 
     Attributes:
         transform: the transform.
-        what: names it in errors.
+        what: name in errors.
         steps: its statements, in order.
-        sql: all of them as one text.
-        binding: of all of them, one after the other.
-        columns: the same, from columns of the fields that `fields_of` names.
-        make: makes documents of the rows of the one statement that returns any; None if there is none.
-        layout: makes columns of them, if that can be.
-        together: whether `sql` can be run as a whole: rows of two statements could not be told apart.
-        asks_row_ids: whether it asks for the row that was inserted last, which may be another document's.
+        sql: SQL of all steps as one text.
+        binding: binding of the parameters of all steps, in order.
+        columns: the same binding from columns of the fields that `fields_of` returns.
+        make: function from a row of the one statement that returns rows to a document; None if there is none.
+        layout: layout of these rows as columns; None if they cannot be columns.
+        together: whether `sql` can run as a whole; rows of two statements could not be distinguished.
+        asks_row_ids: whether the lambda asks for the last inserted row id, which may be another document's.
     """
 
     transform: TransformSpec
@@ -79,10 +79,10 @@ class Program:
 
 
 def compile_program(guard: Guard, spec: DerivationSpec, transform: TransformSpec) -> Program | list[Issue]:
-    """The program of a transform, or everything that is wrong with its lambda.
+    """Compile the program of a transform; return the issues of its lambda if it is wrong.
 
     Args:
-        guard: on; its database has the derivation's tables.
+        guard: active guard; its database has the derivation's tables.
         spec: the derivation.
         transform: one of its transforms.
     """
@@ -127,7 +127,7 @@ def compile_program(guard: Guard, spec: DerivationSpec, transform: TransformSpec
 
 
 def _counts_of_others(script: Script, statement: Statement, before: Sequence[Step], what: str) -> Iterator[Issue]:
-    """An issue if a statement asks for `changes()` of which none are the document's own."""
+    """Yield an issue if a statement calls `changes()` before the document has changed a row."""
     if "changes" in statement.calls and not any(_changes_rows(step.statement) for step in before):
         written = re.compile("changes", re.IGNORECASE).search(script.text, statement.begin)
         begin = written.start() if written else statement.begin
@@ -136,19 +136,19 @@ def _counts_of_others(script: Script, statement: Statement, before: Sequence[Ste
 
 
 def _changes_rows(statement: Statement) -> bool:
-    """Whether a statement sets what `changes()` tells, as one that changes a definition does not."""
+    """Return whether a statement sets the result of `changes()`; a schema change does not."""
     return bool(statement.writes) and SCHEMA not in statement.writes
 
 
 def fields_of(spec: DerivationSpec, transform: TransformSpec) -> list[str]:
-    """The fields of its source that a transform's lambda may name, each once; its clock aside, which is no field."""
+    """Return the fields of its source that a transform's lambda may name, each once, without the publication time."""
     text = transform.script.text if transform.script else ""
     named = mentioned_projections(text, spec.sources[transform.input.source].projections)
     return [projection.field for projection in named if projection.pointer != PUBLISHED_AT]
 
 
 def _shortened(guard: Guard, statement: Statement) -> str:
-    """A statement in fewer characters, if what SQLite makes of it is the same."""
+    """Return a shortened statement, if SQLite compiles it to the same instructions; otherwise its text."""
     shorter = shorten(statement.text, statement.parameters)
     with suppress(*FAILURES):
         if _instructions(guard, shorter, statement) == _instructions(guard, statement.text, statement):
@@ -157,13 +157,13 @@ def _shortened(guard: Guard, statement: Statement) -> str:
 
 
 def _instructions(guard: Guard, sql: str, statement: Statement) -> list[tuple[Any, ...]]:
-    """What SQLite is going to do for a statement."""
+    """Return SQLite's instructions for a statement."""
     values = (None,) * len(statement.parameters)
     return guard.db.execute(f"EXPLAIN {sql}", values, can_cache=False).fetchall()
 
 
 def _repeated(script: Script, statement: Statement, fields: Mapping[str, ProjectionSpec], what: str) -> Iterator[Issue]:
-    """An issue for each property that two columns of a statement become, as those of `a.*, b.*` may."""
+    """Yield an issue for each property that two columns of a statement have, as with `a.*, b.*`."""
     names = property_names(statement.columns, _selected(fields))
     seen: set[str] = set()
     for index, (column, name) in enumerate(zip(statement.columns, names, strict=True)):

@@ -1,8 +1,7 @@
-"""An INSERT that returns parameters alone, as an INSERT and a SELECT.
+"""Rewriting an INSERT that returns only parameters as an INSERT and a SELECT.
 
-For RETURNING, SQLite makes a temporary table and a journal of the statement each time it is run, which takes longer
-than to insert a row. Where there is one row to insert, and only parameters to return, it is enough to know whether the
-row was written, which `changes()` tells.
+For RETURNING, SQLite creates a temporary table and a statement journal on each run, which takes longer than inserting a
+row. If one row is inserted and only parameters are returned, `changes()` is enough to know whether the row was written.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ _RETURNS_PARAMETERS = re.compile(
     r"INSERT (?:OR \w+ )?INTO \S+ (?:\( \) )?VALUES \( \) (?:ON .*)?RETURNING (\$\S+(?: , \$\S+)*)(?: ;)?",
     re.IGNORECASE | re.DOTALL,
 )
-"""What is outside of brackets in an INSERT of one row that returns parameters, with `_` for what is quoted."""
+"""Tokens outside brackets of an INSERT of one row that returns parameters, with `_` for quoted tokens."""
 
 _QUOTES = "'\"`["
 
 
 def split_returning(db: apsw.Connection, statement: Statement) -> list[Statement]:
-    """What to run for a statement, one after the other: it alone, or an INSERT and a SELECT of what it returns.
+    """Return the statements to run for a statement: the statement itself, or an INSERT and a SELECT.
 
     Args:
-        db: has the tables that it refers to.
-        statement: one that prepares.
+        db: database with the tables that the statement refers to.
+        statement: a statement that prepares.
     """
     outer = outer_tokens(statement.text)
     match = _RETURNS_PARAMETERS.fullmatch(" ".join("_" if text[0] in _QUOTES else text for _, text in outer))
@@ -48,6 +47,9 @@ def split_returning(db: apsw.Connection, statement: Statement) -> list[Statement
 
 
 def _writes_one_table(db: apsw.Connection, statement: Statement) -> bool:
-    """Whether it writes one table, and no view: rows that a trigger writes in the place of a view's do not count."""
+    """Return whether a statement writes one table, and no view.
+
+    `changes()` does not count rows of a view's INSTEAD OF triggers.
+    """
     kinds = [db.execute("SELECT type FROM sqlite_schema WHERE name = ?", (name,)).get for name in statement.writes]
     return kinds == ["table"]

@@ -1,4 +1,4 @@
-"""Rows: from what a statement returns to the document it publishes."""
+"""Rows: convert the rows that a statement returns to published documents."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ from derive.errors import LambdaError
 from derive.protocol.specs import Document, ProjectionSpec
 
 Row: TypeAlias = Sequence[Any]
-"""What a statement returns, column by column."""
+"""A result row: the value of each column."""
 
 MakeDocument: TypeAlias = Callable[[Row], Document]
-"""From a result row to the document it publishes."""
+"""A function from a result row to the published document."""
 
 _CLOSING = {"{": "}", "[": "]"}
 _FIRST, _LAST = itemgetter(slice(1)), itemgetter(slice(-1, None))
 _DEEP = 2 * MOST_LEVELS
-"""How many characters a text has at least that is nested too deeply: each level begins and ends."""
+"""Minimum number of characters of a text that is nested too deeply: each level has two brackets."""
 
 _STRUCTURED = frozenset({"array", "object"})
 
 
 def property_names(columns: Sequence[str], parameters: Mapping[str, ProjectionSpec]) -> tuple[str, ...]:
-    """The properties that result columns become; the arguments are those of `compile_row`."""
+    """Return the properties of result columns; the arguments are those of `compile_row`."""
     return tuple(parameters[column].field if column in parameters else column for column in columns)
 
 
 def compile_row(
     columns: Sequence[str], parameters: Mapping[str, ProjectionSpec], *, is_shown: bool = True
 ) -> MakeDocument:
-    """A function from a result row to the document it publishes.
+    """Compile a function from a result row to the published document.
 
-    A column that is a parameter becomes the property named like its field, and what its location cannot hold is not
-    made of it: a boolean comes back as one, and where only text can be, text that looks like JSON stays text.
+    A column that is a parameter becomes the property of its field, with a value that the field's schema allows: a
+    boolean stays a boolean, and text that looks like JSON stays text if only text is allowed.
 
     Args:
         columns: names of the result columns.
-        parameters: the projections that may be selected as they are, by the parameter's text.
-        is_shown: whether errors show values, of which none is redacted then.
+        parameters: projections of parameters that are selected unchanged, by the parameter's text.
+        is_shown: whether errors show values; false if some are redacted.
     """
     if _is_document(columns):
         return partial(_whole_document, is_shown=is_shown)
@@ -60,7 +60,7 @@ def compile_row(
 
 
 def _compile_document(layout: RowLayout) -> MakeDocument:
-    """Put together as source text, one expression a property: most values are as they are, and need no call."""
+    """Build the function as source text, with one expression per property: most values need no call."""
     converted = dict(layout.converted)
     terms = []
     for index, name in enumerate(layout.names):
@@ -77,12 +77,12 @@ def _compile_document(layout: RowLayout) -> MakeDocument:
 
 @dataclass(frozen=True, slots=True)
 class RowLayout:
-    """What becomes of the columns of a statement.
+    """The conversion of a statement's columns to properties.
 
     Attributes:
-        names: the properties that they become.
-        converted: of those whose values may be something else in a document; and whether text may be parsed.
-        booleans: of those whose values 0 and 1 are booleans in a document.
+        names: names of the properties.
+        converted: properties whose values may need conversion, each with whether text may be parsed.
+        booleans: properties whose values 0 and 1 become booleans.
     """
 
     names: tuple[str, ...]
@@ -90,10 +90,10 @@ class RowLayout:
     booleans: tuple[str, ...]
 
     def columns(self, values: Sequence[Sequence[Any]]) -> Columns:
-        """The documents that rows publish, of which there is at least one, from the values in each of their columns.
+        """Return the documents of one or more rows as columns, given the values of each column.
 
         Raises:
-            LambdaError: one of them cannot be a document.
+            LambdaError: a row is not a valid document.
         """
         columns = Columns.of(self.names, values)
         for name, is_parsed in self.converted:
@@ -108,7 +108,7 @@ class RowLayout:
 
 
 def compile_layout(columns: Sequence[str], parameters: Mapping[str, ProjectionSpec]) -> RowLayout | None:
-    """The layout of result columns as `compile_row` takes them; None if not each of them is a property of its own."""
+    """Return the layout of result columns as `compile_row` takes them; None if two share a property."""
     layout = _layout_of(columns, parameters)
     return None if _is_document(columns) or len(set(layout.names)) < len(columns) else layout
 
@@ -127,7 +127,7 @@ def _is_document(columns: Sequence[str]) -> bool:
 
 
 def _value(value: Any, *, is_parsed: bool) -> JSON:
-    """A value of a row as a value of JSON."""
+    """Convert a value of a row to JSON."""
     kind = type(value)
     if kind is str:
         return _parsed(value) if is_parsed and value[:1] in _CLOSING else value
@@ -135,15 +135,15 @@ def _value(value: Any, *, is_parsed: bool) -> JSON:
 
 
 def _values(column: Sequence[Any], kinds: Kinds, *, is_parsed: bool) -> list[JSON]:
-    """The values of a column as values of JSON."""
+    """Convert the values of a column to JSON."""
     if is_parsed and kinds == {str} and _are_structured(column):
-        with suppress(ValueError):  # some are no JSON, and stay text
+        with suppress(ValueError):  # some texts are no JSON, and stay text
             return list(map(orjson.loads, column))
     return [_value(value, is_parsed=is_parsed) for value in column]
 
 
 def _are_structured(texts: Sequence[str]) -> bool:
-    """Whether all texts look like arrays or objects, of few levels and with numbers that are small."""
+    """Return whether all texts look like arrays or objects, with few levels and without large integers."""
     begins, ends = set(map(_FIRST, texts)), set(map(_LAST, texts))
     if not begins <= set(_CLOSING) or not ends <= set(_CLOSING.values()) or len(max(texts, key=len)) >= _DEEP:
         return False
@@ -155,7 +155,7 @@ def _boolean(value: JSON) -> JSON:
 
 
 def _may_differ(column: Sequence[Any], kinds: Kinds, *, is_parsed: bool) -> bool:
-    """Whether a value of a column may be something else in a document."""
+    """Return whether a value of a column may need conversion."""
     if bytes in kinds or (float in kinds and not are_finite(column, kinds)):
         return True
     if str not in kinds or not is_parsed:
@@ -165,10 +165,10 @@ def _may_differ(column: Sequence[Any], kinds: Kinds, *, is_parsed: bool) -> bool
 
 
 def _comes_back(projection: ProjectionSpec) -> bool:
-    """Whether what SQLite is given of a location, and gives back, is the location's value."""
+    """Return whether SQLite returns a field's value unchanged."""
     if _may_be_structured(projection):
         return False
-    # Bytes are decoded from base64, and text of a number's format may be infinite; numbers of JSON are finite.
+    # Base64 is decoded to bytes, and text with a number format may be infinite; JSON numbers are finite.
     return "string" not in projection.types or (
         projection.content_encoding != "base64" and projection.format != "number"
     )
@@ -197,7 +197,7 @@ def _parsed(text: str) -> JSON:
 
 
 def _check_levels(text: bytes, value: JSON) -> None:
-    """Raise if what was read from a text makes a document of too many levels: few texts have as many brackets."""
+    """Raise if a value parsed from a text has too many levels; few texts have enough brackets to be checked."""
     if len(text) >= _DEEP and text.count(b"[") + text.count(b"{") >= MOST_LEVELS and is_too_deep(value):
         raise LambdaError(f"what it published cannot be a document: {TOO_DEEP}")
 

@@ -1,8 +1,8 @@
 """A session: compiled lambdas over one shard's state.
 
 Consecutive documents of one transform go to SQLite in a single `executemany` over an iterator. SQLite pulls the next
-document only when the rows of the one before are finished, so the row at hand always belongs to the document pulled
-last; how many are left in the iterator says which that is, and nothing is done per document that returns no row.
+document only when the rows of the one before are finished, so the current row always belongs to the document pulled
+last. The length hint of the iterator identifies this document, without work for documents that return no row.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class SqliteSession:
 
     Args:
         spec: the derivation.
-        database: its state, inside an open transaction.
+        database: the shard's state, inside an open transaction.
 
     Raises:
         LambdaError: a migration or a lambda is wrong.
@@ -72,11 +72,11 @@ class SqliteSession:
 
     @property
     def flushes(self) -> bool:
-        """Never: statements publish for a document."""
+        """Return False: statements publish for a document."""
         return False
 
     def invoke(self, batch: ReadBatch) -> Iterator[tuple[int, Document]]:
-        """Run the lambdas over a batch, run by run of one transform, or one document at a time if runs are short."""
+        """Run the lambdas over a batch, by runs of one transform, or document by document if runs are short."""
         if self._alternates(batch):
             yield from self._run_alternating(batch)
             return
@@ -84,11 +84,11 @@ class SqliteSession:
             yield from self._run_together(run, batch) if run.program.together else self._run_steps(run, batch)
 
     def invoke_columns(self, batch: ReadBatch) -> Iterator[PublishedColumns] | None:
-        """Run the lambdas over a batch, if all rows that they return have one layout."""
+        """Run the lambdas over a batch as columns; return None if returned rows have several layouts."""
         return None if self._layout is None else self._run_by_column(batch)
 
     def _runs(self, transforms: Sequence[int]) -> Iterator[_Run]:
-        """What each program is to be run over, in order."""
+        """Yield the runs of consecutive documents of one program, in order."""
         begin, count = 0, len(transforms)
         taken = [0] * len(self._programs)
         while begin < count:
@@ -101,7 +101,7 @@ class SqliteSession:
             begin = end
 
     def _alternates(self, batch: ReadBatch) -> bool:
-        """Whether most documents are of another transform than the one before, and can be run one at a time."""
+        """Return whether most documents follow one of another transform, and can run document by document."""
         transforms = batch.transforms
         if not self._may_alternate or len(transforms) < 2:
             return False
@@ -120,7 +120,7 @@ class SqliteSession:
                 yield cause, document
 
     def _alternating(self, batch: ReadBatch) -> Iterator[tuple[list[Row], list[int]]]:
-        """Rows, some at a time, and the number of the document that caused each."""
+        """Yield groups of rows, and the index of the document that caused each."""
         transforms = batch.transforms
         rows: list[Row] = []
         causes: list[int] = []
@@ -140,7 +140,7 @@ class SqliteSession:
         except ENVIRONMENT:
             raise
         except FAILURES as exc:
-            yield rows, causes  # one that cannot be a document came before, and is told of
+            yield rows, causes  # an earlier row that is not a valid document is reported first
             raise self._explained(self._programs[transforms[index]], batch, index, exc) from exc
         yield rows, causes
 
@@ -160,7 +160,7 @@ class SqliteSession:
                 raise
             except FAILURES as exc:
                 if gathered.causes:
-                    self._made(gathered, batch)  # one that cannot be a document came before, and is told of
+                    self._made(gathered, batch)  # an earlier row that is not a valid document is reported first
                 raise self._explained(run.program, batch, last - length_hint(left), exc) from exc
         if gathered.causes:
             yield self._made(gathered, batch)
@@ -179,7 +179,7 @@ class SqliteSession:
             yield self._made(gathered, batch)
 
     def _made(self, gathered: Gathered, batch: ReadBatch) -> PublishedColumns:
-        """What is gathered, as columns; it is so no longer."""
+        """Return and clear the collected rows, as columns."""
         assert self._layout is not None
         causes, columns = gathered.take()
         try:
@@ -195,7 +195,7 @@ class SqliteSession:
             raise
 
     def _run_together(self, run: _Run, batch: ReadBatch) -> Iterator[tuple[int, Document]]:
-        """The whole block for each document of a run."""
+        """Run the whole block for each document of a run."""
         program, last = run.program, run.end - 1
         make = program.make
         feed, left = self._feed(run, batch)
@@ -213,7 +213,7 @@ class SqliteSession:
             raise self._explained(program, batch, last - length_hint(left), exc) from exc
 
     def _rows(self, program: Program, feed: Iterator[tuple[Any, ...]], left: Iterator[object]) -> Iterator[Row]:
-        """What the whole block returns for the documents whose values are fed, of which some are left."""
+        """Return the rows of the whole block for the documents of a feed, some of which are left."""
         if not program.steps:
             return iter(())
         self._watch.begin(self._cursor, left)
@@ -221,12 +221,12 @@ class SqliteSession:
         return rows
 
     def _explained(self, program: Program, batch: ReadBatch, index: int, exc: Exception) -> LambdaError:
-        """The error that a lambda failed on the document of this number."""
+        """Return the error of a lambda that failed on the document at `index`."""
         failure = Failure(program, batch.documents[index], batch.published[index], exc)
         return explain(failure, self._guard, self._watch)
 
     def _feed(self, run: _Run, batch: ReadBatch) -> tuple[Iterator[tuple[Any, ...]], Iterator[object]]:
-        """The values of parameters, document by document, and an iterator that says how many documents are left."""
+        """Return the parameter values per document, and an iterator whose length hint counts the documents left."""
         feed, left = self._feed_values(run, batch)
         return (self._feed_without_row_ids(feed) if run.program.asks_row_ids else feed), left
 
@@ -240,14 +240,14 @@ class SqliteSession:
         return program.binding.feed(left, batch.published[begin:end]), left
 
     def _feed_without_row_ids(self, feed: Iterator[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-        """The same values; each document begins without a row that was inserted last."""
+        """Yield the values, and clear the last inserted row id before each document."""
         for values in feed:
             self._guard.db.set_last_insert_rowid(0)
             yield values
 
     @staticmethod
     def _feed_all(program: Program, batch: ReadBatch) -> Iterator[tuple[Any, ...]]:
-        """The values of parameters of all documents of one transform."""
+        """Return the parameter values of all documents of one transform."""
         which = program.transform.index
         is_own = [transform == which for transform in batch.transforms]
         published = list(itertools.compress(batch.published, is_own))
@@ -265,7 +265,7 @@ class SqliteSession:
             yield values(document, batch.published[index])
 
     def _run_steps(self, run: _Run, batch: ReadBatch) -> Iterator[tuple[int, Document]]:
-        """One document and one statement at a time, for a block of which several statements return rows."""
+        """Run one document and one statement at a time, for a block with several statements that return rows."""
         program = run.program
         feeds = [self._feed_of_step(step, run, batch) for step in program.steps]
         left, transform = iter(range(run.begin, run.end)), program.transform.index
@@ -294,10 +294,10 @@ class SqliteSession:
         return step.columns.feed(run.fields(batch.fields), published)[0]
 
     def prepare_commit(self) -> None:
-        """All state is in the database already."""
+        """Do nothing: all state is in the database already."""
 
     def close(self) -> None:
-        """Let go of statements that are under way, and of the database."""
+        """Close running statements, and release the database."""
         with self._guarded:
             self._cursor.close(True)
 
@@ -307,10 +307,10 @@ class _Run:
     """Consecutive documents of one transform.
 
     Attributes:
-        program: of the transform.
-        begin: number of the first document in the batch.
-        end: number behind the last one.
-        taken: how many documents of the transform come before them.
+        program: program of the transform.
+        begin: index of the first document in the batch.
+        end: index behind the last one.
+        taken: number of the transform's documents before this run.
     """
 
     program: Program
@@ -319,13 +319,13 @@ class _Run:
     taken: int
 
     def fields(self, fields: Sequence[Sequence[Sequence[JSON]]]) -> list[Sequence[JSON]]:
-        """Of fields as `ReadBatch` has them, those of the run."""
+        """Return the run's part of fields as `ReadBatch` has them."""
         part = slice(self.taken, self.taken + self.end - self.begin)
         return [values[part] for values in fields[self.program.transform.index]]
 
 
 def _layout_of(programs: Sequence[Program]) -> RowLayout | None:
-    """The layout of all rows, if they have but one."""
+    """Return the layout of all rows; None if there are several."""
     if not all(program.together for program in programs):
         return None
     layouts = {program.layout for program in programs if program.make is not None}

@@ -1,6 +1,6 @@
-"""Stubs: the beginnings of SQL files that a catalog names and that are still to be written.
+"""Stubs: initial SQL files that a catalog names and that do not exist yet.
 
-A stub passes `flowctl check` as it is: a lambda's selects the fields of its source, a migration's does nothing yet.
+A stub passes `flowctl check`: a lambda's stub selects the fields of its source, a migration's does nothing yet.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from derive.sql.stub import describe, listed_fields
 
 
 def sql_stubs(spec: DerivationSpec, missing: Collection[str]) -> list[GeneratedFile]:
-    """A stub for each missing file of a migration or lambda.
+    """Return a stub for each missing file of a migration or lambda.
 
     Args:
         spec: the derivation.
@@ -33,7 +33,7 @@ def sql_stubs(spec: DerivationSpec, missing: Collection[str]) -> list[GeneratedF
 
 
 def migration_stub(spec: DerivationSpec, number: int) -> str:
-    """The beginning of a migration; `number` is its place in the list, from 1."""
+    """Return the stub of a migration; `number` is its place in the list, from 1."""
     return f"""\
 -- Migration {number} of {spec.name}: run once, in order, before a shard's first document.
 -- A migration that has run is never edited; what it made is changed by another, appended to the list.
@@ -46,7 +46,7 @@ def migration_stub(spec: DerivationSpec, number: int) -> str:
 
 
 def lambda_stub(spec: DerivationSpec, transform: TransformSpec) -> str:
-    """The beginning of a lambda: it selects every field at the top of the source's documents."""
+    """Return the stub of a lambda: it selects every field at the top of the source's documents."""
     projections = spec.sources[transform.input.source].projections
     chosen = _chosen(projections)
     lines = [
@@ -62,7 +62,7 @@ def lambda_stub(spec: DerivationSpec, transform: TransformSpec) -> str:
 
 
 def _chosen(projections: Collection[ProjectionSpec]) -> list[ProjectionSpec]:
-    """Fields that together are the document: those at its top, each location once."""
+    """Return the fields that together form the document: those at its top, each location once."""
     fields = [projection for projection in projections if projection.field not in (DOCUMENT, PUBLISHED_AT)]
     top = [field for field in fields if len(parse_pointer(field.pointer)) == 1]
     named = {field.pointer for field in top if field.field == field.pointer[1:]}

@@ -1,8 +1,8 @@
-"""Tables that lambdas share, and who may use them.
+"""Tables that lambdas share, and the transforms that may use them.
 
-A document that is shuffled by nothing comes to any shard, and each shard has tables of its own. So what it finds in a
-table that a lambda writes, and where its own writes go, depends on how many shards there are (law L1). Tables that only
-migrations fill are the same everywhere.
+A document without a shuffle key may come to any shard, and each shard has its own tables. So the rows that it finds in
+a table that a lambda writes, and the shard of its own writes, depend on the number of shards (law L1). Tables that only
+migrations fill are the same on all shards.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _HINT = "shuffle by the fields that its rows belong to: shuffle: {key: [/field]}
 
 
 def check_tables(programs: Sequence[Program]) -> list[Issue]:
-    """An issue for each statement that uses a table of a shard though its documents come to any shard.
+    """Return an issue for each statement that uses a shard's table though its documents come to any shard.
 
     Args:
-        programs: of all transforms of a derivation.
+        programs: programs of all transforms of a derivation.
     """
     written: dict[str, str] = {}
     for program in programs:
@@ -33,7 +33,7 @@ def check_tables(programs: Sequence[Program]) -> list[Issue]:
 
 def _issues(program: Program, written: dict[str, str]) -> Iterator[Issue]:
     script = program.transform.script
-    assert script is not None  # or there would be no program
+    assert script is not None  # otherwise there would be no program
     for step in program.steps:
         problem = _problem(step.statement, written)
         if problem:

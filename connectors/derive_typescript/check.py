@@ -1,4 +1,4 @@
-"""Type errors of a derivation's module, as issues at the author's places."""
+"""Type errors of a derivation's module, as issues at positions in the author's file."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class _Report:
 
     Attributes:
         message: its text, without the excerpt of the code.
-        place: the first line that says where.
-        length: how many characters are underlined.
-        project: name of the folder it is about.
-        is_of_type: it is about types; if not, some module cannot be loaded.
+        place: the first line that names a position.
+        length: number of underlined characters.
+        project: name of the project folder.
+        is_of_type: whether it is a type error; otherwise a module cannot be loaded.
     """
 
     message: str
@@ -55,7 +55,7 @@ class _Report:
 
 
 def check_names(spec: DerivationSpec) -> list[Issue]:
-    """Transforms that no method can implement: two share one, or it has a meaning already."""
+    """Return an issue for each transform whose method name is already taken or reserved."""
     issues = []
     taken: dict[str, str] = {}
     for transform in spec.transforms:
@@ -71,13 +71,13 @@ def check_names(spec: DerivationSpec) -> list[Issue]:
 
 
 def check_modules(specs: Sequence[DerivationSpec], sound: SoundModules) -> list[Issue]:
-    """Everything `deno check` says of modules, given the types of their collections.
+    """Return all errors of `deno check` for modules, given the types of their collections.
 
-    One run looks at all of them: it is TypeScript's start that takes its time.
+    One run checks all of them, because most of the time is TypeScript's start.
 
     Args:
         specs: the derivations.
-        sound: remembers in which nothing was wrong.
+        sound: cache of modules without errors.
     """
     left = [spec for spec in specs if not sound.knows(spec)]
     issues = _look_at(left) if left else []
@@ -102,13 +102,13 @@ def _look_at(specs: Sequence[DerivationSpec]) -> list[Issue]:
 
 
 def _join(parent: Path, projects: Iterable[str]) -> None:
-    """Make one Deno project of several, each of which keeps the imports of its own."""
+    """Merge several Deno projects into one, where each keeps its own imports."""
     joined: dict[str, JSON] = {}
     scopes = {}
     for name in projects:
         settings = parent / name / "deno.json"
         joined = orjson.loads(settings.read_bytes())
-        imports = joined.pop("imports").items() - guard_imports().items()  # whose types are Node's
+        imports = joined.pop("imports").items() - guard_imports().items()  # these keep Node's types
         del joined["scopes"]
         scopes[f"./{name}/"] = {
             key: f"./{name}/{target[2:]}" if target.startswith("./") else target for key, target in imports
@@ -131,7 +131,7 @@ def _check(parent: Path, projects: Mapping[str, DerivationSpec]) -> list[Issue]:
     issues = [issue for name, spec in projects.items() for issue in _issues(module_of(spec), by_project.get(name, []))]
     if reports and all(report.is_of_type for report in reports):
         return issues
-    # A module that cannot be loaded is all that is said: nothing is known of the types of any.
+    # An unloadable module hides all type errors, so check the other modules again.
     blamed = projects.keys() & by_project.keys()
     rest = [{name: spec for name, spec in projects.items() if name not in blamed}]
     if not blamed:
@@ -140,7 +140,7 @@ def _check(parent: Path, projects: Mapping[str, DerivationSpec]) -> list[Issue]:
 
 
 def _failure(spec: DerivationSpec, run: subprocess.CompletedProcess[str]) -> Issue:
-    """What can be said where Deno failed, and not because of the module as far as can be told."""
+    """Return the issue of a Deno failure that is not attributed to the module."""
     module = module_of(spec)
     said = run.stderr.strip()[-500:] or f"it ended with status {run.returncode}"
     return Issue("E531", f"'deno check' failed: {authored(module, said)}", module.position)
@@ -169,9 +169,9 @@ def _report(block: list[str]) -> _Report:
         if line.strip() and not line.strip("~ "):
             length = line.count("~")
         elif line.startswith("  ") and number + 1 < len(body) and body[number + 1].strip("~ "):
-            message.append(line.strip())  # TypeScript's reasons; the excerpt is the line above the tildes
+            message.append(line.strip())  # TypeScript's reasons; the line above the tildes is the excerpt
     is_of_type = block[0].startswith("TS")
-    if not is_of_type:  # what follows is an excerpt in a frame, or what Deno was doing
+    if not is_of_type:  # the remaining lines are a framed excerpt, or Deno's context
         message = message[:1]
     project = _PROJECT.search("\n".join([place, *block]))
     text = "; ".join(line.rstrip(".") for line in message)
@@ -193,13 +193,13 @@ def _issues(module: Script, reports: list[_Report]) -> list[Issue]:
 
 
 def _import_position(module: Script, library: re.Match[str] | None) -> Position:
-    """Where a module imports a library; its beginning if it does not itself."""
+    """Return the position where a module imports a library; its beginning if the import is elsewhere."""
     offset = module.text.find(f"{library[1]}") if library and library[1] else -1
     return module.position if offset < 0 else module.locate(offset, len(library[1] if library else ""))
 
 
 def _class_issues(module: Script, reports: list[tuple[int, _Report]]) -> list[Issue]:
-    """Issues of the lines of `check.ts`, which look at the class as a whole."""
+    """Return issues of the lines of `check.ts`, which check the class as a whole."""
     lines = {line for line, _ in reports}
     if 1 in lines:
         message = "the module exports no class 'Derivation'"

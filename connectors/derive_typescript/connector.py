@@ -1,6 +1,6 @@
 """The connector: type-checks a derivation's module, and opens sessions.
 
-Every catalog asks every connector what may be said in its language, so what else it does is loaded when it does it.
+Every catalog asks every connector for its configuration schema, so all other modules are imported only when used.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ class TypeScriptConnector:
     """Derivations in TypeScript."""
 
     def config_schema(self) -> JSON:
-        """What a catalog may say below `typescript`."""
+        """Return the JSON Schema of the value below `typescript`."""
         return SCHEMA
 
     def configure(self, at: LocatedValue, files: CatalogFiles) -> TypeScriptConfig | None:
-        """The module, and all that travels with it."""
+        """Return the configuration with the module and its files."""
         return load_config(at, files)
 
     def check(self, specs: Sequence[DerivationSpec]) -> list[Issue]:
         """Check modules against the types of their collections.
 
-        Issues are E531 (what `deno check` reports) and E532 (a transform that no method can implement).
+        Issues are E531 (errors of `deno check`) and E532 (a transform that no method can implement).
         """
         from connectors.derive_typescript.check import check_modules, check_names
         from connectors.derive_typescript.runtime.command import cache_folder
@@ -49,30 +49,30 @@ class TypeScriptConnector:
         return [*chain(*wrong_names), *check_modules(sound, SoundModules(cache_folder()))]
 
     def keeps_state(self, spec: DerivationSpec) -> bool:
-        """Whether the module says `startCommit` anywhere; a session finds out what its class really has."""
+        """Return whether the module mentions `startCommit`; a session checks the class itself."""
         return "startCommit" in module_of(spec).text
 
     def shared_code(self, spec: DerivationSpec) -> SharedCode:
-        """The module, with the files that it imports."""
+        """Return the module, with the files that it imports."""
         config = config_of(spec)
         files = sorted(f"{file.path}\0{file.content!r}" for file in config.imports if file.content is not None)
         return SharedCode("module", "\0".join([config.module.text, *files]), config.module.position)
 
     def refusal(self, spec: DerivationSpec) -> Issue | None:
-        """Permissions that the module asks for and that the run does not give."""
+        """Return an issue if the module asks for permissions that the run does not grant."""
         return refusal_of(spec)
 
     def open(self, spec: DerivationSpec, database: apsw.Connection, log: Log) -> TypeScriptSession:
-        """A session; Deno starts with the first batch."""
+        """Open a session; Deno starts with the first batch."""
         from connectors.derive_typescript.runtime.session import TypeScriptSession
 
         return TypeScriptSession(spec, database, log)
 
     def generate(self, spec: DerivationSpec, root: Path, missing: Collection[str]) -> Generation:
-        """The interfaces module, the project's `deno.json`, and a stub of the module.
+        """Return the interfaces module, the project's `deno.json`, and a stub of the module.
 
         Raises:
-            FlowError: a `deno.json` is there and cannot be read.
+            FlowError: the existing `deno.json` cannot be read.
         """
         from connectors.derive_typescript.types.deno_json import settings_of
         from connectors.derive_typescript.types.interfaces import generate_interfaces
@@ -95,7 +95,7 @@ class TypeScriptConnector:
         """Fetch the libraries that the module imports.
 
         Raises:
-            TaskError: one cannot be fetched.
+            TaskError: a library cannot be fetched.
         """
         from connectors.derive_typescript.runtime.prepared import cache_modules
 

@@ -1,7 +1,7 @@
-"""Sound modules: in which nothing was found wrong, remembered by their content, as to look takes Deno seconds.
+"""Sound modules: a cache of modules without errors, by content, because a check takes Deno seconds.
 
-What is looked at beside them counts as well: the types of their collections, Deno, and the code that looks. Modules
-that lead to libraries are not remembered, because another version of these may be fetched at any time.
+The digest includes the types of their collections, Deno, and the checking code. Modules that use libraries are not
+cached, because another version of a library may be fetched at any time.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from derive.protocol.specs import DerivationSpec
 
 _FILE = "flowctl-sound-modules"
 _MOST = 1_000
-"""How many are remembered; those that were looked at last."""
+"""Maximum number of cached modules; the latest are kept."""
 
 
 class SoundModules:
-    """The memory of a user.
+    """The cache of a user.
 
     Args:
-        folder: where it is.
+        folder: folder of the cache file.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -34,11 +34,11 @@ class SoundModules:
         self._known = self._read()
 
     def knows(self, spec: DerivationSpec) -> bool:
-        """Whether nothing was wrong with the module of a derivation, and nothing can have become so."""
+        """Return whether the module of a derivation was checked without errors, and is unchanged."""
         return not uses_libraries(spec) and _digest(spec) in self._known
 
     def add(self, specs: Iterable[DerivationSpec]) -> None:
-        """Remember that nothing is wrong with modules, if that can be written."""
+        """Add modules without errors to the cache, if it can be written."""
         added = [_digest(spec) for spec in specs if not uses_libraries(spec)]
         if not added:
             return
@@ -56,13 +56,13 @@ class SoundModules:
 
 
 def _digest(spec: DerivationSpec) -> str:
-    """Names all that is looked at."""
+    """Return a digest of all inputs of a check."""
     return hashlib.sha256(f"{digest_of(spec)} {_lookers()}".encode()).hexdigest()[:32]
 
 
 @cache
 def _lookers() -> str:
-    """Names what looks: Deno, and the code of this connector."""
+    """Return the identity of the checker: Deno, and the code of this connector."""
     files = [Path(deno()), *sorted(Path(__file__).parent.rglob("*.py"))]
     told = [(path.name, stat.st_size, stat.st_mtime_ns) for path in files for stat in [path.stat()]]
     return repr(told)

@@ -1,7 +1,7 @@
-"""What every materialize connector is made with: it writes four functions, and the rest is here.
+"""The kit of materialize connectors: a connector implements four functions, and the kit does the rest.
 
-`MaterializeConnector` and `Session` (`connector.py`) are what a connector fulfils, `requests.py` what it is asked with,
-and `stored.py` what it is given to store.
+`connector.py` defines the protocols `MaterializeConnector` and `Session`, `requests.py` the requests to a connector,
+and `stored.py` the rows that it stores.
 """
 
 from connectors.kit.connector import CancellableSession as CancellableSession

@@ -1,4 +1,4 @@
-"""Load and Store messages into keys and rows: slices of an arena are cut out, checked and unpacked."""
+"""Conversion of Load and Store messages into keys and rows: slices of an arena are checked and unpacked."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class _OfBinding(Protocol):
 
 
 def binding_of(message: _OfBinding, bindings: Sequence[Binding]) -> Binding:
-    """The binding that a Load or a Store is of.
+    """Return the binding of a Load or a Store.
 
     Raises:
-        ProtocolError: there is none of this index.
+        ProtocolError: there is no binding with this index.
     """
     if message.binding >= len(bindings):
         known = f"there are {len(bindings)}, counted from 0"
@@ -33,10 +33,10 @@ def binding_of(message: _OfBinding, bindings: Sequence[Binding]) -> Binding:
 
 
 def keys_of(load: pb.TransactionRequest.Load, binding: Binding) -> list[tuple[Value, ...]]:
-    """The keys of a Load.
+    """Return the keys of a Load.
 
     Raises:
-        ProtocolError: it is not what a Load of this binding must be.
+        ProtocolError: the message is not a valid Load of this binding.
     """
     if binding.delta_updates:
         raise ProtocolError(f"Load is of {_name(binding)}, which has delta updates")
@@ -52,10 +52,10 @@ def keys_of(load: pb.TransactionRequest.Load, binding: Binding) -> list[tuple[Va
 
 
 def rows_of(store: pb.TransactionRequest.Store, binding: Binding) -> StoredRows:
-    """The rows of a Store.
+    """Return the rows of a Store.
 
     Raises:
-        ProtocolError: it is not what a Store of this binding must be.
+        ProtocolError: the message is not a valid Store of this binding.
     """
     count = len(store.packed_keys)
     if not count:
@@ -79,7 +79,7 @@ def rows_of(store: pb.TransactionRequest.Store, binding: Binding) -> StoredRows:
 
 
 def _columns(store: pb.TransactionRequest.Store, arena: bytes, binding: Binding) -> list[list[Value]]:
-    """Keys and values: those of a row, one behind the other, are one tuple, which is unpacked at once."""
+    """Return the columns of keys and values; if a row's key and value are adjacent, they are unpacked as one tuple."""
     width = len(binding.keys) + len(binding.values)
     keys, values = store.packed_keys, store.packed_values
     if keys[0].end == values[0].begin and [key.end for key in keys] == [value.begin for value in values]:
@@ -99,10 +99,10 @@ def _columns(store: pb.TransactionRequest.Store, arena: bytes, binding: Binding)
 
 
 def _joined(slices: Sequence[flow_pb2.Slice], arena: bytes, width: int) -> list[list[Value]] | None:
-    """The columns of tuples that fill a part of the arena in order, without cutting out each; None if they do not."""
+    """Return the columns of tuples that fill a part of the arena in order, without slicing each; otherwise None."""
     begins, ends = [one.begin for one in slices], [one.end for one in slices]
     if begins[1:] != ends[:-1]:
-        return None  # what lies between may look like tuples as well
+        return None  # the bytes in between could look like tuples
     return unpack_joined(arena[begins[0] : ends[-1]], width, len(begins))
 
 
@@ -114,7 +114,7 @@ def _unpack(packed: list[bytes], width: int, binding: Binding) -> list[list[Valu
 
 
 def _documents(slices: Sequence[flow_pb2.Slice], arena: bytes) -> list[bytes]:
-    # Unlike a tuple, a document that is cut off may look like one.
+    # Unlike a truncated tuple, a truncated document may look valid.
     bounds = [(document.begin, document.end) for document in slices]
     if any(starmap(gt, bounds)) or max(map(itemgetter(1), bounds)) > len(arena):
         raise ProtocolError(f"a slice of a document lies outside its arena of {len(arena)} bytes")

@@ -1,4 +1,4 @@
-"""Configurations against the schemas that a connector has for them. What is wrong is said without their values."""
+"""Validation of configurations against a connector's schemas. Errors do not show values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from derive.protocol.specs import JSON
 
 
 class ConfigurationCheck:
-    """Checks what a connector is configured with.
+    """Validates the configurations of a connector.
 
     Attributes:
         connector: name of the connector, for messages.
@@ -25,10 +25,10 @@ class ConfigurationCheck:
         self._resource = _compile(spec.resource_schema)
 
     def check(self, config: JSON, resources: Iterable[JSON]) -> None:
-        """Check the configuration of an endpoint, and those of bindings.
+        """Validate the configuration of an endpoint, and those of bindings.
 
         Raises:
-            UsageError: one of them fails its schema.
+            UsageError: a configuration fails its schema.
         """
         _check(self._endpoint, config, f"the endpoint's configuration of {self.connector}")
         for index, resource in enumerate(resources):

@@ -1,4 +1,4 @@
-"""What a materialize connector fulfils."""
+"""Protocols that a materialize connector implements."""
 
 from __future__ import annotations
 
@@ -16,62 +16,62 @@ from connectors.kit.requests import (
 from connectors.kit.stored import StoredRows, Value
 
 BEGIN_FROM_NOTHING = b"\xf8\xff\xff\xff\x0f\x01"
-"""As a session's checkpoint: whatever the runtime knows, it is to begin from nothing."""
+"""A session's checkpoint that tells the runtime to start from nothing, whatever it has recorded."""
 
 
 class Session(Protocol):
-    """One stream of transactions over a range of keys, and whatever it holds of the endpoint.
+    """One stream of transactions over a range of keys, with its resources of the endpoint.
 
     A transaction is `load` any number of times, `loaded`, `prepare`, `store` any number of times, and `commit`. No two
-    methods run at the same time, with one exception: `load` of the next transaction may be called while `commit` is at
-    work in another thread.
+    methods run at the same time, with one exception: `load` of the next transaction may be called while `commit` runs
+    in another thread.
     """
 
     @property
     def checkpoint(self) -> bytes:
-        """What was committed last, as it was given to `prepare`; empty if the endpoint keeps none, or has none."""
+        """Return the last committed checkpoint, as it was given to `prepare`; empty if the endpoint stores none."""
 
     def load(self, binding: int, keys: Sequence[tuple[Value, ...]]) -> None:
-        """Take keys of which documents are wanted; what is there is given by `loaded`.
+        """Request the documents of keys; `loaded` returns the existing ones.
 
         Args:
-            binding: its index; it does not have delta updates.
-            keys: values of the key's fields. A key comes once a transaction, and is not of those being committed.
+            binding: index of a binding without delta updates.
+            keys: values of the key's fields. A key occurs once in a transaction, and is not being committed.
         """
 
     def loaded(self) -> Iterator[tuple[int, Sequence[bytes]]]:
-        """The documents of the keys that were taken, as JSON: index of the binding, and some of its documents.
+        """Return the documents of the requested keys as JSON: pairs of a binding's index and some of its documents.
 
-        It is called once a transaction, when the one before is committed. A key that is not there is passed over.
+        The method is called once in a transaction, after the commit of the previous one. Missing keys are skipped.
         """
 
     def prepare(self, flow_checkpoint: bytes) -> DriverCheckpoint | None:
-        """Take the checkpoint that is to be committed with what will be stored.
+        """Accept the checkpoint to commit with the rows of this transaction.
 
         Returns:
-            What the runtime shall keep and give back on the next opening.
+            A checkpoint that the runtime stores and passes to the next opening.
         """
 
     def store(self, binding: int, rows: StoredRows) -> None:
-        """Take rows to insert, update or delete, each key once a transaction."""
+        """Store rows to insert, update or delete, each key once in a transaction."""
 
     def commit(self) -> None:
-        """Commit what was stored and the checkpoint, both or neither; the session goes on afterwards.
+        """Commit the stored rows and the checkpoint atomically; the session can continue afterwards.
 
         Raises:
-            FencedError: another session has opened for these keys, or for some of them.
+            FencedError: another session has opened for some of these keys.
         """
 
     def close(self) -> None:
-        """Release everything and roll back what is not committed. Called once, also after an error."""
+        """Release all resources and roll back uncommitted work. Called once, also after an error."""
 
 
 @runtime_checkable
 class CancellableSession(Protocol):
-    """What a session may fulfil besides: it is told when its stream has ended, whatever it is doing."""
+    """An optional protocol of a session that can be cancelled when its stream ends."""
 
     def cancel(self) -> None:
-        """Stop what is under way, if that can be stopped, by having it fail. Called from another thread, once."""
+        """Make a running operation fail, if that is possible. Called once, from another thread."""
 
 
 class MaterializeConnector(Protocol):
@@ -79,31 +79,31 @@ class MaterializeConnector(Protocol):
 
     @property
     def name(self) -> str:
-        """What people call it, for example `materialize-sqlite`."""
+        """Return the connector's name, for example `materialize-sqlite`."""
 
     def spec(self) -> ConnectorSpec:
-        """What it can be configured with."""
+        """Return the schemas of the connector's configuration."""
 
     def validate(self, request: Validation) -> Sequence[ValidatedBinding]:
-        """What the endpoint, as it is now, asks of the fields of bindings, which is given in the order of these.
+        """Return the endpoint's constraints for the fields of each binding, in the order of the bindings.
 
         Raises:
-            FlowError: the endpoint cannot be reached, or cannot take the bindings.
+            FlowError: the endpoint cannot be reached, or cannot store the bindings.
         """
 
     def apply(self, request: Application) -> str:
-        """Make the endpoint ready, or find out what that would take; doing it again does nothing.
+        """Prepare the endpoint, or plan its preparation; a second call does nothing.
 
         Returns:
-            What was done or would be, for people; empty if that is nothing.
+            A description of the changes made or planned, for people; empty without changes.
 
         Raises:
-            FlowError: it cannot be done.
+            FlowError: the endpoint cannot be prepared.
         """
 
     def open(self, opening: Opening) -> Session:
-        """Open a session, and fence off those that are open for any of its keys.
+        """Open a session, and fence all open sessions for any of its keys.
 
         Raises:
-            FlowError: the endpoint cannot be reached, or is not ready.
+            FlowError: the endpoint cannot be reached, or is not prepared.
         """

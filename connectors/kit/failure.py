@@ -1,4 +1,4 @@
-"""What a connector raises, as the error with which a method ends."""
+"""Conversion of a connector's exceptions to the error with which a method ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _log = logging.getLogger(__name__)
 
 
 def error_of(exc: Exception) -> FlowError:
-    """The error itself, or that of a defect, of which the traceback goes to standard error."""
+    """Return a FlowError unchanged; log the traceback of any other exception, and return an internal error."""
     if isinstance(exc, FlowError):
         return exc
     _log.error("a defect of the connector", exc_info=exc)

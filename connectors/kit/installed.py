@@ -1,4 +1,4 @@
-"""The materialize connectors that are installed, each an entry point of whatever package it comes in."""
+"""The installed materialize connectors, found through entry points of any package."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from derive.protocol.entry_points import entry_points_of, load
 from derive.suggest import suggest
 
 ENTRY_POINTS = "derive.materialize"
-"""Entry point group: each names a class that fulfils `MaterializeConnector` and is made without arguments."""
+"""Entry point group: each names a class that implements `MaterializeConnector` and takes no arguments."""
 
 
 def installed_materialize_connectors() -> dict[str, str]:
-    """Names of the connectors that are installed, sorted, with the classes that they are (`module:Class`)."""
+    """Return the sorted names of the installed connectors, with their classes (`module:Class`)."""
     return dict(sorted(entry_points_of(ENTRY_POINTS).items()))
 
 
 def find_materialize_connector(name: str) -> MaterializeConnector:
-    """The connector of a name.
+    """Return the connector with this name.
 
     Raises:
-        TaskError: none is installed, or it cannot be loaded.
+        TaskError: the connector is not installed, or cannot be loaded.
     """
     entries = installed_materialize_connectors()
     if name not in entries:

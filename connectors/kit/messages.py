@@ -1,4 +1,4 @@
-"""Messages of the protocol into the values that a connector is asked with, and what it answers into messages."""
+"""Conversion of protocol messages into a connector's requests, and of its answers into messages."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from derive.protocol.stubs import flow_pb2
 from derive.protocol.stubs import materialize_pb2 as pb
 
 _LOADED_BYTES = 1 << 20
-"""Documents are put into messages of about this size."""
+"""Approximate size of a message with documents, in bytes."""
 
 
 def validation_of(request: pb.ValidateRequest) -> Validation:
-    """What `Validate` asks.
+    """Return the request of a `Validate` message.
 
     Raises:
-        ProtocolError: something in it makes no sense.
+        ProtocolError: the message is malformed.
     """
     bindings = [
         ProposedBinding(
@@ -47,14 +47,14 @@ def validation_of(request: pb.ValidateRequest) -> Validation:
 
 
 def application_of(request: pb.ApplyRequest, metadata: Iterable[tuple[str, str | bytes]] = ()) -> Application:
-    """What `Apply` asks.
+    """Return the request of an `Apply` message.
 
     Args:
         request: the message.
-        metadata: of the call.
+        metadata: metadata of the call.
 
     Raises:
-        ProtocolError: something in it makes no sense.
+        ProtocolError: the message is malformed.
     """
     materialization = _materialization_of(request.materialization)
     begun = str({str(key): value for key, value in metadata}.get(BEGUN, ""))
@@ -63,10 +63,10 @@ def application_of(request: pb.ApplyRequest, metadata: Iterable[tuple[str, str |
 
 
 def opening_of(message: pb.TransactionRequest.Open) -> Opening:
-    """What `Open` asks.
+    """Return the request of an `Open` message.
 
     Raises:
-        ProtocolError: something in it makes no sense.
+        ProtocolError: the message is malformed.
     """
     if message.key_begin > message.key_end:
         raise ProtocolError(f"key_begin of Open, {message.key_begin:#x}, is above key_end, {message.key_end:#x}")
@@ -80,7 +80,7 @@ def opening_of(message: pb.TransactionRequest.Open) -> Opening:
 
 
 def spec_response(spec: ConnectorSpec) -> pb.SpecResponse:
-    """The answer to `Spec`."""
+    """Return the answer to `Spec`."""
     return pb.SpecResponse(
         endpoint_spec_schema_json=orjson.dumps(spec.endpoint_schema).decode(),
         resource_spec_schema_json=orjson.dumps(spec.resource_schema).decode(),
@@ -89,7 +89,7 @@ def spec_response(spec: ConnectorSpec) -> pb.SpecResponse:
 
 
 def validate_response(bindings: Iterable[ValidatedBinding]) -> pb.ValidateResponse:
-    """The answer to `Validate`."""
+    """Return the answer to `Validate`."""
     response = pb.ValidateResponse()
     for binding in bindings:
         message = response.bindings.add(
@@ -104,7 +104,7 @@ def validate_response(bindings: Iterable[ValidatedBinding]) -> pb.ValidateRespon
 
 
 def loaded_messages(binding: int, documents: Sequence[bytes]) -> Iterator[pb.TransactionResponse.Loaded]:
-    """Documents as messages, none of which is longer than need be."""
+    """Yield documents as messages of bounded size."""
     begin = size = 0
     for index, document in enumerate(documents):
         if size and size + len(document) > _LOADED_BYTES:
@@ -196,7 +196,7 @@ def _read(text: str, what: str) -> JSON:
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError as exc:
-        # What is wrong with it is not shown: it may hold secrets.
+        # The parser's message is not shown: it may contain secrets.
         raise ProtocolError(f"'{what}' of the request is not JSON, at its character {exc.pos}") from None
 
 

@@ -1,4 +1,4 @@
-"""Messages on their way to the client of a stream: put by the threads that work, taken by the one that sends."""
+"""Messages to the client of a stream: added by worker threads, sent by one thread."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from derive.errors import FlowError
 from derive.protocol.stubs import materialize_pb2 as pb
 
 _MOST_WAITING = 16
-"""Who puts waits while so many messages are waiting: a client that reads slowly is not to fill our memory."""
+"""Maximum number of queued messages; `put` blocks beyond it, so that a slow client does not fill the memory."""
 
 
 class ClientGoneError(Exception):
-    """Nobody reads the stream any more."""
+    """The client no longer reads the stream."""
 
 
 class Outbox:
-    """A queue with an end, and maybe an error behind it."""
+    """A queue with an end, and an optional error after it."""
 
     def __init__(self) -> None:
         self._messages: deque[pb.TransactionResponse] = deque()
@@ -27,10 +27,10 @@ class Outbox:
         self.error: FlowError | None = None
 
     def put(self, message: pb.TransactionResponse) -> None:
-        """Put a message; it waits for room.
+        """Add a message, after waiting for room.
 
         Raises:
-            ClientGoneError: nobody will take it.
+            ClientGoneError: the client no longer reads.
         """
         with self._changed:
             while len(self._messages) >= _MOST_WAITING and not self._is_closed:
@@ -41,20 +41,20 @@ class Outbox:
             self._changed.notify_all()
 
     def end(self, error: FlowError | None = None) -> None:
-        """There are no more messages; those that wait are still taken. The first end counts."""
+        """End the queue; queued messages are still sent. Only the first call sets the error."""
         with self._changed:
             if not self._is_ended:
                 self._is_ended, self.error = True, error
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Nobody takes messages any more."""
+        """Discard messages from now on: the client is gone."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
 
     def __iter__(self) -> Iterator[pb.TransactionResponse]:
-        """Take messages up to the end."""
+        """Yield messages up to the end."""
         while True:
             with self._changed:
                 while not (self._messages or self._is_ended or self._is_closed):

@@ -1,8 +1,8 @@
-"""Packed tuples into columns of values, some thousand tuples at a time.
+"""Unpacking of packed tuples into columns of values, some thousand tuples at a time.
 
-Source: the tuple layer specification of FoundationDB (design/tuple.md). `derive.document.key` packs, and unpacks one
-tuple. Here regular expressions cut many tuples into their elements, and a column of elements of one kind is decoded at
-once: that is several times as fast.
+Source: the tuple layer specification of FoundationDB (design/tuple.md). `derive.document.key` packs, and unpacks single
+tuples. Here regular expressions split many tuples into their elements, and a column of elements of one kind is decoded
+at once, which is several times as fast.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ _ELEMENT = (
     rb"|\x21.{8}"
     rb"|\x01[^\x00]*+(?:\x00\xff[^\x00]*+)*+\x00)"
 )
-"""One element, but for integers of more than 64 bits."""
+"""One element, except for integers of more than 64 bits."""
 
 _element = re.compile(_ELEMENT, re.DOTALL).match
 _first = itemgetter(0)
 _DIGITS, _MOST_DIGITS = re.compile(rb"-?[0-9]+"), 600
-"""An integer of so many digits is one that the encoding has."""
+"""Integers with more digits than this are encoded as text."""
 
 _SIGN = 0x80
 _POSITIVE, _NEGATIVE = b"\0\x80" + bytes(7), b"\0" + b"\xff" * 8
 _large_codes = {0x1D: 0x00, 0x0B: 0xFF}
-"""Codes of integers of more than 64 bits, and what their size is combined with."""
+"""Codes of integers of more than 64 bits, and the value that their size is XORed with."""
 
 _NULL, _BYTES, _TEXT, _NATURAL, _INTEGER, _FLOAT, _BOOLEAN = range(7)
 
 
 def _kinds() -> bytes:
-    """For each code the kind of the element."""
+    """Return the kind of element for each code."""
     kinds = bytearray(256)
     kinds[0x00], kinds[0x01], kinds[0x02], kinds[0x21] = _NULL, _BYTES, _TEXT, _FLOAT
     kinds[0x0B:0x14] = bytes((_INTEGER,)) * 9
@@ -57,14 +57,14 @@ _KIND_OF = _kinds()
 
 
 def unpack_columns(packed: Sequence[bytes], width: int) -> list[Column]:
-    """The values of packed tuples, by column.
+    """Return the values of packed tuples, by column.
 
     Args:
-        packed: at least one tuple.
-        width: how many elements each has.
+        packed: one or more tuples.
+        width: number of elements of each tuple.
 
     Raises:
-        ProtocolError: one of them is not a packed tuple of that many elements.
+        ProtocolError: an item is not a packed tuple with this number of elements.
     """
     if not width:
         if any(packed):
@@ -78,7 +78,7 @@ def unpack_columns(packed: Sequence[bytes], width: int) -> list[Column]:
 
 
 def unpack_if_all(packed: Sequence[bytes], width: int) -> list[Column] | None:
-    """The values of packed tuples, by column, if all are tuples of that many elements, with no integer beyond 64 bits.
+    """Return the values by column, if all are tuples of `width` elements without large integers; otherwise None.
 
     Raises:
         ProtocolError: a text is not UTF-8.
@@ -91,7 +91,7 @@ def unpack_if_all(packed: Sequence[bytes], width: int) -> list[Column] | None:
 
 
 def unpack_joined(joined: bytes, width: int, count: int) -> list[Column] | None:
-    """The values, by column, of so many tuples of so many elements, one behind the other; None if it is not these.
+    """Return the values by column of `count` concatenated tuples of `width` elements; None for other bytes.
 
     Raises:
         ProtocolError: a text is not UTF-8.
@@ -114,7 +114,7 @@ def _pattern(width: int) -> re.Pattern[bytes]:
 
 
 def _elements(packed: bytes, width: int, index: int) -> tuple[bytes, ...]:
-    """The elements of one tuple, of which some may be large integers."""
+    """Return the elements of one tuple, which may include large integers."""
     elements: list[bytes] = []
     offset = 0
     while offset < len(packed):
@@ -138,7 +138,7 @@ def _end_of_large(packed: bytes, offset: int) -> int | None:
 
 
 def decode_column(elements: Sequence[bytes]) -> Column:
-    """The values of elements.
+    """Return the values of elements.
 
     Raises:
         ProtocolError: a text is not UTF-8.
@@ -178,7 +178,7 @@ def _integer(element: bytes) -> int:
 
 
 def _floats(elements: Sequence[bytes]) -> Column:
-    # So that bytes sort as numbers do, the sign's bit is inverted, and of negative numbers all bits are.
+    # So that bytes sort as numbers, the sign bit is inverted, and all bits of negative numbers are.
     joined = b"".join(elements)
     if min(joined[1::9]) >= _SIGN:
         mask = _POSITIVE * len(elements)
@@ -190,7 +190,7 @@ def _floats(elements: Sequence[bytes]) -> Column:
 
 def _texts(elements: Sequence[bytes]) -> Column:
     try:
-        # Each is its code, the text, and a zero byte; none has another one.
+        # Each element is its code, the text, and a zero byte; there are no other zero bytes.
         texts = b"".join(elements).decode()
     except UnicodeDecodeError:
         return [_text(element) for element in elements]
@@ -208,7 +208,7 @@ def _byte_strings(elements: Sequence[bytes]) -> Column:
     texts = [
         element[1:-1].replace(b"\0\xff", b"\0") if b"\0" in element[1:-1] else element[1:-1] for element in elements
     ]
-    # An integer that is too large for the encoding comes as its JSON text.
+    # An integer that is too large for the encoding is its JSON text.
     return [int(text) if len(text) > _MOST_DIGITS and _DIGITS.fullmatch(text) else text for text in texts]
 
 
@@ -221,4 +221,4 @@ _DECODERS: tuple[Callable[[Sequence[bytes]], Column], ...] = (
     _floats,
     _booleans,
 )
-"""By kind."""
+"""Decoders by kind."""

@@ -1,4 +1,4 @@
-"""What a connector is asked with, and what it answers with, as values."""
+"""Requests to a connector, and its answers, as values."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from derive.protocol.specs import JSON
 
 @dataclass(frozen=True, slots=True)
 class ConnectorSpec:
-    """What a connector can be configured with.
+    """The configuration schemas of a connector.
 
     Attributes:
         endpoint_schema: JSON Schema of an endpoint's configuration; secrets are marked with `secret: true`.
-        resource_schema: JSON Schema of a binding's.
-        documentation_url: where it is described.
+        resource_schema: JSON Schema of a binding's configuration.
+        documentation_url: URL of its documentation.
     """
 
     endpoint_schema: JSON
@@ -26,22 +26,22 @@ class ConnectorSpec:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A location of a collection's documents, under the name of a field.
+    """A location of a collection's documents, with the name of a field.
 
     Attributes:
         name: the field.
         pointer: JSON pointer of the location.
-        types: types of JSON that a value may have, sorted; empty if nothing is known.
-        must_exist: whether every document has it.
-        is_key: whether it is a component of the collection's key.
-        is_partition: whether it is a logical partition.
-        is_user_provided: whether the author of the catalog has named it.
-        format: that of a string, such as `date-time`; empty if nothing is said.
-        content_type: media type of a string; empty if nothing is said.
+        types: possible JSON types of a value, sorted; empty if unknown.
+        must_exist: whether every document has the location.
+        is_key: whether the location is a component of the collection's key.
+        is_partition: whether the location is a logical partition.
+        is_user_provided: whether the author of the catalog has named the field.
+        format: format of a string, such as `date-time`; empty if unknown.
+        content_type: media type of a string; empty if unknown.
         is_base64: whether a string is bytes in base64.
-        max_length: the longest that a string may be, in characters; 0 if nothing is said.
-        title: from the schema, for people.
-        description: from the schema, for people.
+        max_length: maximum length of a string, in characters; 0 if unknown.
+        title: title in the schema, for people.
+        description: description in the schema, for people.
     """
 
     name: str
@@ -64,7 +64,7 @@ class SourceCollection:
     """A collection that is materialized.
 
     Attributes:
-        name: for example `acmeBank/balances`.
+        name: name, for example `acmeBank/balances`.
         key: JSON pointers of its key.
         fields: its projections, by name.
         schema_json: JSON Schema of its documents, as text.
@@ -78,12 +78,12 @@ class SourceCollection:
 
 @dataclass(frozen=True, slots=True)
 class ProposedBinding:
-    """A binding of which nothing is decided.
+    """A binding before validation.
 
     Attributes:
-        resource: its configuration, which fulfils the connector's resource schema.
-        collection: what it is about.
-        field_config: what the author says about fields, by name.
+        resource: configuration that is valid under the connector's resource schema.
+        collection: collection of the binding.
+        field_config: the author's configuration of fields, by name.
     """
 
     resource: JSON
@@ -93,12 +93,12 @@ class ProposedBinding:
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """The question of what an endpoint asks of bindings.
+    """A request for the endpoint's constraints on bindings.
 
     Attributes:
-        materialization: its name.
-        config: the endpoint's configuration, which fulfils the connector's endpoint schema. It may hold secrets.
-        bindings: what is proposed.
+        materialization: name of the materialization.
+        config: the endpoint's configuration, valid under the connector's endpoint schema. It may contain secrets.
+        bindings: proposed bindings.
     """
 
     materialization: str
@@ -108,13 +108,13 @@ class Validation:
 
 @dataclass(frozen=True, slots=True)
 class ValidatedBinding:
-    """What an endpoint asks of a binding.
+    """The endpoint's constraints on a binding.
 
     Attributes:
-        resource_path: where in the endpoint it goes, such as the name of a table; unique among a materialization's.
-        constraints: by field; of every field of the collection.
-        delta_updates: whether documents are stored without those of before being loaded.
-        most_fields: how many fields there is room for, key and document included; 0 if there is no bound.
+        resource_path: place in the endpoint, such as the name of a table; unique in a materialization.
+        constraints: constraints by field, for every field of the collection.
+        delta_updates: whether documents are stored without loading previous ones.
+        most_fields: maximum number of fields, key and document included; 0 if unlimited.
     """
 
     resource_path: tuple[str, ...]
@@ -125,17 +125,17 @@ class ValidatedBinding:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A collection, and where and with which fields it is materialized.
+    """A collection, with the place and the fields of its materialization.
 
     Attributes:
-        resource: its configuration.
-        resource_path: where in the endpoint it goes.
-        collection: what is materialized.
-        keys: fields of the key, in the order of keys that are loaded and stored.
-        values: the other fields, in the order of values that are stored.
+        resource: configuration of the binding.
+        resource_path: place in the endpoint.
+        collection: the materialized collection.
+        keys: fields of the key, in the order of loaded and stored keys.
+        values: other fields, in the order of stored values.
         document: name of the field that holds whole documents, or None.
-        field_config: what the author says about fields, by name.
-        delta_updates: whether documents are stored without those of before being loaded.
+        field_config: the author's configuration of fields, by name.
+        delta_updates: whether documents are stored without loading previous ones.
     """
 
     resource: JSON
@@ -150,12 +150,12 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class Materialization:
-    """Collections that are kept up to date in an endpoint.
+    """Collections that are maintained in an endpoint.
 
     Attributes:
-        name: for example `acmeBank/warehouse`.
-        config: the endpoint's configuration. It may hold secrets.
-        bindings: what is materialized.
+        name: name, for example `acmeBank/warehouse`.
+        config: the endpoint's configuration. It may contain secrets.
+        bindings: bindings of the collections.
     """
 
     name: str
@@ -165,14 +165,14 @@ class Materialization:
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """The wish that an endpoint be made ready.
+    """A request to prepare an endpoint.
 
     Attributes:
-        materialization: for what.
-        version: another for every change of the materialization.
-        dry_run: whether to say only what would be done.
-        begun: indices of bindings of which something was stored, as the runtime knows: where the endpoint has a
-            checkpoint, what they go to has to be there, since what it held would not be stored again.
+        materialization: the materialization.
+        version: version of the materialization, which changes with every edit.
+        dry_run: whether to only plan the changes.
+        begun: indexes of bindings with stored rows, by the runtime's state; if the endpoint has a checkpoint, their
+            tables must exist, because lost rows would not be stored again.
     """
 
     materialization: Materialization
@@ -183,15 +183,15 @@ class Application:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """The beginning of a session.
+    """A request to open a session.
 
     Attributes:
-        materialization: what it is about.
-        version: that which was applied.
-        key_begin: the least hash of the keys that are its own.
-        key_end: the greatest; it is one of them.
-        driver_checkpoint: what the session before has given the runtime to keep, with merge patches applied, as JSON;
-            empty if it has given nothing. After a crash it may be that of the commit before the last one.
+        materialization: the materialization.
+        version: the applied version.
+        key_begin: least hash of the session's keys.
+        key_end: greatest hash of the session's keys, inclusive.
+        driver_checkpoint: the previous session's checkpoint for the runtime, with merge patches applied, as JSON; empty
+            if there is none. After a crash it may be that of the commit before the last one.
     """
 
     materialization: Materialization
@@ -203,11 +203,11 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class DriverCheckpoint:
-    """What the runtime shall keep for a session, and give back to the next one.
+    """A checkpoint that the runtime stores for a session, and passes to the next one.
 
     Attributes:
         json: a JSON value.
-        merge_patch: whether it is a merge patch (RFC 7396) over what is kept, and does not stand for itself.
+        merge_patch: whether the value is a merge patch (RFC 7396) of the stored checkpoint, instead of a replacement.
     """
 
     json: bytes

@@ -12,27 +12,27 @@ from derive.errors import UsageError
 from derive.protocol.driver import TRANSPORT_OPTIONS, driver_handler
 
 _MOST_CALLS = 512
-"""How many calls, of which a stream is one, are served at a time; each has a thread while it lasts."""
+"""Maximum number of concurrent calls, including streams; each uses a thread."""
 
 _GRACE_SECONDS = 5.0
 
 
 class ConnectorServer:
-    """A connector that is served at an address.
+    """A connector served at an address.
 
     Attributes:
-        address: `host:port`, where the port is one that clients can connect to.
+        address: `host:port` that clients can connect to.
     """
 
     def __init__(self, connector: MaterializeConnector, listen: str) -> None:
         """Begin to serve.
 
         Args:
-            connector: what is served.
-            listen: `host:port`; a port of 0 is one that is free.
+            connector: the connector.
+            listen: `host:port`; port 0 picks a free port.
 
         Raises:
-            UsageError: nobody can listen there.
+            UsageError: the address is malformed or cannot be bound.
         """
         host, separator, _ = listen.rpartition(":")
         if not separator or not host:
@@ -49,6 +49,6 @@ class ConnectorServer:
         self._server.start()
 
     def stop(self) -> None:
-        """End all calls, and wait a little until sessions have released what they hold."""
+        """End all calls, and wait a few seconds until sessions have released their resources."""
         self._server.stop(None).wait(_GRACE_SECONDS)
         self._servicer.wait(_GRACE_SECONDS)

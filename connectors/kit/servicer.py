@@ -1,4 +1,4 @@
-"""A connector as what answers the methods of `materialize.Driver`."""
+"""The gRPC service `materialize.Driver` of a connector."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _Response = TypeVar("_Response")
 
 
 class Servicer:
-    """Answers with what a connector says, and ends methods with the errors that it raises."""
+    """Answers requests with a connector's results, and ends methods with the errors that it raises."""
 
     def __init__(self, connector: MaterializeConnector) -> None:
         self._connector = connector
@@ -78,7 +78,7 @@ class Servicer:
             _abort(outbox.error, context)
 
     def wait(self, seconds: float) -> None:
-        """Wait until no session is open, but not for longer than this."""
+        """Wait until no session is open, at most `seconds`."""
         end = time.monotonic() + seconds
         for worker in list(self._workers):
             worker.join(max(0.0, end - time.monotonic()))
@@ -116,7 +116,7 @@ class Servicer:
 
 
 def _check_paths(bindings: Sequence[ValidatedBinding]) -> None:
-    """Check that no two bindings go to the same place, where each would take the other's rows for its own."""
+    """Check that no two bindings have the same place, where each would take the other's rows for its own."""
     indexes: dict[tuple[str, ...], int] = {}
     for index, binding in enumerate(bindings):
         other = indexes.setdefault(binding.resource_path, index)

@@ -1,4 +1,4 @@
-"""What a process does that serves a connector: it says where, and ends when it is told to, or its parent has ended."""
+"""The main function of a connector process: print the address, and end on a signal or with the parent."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _CHUNK = 4096
 def serve(connector: MaterializeConnector, listen: str) -> None:
     """Serve a connector until standard input ends, or until SIGTERM.
 
-    The first line of standard output is the address. A process that starts this keeps a pipe to its standard input
-    open, so that this ends with it, however it ends. Ctrl-C is that process's concern then: it may have something to
-    finish. Without such a pipe, it ends this.
+    The first line of standard output is the address. A parent process keeps a pipe to standard input open, so that this
+    process ends with the parent, however the parent ends. This process then ignores Ctrl-C, because the parent may have
+    work to finish. Without such a pipe, Ctrl-C ends the process.
 
     Args:
-        connector: what is served.
-        listen: `host:port`; a port of 0 is one that is free.
+        connector: the connector.
+        listen: `host:port`; port 0 picks a free port.
 
     Raises:
-        UsageError: nobody can listen there.
+        UsageError: the address is malformed or cannot be bound.
     """
     ended = Event()
 
@@ -46,7 +46,7 @@ def serve(connector: MaterializeConnector, listen: str) -> None:
 
 
 def _watched_input() -> int | None:
-    """The descriptor of standard input, if its end means something: with `/dev/null`, nobody means anything."""
+    """Return the descriptor of standard input; None for `/dev/null`, whose end has no meaning."""
     if sys.stdin is None:
         return None
     descriptor = sys.stdin.fileno()

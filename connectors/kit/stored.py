@@ -1,4 +1,4 @@
-"""Rows on their way into an endpoint, as columns: what most endpoints are fed with, and rows are soon made of."""
+"""Rows to store in an endpoint, as columns, which most endpoints accept and which convert to rows quickly."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Value: TypeAlias = str | int | float | bool | bytes | None
 
 @dataclass(frozen=True, slots=True)
 class StoredRows:
-    """Some rows of one binding to store. All sequences and all columns are parallel, and none is empty.
+    """Rows of one binding to store. All sequences and columns are parallel and not empty.
 
     Attributes:
         key_columns: for each field of the key, its values.
         value_columns: for each other field, its values.
-        documents: whole documents as JSON; where the binding does not materialize them, they may be empty.
-        exists: whether the endpoint has a row of this key.
-        deleted: whether the row of this key is to be deleted; where there is none, nothing is to be done.
+        documents: whole documents as JSON; they may be empty if the binding does not materialize them.
+        exists: whether the endpoint has a row with this key.
+        deleted: whether the row with this key is to be deleted; a missing row is ignored.
     """
 
     key_columns: Sequence[Sequence[Value]]
@@ -34,24 +34,24 @@ class StoredRows:
 
     @property
     def keys(self) -> Sequence[tuple[Value, ...]]:
-        """Keys by row."""
+        """Return the keys by row."""
         return list(zip(*self.key_columns, strict=True))
 
     @property
     def values(self) -> Sequence[tuple[Value, ...]]:
-        """Values of the other fields by row."""
+        """Return the values of the other fields by row."""
         return list(zip(*self.value_columns, strict=True)) if self.value_columns else [()] * len(self)
 
     def rows(self, *, with_document: bool) -> Iterator[tuple[Value, ...]]:
-        """Rows as an INSERT takes them: key, values and, where asked for, the document."""
+        """Yield rows in the order of an INSERT: key, values and, if requested, the document."""
         documents = (self.documents,) if with_document else ()
         return zip(*self.key_columns, *self.value_columns, *documents, strict=True)
 
     def where(self, flags: Sequence[bool]) -> StoredRows | None:
-        """The rows that have a flag; None if there are none.
+        """Return the rows whose flag is set; None if there are none.
 
         Args:
-            flags: parallel to the rows, such as `exists`.
+            flags: flags parallel to the rows, such as `exists`.
         """
         count = sum(flags)
         if count in (0, len(self)):

@@ -1,7 +1,7 @@
-"""One stream of transactions: messages in, in the order that the protocol has, become calls of a session.
+"""One stream of transactions: messages, in the protocol's order, become calls of a session.
 
-One thread receives and works, so that `load` can be called beside `commit`, for which there is a second one. What they
-have to say goes through an outbox, so that Committed is sent when it is true, whatever else is awaited.
+One thread receives messages and calls the session; a second thread runs `commit`, so that `load` can run beside it.
+Their responses go through an outbox, so that Committed is sent at once, whatever the first thread waits for.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _NAMES: tuple[RequestName, ...] = ("load", "store", "prepare", "commit", "open")
 
 
 class Transactions:
-    """The transactions of one session, as they are asked for.
+    """The transactions of one session.
 
     Args:
-        requests: messages; the first one, Open, has been taken.
-        opening: what that said.
-        session: what it has opened. It is closed by whoever opened it.
-        outbox: takes the responses.
+        requests: messages after Open.
+        opening: the Open message's request.
+        session: the opened session, which the caller closes.
+        outbox: queue of the responses.
     """
 
     def __init__(
@@ -46,11 +46,11 @@ class Transactions:
         self._committing: Future[None] | None = None
 
     def run(self) -> None:
-        """Serve transactions until there are no more requests; a commit that was asked for is then through.
+        """Serve transactions until there are no more requests, and wait for the last commit.
 
         Raises:
-            FlowError: a message is out of place or makes no sense, or the session has failed.
-            ClientGoneError: nobody reads the responses any more.
+            FlowError: a message is out of order or malformed, or the session has failed.
+            ClientGoneError: the client no longer reads the responses.
         """
         opened = pb.TransactionResponse.Opened(flow_checkpoint=self._session.checkpoint)
         self._send(pb.TransactionResponse(opened=opened), "opened")
@@ -93,7 +93,7 @@ class Transactions:
             self._session.commit()
             self._send(pb.TransactionResponse(committed=pb.TransactionResponse.Committed()), "committed")
         except Exception as exc:
-            # It is told at once: whoever receives may be waiting for a message that comes much later, or never.
+            # Report the error at once: the receiving thread may wait for a message for a long time.
             error = error_of(exc)
             self._outbox.end(error)
             raise error from exc
@@ -111,10 +111,10 @@ class Transactions:
 
 
 def name_of(request: pb.TransactionRequest) -> RequestName:
-    """What kind of message it is.
+    """Return the name of a request's message.
 
     Raises:
-        ProtocolError: it is of none or of several.
+        ProtocolError: the request holds no message, or several.
     """
     names = [field.name for field, _ in request.ListFields()]
     if len(names) != 1:

@@ -1,4 +1,4 @@
-"""What a column of a file holds, by what is known of a field."""
+"""The kind of values in a file's column, from the inferred types of a field."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Literal, TypeAlias
 from connectors.kit import Field
 
 Kind: TypeAlias = Literal["boolean", "integer", "number", "string", "json"]
-"""`json` is for objects, arrays, and values of which there may be several types: each is its JSON text."""
+"""`json` is for objects, arrays, and values of several types: each is its JSON text."""
 
 DELETED = "flow_deleted"
 """Name of the last column: whether the row's key is deleted."""
 
 
 def kind_of(field: Field) -> Kind:
-    """What a field's column holds."""
+    """Return the kind of values in a field's column."""
     types = set(field.types) - {"null"}
     if types == {"boolean"}:
         return "boolean"

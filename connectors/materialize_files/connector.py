@@ -1,4 +1,4 @@
-"""The connector: what it is configured with, which fields its formats take, and how a folder is made ready."""
+"""The connector: its configuration, the constraints of its formats, and the preparation of a folder."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ _RESOURCE: JSON = {
 
 
 class FilesConnector:
-    """Adds a file for each transaction of a shard and each binding."""
+    """Adds a file for each binding and each transaction of a shard."""
 
     name = "materialize-files"
 
     def spec(self) -> ConnectorSpec:
-        """What it is configured with."""
+        """Return the configuration schemas."""
         return ConnectorSpec(_ENDPOINT, _RESOURCE, "docs/materialize-connectors.md#files")
 
     def validate(self, request: Validation) -> list[ValidatedBinding]:
-        """What the formats ask of fields."""
+        """Return the constraints of the formats on fields."""
         bindings = []
         for binding in request.bindings:
             lines = binding.resource["format"] == "jsonl"
@@ -69,7 +69,7 @@ class FilesConnector:
         return bindings
 
     def apply(self, request: Application) -> str:
-        """Make the folders."""
+        """Create the folders."""
         root = Path(request.materialization.config["path"])
         paths = [root / binding.resource["path"] for binding in request.materialization.bindings]
         missing = [path for path in (folder_of(root, request.materialization.name), *paths) if not path.is_dir()]

@@ -1,4 +1,4 @@
-"""Errors of the file system, as what a person can do something about."""
+"""Errors of the file system, with hints for people."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 @contextmanager
 def told(doing: str) -> Iterator[None]:
-    """Raise what goes wrong as an error that says what was being done.
+    """Translate an OSError into an error that names the action.
 
     Raises:
         DiskFullError: there is no space left.
-        DeniedError: we must not.
-        EndpointError: anything else.
+        DeniedError: permission is denied.
+        EndpointError: any other error.
     """
     try:
         yield

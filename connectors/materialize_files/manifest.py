@@ -1,7 +1,7 @@
-"""What is committed: versions of one small JSON file, each made by linking the next number, which only one can do.
+"""The committed state: versions of one small JSON file, each created by linking the next number, which succeeds once.
 
-There is no lock, so nobody waits for a process that was stopped while it held one. A version is the whole truth: for
-each range of keys the session that may commit, its checkpoint, and the files that its last transaction publishes.
+There is no lock, so no process waits for a stopped one. A version holds the whole state: for each range of keys, the
+session that may commit, its checkpoint, and the files that its last transaction publishes.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from derive.durable import make_folders, sync
 from derive.errors import EndpointError, FencedError
 
 _KEPT = 50
-"""How many versions stay. A process that has slept for longer finds out by what has become of its change."""
+"""Number of versions kept. A process that sleeps for longer checks whether its change is in the last version."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """What is known of a range of keys.
+    """The state of a range of keys.
 
     Attributes:
-        begin: the least hash.
-        end: the greatest, which is one of them.
-        session: identifies the session that may commit.
-        checkpoint: of the last commit, in hexadecimal digits; empty if there was none.
-        transaction: counts the session's commits.
+        begin: least hash.
+        end: greatest hash, inclusive.
+        session: identifier of the session that may commit.
+        checkpoint: checkpoint of the last commit, in hexadecimal digits; empty without a commit.
+        transaction: number of the session's commits.
         publishing: files of the last transaction: staged names, and paths in the endpoint's folder.
     """
 
@@ -41,28 +41,28 @@ class Shard:
     publishing: tuple[tuple[str, str], ...] = ()
 
     def overlaps(self, begin: int, end: int) -> bool:
-        """Whether it has keys of a range."""
+        """Return whether the range overlaps another range."""
         return self.begin <= end and begin <= self.end
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """What is committed.
+    """The committed state.
 
     Attributes:
-        number: counts versions from 1; 0 if there is none.
-        shards: what is known of ranges of keys, which may overlap.
+        number: number of the version, from 1; 0 if there is none.
+        shards: states of ranges of keys, which may overlap.
     """
 
     number: int = 0
     shards: tuple[Shard, ...] = field(default=())
 
     def of(self, begin: int, end: int) -> Shard | None:
-        """What is known of exactly this range."""
+        """Return the state of exactly this range; None without one."""
         return next((shard for shard in self.shards if (shard.begin, shard.end) == (begin, end)), None)
 
     def with_shard(self, changed: Shard) -> Version:
-        """This version, with another state of one range."""
+        """Return this version with another state of one range."""
         others = tuple(shard for shard in self.shards if (shard.begin, shard.end) != (changed.begin, changed.end))
         return replace(self, shards=(*others, changed))
 
@@ -71,8 +71,8 @@ class Manifest:
     """The versions of one materialization.
 
     Args:
-        folder: where they are; it need not be there yet.
-        materialization: its name, for messages.
+        folder: folder of the versions, which may not exist yet.
+        materialization: name of the materialization, for messages.
     """
 
     def __init__(self, folder: Path, materialization: str) -> None:
@@ -80,7 +80,7 @@ class Manifest:
         self._materialization = materialization
 
     def read(self) -> Version:
-        """The last version."""
+        """Return the last version."""
         while True:
             number = max(self._numbers(), default=0)
             if not number:
@@ -88,15 +88,15 @@ class Manifest:
             try:
                 return self._read(number)
             except FileNotFoundError:
-                continue  # it has been removed, as there are newer ones
+                continue  # removed, as there are newer versions
 
     def open(self, begin: int, end: int, session: str) -> Version:
-        """Have a session own a range: all others that overlap it are fenced off.
+        """Make a session the owner of a range, and fence all sessions of overlapping ranges.
 
-        What is committed for the nearest range around it is where it begins.
+        The range starts with the committed state of the smallest range that contains it.
 
         Returns:
-            The version in which it does, whose number is greater than those of all sessions before.
+            The version with the new owner, whose number is greater than those of all earlier sessions.
         """
 
         def opened(version: Version) -> Version:
@@ -115,7 +115,7 @@ class Manifest:
         """Commit a transaction of a session.
 
         Args:
-            shard: its state behind the transaction, which it counts.
+            shard: state of the range after the transaction, which it counts.
 
         Raises:
             FencedError: another session owns some of the keys.
@@ -149,19 +149,20 @@ class Manifest:
             if not self._link(version):
                 continue
             if max(self._numbers()) > version.number and not self._has(begin, end, session, transaction):
-                # This number was free because it is so old that it had been removed: the change has not happened.
+                # This number was free only because the old version had been removed: the change has not
+                # happened.
                 self._path(version.number).unlink(missing_ok=True)
                 continue
             self._prune(version.number)
             return version
 
     def _has(self, begin: int, end: int, session: str, transaction: int) -> bool:
-        """Whether the last version has what a session did last."""
+        """Return whether the last version contains a session's last change."""
         current = self.read().of(begin, end)
         return current is not None and (current.session, current.transaction) == (session, transaction)
 
     def _link(self, version: Version) -> bool:
-        """Make a version, unless there is one of that number."""
+        """Create a version; return False if its number exists."""
         make_folders(self._folder)
         new = self._folder / f"new-{uuid4().hex}"
         with new.open("w", encoding="utf-8") as file:

@@ -44,7 +44,7 @@ class ParquetSink:
         """Add rows.
 
         Raises:
-            EndpointError: an integer has more than 64 bits, or is no double in a column of such.
+            EndpointError: an integer has more than 64 bits, or has no equal double in a column of doubles.
         """
         columns = [*rows.key_columns, *rows.value_columns]
         arrays = [self._array(index, column, rows) for index, column in enumerate(columns)]
@@ -57,7 +57,7 @@ class ParquetSink:
             self._write()
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write the remaining rows."""
         self._write()
         self._writer.close()
 
@@ -98,7 +98,7 @@ def _is_double(value: int) -> bool:
 
 
 _FITS: dict[str, Callable[[int], bool]] = {"integer": lambda value: -_I64 <= value < _I64, "number": _is_double}
-"""By kind, whether an integer is in its column what it is."""
+"""By kind, whether a column can represent an integer exactly."""
 
 
 def _json(value: Value) -> str | None:

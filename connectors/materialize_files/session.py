@@ -1,8 +1,8 @@
 """A stream of transactions into files.
 
-Rows are written to staged files, which nobody looks at. The commit is a version of the manifest that names them, and
-then they are renamed to what they are called. Whoever opens next renames what was left, so all of a transaction's files
-come, once, or none does.
+Rows are written to staged files, which are hidden from readers. The commit creates a version of the manifest that names
+the files, and then they are renamed to their final names. The next session renames remaining files, so the files of a
+transaction appear all, once, or not at all.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from derive.durable import make_folders, sync
 from derive.errors import EndpointError
 
 HIDDEN = ".flow"
-"""Name of the folder in an endpoint's folder in which everything is that is no output."""
+"""Name of the hidden folder in an endpoint's folder for everything except output."""
 
 _STAGED = ".staged"
 
 
 def folder_of(root: Path, materialization: str) -> Path:
-    """The folder of what is known of a materialization."""
+    """Return the folder of a materialization's state."""
     return root / HIDDEN / quote(materialization, safe="")
 
 
@@ -38,7 +38,7 @@ class FilesSession:
     """Transactions of one range of keys.
 
     Attributes:
-        checkpoint: what was committed last.
+        checkpoint: the last committed checkpoint.
     """
 
     def __init__(self, opening: Opening, root: Path) -> None:
@@ -62,15 +62,15 @@ class FilesSession:
         self.checkpoint = bytes.fromhex(self._shard.checkpoint)
 
     def load(self, binding: int, keys: Sequence[tuple[Value, ...]]) -> None:
-        """Never called: all bindings have delta updates."""
+        """Raise an error: all bindings have delta updates."""
         raise EndpointError("files have delta updates only")
 
     def loaded(self) -> Iterator[tuple[int, Sequence[bytes]]]:
-        """Nothing."""
+        """Return an empty iterator: nothing is loaded."""
         return iter(())
 
     def prepare(self, flow_checkpoint: bytes) -> DriverCheckpoint | None:
-        """Take the checkpoint."""
+        """Accept the checkpoint."""
         self._next_checkpoint = flow_checkpoint.hex()
         return None
 
@@ -83,7 +83,7 @@ class FilesSession:
             self._sinks[binding].add(rows)
 
     def commit(self) -> None:
-        """Have a version of the manifest that names the files, and rename them."""
+        """Create a version of the manifest that names the files, and rename the files."""
         sinks, self._sinks = self._sinks, {}
         with told(f"cannot commit in {self._root}"):
             for binding, sink in sinks.items():
@@ -102,7 +102,7 @@ class FilesSession:
             self._publish(shard)
 
     def close(self) -> None:
-        """Remove what is not committed."""
+        """Remove uncommitted files."""
         for binding, sink in self._sinks.items():
             with suppress(OSError):
                 sink.close()
@@ -112,12 +112,12 @@ class FilesSession:
         try:
             sync(path)
         except FileNotFoundError:
-            # Whoever came after us has removed it.
+            # A later session has removed the file.
             self._manifest.check(self._shard)
             raise
 
     def _name(self) -> str:
-        # Names sort as what happened to a key did: sessions, and then their transactions.
+        # Names sort in the order of a key's changes: by session, then by transaction.
         return f"{self._epoch:012d}-{self._shard.transaction + 1:09d}-{self._range}-{self._whose}"
 
     def _staged(self, binding: int) -> str:
@@ -134,11 +134,11 @@ class FilesSession:
             try:
                 os.replace(self._staging / staged, final)
             except FileNotFoundError:
-                continue  # whoever came after us has done it
+                continue  # a later session has renamed the file
             sync(final.parent)
 
     def _tidy(self, version: Version) -> None:
-        """Finish what sessions before were about to do, and remove what they have not committed."""
+        """Rename committed files of earlier sessions, and remove their uncommitted files."""
         overlapping = [shard for shard in version.shards if shard.overlaps(self._shard.begin, self._shard.end)]
         for shard in overlapping:
             self._publish(shard)

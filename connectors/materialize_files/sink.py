@@ -1,4 +1,4 @@
-"""Where the rows of a transaction go: a file that is written bit by bit, in one of three formats."""
+"""The file of a transaction's rows, written incrementally in one of three formats."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Sink(Protocol):
         """Add rows."""
 
     def close(self) -> None:
-        """Have all of it in the file. Called also after an error."""
+        """Flush everything to the file. Called also after an error."""
 
 
 def _parquet(path: Path, binding: Binding) -> Sink:
@@ -38,4 +38,4 @@ def _csv(path: Path, binding: Binding) -> Sink:
 
 
 FORMATS: Mapping[str, Callable[[Path, Binding], Sink]] = {"parquet": _parquet, "jsonl": _json_lines, "csv": _csv}
-"""By their names, which are also the ends of files' names."""
+"""Formats by name, which is also the suffix of their files."""

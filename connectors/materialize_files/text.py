@@ -10,25 +10,25 @@ from connectors.materialize_files.column import DELETED
 
 
 class JsonLinesSink:
-    """Whole documents, one a line."""
+    """Whole documents, one per line."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("wb")
 
     def add(self, rows: StoredRows) -> None:
         """Add the rows' documents."""
-        # A line break that is not escaped can only be between tokens.
+        # An unescaped line break can only be between tokens.
         self._file.writelines(document.replace(b"\n", b" ") + b"\n" for document in rows.documents)
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write the remaining data."""
         self._file.close()
 
 
 class CsvSink:
-    """A line of names, and then one for each row (RFC 4180).
+    """A line of names, and then one line per row (RFC 4180).
 
-    Texts are in quotes, and nothing else is, so that an absent value is not an empty text.
+    Only texts are quoted, so that an absent value differs from an empty text.
     """
 
     def __init__(self, path: Path, binding: Binding) -> None:
@@ -47,7 +47,7 @@ class CsvSink:
         self._file.writelines(",".join(row) + "\r\n" for row in zip(*shown, strict=True))
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write the remaining data."""
         self._file.close()
 
 

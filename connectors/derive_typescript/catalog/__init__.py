@@ -1,1 +1,1 @@
-"""What a catalog says of a derivation in TypeScript: its schema, and how its files are loaded."""
+"""The catalog's part of a derivation in TypeScript: its schema, and the loading of its files."""

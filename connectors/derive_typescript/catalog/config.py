@@ -1,4 +1,4 @@
-"""The configuration of a derivation in TypeScript: its module, with all that travels with it."""
+"""The configuration of a derivation in TypeScript: its module and the files loaded with it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from derive.protocol.specs import DerivationSpec
 
 @dataclass(frozen=True, slots=True)
 class ImportedFile:
-    """A file that a module imports from beside it.
+    """A file that a module imports by a relative path.
 
     Attributes:
-        path: relative to the folder of the module, normalized, with slashes.
-        content: its bytes; None if it is the module itself, by its own name, or was not loaded.
-        outside: it is not in the project's folder, and was not loaded.
+        path: path relative to the folder of the module, normalized, with slashes.
+        content: bytes of the file; None if it is the module itself, by its own name, or was not loaded.
+        outside: whether the file is outside the project's folder, and was not loaded.
     """
 
     path: str
@@ -27,19 +27,19 @@ class ImportedFile:
 
 
 ImportMap: TypeAlias = tuple[tuple[str, str], ...]
-"""Names that imports may begin with, each with what it stands for: a library, or a path from the module's folder."""
+"""Prefixes of import names, each with its target: a library, or a path from the module's folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class TypeScriptConfig:
-    """What a derivation in TypeScript consists of.
+    """The parts of a derivation in TypeScript.
 
     Attributes:
         module: the module.
         imports: files that it imports.
         import_map: names that imports use.
         settings: path of the `deno.json` that the catalog names; empty if it names none.
-        permissions: what the module asks to be allowed.
+        permissions: permissions that the module asks for.
     """
 
     module: Script
@@ -50,13 +50,13 @@ class TypeScriptConfig:
 
 
 def config_of(spec: DerivationSpec) -> TypeScriptConfig:
-    """The configuration of a derivation in TypeScript."""
+    """Return the configuration of a derivation in TypeScript."""
     config: TypeScriptConfig = spec.connector_config
     return config
 
 
 def refusal_of(spec: DerivationSpec) -> Issue | None:
-    """What is wrong if the module asks for permissions that the run does not give; None if nothing is."""
+    """Return an issue if the module asks for permissions that the run does not grant; otherwise None."""
     permissions = config_of(spec).permissions
     if not permissions or spec.limits.allows_permissions:
         return None
@@ -66,5 +66,5 @@ def refusal_of(spec: DerivationSpec) -> Issue | None:
 
 
 def module_of(spec: DerivationSpec) -> Script:
-    """The module of a derivation in TypeScript."""
+    """Return the module of a derivation in TypeScript."""
     return config_of(spec).module

@@ -1,7 +1,7 @@
-"""Modules: what a TypeScript module is loaded with, so that it is there wherever the module runs.
+"""Modules: find the files that a TypeScript module imports, so that they are loaded with it.
 
-Only files of the project are followed, by relative paths and by names of the import map; libraries are Deno's to find.
-What is missing is left for `deno check` to say, which knows where it is asked for, and so is what is not the project's.
+Only files of the project are followed, by relative paths and by names of the import map; Deno finds libraries. Missing
+files, and files outside the project, are reported by `deno check` with the position of their import.
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ _SETTINGS = ("deno.json", "deno.jsonc")
 _LIBRARY = ("npm:", "jsr:", "https:", "http:")
 _RELATIVE = ("./", "../")
 _GENERATED = "flow/"
-"""What types are imported by; each derivation is given its own."""
+"""Prefix of imports of generated types; each derivation gets its own."""
 
 
 def is_settings(path: str) -> bool:
-    """Whether a file is Deno's settings, by its name."""
+    """Return whether a file is Deno's settings, by its name."""
     return posixpath.basename(path) in _SETTINGS
 
 
 def is_code(path: str) -> bool:
-    """Whether a file is a module, by its name."""
+    """Return whether a file is a module, by its name."""
     return re.search(MODULE_PATTERN, path) is not None
 
 
 def is_within(path: str, folder: str) -> bool:
-    """Whether a path leads to something below a folder, wherever symbolic links on the way lead to."""
+    """Return whether a path leads below a folder after resolving symbolic links."""
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
 def imported_files(
     files: CatalogFiles, module: Script, url: str, names: ImportMap = (), listed: Sequence[str] = ()
 ) -> tuple[ImportedFile, ...]:
-    """The files that a module imports, themselves or through one another, sorted by path.
+    """Return the files that a module imports, directly or indirectly, sorted by path.
 
     Args:
-        files: loads them; nothing of this machine that is outside the project's folder is loaded.
+        files: loads the files; local files outside the project's folder are not loaded.
         module: the module.
-        url: of the file it is written in.
-        names: of the import map.
-        listed: URLs of files that are taken in whether they are imported or not.
+        url: URL of the file that contains the module.
+        names: the import map.
+        listed: URLs of files that are included whether they are imported or not.
     """
     folder = files.root if is_within(url, files.root) else os.path.dirname(url)
     imported: dict[str, ImportedFile] = {}
@@ -80,7 +80,7 @@ def imported_files(
 
 
 def _imports(text: str, path: str, names: ImportMap) -> list[str]:
-    """Paths, relative to the module's folder, of the files that code at `path` imports."""
+    """Return paths, relative to the module's folder, of the files that code at `path` imports."""
     folder = posixpath.dirname(path)
     paths = []
     for statement in _IMPORT.finditer(text):
@@ -93,7 +93,7 @@ def _imports(text: str, path: str, names: ImportMap) -> list[str]:
 
 
 def _named(specifier: str, names: ImportMap) -> str:
-    """What an import map makes of a specifier: the longest name that is it, or a folder that it begins with, counts."""
+    """Resolve a specifier by an import map; the longest matching name or folder counts."""
     fitting = [
         (name, to) for name, to in names if name == specifier or (name[-1:] == "/" and specifier.startswith(name))
     ]
@@ -102,11 +102,11 @@ def _named(specifier: str, names: ImportMap) -> str:
 
 
 def named_libraries(files: CatalogFiles, url: str) -> ImportMap:
-    """The libraries that have names in the `imports` of the nearest `deno.json`.
+    """Return the libraries that have names in the `imports` of the nearest `deno.json`.
 
     Args:
-        files: loads it.
-        url: of the file that the module is written in; only one of this machine is near a `deno.json`.
+        files: loads the `deno.json`.
+        url: URL of the file that contains the module; only a local file has a `deno.json` above it.
     """
     for folder in Path(url).parents if Path(url).is_absolute() else ():
         for name in _SETTINGS:
@@ -119,12 +119,12 @@ def named_libraries(files: CatalogFiles, url: str) -> ImportMap:
 
 
 def import_map(text: str, settings: str, url: str) -> ImportMap | None:
-    """The `imports` of settings, with paths that begin at the module's folder; None if they are not understood.
+    """Return the `imports` of settings, with paths from the module's folder; None if they are malformed.
 
     Args:
-        text: of the settings; none at all if they are still to be written.
-        settings: URL of their file.
-        url: of the file that the module is written in.
+        text: text of the settings; empty if the file does not exist yet.
+        settings: URL of the settings file.
+        url: URL of the file that contains the module.
     """
     beside = posixpath.relpath(posixpath.dirname(settings), posixpath.dirname(url))
     entries = _entries(parse_jsonc(text or "{}"))
@@ -141,7 +141,7 @@ def _moved(target: str, beside: str) -> str:
 
 
 def _entries(value: JSON) -> list[tuple[str, str]] | None:
-    """Each name with what it stands for; None if there is no telling."""
+    """Return the names of an import map with their targets, sorted; None if it is malformed."""
     imports = value.get("imports", {}) if isinstance(value, dict) else None
     if not isinstance(imports, dict):
         return None

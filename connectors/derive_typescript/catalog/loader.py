@@ -1,4 +1,4 @@
-"""Loading the code of a derivation in TypeScript: one module, or files of which one is the module."""
+"""Loading the code of a derivation in TypeScript: one module, or files that include the module."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from derive.protocol.resource import reason_of, resolve, show
 
 
 def load_config(at: LocatedValue, files: CatalogFiles) -> TypeScriptConfig | None:
-    """What is written below `typescript`, with the files that it names; None if some of them cannot be loaded.
+    """Return the configuration below `typescript`, with its files; None if some of them cannot be loaded.
 
     Args:
-        at: valid under `SCHEMA`.
-        files: loads the files, and takes what is wrong with them.
+        at: value that is valid under `SCHEMA`.
+        files: loads the files, and collects their issues.
     """
     fields = dict(at.items())
     listed = list(fields["files"].elements()) if "files" in fields else []
@@ -55,13 +55,13 @@ def _permissions(at: LocatedValue | None, url: str) -> Permissions:
 
 
 def _written_in(module: Script, files: CatalogFiles) -> str:
-    """The URL of the file a module is written in: its own, or that of the catalog."""
+    """Return the URL of the file that contains a module: its own, or that of the catalog."""
     shown = module.position.file
     return files.url if shown == show(files.url) else resolve(os.path.join(os.getcwd(), "_"), shown)
 
 
 def _names(at: LocatedValue, files: CatalogFiles, written_in: str) -> ImportMap | None:
-    """The names that settings give to what is imported; None (and an issue) if there is no telling."""
+    """Return the import names of the settings; report an issue and return None if they cannot be read."""
     url = resolve(files.url, at.value)
     if not _is_ours(at, url, files):
         return None
@@ -81,7 +81,7 @@ def _names(at: LocatedValue, files: CatalogFiles, written_in: str) -> ImportMap 
 
 
 def _listed(at: LocatedValue, files: CatalogFiles) -> str | None:
-    """The URL of a file that is to travel with the module; None (and an issue) if it may not, or is not there."""
+    """Return the URL of a file to be loaded with the module; report an issue and return None if it cannot be loaded."""
     url = resolve(files.url, at.value)
     if not _is_ours(at, url, files):
         return None
@@ -94,7 +94,7 @@ def _listed(at: LocatedValue, files: CatalogFiles) -> str | None:
 
 
 def _is_ours(at: LocatedValue, url: str, files: CatalogFiles) -> bool:
-    """Whether a file is the project's, or not of this machine; an issue if it is not."""
+    """Return whether a file is in the project's folder, or remote; report an issue if it is not."""
     if not os.path.isabs(url) or is_within(url, files.root):
         return True
     message = f"{at.value} is not in the project's folder, {show(files.root)}"

@@ -1,4 +1,4 @@
-"""Permissions: what a module may touch outside its sandbox."""
+"""Permissions: the resources that a module may access outside its sandbox."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from derive.position import Position
 
 @dataclass(frozen=True, slots=True)
 class Permissions:
-    """What an author asks to be let out of the sandbox for; nothing by default.
+    """Permissions that an author asks for; none by default.
 
     Attributes:
-        net: hosts, each perhaps with a port, that may be connected to.
-        read: files and folders that may be read.
-        env: names of environment variables that may be read.
-        position: where they are written.
-        folder: of the file they are written in, if it is on this machine: relative paths begin there.
+        net: hosts, each with an optional port, that the module may connect to.
+        read: files and folders that it may read.
+        env: names of environment variables that it may read.
+        position: position of the permissions in the catalog.
+        folder: folder of the catalog file, if it is local; relative paths begin there.
     """
 
     net: tuple[str, ...] = ()

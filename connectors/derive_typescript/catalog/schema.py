@@ -1,4 +1,4 @@
-"""The JSON Schema of what a catalog says below `using: {typescript: …}`."""
+"""The JSON Schema of a catalog's value below `using: {typescript: …}`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 from derive.protocol.authoring import CODE_OR_FILE
 
 MODULE_PATTERN = r"\.(ts|mts|tsx|js|mjs|jsx)$"
-"""What names of files with code end with."""
+"""Suffixes of files with code."""
 
 
 def _list_of(description: str, item: str, pattern: str = r"^[^\s,*][^,*]*$") -> dict[str, Any]:
-    # Deno is given a list with commas between, and none at all would mean everything.
+    # Deno takes a list separated by commas, and an empty list would allow everything.
     wanted = {"type": "string", "description": f"This is {item}.", "pattern": pattern}
     fault = {"errorMessage": f"this is not {item}", "x-code": "E017"}
     return {"type": "array", "description": description, "items": {**wanted, **fault}}

@@ -1,1 +1,1 @@
-"""Deno, and what runs in it: the project of a module, its processes, and the sessions that they serve."""
+"""Deno and the code that runs in it: projects of modules, processes, and sessions."""

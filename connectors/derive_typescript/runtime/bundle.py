@@ -1,7 +1,7 @@
-"""The harness as one module that exports nothing: a module can import whatever is loaded, by a URL that it makes up.
+"""The harness as one module without exports: a derivation's module could import any loaded module by its URL.
 
-Its files are modules of their own, for readers and for tools. Each becomes a function here that returns what the file
-exports, and what it imports from the others is taken from what theirs returned.
+Each file of the harness becomes a function that returns the file's exports; imports from other files read these
+results.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _LISTED = re.compile(r"^export \{([^}]*)\};\n", re.MULTILINE)
 
 
 def bundle(files: Mapping[str, str]) -> str:
-    r"""Put files together.
+    r"""Join files into one module.
 
     >>> print(bundle({"a": "export const one = 1;\n", "main": "import { one as first } from './a.ts';\nfirst;\n"}))
     const from_a = (() => {
@@ -28,10 +28,10 @@ def bundle(files: Mapping[str, str]) -> str:
     <BLANKLINE>
 
     Args:
-        files: texts by name, each behind those that it imports; the last one exports nothing.
+        files: texts by name, each after the files that it imports; the last one exports nothing.
 
     Raises:
-        ValueError: an import or export is written otherwise than this knows.
+        ValueError: an import or export has an unsupported form.
     """
     parts = []
     for place, (name, text) in enumerate(files.items(), start=1):
@@ -43,7 +43,7 @@ def bundle(files: Mapping[str, str]) -> str:
 
 
 def _unwrapped(text: str) -> tuple[str, list[str]]:
-    """The text of a file without imports and exports, and the names that it exports."""
+    """Return the text of a file without imports and exports, and the names that it exports."""
     exported = [match[2] for match in _EXPORT.finditer(text)]
     for listed in _LISTED.finditer(text):
         exported += [name.strip() for name in listed[1].split(",") if name.strip()]
@@ -55,7 +55,7 @@ def _unwrapped(text: str) -> tuple[str, list[str]]:
 
 
 def _taken(names: str, file: str) -> str:
-    """The statement that stands for an import."""
+    """Return the statement that replaces an import."""
     written = [name.strip() for name in names.split(",")]
     values = [name.replace(" as ", ": ") for name in written if name and not name.startswith("type ")]
     return f"const {{ {', '.join(values)} }} = from_{file};\n" if values else ""

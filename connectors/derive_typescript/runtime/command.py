@@ -1,4 +1,4 @@
-"""How Deno is run: where it is, what it may use, and what it knows of the machine."""
+"""Running Deno: its binary, its permissions, and its environment."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from derive.protocol.specs import DerivationSpec
 _LIBRARY = re.compile(rb"""["'`](?:npm|jsr|https?):""")
 
 _BY_NAME = re.compile(rb"""["'`](?:node:)?module["'`]""")
-"""How Node's module is named that gives all others."""
+"""Names of Node's module that returns all other modules."""
 
 NO_NETWORK = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
-"""Deno checks, unlike it runs, with a network if there is one, whatever it is told."""
+"""`deno check` uses the network if there is one, whatever its options are; a dead proxy prevents this."""
 
 
 def deno() -> str:
-    """Path of the Deno binary that the package `deno` ships.
+    """Return the path of the Deno binary in the package `deno`.
 
     Raises:
-        TaskError: there is none for this platform.
+        TaskError: there is no binary for this platform.
     """
     try:
         from deno import find_deno_bin
@@ -45,9 +45,9 @@ def run_deno(
     """Run Deno until it ends, without input.
 
     Args:
-        arguments: of its command line.
-        folder: where it runs.
-        settings: further variables of its environment.
+        arguments: its command line arguments.
+        folder: its working folder.
+        settings: further environment variables.
     """
     return subprocess.run(
         [deno(), *arguments],
@@ -62,21 +62,21 @@ def run_deno(
 
 
 def needs_guards(spec: DerivationSpec) -> bool:
-    """Whether a module may ask for Node's modules by their names, or lead to what does: all have their guards then."""
+    """Return whether a module may load Node's modules by name, or use libraries; both need all guards."""
     config = config_of(spec)
     texts = [config.module.text.encode(), *(file.content or b"" for file in config.imports)]
     return uses_libraries(spec) or any(_BY_NAME.search(text) for text in texts)
 
 
 def uses_libraries(spec: DerivationSpec) -> bool:
-    """Whether a module may lead to libraries: a name of one is written in it, or in what travels with it."""
+    """Return whether a module may use libraries: its files or its import map name one."""
     config = config_of(spec)
     texts = [config.module.text.encode(), *(file.content or b"" for file in config.imports)]
     return bool(config.import_map) or any(_LIBRARY.search(text) for text in texts)
 
 
 def command_line(spec: DerivationSpec) -> list[str]:
-    """Options of `deno run` for a derivation: what it may use, and no more."""
+    """Return the options of `deno run` with the permissions of a derivation."""
     permissions = config_of(spec).permissions if spec.limits.allows_permissions else Permissions()
     granted = {"net": permissions.net, "read": permissions.read, "env": permissions.env}
     options = ["--no-check", "--no-prompt", "--cached-only", "--quiet"]
@@ -86,7 +86,7 @@ def command_line(spec: DerivationSpec) -> list[str]:
 
 
 def environment(spec: DerivationSpec | None = None) -> dict[str, str]:
-    """Environment for Deno: no colours, no update checks, nothing fetched, and one time zone everywhere (law L1)."""
+    """Return the environment for Deno: no colours, no update checks, no downloads, and a fixed time zone (law L1)."""
     granted = config_of(spec).permissions.env if spec and spec.limits.allows_permissions else ()
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", *granted) if name in os.environ}
     fixed = {"NO_COLOR": "1", "DENO_NO_UPDATE_CHECK": "1", "TZ": "UTC", "LANG": "en_US.UTF-8"}
@@ -95,9 +95,9 @@ def environment(spec: DerivationSpec | None = None) -> dict[str, str]:
 
 @cache
 def cache_folder() -> Path:
-    """Where Deno keeps libraries and compiled modules: `DENO_DIR`, or a folder among this user's caches.
+    """Return Deno's folder of libraries and compiled modules: `DENO_DIR`, or a folder in this user's caches.
 
-    A user without a folder to write to gets one where temporary files are.
+    A user without a writable folder gets a temporary one.
     """
     if named := os.environ.get("DENO_DIR"):
         return Path(named).absolute()

@@ -1,6 +1,6 @@
-"""JSON of JavaScript that the runtime does not take: halves of characters, and numbers that are too large.
+"""JavaScript values that the runtime does not accept: lone surrogates, and numbers that are too large.
 
-It is looked for where an answer does not parse, and not before, so that documents that are right pay nothing.
+The search runs only if an answer does not parse, so valid documents cost nothing.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ class Fault:
     """A value that does not parse.
 
     Attributes:
-        path: names and places on the way to it.
-        reason: what is wrong with it, to follow its name.
+        path: property names and indexes on the way to the value.
+        reason: the reason, as a text to follow its name.
     """
 
     path: tuple[str | int, ...]
@@ -28,12 +28,12 @@ class Fault:
 
     @property
     def row(self) -> int:
-        """The place in the outermost array that it is at; 0 if it is in none."""
+        """Return the value's index in the outermost array; 0 if it is in none."""
         first = self.path[0] if self.path else 0
         return first if isinstance(first, int) else 0
 
     def at(self, skipped: int) -> str:
-        """Its place as a JSON pointer, without that many of the outermost steps."""
+        """Return the value's place as a JSON pointer, without `skipped` outermost steps."""
         steps = [str(step).encode("utf-8", "replace").decode() for step in self.path[skipped:]]
         return "".join(f"/{step}" for step in steps)[:_SHOWN] or "a value"
 
@@ -44,7 +44,7 @@ class _Wide:
 
 
 def fault_in(text: bytes) -> Fault | None:
-    r"""The first fault of a JSON text; None if there is another one, or none.
+    r"""Return the first fault of a JSON text; None if the text has no fault or another one.
 
     >>> fault_in(rb'[[{"a": ["\ud83d"]}]]').at(2)
     '/a/0'

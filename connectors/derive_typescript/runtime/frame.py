@@ -1,4 +1,4 @@
-"""Frames: the parts of a batch that a process is sent, each as a line of JSON."""
+"""Frames: the parts of a batch that are sent to a process, each as a line of JSON."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from derive.document.exact import dump_exact
 from derive.protocol.derive import ReadBatch
 
 FRAME_DOCUMENTS = 250
-"""Few enough for Deno to be done with them before its collector looks at them: 1,000 take half as long again each."""
+"""Number of documents that Deno processes before its garbage collector runs; each takes 50 % longer with 1,000."""
 
 _FIRST_FRAME = 100
 _FRAME_BYTES = 4_000_000
 
 
 def send_batch(process: DenoProcess, batch: ReadBatch, ends: list[int], as_columns: bool) -> None:
-    """Send a batch in frames, bounded in documents and, as far as the last frame tells, in bytes.
+    """Send a batch in frames, bounded in documents and, by the size of the last frame, in bytes.
 
     Args:
-        process: takes them.
-        batch: what to send.
-        ends: takes, before each frame is sent, the index behind its last document.
-        as_columns: ask for columns, where documents have the same properties.
+        process: the receiving process.
+        batch: the batch.
+        ends: list that gets, before each frame is sent, the index behind its last document.
+        as_columns: whether to ask for columns if documents have the same properties.
     """
     begin = 0
     count = _FIRST_FRAME
@@ -32,13 +32,13 @@ def send_batch(process: DenoProcess, batch: ReadBatch, ends: list[int], as_colum
         try:
             process.send(frame)
         except (OSError, ValueError):
-            return  # the process is gone or closed, which the reader of its answers reports
+            return  # the process is gone or closed; the reader of its answers reports it
         begin += count
         count = max(1, min(FRAME_DOCUMENTS, count * _FRAME_BYTES // len(frame)))
 
 
 def frame_of(batch: ReadBatch, part: slice, *, as_columns: bool) -> bytes:
-    """What is sent for a part of a batch; no `published` if it is as `clocks`, without delays."""
+    """Return the frame of a part of a batch; `published` is omitted if it equals `clocks`."""
     clocks, published = batch.clocks[part], batch.published[part]
     frame: dict[str, Any] = {"transforms": batch.transforms[part], "clocks": clocks}
     if as_columns:

@@ -1,4 +1,4 @@
-"""What a session publishes, gathered from its answers: columns for as long as documents have the same properties."""
+"""Published documents of a session, collected from its answers: columns while documents have the same properties."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from derive.protocol.derive import PublishedColumns, PublishedDocuments
 from derive.protocol.specs import Document
 
 PART = 10_000
-"""How many published documents are worth handling at once."""
+"""Number of published documents in one batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +22,8 @@ class AnsweredDocuments:
     """Documents that were published one by one.
 
     Attributes:
-        causes: for each, the place of the document that caused it.
-        documents: may be none.
+        causes: for each, the index of the document that caused it.
+        documents: the documents; may be empty.
     """
 
     causes: list[int]
@@ -35,8 +35,8 @@ class AnsweredColumns:
     """Documents that have the same properties; none if there are no properties.
 
     Attributes:
-        causes: for each, the place of the document that caused it.
-        names: of the properties.
+        causes: for each, the index of the document that caused it.
+        names: names of the properties.
         texts: for each property, the values as a JSON array.
     """
 
@@ -46,11 +46,11 @@ class AnsweredColumns:
 
 
 class Broken(ValueError):
-    """A published value is no JSON to the runtime.
+    """A published value that is not valid JSON for the runtime.
 
     Args:
-        cause: the place of the document that caused it.
-        fault: where it is in the published document, and what is wrong.
+        cause: the index of the document that caused it.
+        fault: its place in the published document, and the reason.
     """
 
     def __init__(self, cause: int, fault: Fault) -> None:
@@ -61,10 +61,10 @@ class Broken(ValueError):
 def gathered(
     answers: Iterator[AnsweredDocuments | AnsweredColumns],
 ) -> Iterator[PublishedColumns | PublishedDocuments]:
-    """What is published, some thousand documents at a time.
+    """Yield the published documents, some thousand at a time.
 
     Raises:
-        ValueError: columns are not what they should be.
+        ValueError: the columns are malformed.
     """
     held: list[AnsweredColumns] = []
     count = 0
@@ -83,7 +83,7 @@ def gathered(
 
 
 def _columns(answers: list[AnsweredColumns], count: int) -> PublishedColumns:
-    """Columns of several answers whose documents have the same properties."""
+    """Return the columns of several answers whose documents have the same properties."""
     try:
         values = [read_column(texts, count) for texts in zip(*(answer.texts for answer in answers), strict=True)]
     except ValueError:
@@ -104,7 +104,7 @@ def _find_fault(answer: AnsweredColumns) -> None:
 def _listed(
     first: AnsweredDocuments, answers: Iterator[AnsweredDocuments | AnsweredColumns]
 ) -> Iterator[PublishedDocuments]:
-    """Documents that were published, and all that are published after them, which are no columns either."""
+    """Yield documents that were published one by one, and all documents after them."""
     causes, documents = first.causes, first.documents
     for answer in answers:
         if isinstance(answer, AnsweredColumns):

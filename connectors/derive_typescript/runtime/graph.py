@@ -1,7 +1,7 @@
-"""What a module leads to, as Deno resolves it: none of it may be a file that is not the project's.
+"""The import graph of a module, as Deno resolves it: no file outside the project may be in it.
 
-Deno loads whatever file an import names, however it is spelt, without asking for permission, and its type checker
-shows parts of what it read. So this is asked before a module is checked, fetched for, or run.
+Deno loads any file that an import names, without permission, and its type checker shows parts of the file. So the graph
+is checked before a module is checked, fetched for, or run.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _HINT = "a module imports files of its own project, and libraries"
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """What one module leads to.
+    """The import graph of one module.
 
     Attributes:
-        issues: E535, imports of files that are not the project's.
-        complete: everything that it leads to is there.
+        issues: E535 issues, imports of files outside the project.
+        complete: whether all imported modules exist.
     """
 
     issues: tuple[Issue, ...]
@@ -42,11 +42,11 @@ class Graph:
 
 
 def look_into(projects: Mapping[Path, DerivationSpec], root: Path) -> list[Graph]:
-    """What each module leads to; nothing is fetched.
+    """Return the import graph of each module, without fetching anything.
 
     Args:
-        projects: derivations, by the folders that their projects are in.
-        root: of all of them: a file that leads to each folder's `CHECK`.
+        projects: derivations by project folder.
+        root: a file that imports each folder's `CHECK`.
     """
     run = run_deno(["info", "--json", "--quiet", root.name], root.parent)
     try:
@@ -64,7 +64,7 @@ def _failure(spec: DerivationSpec, said: str) -> Graph:
 
 
 class _Walk:
-    """From one project's module to all that it leads to."""
+    """A traversal from one project's module along its imports."""
 
     def __init__(
         self, modules: Mapping[str, Any], redirects: Mapping[str, str], folder: Path, spec: DerivationSpec
@@ -100,9 +100,9 @@ class _Walk:
         return Graph(tuple(issues), complete and not issues)
 
     def _is_fine(self, specifier: str) -> bool:
-        """Whether a module may lead there."""
+        """Return whether a module may import a specifier."""
         scheme, _, rest = specifier.partition(":")
-        if scheme == "npm":  # the path of a file in a package might lead out of it
+        if scheme == "npm":  # the path of a file in a package might lead outside the package
             return ".." not in unquote(rest).replace("\\", "/").split("/")
         path = self._path(specifier)
         if path is None:
@@ -114,13 +114,13 @@ class _Walk:
         )
 
     def _path(self, specifier: str) -> str | None:
-        """The path in the project of what a `file:` URL names, with `..` in it if it is elsewhere."""
+        """Return the path of a `file:` URL in the project, with `..` if it is outside; None for other URLs."""
         if not specifier.startswith("file:"):
             return None
         return os.path.relpath(os.path.realpath(unquote(urlsplit(specifier).path)), self._folder)
 
     def _position(self, specifier: str, span: Mapping[str, Any] | None) -> Position | None:
-        """Where a dependency is written; None if that is not in a file of the author's."""
+        """Return the position of an import; None if it is not in a file of the author's."""
         path = self._path(specifier) or ""
         if not path.startswith("author/") or span is None:
             return None
@@ -130,12 +130,12 @@ class _Walk:
 
 
 def _dependencies(node: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any] | None]]:
-    """What a module depends on: as it is written, as it is resolved, and where it stands."""
+    """Yield the imports of a module: specifier as written, resolved specifier, and position."""
     for dependency in node.get("dependencies", ()):
         for kind in ("code", "type"):
             target = dependency.get(kind, {})
             if "specifier" in target:
-                is_other = kind == "type" and "code" in dependency  # the types are named beside what is imported
+                is_other = kind == "type" and "code" in dependency  # a comment names the types of the import
                 yield (
                     target["specifier"] if is_other else dependency["specifier"],
                     target["specifier"],

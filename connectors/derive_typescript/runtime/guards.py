@@ -1,6 +1,6 @@
-"""What Node's modules offer that tells the real time, real chance or the machine, and what takes its place.
+"""Members of Node's modules that reveal the real time, randomness or the machine, and their replacements.
 
-A guard stands for such a module wherever it is imported: it has all of its names, and these in another form, which
+A guard replaces such a module in all imports: it has all of its names, and the listed ones in the form that
 `node/guard.ts` gives them.
 """
 
@@ -13,7 +13,7 @@ FOLDER = "node"
 """Folder of the guards in a project."""
 
 GUARDED = f"{FOLDER}/guarded_"
-"""The beginning of the paths of the guards of single modules."""
+"""Prefix of the paths of single modules' guards."""
 
 _GUARDED = {
     "crypto": "DiffieHellman DiffieHellmanGroup ECDH Sign createDiffieHellman createDiffieHellmanGroup createECDH"
@@ -53,18 +53,18 @@ _GUARDED = {
     " constrainedMemory cpuUsage execPath exit getActiveResourcesInfo getBuiltinModule hrtime kill memoryUsage"
     " reallyExit resourceUsage stderr stdin stdout threadCpuUsage uptime",
 }
-"""For each of Node's modules that is guarded, the names that are; what is made of others comes first."""
+"""For each guarded module of Node, its guarded names; modules that others are built from come first."""
 
 UNGUARDED = "node:worker_threads"
-"""Written so, a module that Deno finds before it looks at the import map."""
+"""A specifier that Deno resolves before it consults the import map."""
 
 _PREFIXED_ONLY = ("sqlite",)
-"""Modules that have no name but one that begins with `node:`."""
+"""Modules whose only name begins with `node:`."""
 
 
 @cache
 def guard_files() -> dict[str, bytes]:
-    """The guards, by path in the project."""
+    """Return the guards, by path in the project."""
     return {_path(module): _text(module, names.split()).encode() for module, names in _GUARDED.items()} | {
         f"{FOLDER}/all.ts": _all().encode(),
         f"{FOLDER}/libraries.ts": _libraries().encode(),
@@ -73,13 +73,13 @@ def guard_files() -> dict[str, bytes]:
 
 @cache
 def guard_imports() -> dict[str, str]:
-    """What an import map makes of the modules' names."""
+    """Return the import map entries of the guarded modules."""
     return {name: f"./{_path(module)}" for module in _GUARDED for name in _names(module)}
 
 
 @cache
 def guard_scopes() -> dict[str, dict[str, str]]:
-    """The guards' own import map: they are given what they guard."""
+    """Return the guards' own import map: they import the original modules."""
     return {f"./{FOLDER}/": {name: f"node:{module}" for module in _GUARDED for name in _names(module)}}
 
 
@@ -94,7 +94,7 @@ def _path(module: str) -> str:
 def _text(module: str, names: list[str]) -> str:
     listed = ", ".join(f"'{name}'" for name in names)
     exported = "\n".join(f"export const {name} = guarded['{name}'];" for name in names)
-    # Whoever can ask for modules by their names finds all of them guarded.
+    # A module that can load modules by name needs all guards.
     all_of_them = "import './all.ts';\n" if module == "module" else ""
     return (
         f"{all_of_them}import original from 'node:{module}';\n"
@@ -106,13 +106,13 @@ def _text(module: str, names: list[str]) -> str:
 
 
 def _all() -> str:
-    """A module that loads every guard, and tells libraries' imports which one to take."""
+    """Return a module that loads every guard, and directs libraries' imports to the guards."""
     imports = "".join(f"import './{_file(module)}';\n" for module in _GUARDED)
     return f"import './workers.ts';\n{imports}import './libraries.ts';\n"
 
 
 def _libraries() -> str:
-    """The module that leads libraries to the guards: it holds which there are, and exports nothing to change that."""
+    """Return the module that directs libraries to the guards; its table is not exported, so it cannot be changed."""
     table = ", ".join(f"['{module}', '{_file(module)}']" for module in _GUARDED)
     text = (Path(__file__).parent / FOLDER / "libraries.ts").read_text()
     return text.replace("/* each module, and the file of its guard */", table)

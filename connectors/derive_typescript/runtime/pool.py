@@ -1,4 +1,4 @@
-"""Processes between sessions: the next session of the same module need not start Deno again."""
+"""Idle processes between sessions, so that the next session of the same module need not start Deno."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ import threading
 from connectors.derive_typescript.runtime.process import DenoProcess
 
 _LIMIT = 8
-"""Most processes that wait at a time."""
+"""Maximum number of idle processes."""
 
 
 class Pool:
-    """Idle processes, oldest first, by the digest of what they run."""
+    """Idle processes, oldest first, by the digest of their project."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._idle: list[tuple[str, DenoProcess]] = []
 
     def take(self, digest: str, version: str | None, shard: str = "") -> DenoProcess | None:
-        """A process that waits with this derivation's module, the one last used; None if there is none.
+        """Return the idle process of this project that was used last; None if there is none.
 
-        A module that keeps state may hold some of it where no constructor clears it. So its process goes on only from
-        the very version it was committed at, or from nothing if it can forget. One that served this shard and is at
+        A module that keeps state may hold some of it where no constructor clears it. So its process is reused only at
+        exactly the version it committed, or for empty state if it can reset itself. A process that served this shard at
         another version was rolled back, and is ended.
 
         Args:
-            digest: of what it runs.
-            version: of the committed state; None if there is none.
-            shard: names whose state it is; empty if nobody's.
+            digest: digest of the project.
+            version: version of the committed state; None if there is none.
+            shard: name of the state's shard; empty without a shard.
         """
         with self._lock:
             stale = [
@@ -49,7 +49,7 @@ class Pool:
             return self._idle.pop(places[-1])[1] if places else None
 
     def give(self, digest: str, process: DenoProcess) -> None:
-        """Take back a process that has answered everything it was sent."""
+        """Return a process to the pool after it has answered all frames."""
         with self._lock:
             self._idle.append((digest, process))
             surplus = [self._idle.pop(0)[1]] if len(self._idle) > _LIMIT else []
@@ -57,14 +57,14 @@ class Pool:
             oldest.end()
 
     def close(self) -> None:
-        """End all processes that wait."""
+        """End all idle processes."""
         with self._lock:
             idle, self._idle = self._idle, []
         for _, process in idle:
             process.end()
 
     def forget(self) -> None:
-        """In a fork: the processes belong to the parent, and so does whoever holds the lock."""
+        """Drop the processes after a fork: they, and the lock's holder, belong to the parent."""
         self._lock = threading.Lock()
         idle, self._idle = self._idle, []
         for _, process in idle:

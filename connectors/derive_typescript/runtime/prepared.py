@@ -1,4 +1,4 @@
-"""Projects that are ready to run: what they lead to has been looked into, and libraries have been fetched."""
+"""Projects that are ready to run: their import graph is checked, and their libraries are fetched."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from derive.protocol.specs import DerivationSpec
 
 _UNUSED_SECONDS = 30 * 86_400.0
 _COMPLETE = "complete"
-"""A file that is in the folder once everything that the module leads to has been looked into."""
+"""A file that marks a project whose import graph is checked and complete."""
 
 
 def project_folder(spec: DerivationSpec, digest: str) -> Path:
-    """The project of a derivation, in a folder that stays: its path, which a module can see, is always the same.
+    """Return the folder of a derivation's project, created if needed; the path, which a module can see, never changes.
 
     Args:
         spec: the derivation.
-        digest: of it, by `digest_of`.
+        digest: its digest by `digest_of`.
 
     Raises:
-        LambdaError: the module leads to what is not the project's.
+        LambdaError: the module imports a file outside the project.
     """
     folder = cache_folder() / "projects" / f"{PREFIX}{digest}"
     if folder.exists():
@@ -46,16 +46,16 @@ def project_folder(spec: DerivationSpec, digest: str) -> Path:
 
 
 def _make(spec: DerivationSpec, folder: Path) -> None:
-    """Write a project, and remove those that nobody has used for long."""
+    """Write a project, and remove projects that have not been used for long."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     for other in folder.parent.iterdir():
-        with suppress(OSError):  # somebody else may be faster
+        with suppress(OSError):  # another process may be faster
             if time.time() - other.stat().st_mtime > _UNUSED_SECONDS:
                 shutil.rmtree(other)
     written = write_project(spec, folder.parent)
     try:
         written.rename(folder)
-    except OSError:  # it is there by now
+    except OSError:  # another process has created the folder
         shutil.rmtree(written)
 
 
@@ -68,19 +68,19 @@ _REGISTRY = (
     "HTTPS_PROXY",
     "NO_PROXY",
 )
-"""What tells Deno where to fetch libraries from."""
+"""Environment variables that configure how Deno fetches libraries."""
 
 
 def cache_modules(spec: DerivationSpec) -> list[str]:
-    """Fetch the libraries that a module imports (`npm:`, `jsr:` and `https:`), which is the only time anything is.
+    """Fetch the libraries that a module imports (`npm:`, `jsr:` and `https:`); no other function fetches.
 
-    They stay in `cache_folder`; checking and running use what is there, and no network.
+    The libraries stay in `cache_folder`; checking and running use them without a network.
 
     Returns:
-        What Deno said of it, a line for each thing fetched.
+        Deno's output, a line for each fetched library.
 
     Raises:
-        TaskError: a library cannot be fetched, or the module leads to what is not the project's.
+        TaskError: a library cannot be fetched, or the module imports a file outside the project.
     """
     module = module_of(spec)
     folder = write_project(spec)

@@ -1,4 +1,4 @@
-"""A running Deno: frames in, frames out, and what it last said where it does not answer."""
+"""A running Deno process: frames sent and received, and its last error output."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ _TAIL_BYTES = 4_000
 _PIPE_BYTES = 1 << 20
 
 _OUTSIDE_MEGABYTES, _CORE_MEGABYTES = 1024, 32
-"""What Deno itself sets aside: about 550 MB on two cores, a part of it for each, and very little of it used."""
+"""Address space that Deno itself reserves: about 550 MB on two cores, partly per core, and mostly unused."""
 
 _PROCESSORS = 4
-"""How many processors Deno, one thread of which runs the module, may keep busy on average."""
+"""Maximum average number of processors that Deno may keep busy; one thread runs the module."""
 
 _RENEWED_SECONDS = 1.0
-"""How long a bound of its processor time stands: to renew it for each answer takes longer than to read a short one."""
+"""Interval between renewals of the processor time limit: renewing takes longer than reading a short answer."""
 
 _PATIENCE = 5.0
-"""Seconds to wait for the end of a process that was killed."""
+"""Seconds to wait for the end of a killed process."""
 
 
 class DenoProcess:
-    """The harness with one derivation's module, without permission to touch anything but its pipes.
+    """The harness with one derivation's module, whose only permission is to use its pipes.
 
     One thread may send while another receives.
 
     Args:
         spec: the derivation.
-        digest: of it, by `digest_of`.
+        digest: its digest by `digest_of`.
 
     Attributes:
-        log: takes what the module says.
-        version: of the state its instance is at; None if its module keeps none.
-        shard: whose state that is.
-        abilities: which of `flush`, `startCommit` and `reset` the class has of its own, once a session was opened.
+        log: receives the module's messages.
+        version: version of its state; None if its module keeps none.
+        shard: name of the state's shard.
+        abilities: whether the class overrides each of `flush`, `startCommit` and `reset`, once a session was opened.
     """
 
     def __init__(self, spec: DerivationSpec, digest: str) -> None:
@@ -61,7 +61,8 @@ class DenoProcess:
         self.version: str | None = None
         self.shard = ""
         self.abilities: dict[str, bool] = {}
-        # Not a pipe of Popen's: a fork would copy its lock, held by the thread that waits, and never get past it.
+        # A Popen pipe would not do: a fork would copy its lock, which the waiting thread holds, and block
+        # forever.
         self._stderr, child = os.pipe()
         pipe = subprocess.PIPE
         folder = project_folder(spec, digest)
@@ -81,27 +82,27 @@ class DenoProcess:
         assert self._process.stdout is not None
         self._stdin, self._stdout = self._process.stdin.fileno(), self._process.stdout.fileno()
         self._limit(spec.limits.heap_megabytes)
-        self._limited_until = 0.0  # a moment of the monotonic clock
+        self._limited_until = 0.0  # monotonic clock
         for descriptor in (self._stdin, self._stdout):
-            with suppress(OSError, AttributeError):  # Linux's; elsewhere pipes are as they are
+            with suppress(OSError, AttributeError):  # Linux only; elsewhere pipes keep their size
                 fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-        self._sending = threading.Lock()  # held while a line is sent, and while the descriptor it goes to is closed
+        self._sending = threading.Lock()  # held while a line is sent, and while the descriptor is closed
         self._ended = False
         self._wire = Wire(self._stdout)
         self._tail = bytearray()
         self._listener = threading.Thread(target=self._listen, name="deno-stderr", daemon=True)
         self._listener.start()
-        with suppress(OSError):  # it is gone, which the first answer tells
+        with suppress(OSError):  # the process is gone; the first answer reports it
             self._write(self._wire.token)
 
     def _limit(self, heap: int) -> None:
-        """Bound what the process may take outside the heap that V8 bounds: buffers, and memory of WebAssembly."""
+        """Limit the memory of the process outside V8's heap: buffers, and WebAssembly memory."""
         most = (2 * heap + _OUTSIDE_MEGABYTES + _CORE_MEGABYTES * (os.cpu_count() or 1)) << 20
-        with suppress(OSError, AttributeError):  # Linux's; elsewhere the heap alone is bounded
+        with suppress(OSError, AttributeError):  # Linux only; elsewhere only the heap is limited
             resource.prlimit(self._process.pid, resource.RLIMIT_DATA, (most, most))
 
     def _limit_time(self, seconds: float) -> None:
-        """Bound the processor time that the process may take from now on, for if nobody is left to end it."""
+        """Limit the processor time of the process from now on, in case its parent dies and cannot end it."""
         now = time.monotonic()
         if now < self._limited_until:
             return
@@ -114,12 +115,12 @@ class DenoProcess:
 
     @property
     def pid(self) -> int:
-        """Process id."""
+        """Return the process id."""
         return self._process.pid
 
     @property
     def alive(self) -> bool:
-        """Whether it still runs."""
+        """Return whether the process runs."""
         return self._process.poll() is None
 
     def send(self, text: bytes) -> None:
@@ -139,11 +140,11 @@ class DenoProcess:
                 rest = rest[os.write(self._stdin, rest) :]
 
     def ask(self, question: Any, seconds: float) -> bytes:
-        """Send something that is answered by one frame, and return its text; empty if the process is gone.
+        """Send a question, and return the text of its answer; empty if the process is gone.
 
         Raises:
             Late: no answer came within `seconds`.
-            Foreign: something else than a frame came.
+            Foreign: bytes that are not a frame came.
         """
         try:
             self.send(dump_exact(question))
@@ -152,13 +153,13 @@ class DenoProcess:
         return self.receive(seconds)
 
     def receive(self, seconds: float) -> bytes:
-        """The text of the next answer; empty if the process is gone.
+        """Return the text of the next answer; empty if the process is gone.
 
-        What the module said in between goes to the log, and is no answer.
+        Messages of the module go to the log.
 
         Raises:
-            Late: none came within `seconds`.
-            Foreign: something else than a frame came.
+            Late: no answer came within `seconds`.
+            Foreign: bytes that are not a frame came.
         """
         self._limit_time(seconds)
         deadline = time.monotonic() + seconds
@@ -171,13 +172,13 @@ class DenoProcess:
                 self.log(level, str(message))
 
     def end(self) -> tuple[int, str]:
-        """End the process if it still runs; its exit status, and the last lines of its standard error."""
+        """Kill the process if it runs; return its exit status, and the last lines of its standard error."""
         if self.alive:
             self._process.kill()
         status = self._process.wait()
         self._listener.join(_PATIENCE)
-        # A descriptor that is closed under a thread that sends would be the next process's. The write of one that waits
-        # fails, as nobody is left to read, except where a fork keeps the other end: then it stays open.
+        # A descriptor closed while a thread sends might be reused by the next process. The pending write fails
+        # because the reader is gone, unless a fork keeps the other end: then the descriptor stays open.
         if self._sending.acquire(timeout=_PATIENCE):
             try:
                 self._ended = True
@@ -190,12 +191,12 @@ class DenoProcess:
         return status, self._tail.decode("utf-8", "replace").strip()
 
     def abandon(self) -> None:
-        """Forget a process that a fork of this one copied, and that belongs to the original."""
+        """Forget a process that belongs to the parent of this fork."""
         self._process.returncode = 0
         os.close(self._stderr)
 
     def _listen(self) -> None:
-        """Keep the last of standard error, where Deno itself says why it ends."""
+        """Keep the end of standard error, where Deno explains why it ends."""
         while chunk := os.read(self._stderr, 1 << 16):
             self._tail += chunk
             del self._tail[:-_TAIL_BYTES]
@@ -203,7 +204,7 @@ class DenoProcess:
 
 
 def command_of(spec: DerivationSpec, folder: Path) -> list[str]:
-    """The command that runs a derivation's project, which is in `folder`."""
+    """Return the command that runs a derivation's project in `folder`."""
     methods = [method_of(transform.name) for transform in spec.transforms]
     net = bool(config_of(spec).permissions.net) and spec.limits.allows_permissions
     argument = orjson.dumps({"methods": methods, "net": net, "guarded": needs_guards(spec)}).decode()
@@ -211,11 +212,11 @@ def command_of(spec: DerivationSpec, folder: Path) -> list[str]:
 
 
 def _working_folder(spec: DerivationSpec, folder: Path) -> Path:
-    """Where relative paths begin: beside the catalog for a module that may read there."""
+    """Return the working folder: beside the catalog for a module with permission to read there."""
     permissions = config_of(spec).permissions
     beside = permissions.folder
     return Path(beside) if permissions.read and beside and Path(beside).is_dir() else folder
 
 
 def _unheard(level: Level, message: str) -> None:
-    """What is said when nobody has opened a session."""
+    """Ignore a message that arrives before a session is open."""

@@ -1,4 +1,4 @@
-"""The folder Deno runs in: the author's module, the types it imports, and the harness."""
+"""The folder Deno runs in: the author's module, its types, and the harness."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from derive.errors import TaskError
 from derive.protocol.specs import DerivationSpec
 
 CHECK = "check.ts"
-"""The file that `deno check` begins with; its lines are known to `check.py`."""
+"""The root file of `deno check`; `check.py` knows its lines."""
 
 INTERFACES = "interfaces.ts"
 """The file of the types that the author's module imports."""
 
 _ENTRY = "derivation.ts"
-"""What the harness imports: without permission to read, Deno loads only what it finds written in an import."""
+"""The file that the harness imports: without read permission, Deno loads only modules with literal imports."""
 
 PREFIX = "flowctl-deno-"
-"""What names of projects' folders begin with."""
+"""Prefix of project folders' names."""
 
 _HARNESS = ("frames", "documents", "say", "present", "timers", "columns", "absent", "main")
-"""The harness's files, each behind those that it imports."""
+"""The harness's files, each after the files that it imports."""
 
 _GUARDS = ("node/guard.ts", "node/workers.ts")
 
@@ -42,7 +42,7 @@ def write_project(spec: DerivationSpec, parent: Path | None = None) -> Path:
 
     Args:
         spec: the derivation.
-        parent: where the folder is; None for where temporary files are.
+        parent: parent of the folder; None for the folder of temporary files.
     """
     folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
     for name, content in _files(spec).items():
@@ -53,13 +53,13 @@ def write_project(spec: DerivationSpec, parent: Path | None = None) -> Path:
 
 
 def digest_of(spec: DerivationSpec) -> str:
-    """Names what a process that runs this derivation runs."""
+    """Return a digest of the files and options with which a derivation runs."""
     files = {**_files(spec), "": orjson.dumps(command_line(spec))}
     return hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()[:32]
 
 
 def _files(spec: DerivationSpec) -> dict[str, bytes]:
-    options = {"noImplicitOverride": False}  # `flush` and its kin, with or without `override`
+    options = {"noImplicitOverride": False}  # allows `flush`, `startCommit` and `reset` without `override`
     settings = {"imports": _imports(spec), "scopes": guard_scopes(), "lock": False, "compilerOptions": options}
     config = config_of(spec)
     return {
@@ -75,10 +75,10 @@ def _files(spec: DerivationSpec) -> dict[str, bytes]:
 
 
 def path_of(file: ImportedFile) -> str:
-    """Where an imported file is in the project.
+    """Return the path of an imported file in the project.
 
     Raises:
-        TaskError: there is no room for it.
+        TaskError: the file is too many folders above the module.
     """
     path = posixpath.normpath(AUTHOR + file.path)
     if not path.startswith("author/") and not file.outside:
@@ -87,7 +87,7 @@ def path_of(file: ImportedFile) -> str:
 
 
 def _imports(spec: DerivationSpec) -> dict[str, str]:
-    """The import map: Node's modules lead to their guards, by names of the author's, too."""
+    """Return the import map: Node's modules lead to their guards, also by the author's names."""
     guards = guard_imports()
     named = {name: guards.get(target, _settled(target)) for name, target in config_of(spec).import_map}
     fixed = {name: path for name, path in guards.items() if name.startswith("node:")}
@@ -95,7 +95,7 @@ def _imports(spec: DerivationSpec) -> dict[str, str]:
 
 
 def _settled(target: str) -> str:
-    """What a name of the import map stands for, from the folder of the project."""
+    """Return the target of an import name, relative to the project's folder."""
     if not target.startswith("."):
         return target
     end = "/" if target.endswith("/") else ""
@@ -116,7 +116,7 @@ def _harness() -> dict[str, bytes]:
 def _entry_text(spec: DerivationSpec) -> str:
     lines = [
         *(["import './node/all.ts';"] if needs_guards(spec) else []),
-        # Not before the guards are there: what a static import leads to is resolved before any of it runs.
+        # Dynamic imports: static imports would be resolved before the guards run.
         "export const load = async () => ({",
         "    interfaces: await import('./interfaces.ts'),",
         f"    module: await import('./{AUTHOR}{MODULE}'),",

@@ -39,8 +39,8 @@ class TypeScriptSession:
 
     Args:
         spec: the derivation.
-        database: the shard's, inside an open transaction.
-        log: takes what the module says.
+        database: the shard's database, inside an open transaction.
+        log: receives the module's messages.
     """
 
     def __init__(self, spec: DerivationSpec, database: apsw.Connection, log: Log) -> None:
@@ -52,27 +52,30 @@ class TypeScriptSession:
         self._log = log
         self._digest = digest_of(spec)
         self._process: DenoProcess | None = None
-        self._ends: list[int] = []  # for each frame of the batch at hand, the index behind its last document
+        self._ends: list[int] = []  # for each frame of the current batch, the index behind its last document
         self._unanswered = False
         self._committed = False
 
     @property
     def flushes(self) -> bool:
-        """Whether the class has a `flush` of its own, to be called at the end of each tick."""
+        """Return whether the class overrides `flush`, which is called at the end of each tick."""
         return self._open().abilities["flush"]
 
     def invoke(self, batch: ReadBatch) -> Iterator[tuple[int, Document]]:
         """Run the methods over a batch.
 
         Raises:
-            LambdaError: a method failed, published what is no document, did not answer, or ended the process.
+            LambdaError: a method failed, published an invalid document, did not answer, or ended the process.
         """
         for answer in self._answers(batch, as_columns=False):
             assert isinstance(answer, AnsweredDocuments)
             yield from zip(answer.causes, answer.documents, strict=True)
 
     def invoke_columns(self, batch: ReadBatch) -> Iterator[PublishedColumns | PublishedDocuments] | None:
-        """Run the methods over a batch, unless the class has a `flush`, whose documents are put in order as a whole."""
+        """Run the methods over a batch as columns; return None if the class has a `flush`.
+
+        Documents of `flush` are sorted with those of the whole batch.
+        """
         return None if self.flushes else self._gathered(batch)
 
     def _gathered(self, batch: ReadBatch) -> Iterator[PublishedColumns | PublishedDocuments]:
@@ -87,7 +90,7 @@ class TypeScriptSession:
             raise self._gone(self._open(), f"columns: {exc}".encode()) from exc
 
     def _answers(self, batch: ReadBatch, *, as_columns: bool) -> Iterator[AnsweredDocuments | AnsweredColumns]:
-        """What is published for a batch, frame by frame; a thread sends frames while the answers are read."""
+        """Yield the published documents of each frame; a thread sends frames while the answers are read."""
         if not batch.documents:
             return
         process = self._open()
@@ -107,7 +110,7 @@ class TypeScriptSession:
         """Write the state that the class returns from `startCommit` into the database.
 
         Raises:
-            LambdaError: the method failed, or returned what is no state.
+            LambdaError: the method failed, or returned an invalid state.
         """
         process = self._process
         if process is None or not process.abilities["startCommit"]:
@@ -123,7 +126,7 @@ class TypeScriptSession:
         self._committed = True
 
     def close(self) -> None:
-        """Leave the process to the next session, or end it where it owes an answer or is ahead of its state."""
+        """Return the process to the pool; end it if an answer is pending or it is ahead of its state."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -134,7 +137,7 @@ class TypeScriptSession:
             POOL.give(self._digest, process)
 
     def _open(self) -> DenoProcess:
-        """The process, with an instance of the class that belongs to this session."""
+        """Return the process, with an instance of the class for this session."""
         if self._process is not None:
             return self._process
         self._unanswered = True
@@ -153,14 +156,14 @@ class TypeScriptSession:
         return process
 
     def _begin(self) -> tuple[DenoProcess, dict[str, Any]]:
-        """A process, and its answer to the question that opens a session."""
+        """Return a process, and its answer to the question that opens a session."""
         question = {"open": {"state": self._state.value(), "forget": self._state.version() is None}}
         waiting = self._process = POOL.take(self._digest, self._state.version(), self._state.place)
         if waiting is not None:
             waiting.log = self._log
             if reply := self._ask(waiting, question, may_be_gone=True):
                 return waiting, reply
-            waiting.end()  # it died while it waited
+            waiting.end()  # the process died while idle
         process = self._process = DenoProcess(self._spec, self._digest)
         process.log = self._log
         return process, self._ask(process, question)
@@ -187,7 +190,7 @@ class TypeScriptSession:
     def _receive(
         self, process: DenoProcess, batch: ReadBatch, index: int, *, as_columns: bool
     ) -> tuple[int, AnsweredDocuments | AnsweredColumns]:
-        """What the next documents published, the first of which is at `index`, after the place behind the last one."""
+        """Return the index behind the next answered documents, the first of which is at `index`, and their results."""
         text = self._text(process, batch, index)
         first, *texts = text.split(b"\n")
         try:
@@ -228,7 +231,7 @@ class TypeScriptSession:
         raise self._gone(process, text)
 
     def _parse(self, process: DenoProcess, text: bytes) -> Any:
-        """The answer to a question."""
+        """Return the parsed answer to a question."""
         try:
             return parse_exact(text)
         except ValueError:
@@ -239,7 +242,7 @@ class TypeScriptSession:
         return {"error": {"index": 0, "message": f"{fault.at(2)} of the state {fault.reason}", "stack": ""}}
 
     def _no_document(self, process: DenoProcess, batch: ReadBatch, index: int, text: bytes) -> FlowError:
-        """The error of an answer that is no JSON to the runtime, though it is to JavaScript."""
+        """Return the error of an answer that is valid JSON for JavaScript only."""
         fault = fault_in(text)
         if not text or fault is None:
             return self._gone(process, text)
@@ -279,7 +282,7 @@ class TypeScriptSession:
         )
 
     def _at(self, batch: ReadBatch, index: int) -> tuple[str, str, str]:
-        """What was at work for a document of a batch: its name, its method, and which document it was."""
+        """Return the name and method that ran for a document of a batch, and a description of the document."""
         which = batch.transforms[index]
         if which == len(self._spec.transforms):
             return "flush()", "flush", ""
@@ -291,7 +294,7 @@ class TypeScriptSession:
         )
 
     def _somewhere(self, batch: ReadBatch, index: int) -> tuple[str, str, Position]:
-        """Return the transforms at work in a frame from its document at `index` on; which one it is, is not known."""
+        """Return the running transforms of a frame from its document at `index` on; the exact document is unknown."""
         end = next((end for end in self._ends if end > index), len(batch.documents))
         name, method, document = self._at(batch, index)
         position = member_position(self._module, method)

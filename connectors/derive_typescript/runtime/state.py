@@ -1,4 +1,4 @@
-"""The state a module returned from `startCommit`, in its shard's database, from where the next session has it."""
+"""The state that a module returned from `startCommit`, stored in its shard's database for the next session."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class State:
     """One shard's state, inside the transaction of its database.
 
     Args:
-        database: the shard's, or one in memory if documents have no shard.
+        database: the shard's database, or an in-memory one if documents have no shard.
 
     Attributes:
-        place: names whose state it is; empty if nothing that is written is there in the next transaction.
+        place: name of the state's shard; empty if writes do not persist until the next transaction.
     """
 
     def __init__(self, database: apsw.Connection) -> None:
@@ -31,12 +31,12 @@ class State:
         self.place = os.path.dirname(os.path.dirname(database.filename))  # each attempt has a folder in the shard's
 
     def version(self) -> str | None:
-        """Names the committed state; None if there is none."""
+        """Return the version of the committed state; None if there is none."""
         row = self._row()
         return row[0] if row else None
 
     def value(self) -> JSON:
-        """The state; an empty object if there is none."""
+        """Return the state; an empty object if there is none."""
         row = self._row()
         return parse_exact(row[1].encode()) if row else {}
 
@@ -47,14 +47,14 @@ class State:
         return row
 
     def commit(self, answer: dict[str, JSON] | None) -> str:
-        """Write what `startCommit` returned.
+        """Write the result of `startCommit`.
 
         Args:
-            answer: `updated` and `mergePatch`: what replaces the state, or a merge patch (RFC 7396) to it; None if it
-                is as it was.
+            answer: `updated` and `mergePatch`: a replacement of the state, or a merge patch (RFC 7396); None if the
+                state is unchanged.
 
         Returns:
-            The version of the state, which is new in any case: the module went on.
+            The version of the state, which always changes, because the module has processed documents.
         """
         value = self.value()
         if answer is not None:
@@ -67,7 +67,7 @@ class State:
 
 
 def merged(target: JSON, patch: JSON) -> JSON:
-    """The target as a merge patch (RFC 7396) changes it; the target itself stays as it is."""
+    """Return the target changed by a merge patch (RFC 7396); the target itself is not modified."""
     if not isinstance(patch, dict):
         return patch
     result = dict(target) if isinstance(target, dict) else {}

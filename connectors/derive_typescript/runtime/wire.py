@@ -1,7 +1,7 @@
-"""The wire: frames that Deno writes to a pipe that its module can reach as well.
+"""The wire: frames that Deno writes to a pipe that its module can write to as well.
 
-A frame begins and ends with a token that only this process and the harness know, and has its length in between. So what
-a module writes there is told from frames before any of it is kept, and in the midst of a frame spoils that one.
+A frame begins and ends with a token that only this process and the harness know, with its length in between. So bytes
+that a module writes are detected before they are stored, and bytes written inside a frame invalidate the frame.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ _TOKEN_BYTES = 16
 _LENGTH_BYTES = 6
 _HEAD_BYTES = _TOKEN_BYTES + 1 + _LENGTH_BYTES
 _READ_BYTES = 1 << 16
-"""Memory for more is taken from the system for each answer, and given back."""
+"""Larger reads would allocate and release system memory for each answer."""
 
 ANSWER, LOG = b"A", b"L"
 """Kinds of frames."""
 
 _MOST_BYTES = 3 << 29
-"""The most that a frame may have: the longest text of V8, in UTF-8."""
+"""Maximum size of a frame: the longest V8 string in UTF-8."""
 
 _SHOWN_BYTES = 100
 
@@ -31,7 +31,7 @@ class Late(Exception):
 
 
 class Foreign(Exception):
-    """Something else than a frame came: the module wrote to the output of its process; `args` hold its beginning."""
+    """Bytes that are not a frame came: the module wrote to its process's output; `args` hold their beginning."""
 
 
 class Wire:
@@ -39,32 +39,32 @@ class Wire:
 
     Args:
         descriptor: the pipe to read from.
-        token: of the process.
+        token: the token of the process.
 
     Attributes:
-        token: of the process, which it is sent before all else.
+        token: the token of the process, which is sent first.
     """
 
     def __init__(self, descriptor: int, token: bytes | None = None) -> None:
         self.token = token or secrets.token_bytes(_TOKEN_BYTES)
         self._descriptor = descriptor
-        self._poll = select.poll()  # unlike `select`, for descriptors of any number
+        self._poll = select.poll()  # unlike `select`, it takes descriptors above 1023
         self._poll.register(descriptor, select.POLLIN)
         self._read = bytearray()
 
     def framed(self, text: bytes) -> bytes:
-        """A frame to send."""
+        """Return a frame to send."""
         return b"".join((self.token, ANSWER, len(text).to_bytes(_LENGTH_BYTES, "big"), text))
 
     def receive(self, deadline: float) -> tuple[bytes, bytes]:
-        """The kind and the text of the next frame; both empty if the process is gone.
+        """Return the kind and the text of the next frame; both empty if the process is gone.
 
         Args:
-            deadline: of the monotonic clock.
+            deadline: time of the monotonic clock, in seconds.
 
         Raises:
-            Late: it did not come until then.
-            Foreign: something else than a frame came.
+            Late: no frame came before the deadline.
+            Foreign: bytes that are not a frame came.
         """
         if not self._reads(_HEAD_BYTES, deadline):
             if not self.token.startswith(self._read[:_TOKEN_BYTES]):
@@ -77,7 +77,7 @@ class Wire:
         end = _HEAD_BYTES + length
         if not self._reads(end + _TOKEN_BYTES, deadline):
             return b"", b""
-        if not self._read.startswith(self.token, end):  # something was written while the frame was
+        if not self._read.startswith(self.token, end):  # the module wrote in the middle of the frame
             raise self._foreign(_HEAD_BYTES)
         with memoryview(self._read) as read:
             text = bytes(read[_HEAD_BYTES:end])
@@ -85,7 +85,7 @@ class Wire:
         return kind, text
 
     def _reads(self, count: int, deadline: float) -> bool:
-        """Read until so many bytes are there; whether they are, before the end of the process."""
+        """Read until `count` bytes are there; return False if the process ends before."""
         while len(self._read) < count:
             if not self._poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
                 raise Late

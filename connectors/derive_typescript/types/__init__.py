@@ -1,1 +1,1 @@
-"""Types for the authors of modules, from the schemas of what they read and publish; nothing here runs anything."""
+"""Types for the authors of modules, from the schemas of their sources and output; nothing here runs modules."""

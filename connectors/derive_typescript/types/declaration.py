@@ -13,23 +13,23 @@ from derive.schema.shape import ALL, ANYTHING, Shape, intersect
 
 _OBJECTS = Shape(types=frozenset({"object"}))
 _SCALARS = {"boolean": "boolean", "integer": "number", "fractional": "number", "string": "string", "null": "null"}
-"""Types by the types of JSON, in the order of a union, behind objects and arrays."""
+"""TypeScript types by JSON type, in the order of a union, after objects and arrays."""
 
 
 def declare(schema: JSON, name: str, taken: set[str]) -> list[str]:
-    """Declarations of the type of a collection's documents, and of those that its schema names.
+    """Return declarations of the type of a collection's documents, and of the types that its schema names.
 
     Args:
-        schema: self-contained.
-        name: of the type.
-        taken: names that are in use already; those of the new types are added.
+        schema: self-contained schema.
+        name: name of the type.
+        taken: names in use; the function adds the new ones.
     """
     named = named_schemas(schema, name, taken)
     inference = Inference(schema, {key: named_schema.name for key, named_schema in named.items()})
     shapes = {named_schema.name: inference.define(named_schema.schema) for named_schema in named.values()}
     root = named.get(id(schema))
     if root is None:
-        # Whatever its schema says, a collection's documents are objects.
+        # A collection's documents are objects, whatever its schema says.
         shapes = {name: intersect(inference.define(schema), _OBJECTS), **shapes}
     elif root.name != name:
         shapes = {name: Shape(name=root.name), **shapes}
@@ -42,7 +42,7 @@ def declare(schema: JSON, name: str, taken: set[str]) -> list[str]:
 
 
 def _endless(names: Mapping[str, frozenset[str]]) -> set[str]:
-    """Names that are, without a property or an item between, defined by themselves, which TypeScript refuses."""
+    """Return names that are defined by themselves without a property or an item in between; TypeScript refuses them."""
     recursive = set()
     for begin in names:
         seen: set[str] = set()
@@ -58,16 +58,16 @@ def _endless(names: Mapping[str, frozenset[str]]) -> set[str]:
 
 
 def described(shape: Shape, indent: str = "") -> str:
-    """The type of a location behind a comment of its title and description."""
+    """Return the type of a location, after a comment with its title and description."""
     return _comment(shape) + type_of(shape, indent)
 
 
 def type_of(shape: Shape, indent: str = "") -> str:
-    """The type of a location.
+    """Return the type of a location.
 
     Args:
-        shape: what is known of the location.
-        indent: of the line the type begins on.
+        shape: inferred shape of the location.
+        indent: indentation of the line on which the type begins.
     """
     return " | ".join(_alternatives(shape, indent))
 
@@ -78,7 +78,7 @@ def _comment(shape: Shape) -> str:
 
 
 def _alternatives(shape: Shape, indent: str) -> list[str]:
-    """What the union of a type is made of."""
+    """Return the alternatives of a union type."""
     if shape.name is not None:
         return [shape.name]
     if shape.alternatives:
@@ -99,7 +99,7 @@ def _alternatives(shape: Shape, indent: str) -> list[str]:
 
 
 def _in_place(shape: Shape) -> frozenset[str]:
-    """Names that stand where the shape itself does."""
+    """Return the names that stand in place of the shape itself."""
     own = [] if shape.name is None else [shape.name]
     return frozenset(own).union(*(_in_place(alternative) for alternative in shape.alternatives))
 
@@ -130,7 +130,7 @@ def _array(shape: Shape, indent: str) -> str:
     prefix = shape.prefix if most is None else shape.prefix[:most]
     if not prefix:
         return "[]" if most == 0 else f"{_element(rest, indent)}[]"
-    # TypeScript lets no required item follow an optional one, which `min_items` never asks for.
+    # TypeScript allows no required item after an optional one, and `min_items` never needs it.
     items = [_element(item, indent) + ("" if index < shape.min_items else "?") for index, item in enumerate(prefix)]
     if rest.types and (most is None or most > len(prefix)):
         items.append(f"...({described(rest, indent)})[]")

@@ -1,7 +1,7 @@
-"""A project's `deno.json`, which tells editors where the generated types are.
+"""A project's `deno.json`, which points editors to the generated types.
 
-It is written where there is none. One that is there is its author's: it is never edited, and what is missing in it is
-told.
+The file is written if it does not exist. An existing file belongs to the author: it is never edited, and missing
+entries are reported.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from derive.errors import FlowError
 from derive.protocol.authoring import GENERATED_FOLDER
 
 NAME = "flow/"
-"""The name, in the import map, of the folder of generated types."""
+"""The import map's name for the folder of generated types."""
 
 _FILES = ("deno.json", "deno.jsonc")
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What becomes of the file.
+    """The planned content of the file.
 
     Attributes:
-        path: of the file.
-        text: what it is to hold, which is what it holds if it is there; None to leave it alone.
-        note: what the author has to do, if anything.
+        path: path of the file.
+        text: content to write, equal to the existing content if the file is complete; None to leave it alone.
+        note: an action for the author, if needed.
     """
 
     path: Path
@@ -38,14 +38,14 @@ class Settings:
 
 
 def settings_of(root: Path, named: str = "") -> Settings:
-    """The project's `deno.json` (or `deno.jsonc`), which is to have an entry for the generated types.
+    """Return the project's `deno.json` (or `deno.jsonc`), which needs an entry for the generated types.
 
     Args:
-        root: of the project.
-        named: path of the file that the catalog names; without one it is in the root.
+        root: folder of the project.
+        named: path of the file that the catalog names; empty for the one in the root.
 
     Raises:
-        FlowError: it is there and cannot be read.
+        FlowError: the file exists and cannot be read.
     """
     path = Path(named) if named else next((root / name for name in _FILES if (root / name).exists()), root / _FILES[0])
     to_root = os.path.relpath(root, path.parent)
@@ -67,7 +67,7 @@ def settings_of(root: Path, named: str = "") -> Settings:
 
 
 def _what_is_missing(value: JSON, target: str) -> str | None:
-    """Why editors cannot find the types by a file that holds this; None if they can."""
+    """Return why editors cannot find the types with this content; None if they can."""
     imports = value.get("imports", {}) if isinstance(value, dict) else None
     if not isinstance(imports, dict):
         return "is not understood"

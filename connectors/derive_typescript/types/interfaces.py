@@ -1,4 +1,4 @@
-"""The interfaces module of a derivation: what its author's module imports."""
+"""The interfaces module of a derivation, which its author's module imports."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from derive.protocol.authoring import GENERATED
 from derive.protocol.specs import DerivationSpec
 
 RESERVED = ("constructor", "flush", "reset", "startCommit")
-"""Members of the class that have a meaning of their own, so no transform's method may have their names."""
+"""Members of the class with a meaning of their own; no transform's method may have these names."""
 
 _MEMBERS = """\
     constructor(_open: { state: unknown }) {}
@@ -30,18 +30,18 @@ _MEMBERS = """\
 
 
 def method_of(transform: str) -> str:
-    """Name of the method that implements a transform: lower camel case."""
+    """Return the name of the method that implements a transform: lower camel case."""
     name = camel(transform)
     return name[:1].lower() + name[1:]
 
 
 def source_of(transform: str) -> str:
-    """Name of the type of the documents that a transform reads."""
+    """Return the name of the type of the documents that a transform reads."""
     return type_name(f"Source{camel(transform)}")
 
 
 def generate_interfaces(spec: DerivationSpec) -> str:
-    """The module that a derivation's own module imports from: its types, and the class it extends."""
+    """Return the interfaces module of a derivation: its types, and the base class of the derivation's class."""
     taken = {"Document", "IDerivation", *(source_of(transform.name) for transform in spec.transforms)}
     parts = [
         f"// {GENERATED} from the schemas of {spec.name} and of what it reads: changes made here are lost.",

@@ -1,4 +1,4 @@
-"""Values that a schema lists, as TypeScript's literal types: a misspelt constant does not compile."""
+"""Constants of a schema as TypeScript's literal types: a misspelt constant does not compile."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from derive.schema.values import type_of
 _ORDER = ("object", "array", "boolean", "integer", "fractional", "string", "null")
 _NAME = re.compile(r"[^\W\d_]\w*")
 _LARGEST = 1.7e308
-"""Greater numbers are infinite in JavaScript, which no literal says."""
+"""Larger numbers are infinite in JavaScript, and have no literal."""
 
 
 def quoted(text: str) -> str:
-    """A string literal; what UTF-8 cannot hold is escaped."""
+    """Return a string literal; characters that UTF-8 cannot encode are escaped."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -25,12 +25,12 @@ def quoted(text: str) -> str:
 
 
 def member(name: str) -> str:
-    """The name of a property or method as it is written, quoted if it is no identifier that begins with a letter."""
+    """Return the name of a member in source code, quoted if it is no identifier that begins with a letter."""
     return name if _NAME.fullmatch(name) and name.isidentifier() else quoted(name)
 
 
 def literals(values: Iterable[JSON]) -> list[str]:
-    """The literal types of values, each once: objects first, then arrays, booleans, numbers, strings and null."""
+    """Return the literal types of values, each once: objects, arrays, booleans, numbers, strings, null."""
     ordered = sorted(values, key=lambda value: _ORDER.index(type_of(value)))
     types = list(dict.fromkeys(literal(value) for value in ordered))
     if "true" in types and "false" in types:
@@ -40,7 +40,7 @@ def literals(values: Iterable[JSON]) -> list[str]:
 
 
 def literal(value: JSON) -> str:
-    """The type of one value."""
+    """Return the type of one value."""
     if isinstance(value, dict):
         members = "; ".join(f"{member(name)}: {literal(item)}" for name, item in value.items())
         return f"{{ {members} }}" if members else "Record<string, never>"

@@ -1,4 +1,4 @@
-"""Schemas that become types of their own: those an author named by `$anchor`, and those that refer to themselves."""
+"""Schemas that become named types: those with an `$anchor`, and recursive ones."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class NamedSchema:
     """A schema with a name.
 
     Attributes:
-        name: of the type.
-        schema: what it stands for.
+        name: name of the type.
+        schema: the schema.
     """
 
     name: str
@@ -30,25 +30,25 @@ class NamedSchema:
 
 
 def camel(name: str) -> str:
-    """A name in upper camel case: what is neither letter nor digit goes, and the letter behind it is raised."""
+    """Return a name in upper camel case: other characters are removed, and the next letter is capitalized."""
     return "".join(part[:1].upper() + part[1:] for part in re.split(r"[\W_]+", name))
 
 
 def type_name(text: str) -> str:
-    """A name of a type: what an identifier cannot have is left out."""
+    """Return a valid type name: characters that an identifier cannot have are removed."""
     return "".join(character for character in text if f"a{character}".isidentifier())
 
 
 def named_schemas(schema: JSON, name: str, taken: set[str]) -> dict[int, NamedSchema]:
-    """The schemas of a document that become types of their own.
+    """Return the schemas of a document that become named types.
 
     Args:
-        schema: the document, self-contained.
-        name: of its own type, with which the others' names begin.
-        taken: names that are in use already; the new ones are added.
+        schema: self-contained schema of the document.
+        name: name of its own type, which is the prefix of the other names.
+        taken: names in use; the function adds the new ones.
 
     Returns:
-        By the identity (`id`) of each schema. The document's own is among them where it refers to itself.
+        Named schemas by the identity (`id`) of each schema. The document's own is included if it is recursive.
     """
     schemas: dict[int, tuple[str, dict[str, JSON]]] = {}
     for pointer, subschema in subschemas(schema):
@@ -65,7 +65,7 @@ def named_schemas(schema: JSON, name: str, taken: set[str]) -> dict[int, NamedSc
 
 
 def _title(pointer: str) -> str:
-    """What to call the schema at a pointer: the names along the way, without the keywords that hold them."""
+    """Return a name for the schema at a pointer: the names along the way, without the keywords that hold them."""
     tokens = [token for token in parse_pointer(pointer) if token not in _SILENT]
     return type_name("".join(camel(_FILE.sub("", token)) for token in tokens)) or "Part"
 
@@ -81,7 +81,7 @@ def _free(name: str, taken: set[str]) -> str:
 
 
 def _recursive(inference: Inference, schemas: dict[int, tuple[str, dict[str, JSON]]]) -> set[int]:
-    """Identities of schemas that are referred to from inside themselves."""
+    """Return the identities of schemas that refer to themselves."""
     targets: dict[int, set[int]] = {}
     pending = [subschema for _, subschema in schemas.values() if isinstance(subschema.get("$ref"), str)]
     reached = [inference.resolve(referring["$ref"]) for referring in pending]
@@ -104,7 +104,7 @@ def _reachable(begin: int, edges: dict[int, set[int]]) -> set[int]:
 
 
 def _references(schema: dict[str, JSON]) -> Iterator[str]:
-    """References in a schema and below it, definitions left out: they count where something refers to them."""
+    """Yield references in a schema and below it, without definitions, which count where they are referred to."""
     used = {keyword: value for keyword, value in schema.items() if keyword not in _DEFINITIONS}
     for pointer, subschema in subschemas(used):
         below = parse_pointer(pointer)

@@ -1,4 +1,4 @@
-"""The beginning of a module that a catalog names and that is still to be written."""
+"""Stub of a module that a catalog names and that does not exist yet."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from derive.protocol.specs import DerivationSpec
 
 
 def module_stubs(spec: DerivationSpec, missing: Collection[str]) -> list[GeneratedFile]:
-    """The stub of the derivation's module, if it is missing.
+    """Return the stub of the derivation's module, if it is missing.
 
     Args:
         spec: the derivation.
@@ -22,7 +22,7 @@ def module_stubs(spec: DerivationSpec, missing: Collection[str]) -> list[Generat
 
 
 def module_stub(spec: DerivationSpec) -> str:
-    """A class with a method for each transform, none of which is implemented yet."""
+    """Return a class with a method for each transform, all unimplemented."""
     imported = ["Document", "IDerivation", *(source_of(transform.name) for transform in spec.transforms)]
     names = f" {', '.join(imported)} "
     if len(names) > 80:
